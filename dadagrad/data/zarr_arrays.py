@@ -1,0 +1,205 @@
+"""One-dimensional Zarr v3 arrays as chunks of bytes and the metadata that describes them.
+
+The files are plain Zarr that any Zarr library reads. They are encoded and decoded here so that
+every chunk is checked against its checksum and its size before memory is taken for it, and so that
+reading needs no event loop and no copies: one allocation for each array, into which blosc
+decompresses without the interpreter lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import google_crc32c
+import numpy as np
+from numcodecs import blosc, zstd
+from numcodecs.vlen import VLenUTF8
+from numpy.typing import NDArray
+
+from dadagrad.errors import CorruptionError
+
+MAX_CHUNK = 1 << 22
+"""Elements of the largest chunk."""
+MAX_RATIO = 300
+"""No codec used here shrinks its input by more: what claims to is not to be believed."""
+
+# Decoding runs beside computing: blosc's own threads, which are shared by the whole process and
+# used from the main thread only, would take the cores of the others.
+blosc.use_threads = False
+
+DTYPES = ("int32", "int64", "float32", "float64")
+_SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle": blosc.BITSHUFFLE}
+_WORTH_IT = 0.9  # compressed values must be below this part of the uncompressed
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedArray:
+    """The ``zarr.json`` of an array, and its chunks in order."""
+
+    metadata: dict[str, Any]
+    chunks: tuple[bytes, ...]
+
+    @property
+    def seals(self) -> list[list[int]]:
+        """Size and CRC-32C of every chunk."""
+        return [[len(chunk), google_crc32c.value(chunk)] for chunk in self.chunks]
+
+
+def encode(
+    array: NDArray[Any], shuffle: str | None = "shuffle", attributes: dict[str, Any] | None = None
+) -> EncodedArray:
+    """Encode numbers with lz4 after `shuffle` (a key of `_SHUFFLES`), or as they are if None."""
+    array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    n_chunks, length = _grid(len(array))
+    codecs: list[dict[str, Any]] = [{"name": "bytes", "configuration": {"endian": "little"}}]
+    if shuffle is not None:
+        codecs.append({"name": "blosc", "configuration": _blosc(shuffle, array.itemsize)})
+    chunks = []
+    for number in range(n_chunks):
+        piece = array[number * length : (number + 1) * length]
+        if len(piece) < length:
+            piece = np.concatenate([piece, np.zeros(length - len(piece), array.dtype)])
+        chunks.append(piece.tobytes() if shuffle is None else _compress(piece, shuffle))
+    metadata = _metadata(len(array), length, str(array.dtype), 0, codecs, attributes)
+    return EncodedArray(metadata, tuple(chunks))
+
+
+def encode_values(values: NDArray[np.float32] | None, nnz: int) -> EncodedArray:
+    """Encode the values of the entries; None, which means that all are 1, takes no chunk at all.
+
+    They are compressed only where that pays: reading random digits is faster without.
+    """
+    if values is None:
+        _, length = _grid(nnz)
+        codecs = [{"name": "bytes", "configuration": {"endian": "little"}}]
+        return EncodedArray(_metadata(nnz, length, "float32", 1.0, codecs, None), ())
+    sample = np.ascontiguousarray(values[: 1 << 16])
+    sizes = {name: len(_compress(sample, name)) for name in ("noshuffle", "shuffle")}
+    best = min(sizes, key=lambda name: sizes[name])
+    return encode(values, best if sizes[best] < _WORTH_IT * sample.nbytes else None)
+
+
+def encode_strings(data: bytes, length: int) -> EncodedArray:
+    """Encode strings that `VLenUTF8` (or its like) has laid out in `data`."""
+    codecs = [
+        {"name": "vlen-utf8", "configuration": {}},
+        {"name": "zstd", "configuration": {"level": 1, "checksum": False}},
+    ]
+    attributes = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
+    # One chunk, whatever the length: no partition has many strings.
+    metadata = _metadata(length, max(length, 1), "string", "", codecs, attributes)
+    return EncodedArray(metadata, (zstd.compress(data, 1),) if length else ())
+
+
+def lay_out_strings(strings: Sequence[str]) -> bytes:
+    """The bytes of `strings` as the codec ``vlen-utf8`` defines them."""
+    return bytes(VLenUTF8().encode(np.array(strings, object)))
+
+
+def decode_strings(chunk: bytes, length: int) -> NDArray[np.object_]:
+    """The inverse of `encode_strings`, for the one chunk of an array of `length` > 0."""
+    strings = VLenUTF8().decode(zstd.decompress(chunk))
+    if len(strings) != length:
+        raise CorruptionError(f"it holds {len(strings)} strings where {length} were declared")
+    return np.asarray(strings, object)
+
+
+class ArrayReader:
+    """Decodes one array of numbers by its metadata.
+
+    Raises `CorruptionError` from the constructor if the metadata does not describe an array of
+    `length` numbers of type `dtype` that `encode` could have written, and before any memory is
+    taken for it.
+    """
+
+    def __init__(
+        self, metadata: dict[str, Any], seals: Sequence[Sequence[int]], length: int, dtype: str
+    ) -> None:
+        if metadata["shape"] != [length] or metadata["data_type"] != dtype:
+            raise CorruptionError(
+                f"its metadata declares {metadata['data_type']}{metadata['shape']} where "
+                f"{dtype}[{length}] was expected"
+            )
+        self.length, self.dtype = length, np.dtype(dtype)
+        self.sizes = [int(size) for size, _ in seals]
+        self.fill_value = metadata["fill_value"]
+        self.is_fill = not self.sizes and (length > 0 or self.fill_value == 1)
+        (self._chunk,) = metadata["chunk_grid"]["configuration"]["chunk_shape"]
+        names = [codec["name"] for codec in metadata["codecs"]]
+        if names not in (["bytes"], ["bytes", "blosc"]):
+            raise CorruptionError(f"its codecs are {names}; only bytes and blosc are known")
+        self._compressed = len(names) == 2
+        self._check_grid()
+
+    def _check_grid(self) -> None:
+        whole = 0 < self._chunk <= MAX_CHUNK and len(self.sizes) == -(-self.length // self._chunk)
+        if not (whole or self.is_fill):
+            raise CorruptionError(
+                f"{len(self.sizes)} chunks of {self._chunk} do not make {self.length} elements"
+            )
+        nbytes = self._chunk * self.dtype.itemsize
+        for size in self.sizes:
+            wrong = size * MAX_RATIO + 1024 < nbytes if self._compressed else size != nbytes
+            if wrong:
+                raise CorruptionError(f"a chunk of {size} bytes cannot hold {nbytes} bytes")
+
+    def decode(self, chunks: Sequence[bytes]) -> NDArray[Any]:
+        """The array, from chunks whose seals were checked; raises `CorruptionError`."""
+        out = np.empty(len(chunks) * self._chunk, self.dtype)
+        for number, chunk in enumerate(chunks):
+            part = out[number * self._chunk : (number + 1) * self._chunk]
+            if not self._compressed:
+                part[:] = np.frombuffer(chunk, self.dtype)
+            elif _blosc_sizes(chunk) != (part.nbytes, len(chunk)):
+                raise CorruptionError(f"chunk {number} is not {part.nbytes} bytes of blosc")
+            else:
+                try:
+                    blosc.decompress(chunk, part)
+                except (RuntimeError, ValueError) as error:
+                    raise CorruptionError(f"chunk {number} does not decompress ({error})") from None
+        return out[: self.length]
+
+
+def _grid(length: int) -> tuple[int, int]:
+    """Number and length of the chunks: even ones, as each is stored with its padding."""
+    n_chunks = -(-length // MAX_CHUNK)
+    return n_chunks, -(-length // n_chunks) if n_chunks else 1
+
+
+def _blosc(shuffle: str, itemsize: int) -> dict[str, Any]:
+    return {"typesize": itemsize, "cname": "lz4", "clevel": 5, "shuffle": shuffle, "blocksize": 0}
+
+
+def _compress(array: NDArray[Any], shuffle: str) -> bytes:
+    return bytes(blosc.compress(array, b"lz4", 5, _SHUFFLES[shuffle], 0))
+
+
+def _blosc_sizes(chunk: bytes) -> tuple[int, int]:
+    """Size of the content and of the whole, from the header."""
+    if len(chunk) < 16:
+        return 0, 0
+    return int.from_bytes(chunk[4:8], "little"), int.from_bytes(chunk[12:16], "little")
+
+
+def _metadata(
+    length: int,
+    chunk: int,
+    data_type: str,
+    fill_value: float | str,
+    codecs: list[dict[str, Any]],
+    attributes: dict[str, Any] | None,
+) -> dict[str, Any]:
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [length],
+        "data_type": data_type,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": fill_value,
+        "codecs": codecs,
+        "attributes": attributes or {},
+        "storage_transformers": [],
+    }

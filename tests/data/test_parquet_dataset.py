@@ -1,0 +1,333 @@
+"""Parquet as it comes: what is read equals what was written, and bad columns are named."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dadagrad.data.dataset import checksum, open_dataset
+from dadagrad.data.parquet import ParquetDataset, looks_like_parquet
+from dadagrad.data.rows import Rows
+from dadagrad.errors import CorruptionError, InputError
+from dadagrad.storage import Storage
+
+_numbers = itertools.count()
+
+INDICES = [[1, 5], [], [0, 5, 9], [2]]
+VALUES = [[0.5, 1.5], [], [1.0, 2.0, 3.0], [-1.0]]
+LABELS = [1.0, -1.0, 1.0, -1.0]
+
+
+def columns(**changed: Any) -> dict[str, pa.Array]:
+    """The columns of a good table, some `changed` or left out (None)."""
+    made = {
+        "indices": pa.array(INDICES, pa.list_(pa.int32())),
+        "values": pa.array(VALUES, pa.list_(pa.float32())),
+        "label": pa.array(LABELS),
+        "weight": pa.array([1.0, 2.0, 0.5, 0.0]),
+    }
+    made.update(changed)
+    return {name: column for name, column in made.items() if column is not None}
+
+
+def put(storage: Storage, key: str, made: dict[str, pa.Array], **options: Any) -> None:
+    n_features = options.pop("n_features", None)
+    table = pa.table(made)
+    if n_features is not None:
+        table = table.replace_schema_metadata({"dadagrad.n_features": str(n_features)})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **options)
+    storage.put(key, sink.getvalue().to_pybytes())
+
+
+@pytest.fixture(params=["path", "memory"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    if request.param == "path":
+        return Storage(tmp_path / "some data é")
+    return Storage(f"memory://parquet-{next(_numbers)}/some data é")
+
+
+def expected(rows: slice = slice(None)) -> Rows:
+    indices, values = INDICES[rows], VALUES[rows]
+    return Rows.from_csr(
+        np.cumsum([0] + [len(row) for row in indices]),
+        np.array([feature for row in indices for feature in row], np.int64),
+        np.array([value for row in values for value in row], np.float32),
+        np.array(LABELS)[rows, None],
+        np.array([1.0, 2.0, 0.5, 0.0], np.float32)[rows],
+    )
+
+
+def test_reads_row_groups_of_a_folder(storage: Storage) -> None:
+    put(storage, "b.parquet", columns(), row_group_size=3)
+    put(storage, "a/x.parquet", columns())
+    put(storage, "_hidden/x.parquet", columns(label=None))
+    storage.put("_SUCCESS", b"")
+    assert looks_like_parquet(storage)
+    dataset = open_dataset(storage.url)
+    assert isinstance(dataset, ParquetDataset)
+    assert [partition.n_rows for partition in dataset.partitions] == [4, 3, 1]
+    assert [partition.nnz for partition in dataset.partitions] == [6, 5, 1]
+    assert dataset.schema.n_features == 10
+    assert dataset.schema.weighted
+    (label,) = dataset.schema.label_columns
+    assert (label.name, label.values, label.counts) == ("label", (-1.0, 1.0), (4, 4))
+    for number, rows in enumerate([slice(None), slice(0, 3), slice(3, 4)]):
+        read = dataset.read(number)
+        assert checksum(read) == checksum(expected(rows))
+        assert read.n_local <= dataset.partitions[number].n_local
+        assert dataset.read_vocabulary(number).tolist() == read.vocabulary.tolist()
+        for array in (read.vocabulary, read.indptr, read.indices, read.labels, read.values):
+            assert array is not None
+            assert array.flags.writeable
+    assert len({partition.checksum for partition in dataset.partitions}) == 3
+    assert len({partition.name for partition in dataset.partitions}) == 3
+
+
+def test_reads_one_file(storage: Storage) -> None:
+    put(storage, "x.parquet", columns())
+    dataset = open_dataset(f"{storage.url}/x.parquet")
+    assert checksum(dataset.read(0)) == checksum(expected())
+    assert dataset.url.endswith("x.parquet")
+
+
+def test_pickles_without_opening_again(storage: Storage) -> None:
+    put(storage, "x.parquet", columns(label=pa.array(["b", "a", "b", "a"])))
+    dataset = ParquetDataset(storage.url)
+    again = pickle.loads(pickle.dumps(dataset))
+    assert again.fingerprint == dataset.fingerprint
+    assert checksum(again.read(0)) == checksum(dataset.read(0))
+
+
+def test_the_fingerprint_follows_the_content(storage: Storage) -> None:
+    prints = set()
+    for label in ([1.0, -1.0, 1.0, -1.0], [1.0, 1.0, 1.0, -1.0], [2.0, -1.0, 1.0, -1.0]):
+        put(storage, "x.parquet", columns(label=pa.array(label)))
+        prints.add(ParquetDataset(storage.url).fingerprint)
+    assert len(prints) == 3
+
+
+@pytest.mark.parametrize("items", [pa.int8(), pa.uint16(), pa.int64(), pa.uint64()])
+@pytest.mark.parametrize("make", [pa.list_, pa.large_list])
+def test_all_kinds_of_lists(storage: Storage, items: pa.DataType, make: Any) -> None:
+    changed = columns(
+        indices=pa.array(INDICES, make(items)), values=pa.array(VALUES, make(pa.float64()))
+    )
+    put(storage, "x.parquet", changed)
+    assert checksum(ParquetDataset(storage.url).read(0)) == checksum(expected())
+
+
+def test_fixed_size_lists(storage: Storage) -> None:
+    indices = pa.array([[1, 2], [0, 3]], pa.list_(pa.int32(), 2))
+    put(storage, "x.parquet", {"indices": indices, "label": pa.array([True, False])})
+    rows = ParquetDataset(storage.url).read(0)
+    assert rows.indptr.tolist() == [0, 2, 4]
+    assert rows.vocabulary[rows.indices].tolist() == [1, 2, 0, 3]
+    assert rows.labels[:, 0].tolist() == [1.0, 0.0]
+    assert rows.values is None
+    assert rows.weights is None
+
+
+def test_values_that_are_all_one_are_dropped(storage: Storage) -> None:
+    put(storage, "x.parquet", columns(values=pa.array([[1, 1], [], [1, 1, 1], [1]])))
+    assert ParquetDataset(storage.url).read(0).values is None
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_text_labels_become_codes(storage: Storage, dictionary: bool) -> None:
+    for key, names in (("a", ["no", "yes", "no", "é"]), ("b", ["yes", "yes", "no", "no"])):
+        label = pa.array(names)
+        put(
+            storage,
+            f"{key}.parquet",
+            columns(label=label.dictionary_encode() if dictionary else label),
+        )
+    dataset = ParquetDataset(storage.url)
+    (label,) = dataset.schema.label_columns
+    assert label.names == ("no", "yes", "é")
+    assert label.values == (0.0, 1.0, 2.0)
+    assert label.counts == (4, 3, 1)
+    assert dataset.read(0).labels[:, 0].tolist() == [0.0, 1.0, 0.0, 2.0]
+    assert dataset.read(1).labels[:, 0].tolist() == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_several_label_columns(storage: Storage) -> None:
+    put(
+        storage,
+        "x.parquet",
+        columns(label=None, label_b=pa.array([1, 2, 3, 4]), label_a=pa.array([0, 1, 0, 1])),
+    )
+    dataset = ParquetDataset(storage.url)
+    assert [column.name for column in dataset.schema.label_columns] == ["label_a", "label_b"]
+    assert dataset.read(0).labels.tolist() == [[0, 1], [1, 2], [0, 3], [1, 4]]
+
+
+def test_many_distinct_labels_are_a_regression(storage: Storage) -> None:
+    n_rows = 1001
+    indices = pa.array([[1]] * n_rows, pa.list_(pa.int32()))
+    put(storage, "x.parquet", {"indices": indices, "label": pa.array(np.arange(n_rows) / 7)})
+    assert ParquetDataset(storage.url).schema.label_columns[0].values is None
+    text = pa.array([str(number) for number in range(n_rows)])
+    put(storage, "x.parquet", {"indices": indices, "label": text})
+    with pytest.raises(InputError, match="1001 distinct texts"):
+        ParquetDataset(storage.url)
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+def test_number_of_features(storage: Storage, statistics: bool) -> None:
+    put(storage, "x.parquet", columns(), write_statistics=statistics, row_group_size=2)
+    assert ParquetDataset(storage.url).schema.n_features == 10
+    put(storage, "x.parquet", columns(), n_features=77, write_statistics=statistics)
+    assert ParquetDataset(storage.url).schema.n_features == 77
+    put(storage, "x.parquet", columns(), n_features="many")
+    with pytest.raises(InputError, match=r"dadagrad\.n_features is b'many'"):
+        ParquetDataset(storage.url)
+
+
+INTS, FLOATS = pa.list_(pa.int32()), pa.list_(pa.float32())
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"indices": None}, "no column 'indices'"),
+        ({"label": None}, "no column 'label'"),
+        ({"indices": pa.array(LABELS)}, "column 'indices' is double; needed is list<int>"),
+        ({"indices": pa.array(VALUES, FLOATS)}, "column 'indices' is list<.*float"),
+        ({"values": pa.array(LABELS)}, "column 'values' is double; needed is list<float>"),
+        ({"values": pa.array([["a"]] * 4)}, "column 'values' is list<.*string"),
+        ({"weight": pa.array(["a"] * 4)}, "column 'weight' is string; needed is a number"),
+        ({"label": pa.array([[1]] * 4)}, "column 'label' is list<.*; needed is a number, a boo"),
+        ({"label": pa.array([1.0, None, 1.0, 1.0])}, "row group 0: row 1 has null in 'label'"),
+        ({"label": pa.array(["a", "b", None, "b"])}, "row group 0: row 2 has null in 'label'"),
+        ({"label": pa.array([1.0, 1.0, np.nan, 1.0])}, "row group 0: row 2 has label nan"),
+    ],
+)
+def test_bad_columns_are_named_when_opened(
+    storage: Storage, changed: dict[str, Any], message: str
+) -> None:
+    put(storage, "x.parquet", columns(**changed))
+    with pytest.raises(InputError, match=rf"x\.parquet.*{message}"):
+        ParquetDataset(storage.url)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"indices": pa.array([[1, 5], None, [0, 5, 9], [2]], INTS)}, "row 1 has null in 'indic"),
+        ({"indices": pa.array([[1, 5], [], [0, None, 9], [2]], INTS)}, "row 2 has a null in 'ind"),
+        ({"indices": pa.array([[1, 5], [], [0, 5, 9], [-2]], INTS)}, "row 3 has feature -2"),
+        ({"indices": pa.array([[1, 5], [], [0, 5, 99], [2]], INTS)}, "row 2 has feature 99; ids"),
+        ({"indices": pa.array([[5, 1], [], [0, 5, 9], [2]], INTS)}, "row 0 has feature 1 out of"),
+        ({"indices": pa.array([[1, 5], [], [0, 5, 5], [2]], INTS)}, "row 2 has feature 5 twice"),
+        ({"values": pa.array([[1, 2], [], [1, None, 3], [1]], FLOATS)}, "row 2 has a null in 'val"),
+        ({"values": pa.array([[1, 2], [3], [1, 2], [1]], FLOATS)}, "row 1 has 0 indices and 1 val"),
+        ({"values": pa.array([[1, 2], [], [1, np.nan, 3], [1]], FLOATS)}, "row 2, feature 5 is na"),
+        ({"values": pa.array([[1, 2], [], [1, 2, 1e300], [1]])}, "row 2, feature 9 is inf"),
+        ({"weight": pa.array([1.0, None, 1.0, 1.0])}, "row 1 has null in 'weight'"),
+        ({"weight": pa.array([1.0, -1.0, 1.0, 1.0])}, "row 1 has weight -1"),
+    ],
+)
+def test_bad_entries_are_named_when_read(
+    storage: Storage, changed: dict[str, Any], message: str
+) -> None:
+    put(storage, "x.parquet", columns(**changed), n_features=10)
+    dataset = ParquetDataset(storage.url)
+    with pytest.raises(InputError, match=rf"x\.parquet, row group 0: {message}"):
+        dataset.read(0)
+
+
+def test_ids_beyond_int64_are_refused(storage: Storage) -> None:
+    indices = pa.array([[1], [], [2**63 + 5], [2]], pa.list_(pa.uint64()))
+    put(storage, "x.parquet", columns(indices=indices, values=None), n_features=10)
+    with pytest.raises(InputError, match="'indices' has 9223372036854775813, which int64"):
+        ParquetDataset(storage.url).read(0)
+
+
+def test_files_with_other_columns_are_named(storage: Storage) -> None:
+    put(storage, "a.parquet", columns())
+    put(storage, "b.parquet", columns(weight=None))
+    with pytest.raises(InputError, match=r"b\.parquet has the columns .* all files need the same"):
+        ParquetDataset(storage.url)
+    put(storage, "b.parquet", columns(label=pa.array(["a", "b", "a", "b"])))
+    with pytest.raises(InputError, match="'label' is text in some files"):
+        ParquetDataset(storage.url)
+
+
+def test_what_is_no_parquet(storage: Storage) -> None:
+    with pytest.raises(InputError, match="no Parquet file at"):
+        ParquetDataset(storage.url)
+    put(storage, "x.parquet", columns())
+    whole = storage.get("x.parquet")
+    for broken in (b"", b"PAR1", whole[:-20], b"text\n" * 100):
+        storage.put("x.parquet", broken)
+        with pytest.raises(InputError, match=r"x\.parquet is not a whole Parquet file"):
+            ParquetDataset(storage.url)
+    empty = {name: column[:0] for name, column in columns().items()}
+    put(storage, "x.parquet", empty)
+    with pytest.raises(InputError, match="has no rows"):
+        ParquetDataset(storage.url)
+
+
+def test_damaged_pages_are_found(storage: Storage) -> None:
+    random = np.random.default_rng(0)
+    n_rows = 2000
+    ids = np.sort(random.integers(0, 10**6, (n_rows, 8)), axis=1)
+    indices = pa.array(list(ids), pa.list_(pa.int32()))
+    label = pa.array(random.choice([0.0, 1.0], n_rows))
+    put(storage, "x.parquet", {"indices": indices, "label": label}, write_page_checksum=True)
+    dataset = ParquetDataset(storage.url)
+    data = bytearray(storage.get("x.parquet"))
+    data[len(data) // 3] ^= 4
+    storage.put("x.parquet", bytes(data))
+    with pytest.raises(CorruptionError, match=r"x\.parquet, row group 0 cannot be decoded"):
+        dataset.read(0)
+
+
+@st.composite
+def any_table(draw: st.DrawFn) -> tuple[list[list[int]], list[list[float]], list[float]]:
+    rows = draw(
+        st.lists(st.sets(st.integers(0, 2**40), max_size=5).map(sorted), min_size=1, max_size=8)
+    )
+    finite = st.floats(-1e9, 1e9, width=32)
+    values = [draw(st.lists(finite, min_size=len(row), max_size=len(row))) for row in rows]
+    labels = draw(st.lists(st.floats(-1e9, 1e9), min_size=len(rows), max_size=len(rows)))
+    return rows, values, labels
+
+
+@given(any_table(), st.integers(1, 4))
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_any_table_is_read_as_it_is(
+    table: tuple[list[list[int]], list[list[float]], list[float]], group: int
+) -> None:
+    indices, values, labels = table
+    storage = Storage(f"memory://parquet-{next(_numbers)}")
+    made = {
+        "indices": pa.array(indices, pa.list_(pa.int64())),
+        "values": pa.array(values, pa.list_(pa.float32())),
+        "label": pa.array(labels),
+    }
+    put(storage, "x.parquet", made, row_group_size=group, n_features=2**41)
+    dataset = ParquetDataset(storage.url)
+    start = 0
+    for number, partition in enumerate(dataset.partitions):
+        rows = dataset.read(number)
+        assert (rows.n_rows, rows.nnz) == (partition.n_rows, partition.nnz)
+        for row in range(rows.n_rows):
+            first, last = rows.indptr[row : row + 2]
+            assert rows.vocabulary[rows.indices[first:last]].tolist() == indices[start + row]
+            found = [1.0] * int(last - first) if rows.values is None else rows.values[first:last]
+            assert list(found) == values[start + row]
+            assert rows.labels[row, 0] == labels[start + row]
+        start += rows.n_rows
+    assert start == len(labels)
+    storage.delete_prefix()
