@@ -1,0 +1,203 @@
+"""Files that hold arrays rather than text: npz, AnnData, and datasets (Zarr, Parquet)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.data.arrays import block_from_arrays
+from dadagrad.data.blocks import Block
+from dadagrad.data.dataset import LabelColumn, open_dataset
+from dadagrad.errors import InputError
+
+BLOCK_NNZ = 2_000_000
+"""About how many entries a block of a large matrix has."""
+
+
+@dataclass
+class ArraySource:
+    """Blocks of one file, and what the file says about features and labels as a whole."""
+
+    blocks: Iterator[Block]
+    n_features: int
+    label_columns: tuple[LabelColumn, ...] | None = None
+    feature_space: dict[str, Any] | None = None
+    names: dict[int, str] = field(default_factory=dict)
+
+
+@contextmanager
+def _readable(path: str, what: str) -> Iterator[None]:
+    """Turn whatever a library makes of a damaged file into an `InputError` that names it."""
+    try:
+        yield
+    except InputError:
+        raise
+    except ImportError:
+        raise
+    except Exception as error:
+        raise InputError(f"cannot read {path} as {what}: {error}") from error
+
+
+def open_npz(path: str) -> ArraySource:
+    """A matrix saved by ``scipy.sparse.save_npz``, or arrays saved by ``numpy.savez``.
+
+    The file holds a sparse matrix (``save_npz``; the arrays ``data, indices, indptr, shape`` of
+    a CSR matrix are enough) or a dense ``X``. Labels are its array ``labels``, or the file
+    ``NAME.labels.npy`` beside ``NAME.npz``; weights, if there are any, are ``weights`` or
+    ``NAME.weights.npy``. The whole matrix is held in memory. Nothing is unpickled.
+    """
+    with _readable(path, "npz"):
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        matrix = _npz_matrix(path, arrays)
+        labels, weights = (_beside(path, arrays, name) for name in ("labels", "weights"))
+    if labels is None:
+        raise InputError(
+            f"{path} has no labels: it holds {', '.join(sorted(arrays)) or 'nothing'}; add an "
+            f"array named labels, or save the labels as {_sibling(path, 'labels')}"
+        )
+    block_from_arrays(matrix[:0], labels[:0], None, path)  # shapes and types, before any row
+    return ArraySource(_matrix_blocks(matrix, labels, weights, path), matrix.shape[1])
+
+
+def _npz_matrix(path: str, arrays: dict[str, NDArray[Any]]) -> Any:
+    import scipy.sparse
+
+    if "format" in arrays:
+        return scipy.sparse.csr_array(scipy.sparse.load_npz(path))
+    if {"data", "indices", "indptr", "shape"} <= arrays.keys():
+        content = (arrays["data"], arrays["indices"], arrays["indptr"])
+        matrix = scipy.sparse.csr_array(content, shape=tuple(arrays["shape"].tolist()))
+        matrix.check_format(full_check=True)
+        return matrix
+    if "X" in arrays:
+        return arrays["X"]
+    raise InputError(
+        f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; needed is a matrix saved by "
+        "scipy.sparse.save_npz, the arrays data, indices, indptr and shape of one, or a dense X"
+    )
+
+
+def _sibling(path: str, name: str) -> Path:
+    return Path(path).with_suffix(f".{name}.npy")
+
+
+def _beside(path: str, arrays: dict[str, NDArray[Any]], name: str) -> NDArray[Any] | None:
+    if name in arrays:
+        return arrays[name]
+    sibling = _sibling(path, name)
+    if not sibling.exists():
+        return None
+    with _readable(str(sibling), "npy"):
+        loaded: NDArray[Any] = np.load(sibling, allow_pickle=False)
+    return loaded
+
+
+def _matrix_blocks(
+    matrix: Any, labels: NDArray[Any], weights: NDArray[Any] | None, where: str
+) -> Iterator[Block]:
+    """Blocks of a matrix that can be sliced by rows, with the labels of these rows."""
+    n_rows = matrix.shape[0]
+    for name, column in (("labels", labels), ("weights", weights)):
+        if column is not None and len(column) != n_rows:
+            raise InputError(f"{where}: {len(column)} {name} for {n_rows} rows; needed is one each")
+    n_entries = getattr(matrix, "nnz", None) or matrix.shape[0] * matrix.shape[1]
+    n_blocks = max(1, -(-(n_entries + n_rows) // BLOCK_NNZ))
+    for number in range(n_blocks):
+        rows = slice(n_rows * number // n_blocks, n_rows * (number + 1) // n_blocks)
+        yield block_from_arrays(
+            matrix[rows],
+            labels[rows],
+            None if weights is None else weights[rows],
+            where if rows.start == 0 else f"{where}, counting from row {rows.start}",
+        )
+
+
+def open_anndata(path: str, label_column: str) -> ArraySource:
+    """An AnnData file (.h5ad) or Zarr store: ``X``, and the labels from a column of ``obs``.
+
+    Weights are the column ``weight`` of ``obs``, if there is one.
+    """
+    try:
+        import anndata.io
+        import h5py  # type: ignore[import-untyped]
+        import zarr
+    except ImportError as error:
+        raise InputError(
+            f"{path} is an AnnData file; reading it needs the extra: pip install dadagrad[anndata]"
+        ) from error
+    if not os.path.exists(path):
+        raise InputError(f"there is no file {path}")
+    with _readable(path, "AnnData"):
+        group = zarr.open_group(path, mode="r") if os.path.isdir(path) else h5py.File(path, "r")
+        obs, var = (anndata.io.read_elem(group[name]) for name in ("obs", "var"))
+        kind = group["X"].attrs.get("encoding-type", "array")
+        if kind == "csr_matrix":
+            matrix = _SlicedCsr(group["X"])
+        else:
+            matrix = anndata.io.read_elem(group["X"])
+            matrix = matrix.tocsr() if kind == "csc_matrix" else matrix
+    if label_column not in obs.columns:
+        raise InputError(
+            f"{path} has no column {label_column!r} in obs; it has "
+            f"{', '.join(map(repr, obs.columns)) or 'none'}; name one with --label-column"
+        )
+    labels = obs[label_column].to_numpy()
+    weights = obs["weight"].to_numpy() if "weight" in obs.columns else None
+    names = var.index.astype(str)
+    plain = all(name == str(number) for number, name in enumerate(names[:100]))
+    return ArraySource(
+        _matrix_blocks(matrix, labels, weights, path),
+        matrix.shape[1],
+        names={} if plain else dict(enumerate(names)),
+    )
+
+
+class _SlicedCsr:
+    """A CSR matrix on disk that reads the rows it is asked for, and no others."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+        self._indptr = np.asarray(group["indptr"][:], np.int64)
+        self.shape = tuple(int(size) for size in group.attrs["shape"])
+        self.nnz = int(self._indptr[-1])
+
+    def __getitem__(self, rows: slice) -> Any:
+        import scipy.sparse
+
+        indptr = self._indptr[rows.start : rows.stop + 1]
+        first, last = int(indptr[0]), int(indptr[-1])
+        content = (
+            self._group["data"][first:last],
+            np.asarray(self._group["indices"][first:last], np.int64),
+            indptr - first,
+        )
+        return scipy.sparse.csr_array(content, shape=(len(indptr) - 1, self.shape[1]))
+
+
+def open_stored(url: str) -> ArraySource:
+    """A dataset, Zarr or Parquet, partition by partition: to shuffle or to cut it anew."""
+    dataset = open_dataset(url)
+    schema = dataset.schema
+
+    def blocks() -> Iterator[Block]:
+        for number in range(len(dataset.partitions)):
+            rows = dataset.read(number)
+            yield Block(
+                rows.indptr - rows.indptr[0],
+                rows.vocabulary[rows.indices],
+                rows.values,
+                rows.labels,
+                rows.weights,
+                rows.row_scale,
+            )
+
+    # Names are asked for partition by partition as they are written, not all at once.
+    return ArraySource(blocks(), schema.n_features, schema.label_columns, schema.feature_space)

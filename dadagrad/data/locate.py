@@ -1,0 +1,119 @@
+"""From what a user names to files, and from a file to its format."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dadagrad.data.options import FORMATS, Format
+from dadagrad.data.sources import plan_ranges, read_chunks
+from dadagrad.errors import InputError
+
+_HEAD_BYTES = 1 << 20
+_COMPRESSED = re.compile(r"\.(gz|bz2|xz|zst)$")
+_SUFFIXES: dict[str, Format] = {
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+    ".vw": "vw",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".h5ad": "anndata",
+    ".npz": "npz",
+}
+_SVMLIGHT_LINE = re.compile(
+    r"\s*[-+.\deE]+(,[-+.\deE]+)*(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)*\s*(#.*)?"
+)
+_VW_LINE = re.compile(r"\s*([-+.\deE]+\s+){0,3}('?\S+)?\s*\|.*")
+
+
+def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    """The files that `sources` name: files, folders (all files in them, sorted) and globs.
+
+    URLs, and folders that are stores of their own (``.zarr``, or with Zarr's metadata in them),
+    are taken as they are.
+    """
+    if isinstance(sources, str | os.PathLike):
+        sources = [sources]
+    found: list[str] = []
+    for source in [os.fspath(given) for given in sources]:
+        if "://" in source or (os.path.exists(source) and not os.path.isdir(source)):
+            found.append(source)
+        elif os.path.isdir(source):
+            found.extend(_files_in(source))
+        else:
+            matches = sorted(glob.glob(source, recursive=True))
+            if not matches:
+                raise InputError(f"there is no file {source}; give files, folders or globs")
+            found.extend(match for match in matches if not os.path.isdir(match))
+    if not found:
+        raise InputError("no source was given; give files, folders or globs")
+    return found
+
+
+def _files_in(folder: str) -> list[str]:
+    names = sorted(os.listdir(folder))
+    if folder.rstrip("/").endswith(".zarr") or {"zarr.json", ".zgroup"} & set(names):
+        return [folder]
+    files = [os.path.join(folder, name) for name in names if not name.startswith((".", "_"))]
+    files = [file for file in files if os.path.isfile(file)]
+    if not files:
+        raise InputError(f"the folder {folder} has no files in it; name one that has")
+    return files
+
+
+def guess_format(path: str, *, prefer_text: bool) -> Format:
+    """The format of a source, by its name, or else by its first line.
+
+    Parameters
+    ----------
+    prefer_text
+        Whether a delimited file holds text for sure: a text column or n-grams were asked for.
+    """
+    name = _COMPRESSED.sub("", path.lower().rstrip("/"))
+    suffix = os.path.splitext(name)[1]
+    if suffix in _SUFFIXES:
+        return _SUFFIXES[suffix]
+    if os.path.isdir(path) or "://" in path:
+        return _guess_store(path)
+    if not os.path.isfile(path):
+        raise InputError(f"cannot look into {path} to see its format; give it with --format")
+    ranges = plan_ranges(path)
+    head = next(read_chunks(replace(ranges[0], stop=None), _HEAD_BYTES))[0] if ranges else b""
+    if head.startswith((b"PAR1", b"PK\x03\x04", b"\x89HDF")):
+        return {b"PA": "parquet", b"PK": "npz", b"\x89H": "anndata"}[head[:2]]  # type: ignore[return-value]
+    lines = [line for line in head.decode("utf-8", "replace").split("\n") if line.strip()]
+    first = lines[0].removesuffix("\r") if lines else ""
+    if suffix in (".csv", ".tsv", ".tab") or "\t" in first:
+        words = any(
+            " " in field.strip() for line in lines[:10] for field in re.split("[\t,]", line)
+        )
+        return "text" if prefer_text or words else "csv"
+    if first and _SVMLIGHT_LINE.fullmatch(first):
+        return "svmlight"
+    if _VW_LINE.fullmatch(first):
+        return "vw"
+    seen = f"its first line is {first[:60]!r}" if first else "it is empty"
+    raise InputError(
+        f"cannot tell the format of {path}: {seen}; give one with --format {'|'.join(FORMATS)}"
+    )
+
+
+def _guess_store(path: str) -> Format:
+    """A folder or URL: one of AnnData's stores, or a dataset of ours."""
+    if os.path.isdir(path):
+        obs = Path(path) / "obs"
+        return "anndata" if obs.is_dir() else "parquet"
+    raise InputError(
+        f"cannot tell the format of {path}; give one with --format (text formats are read from "
+        "files: copy them here, or pipe them to /dev/stdin)"
+    )
+
+
+def source_bytes(path: str) -> int:
+    """The size of a file; 0 for what has none: pipes, folders and URLs."""
+    return os.path.getsize(path) if os.path.isfile(path) else 0
