@@ -1,0 +1,662 @@
+"""Compiled kernels: the loops over non-zeros, and nothing else.
+
+Each is held by tests to the plain formulas of `dadagrad.updates` and `dadagrad.losses`.
+
+* `walk_dual`, `walk_mirror`: one step per example, in order; the whole online algorithm.
+* `piece_gradient`: the gradient of many rows at fixed weights.
+* `dual_weights`, `mirror_weights`, `apply_dual`, `apply_mirror`: weights out of, and one batch
+  gradient into, the same state arrays.
+* `margins`: predictions.
+
+State arrays are compact (aligned with a vocabulary) and generic in dtype: float32 in training,
+float64 where a test wants every digit. ``accumulators`` is (n_local, n_outputs, 2): the primary sum
+(u, z or the weights) and the sum of squared gradients lie side by side, because a visit needs
+both. Sums that could be reordered are taken in eight fixed lanes: compilers can use vector units,
+and still the bits do not depend on which the machine has.
+
+Three habits make these loops several times faster, and are kept on purpose. Inner loops run over
+flat arrays or slices, without branches, or LLVM does not vectorise them. Tuples of arrays are
+unpacked before the loop over rows, or every use counts references. Indices are not cast to
+unsigned.
+
+Numba caches by file: kernels call only functions that are defined here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+_compiled = njit(nogil=True, cache=True, error_model="numpy")
+_inlined = njit(nogil=True, cache=True, error_model="numpy", inline="always")
+
+MOST_STEPS = 64
+HINGE, SQUARED_HINGE, LOGISTIC, SQUARED, ABSOLUTE, HUBER = range(6)
+
+
+class Batch(NamedTuple):
+    """Rows as the kernels take them; an empty array stands for "all ones".
+
+    Attributes
+    ----------
+    indptr : (n_rows + 1,) int64
+    indices : (nnz,) int32
+    values : (nnz,) or (0,) float32
+    row_scale : (n_rows,) or (0,) float32
+    labels : (n_rows, n_label_columns) float64
+    importance : (n_rows,) or (0,) float64
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    values: NDArray[np.float32]
+    row_scale: NDArray[np.float32]
+    labels: NDArray[np.float64]
+    importance: NDArray[np.float64]
+
+
+class Problem(NamedTuple):
+    """The loss, and what each output is to predict.
+
+    Output k learns the label column ``label_column[k]``: the sign +1 where the label equals
+    ``positive[k]`` and -1 elsewhere, or, where ``positive[k]`` is NaN, the label itself.
+    """
+
+    loss: int
+    loss_parameter: float
+    label_column: NDArray[np.int64]
+    positive: NDArray[np.float64]
+    fit_intercept: bool
+
+
+class Steps(NamedTuple):
+    """The settings of the update, per output where they are arrays ((n_outputs,) float64)."""
+
+    step_size: NDArray[np.float64]
+    l1: NDArray[np.float64]
+    l2: NDArray[np.float64]
+    low: float
+    high: float
+    delta: float
+    proximal: bool
+
+
+@_compiled
+def loss_slope(loss, parameter, margin, target):
+    """d loss / d margin of one example."""
+    if loss == HINGE:
+        return -target if target * margin < 1.0 else 0.0
+    if loss == SQUARED_HINGE:
+        return -target * max(0.0, 1.0 - target * margin)
+    if loss == LOGISTIC:
+        agreement = target * margin
+        decay = np.exp(-abs(agreement))
+        return -target * (decay if agreement >= 0.0 else 1.0) / (1.0 + decay)
+    distance = margin - target
+    if loss == SQUARED:
+        return distance
+    if loss == ABSOLUTE:
+        return np.sign(distance)
+    return min(max(distance, -parameter), parameter)
+
+
+@_compiled
+def _fill_slopes(loss, parameter, label_column, positive, labels, row, margins, slopes):
+    """The slope of every output at one row's margins; True where any is not 0."""
+    any_slope = False
+    for k in range(len(slopes)):
+        target = labels[row, label_column[k]]
+        if not np.isnan(positive[k]):
+            target = 1.0 if target == positive[k] else -1.0
+        slopes[k] = loss_slope(loss, parameter, margins[k], target)
+        any_slope |= slopes[k] != 0.0
+    return any_slope
+
+
+@_compiled
+def _longest(indptr):
+    longest = 0
+    for row in range(len(indptr) - 1):
+        longest = max(longest, indptr[row + 1] - indptr[row])
+    return longest
+
+
+@_compiled
+def _dot(values, weights):
+    """The sum of values * weights, in eight lanes."""
+    n = len(values)
+    whole = n // 8 * 8
+    m0 = m1 = m2 = m3 = m4 = m5 = m6 = m7 = weights.dtype.type(0.0)
+    for j in range(0, whole, 8):
+        m0 += values[j] * weights[j]
+        m1 += values[j + 1] * weights[j + 1]
+        m2 += values[j + 2] * weights[j + 2]
+        m3 += values[j + 3] * weights[j + 3]
+        m4 += values[j + 4] * weights[j + 4]
+        m5 += values[j + 5] * weights[j + 5]
+        m6 += values[j + 6] * weights[j + 6]
+        m7 += values[j + 7] * weights[j + 7]
+    for j in range(whole, n):
+        m0 += values[j] * weights[j]
+    return ((m0 + m4) + (m1 + m5)) + ((m2 + m6) + (m3 + m7))
+
+
+# Dual averaging and FTRL-proximal: a weight is a function of (t, dual, squares). What the
+# function needs besides are two tuples in the dtype of the state: `settings`, of one output at one
+# t, (threshold = t l1, ridge = eta t l2, eta), and `fixed`, (delta, low, high, tiny).
+
+
+@_inlined
+def _dual_settings(eta, l1, l2, t, real):
+    return real(t * l1), real(eta * t * l2), real(eta)
+
+
+@_inlined
+def _fixed_settings(delta, low, high, real):
+    # Below `tiny` the square of a gradient loses its digits, then vanishes. The metric never goes
+    # below it: with delta = 0, a gradient whose square is 0 would make a huge weight.
+    return real(delta), real(low), real(high), real(np.sqrt(np.finfo(real).tiny))
+
+
+@_inlined
+def _dual_weight(dual, squares, settings, fixed):
+    threshold, ridge, eta = settings
+    delta, low, high, tiny = fixed
+    shrunk = max(abs(dual) - threshold, tiny - tiny)
+    curvature = max(delta + np.sqrt(squares) + ridge, tiny)
+    return min(max(-np.copysign(eta * shrunk / curvature, dual), low), high)
+
+
+@_inlined
+def _pull(squares, grown, weight, eta):
+    """What FTRL-proximal takes off a gradient: the growth of the metric holds on to `weight`."""
+    return (np.sqrt(grown) - np.sqrt(squares)) * weight / eta
+
+
+# With one output, a row's state is gathered, worked on side by side, and scattered back.
+
+
+@_compiled
+def _dual_margin(indices, values, flat, settings, fixed, duals, squares, weights):
+    """<w, x> of one row, before the row's scale; its duals, squares and weights are kept."""
+    for j in range(len(indices)):
+        i = 2 * indices[j]
+        duals[j] = flat[i]
+        squares[j] = flat[i + 1]
+    for j in range(len(indices)):
+        weights[j] = _dual_weight(duals[j], squares[j], settings, fixed)
+    return _dot(values, weights)
+
+
+@_compiled
+def _dual_learn(indices, values, flat, slope, eta, proximal, duals, squares, weights):
+    """Add the gradient ``slope * values`` to the row that `_dual_margin` gathered."""
+    if proximal:
+        for j in range(len(indices)):
+            gradient = slope * values[j]
+            grown = squares[j] + gradient * gradient
+            duals[j] += gradient - _pull(squares[j], grown, weights[j], eta)
+            squares[j] = grown
+    else:
+        for j in range(len(indices)):
+            gradient = slope * values[j]
+            duals[j] += gradient
+            squares[j] += gradient * gradient
+    for j in range(len(indices)):
+        i = 2 * indices[j]
+        flat[i] = duals[j]
+        flat[i + 1] = squares[j]
+
+
+# With many outputs, those of a feature lie side by side already: `pairs` is the state as
+# (n_local, 2 n_outputs). `table` is (3, n_outputs), the settings of each.
+
+
+@_compiled
+def _dual_margins(indices, values, pairs, table, fixed, margins):
+    """<w, x> of one row for every output, before the row's scale."""
+    threshold, ridge, eta = table[0], table[1], table[2]
+    margins[:] = 0.0
+    for j in range(len(indices)):
+        i = indices[j]
+        for k in range(len(margins)):
+            settings = threshold[k], ridge[k], eta[k]
+            weight = _dual_weight(pairs[i, 2 * k], pairs[i, 2 * k + 1], settings, fixed)
+            margins[k] += values[j] * weight
+
+
+@_compiled
+def _dual_learn_all(indices, values, pairs, slopes, table, fixed, proximal):
+    """Add the gradients ``slopes[k] * values`` of one row."""
+    threshold, ridge, eta = table[0], table[1], table[2]
+    for j in range(len(indices)):
+        i = indices[j]
+        if proximal:
+            for k in range(len(slopes)):
+                gradient = slopes[k] * values[j]
+                squares = pairs[i, 2 * k + 1]
+                grown = squares + gradient * gradient
+                settings = threshold[k], ridge[k], eta[k]
+                weight = _dual_weight(pairs[i, 2 * k], squares, settings, fixed)
+                pairs[i, 2 * k] += gradient - _pull(squares, grown, weight, eta[k])
+                pairs[i, 2 * k + 1] = grown
+        else:
+            for k in range(len(slopes)):
+                gradient = slopes[k] * values[j]
+                pairs[i, 2 * k] += gradient
+                pairs[i, 2 * k + 1] += gradient * gradient
+
+
+@_compiled
+def _dual_intercept(intercept, k, eta, fixed):
+    return _dual_weight(intercept[0, k, 0], intercept[0, k, 1], (0.0, 0.0, eta), fixed)
+
+
+@_compiled
+def _dual_learn_intercept(intercept, k, slope, eta, fixed, proximal):
+    """The intercept is a feature that is always 1, with no penalty and no box."""
+    squares = intercept[0, k, 1]
+    grown = squares + slope * slope
+    change = slope
+    if proximal:
+        change -= _pull(squares, grown, _dual_intercept(intercept, k, eta, fixed), eta)
+    intercept[0, k, 0] += change
+    intercept[0, k, 1] = grown
+
+
+@_compiled
+def walk_dual(batch, problem, steps, state, intercept, t, margins):
+    """Walk the rows in order, one step each: dual averaging, or FTRL where ``steps.proximal``.
+
+    A row of importance c takes ceil(c) steps, the last of them weighted by what is left, so that
+    importance 2 is the row twice and importance 0 is no row at all. Beyond an importance of
+    `MOST_STEPS` it is that many larger steps, or a row of weight 10,000 would take as long as
+    10,000 rows.
+
+    Parameters
+    ----------
+    batch : Batch
+    problem : Problem
+    steps : Steps
+    state : (n_local, n_outputs, 2) float32 or float64, changed in place
+    intercept : (1, n_outputs, 2) float64, changed in place
+        State of the intercept, a feature that is always 1 and never regularized.
+    t : float
+        Importance of the steps so far.
+    margins : (n_rows, n_outputs) float64, written
+        The margin of each row before it was learned from.
+
+    Returns
+    -------
+    float
+        t after the last row.
+    """
+    real = state.dtype.type
+    n_outputs = state.shape[1]
+    indptr, indices, values, row_scale, labels, importance = batch
+    loss, parameter, label_column, positive, fit_intercept = problem
+    step_size, l1, l2, low, high, delta, proximal = steps
+    longest = _longest(indptr)
+    stored = len(values) > 0
+    if not stored:
+        values = np.ones(longest, np.float32)
+    flat, pairs = state.reshape(-1), state.reshape(len(state), 2 * n_outputs)
+    fixed = _fixed_settings(delta, low, high, real)
+    free = _fixed_settings(delta, -np.inf, np.inf, np.float64)
+    table = np.zeros((3, n_outputs), state.dtype)
+    sums = np.zeros(n_outputs, state.dtype)
+    gradients = np.zeros(n_outputs, state.dtype)
+    slopes = np.zeros(n_outputs)
+    now = np.zeros(n_outputs)
+    duals = np.zeros(longest, state.dtype)
+    squares = np.zeros(longest, state.dtype)
+    weights = np.zeros(longest, state.dtype)
+    for row in range(len(indptr) - 1):
+        start, stop = indptr[row], indptr[row + 1]
+        ids = indices[start:stop]
+        xs = values[start:stop] if stored else values[: stop - start]
+        scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
+        left = importance[row] if len(importance) else 1.0
+        share = max(left / MOST_STEPS, 1.0)
+        first = True
+        while left > 0.0 or first:
+            part = min(left, share)
+            left -= part
+            for k in range(n_outputs):
+                settings = _dual_settings(step_size[k], l1[k], l2[k], t, real)
+                table[0, k], table[1, k], table[2, k] = settings
+            if n_outputs == 1:
+                settings = table[0, 0], table[1, 0], table[2, 0]
+                sums[0] = _dual_margin(ids, xs, flat, settings, fixed, duals, squares, weights)
+            else:
+                _dual_margins(ids, xs, pairs, table, fixed, sums)
+            for k in range(n_outputs):
+                now[k] = scale * sums[k]
+                if fit_intercept:
+                    now[k] += _dual_intercept(intercept, k, step_size[k], free)
+                if first:
+                    margins[row, k] = now[k]
+            first = False
+            if part > 0.0 and _fill_slopes(
+                loss, parameter, label_column, positive, labels, row, now, slopes
+            ):
+                for k in range(n_outputs):
+                    slope = part * slopes[k]
+                    gradients[k] = slope * scale
+                    if fit_intercept:
+                        _dual_learn_intercept(intercept, k, slope, step_size[k], free, proximal)
+                if n_outputs == 1:
+                    slope, eta = gradients[0], table[2, 0]
+                    _dual_learn(ids, xs, flat, slope, eta, proximal, duals, squares, weights)
+                else:
+                    _dual_learn_all(ids, xs, pairs, gradients, table, fixed, proximal)
+            t += part
+    return t
+
+
+@_compiled
+def dual_weights(state, steps, t, weights):
+    """The weights of every feature at `t`, into (n_local, n_outputs) `weights`."""
+    real = state.dtype.type
+    step_size, l1, l2, low, high, delta, _ = steps
+    fixed = _fixed_settings(delta, low, high, real)
+    for k in range(state.shape[1]):
+        settings = _dual_settings(step_size[k], l1[k], l2[k], t, real)
+        for i in range(state.shape[0]):
+            weights[i, k] = _dual_weight(state[i, k, 0], state[i, k, 1], settings, fixed)
+
+
+@_compiled
+def apply_dual(state, steps, t, gradient, squares):
+    """One step at `t` with the mean `gradient` ((n_local, n_outputs) float64).
+
+    `squares` is added to the sums of squares; (0, 0) stands for the gradient's own square.
+    """
+    step_size, l1, l2, low, high, delta, proximal = steps
+    fixed = _fixed_settings(delta, low, high, np.float64)
+    for i in range(state.shape[0]):
+        for k in range(state.shape[1]):
+            change = gradient[i, k]
+            square = squares[i, k] if len(squares) else change * change
+            if change != 0.0 or square != 0.0:
+                dual, before = np.float64(state[i, k, 0]), np.float64(state[i, k, 1])
+                if proximal:
+                    settings = _dual_settings(step_size[k], l1[k], l2[k], t, np.float64)
+                    weight = _dual_weight(dual, before, settings, fixed)
+                    change -= _pull(before, before + square, weight, step_size[k])
+                state[i, k, 0] = dual + change
+                state[i, k, 1] = before + square
+
+
+# Mirror descent: the weights themselves are the state. A feature that no row touches only
+# shrinks, in closed form, so it is settled when it is next looked at: `settled` holds the t up to
+# which its weights are valid. `settings` of an output are (eta, l1, l2).
+
+
+@_inlined
+def _shrink(weight, squares, gap, settings, delta):
+    """What `gap` steps with gradient 0 leave of a weight.
+
+    One step is |w| <- [|w| - a]_+ / (1 + b), with a = eta l1 / H and b = eta l2 / H; so is their
+    composition |w| - (1 - r)(|w| + l1 / l2), r = (1 + b)^-gap, as 0 stays 0. Steps of fractional
+    importance c count as part of a whole one: (1 + b)^-c, where `_mirror_step` has 1 / (1 + c b).
+    """
+    eta, l1, l2 = settings
+    weight = np.float64(weight)
+    if gap <= 0.0 or weight == 0.0 or (l1 == 0.0 and l2 == 0.0):
+        return weight
+    rate = eta / (delta + np.sqrt(np.float64(squares)))
+    if l2 == 0.0:
+        size = abs(weight) - gap * rate * l1
+    else:
+        lost = -np.expm1(-gap * np.log1p(rate * l2))
+        size = abs(weight) - lost * (abs(weight) + l1 / l2)
+    return np.copysign(max(size, 0.0), weight)
+
+
+@_inlined
+def _mirror_step(weight, squares, gradient, part, settings, fixed):
+    """The weight after a step; `squares` includes that of `gradient`."""
+    eta, l1, l2 = settings
+    delta, low, high = fixed
+    curvature = delta + np.sqrt(squares)
+    if curvature == 0.0:
+        return 0.0
+    rate = eta / curvature
+    center = weight - rate * gradient
+    shrunk = max(abs(center) - part * rate * l1, 0.0)
+    moved = np.copysign(shrunk, center) / (1.0 + part * rate * l2)
+    return min(max(moved, low), high)
+
+
+@_compiled
+def _mirror_margins(indices, values, pairs, settled, t, step_size, l1, l2, delta, keep, margins):
+    """<w, x> of one row for every output, before the row's scale; `keep` the settled weights."""
+    margins[:] = 0.0
+    for j in range(len(indices)):
+        i = indices[j]
+        gap = t - settled[i]
+        for k in range(len(margins)):
+            own = step_size[k], l1[k], l2[k]
+            weight = _shrink(pairs[i, 2 * k], pairs[i, 2 * k + 1], gap, own, delta)
+            margins[k] += weight * values[j]
+            if keep:
+                pairs[i, 2 * k] = weight
+        if keep:
+            settled[i] = t
+
+
+@_compiled
+def _mirror_learn(indices, values, pairs, settled, t, part, step_size, l1, l2, fixed, slopes):
+    """Step with the gradients ``slopes[k] * values`` of one row, settled at `t`."""
+    for j in range(len(indices)):
+        i = indices[j]
+        settled[i] = t + part
+        for k in range(len(slopes)):
+            gradient = slopes[k] * values[j]
+            squares = pairs[i, 2 * k + 1] + gradient * gradient
+            own = step_size[k], l1[k], l2[k]
+            weight = np.float64(pairs[i, 2 * k])
+            pairs[i, 2 * k] = _mirror_step(weight, squares, gradient, part, own, fixed)
+            pairs[i, 2 * k + 1] = squares
+
+
+@_compiled
+def walk_mirror(batch, problem, steps, state, settled, intercept, t, margins):
+    """Walk the rows in order, one step of composite mirror descent each.
+
+    As `walk_dual`; besides, `settled` ((n_local,) float64, changed in place) is the t up to which
+    each feature's weights have been shrunk.
+    """
+    n_outputs = state.shape[1]
+    indptr, indices, values, row_scale, labels, importance = batch
+    loss, parameter, label_column, positive, fit_intercept = problem
+    step_size, l1, l2, low, high, delta, _ = steps
+    stored = len(values) > 0
+    if not stored:
+        values = np.ones(_longest(indptr), np.float32)
+    pairs = state.reshape(len(state), 2 * n_outputs)
+    fixed, free = (delta, low, high), (delta, -np.inf, np.inf)
+    now = np.zeros(n_outputs)
+    slopes = np.zeros(n_outputs)
+    for row in range(len(indptr) - 1):
+        start, stop = indptr[row], indptr[row + 1]
+        ids = indices[start:stop]
+        xs = values[start:stop] if stored else values[: stop - start]
+        scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
+        left = importance[row] if len(importance) else 1.0
+        share = max(left / MOST_STEPS, 1.0)
+        first = True
+        while left > 0.0 or first:
+            part = min(left, share)
+            left -= part
+            _mirror_margins(ids, xs, pairs, settled, t, step_size, l1, l2, delta, part > 0.0, now)
+            for k in range(n_outputs):
+                now[k] *= scale
+                if fit_intercept:
+                    now[k] += intercept[0, k, 0]
+                if first:
+                    margins[row, k] = now[k]
+            first = False
+            if part > 0.0 and _fill_slopes(
+                loss, parameter, label_column, positive, labels, row, now, slopes
+            ):
+                for k in range(n_outputs):
+                    slopes[k] *= part
+                    if fit_intercept:
+                        squares = intercept[0, k, 1] + slopes[k] * slopes[k]
+                        bias, unregularized = intercept[0, k, 0], (step_size[k], 0.0, 0.0)
+                        intercept[0, k, 0] = _mirror_step(
+                            bias, squares, slopes[k], part, unregularized, free
+                        )
+                        intercept[0, k, 1] = squares
+                    slopes[k] *= scale
+                _mirror_learn(ids, xs, pairs, settled, t, part, step_size, l1, l2, fixed, slopes)
+            t += part
+    return t
+
+
+@_compiled
+def mirror_weights(state, settled, steps, t, weights):
+    """The weights of every feature at `t`, into (n_local, n_outputs) `weights`."""
+    for i in range(state.shape[0]):
+        for k in range(state.shape[1]):
+            settings = steps.step_size[k], steps.l1[k], steps.l2[k]
+            gap = t - settled[i]
+            weights[i, k] = _shrink(state[i, k, 0], state[i, k, 1], gap, settings, steps.delta)
+
+
+@_compiled
+def apply_mirror(state, settled, steps, t, gradient, squares):
+    """One step at `t` with the mean `gradient`; see `apply_dual`."""
+    fixed = steps.delta, steps.low, steps.high
+    for i in range(state.shape[0]):
+        touched = False
+        for k in range(state.shape[1]):
+            touched |= gradient[i, k] != 0.0 or (len(squares) > 0 and squares[i, k] != 0.0)
+        if not touched:
+            continue
+        for k in range(state.shape[1]):
+            settings = steps.step_size[k], steps.l1[k], steps.l2[k]
+            before = np.float64(state[i, k, 1])
+            weight = _shrink(state[i, k, 0], before, t - settled[i], settings, steps.delta)
+            square = squares[i, k] if len(squares) else gradient[i, k] * gradient[i, k]
+            grown = before + square
+            state[i, k, 0] = _mirror_step(weight, grown, gradient[i, k], 1.0, settings, fixed)
+            state[i, k, 1] = grown
+        settled[i] = t + 1.0
+
+
+# Gradients and predictions at fixed weights.
+
+
+@_compiled
+def _plain_margin(indices, values, flat, row):
+    """<w, x> of one row for the only output, before the row's scale."""
+    for j in range(len(indices)):
+        row[j] = flat[indices[j]]
+    return _dot(values, row)
+
+
+@_compiled
+def _plain_margins(indices, values, weights, margins):
+    """<w, x> of one row for every output, before the row's scale."""
+    margins[:] = 0.0
+    for j in range(len(indices)):
+        for k in range(len(margins)):
+            margins[k] += values[j] * weights[indices[j], k]
+
+
+@_compiled
+def margins(batch, weights, intercept, out):
+    """Margins of all rows into (n_rows, n_outputs) float64 `out`.
+
+    `weights` is (n_local, n_outputs) float32, `intercept` (n_outputs,) float64.
+    """
+    n_outputs = weights.shape[1]
+    indptr, indices, values, row_scale, _, _ = batch
+    longest = _longest(indptr)
+    stored = len(values) > 0
+    if not stored:
+        values = np.ones(longest, np.float32)
+    flat = weights.reshape(-1)
+    row_weights = np.zeros(longest, weights.dtype)
+    sums = np.zeros(n_outputs, weights.dtype)
+    for row in range(len(indptr) - 1):
+        start, stop = indptr[row], indptr[row + 1]
+        ids = indices[start:stop]
+        xs = values[start:stop] if stored else values[: stop - start]
+        if n_outputs == 1:
+            sums[0] = _plain_margin(ids, xs, flat, row_weights)
+        else:
+            _plain_margins(ids, xs, weights, sums)
+        scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
+        for k in range(n_outputs):
+            out[row, k] = scale * np.float64(sums[k]) + intercept[k]
+
+
+@_compiled
+def _add_gradient(indices, values, slopes, gradient):
+    """Add ``slopes[k] * values`` of one row to the gradient of every output."""
+    for j in range(len(indices)):
+        for k in range(len(slopes)):
+            gradient[indices[j], k] += slopes[k] * values[j]
+
+
+@_compiled
+def _add_squares(indices, values, slopes, importance, squares):
+    """Add the squares of the same, `importance` times."""
+    for j in range(len(indices)):
+        for k in range(len(slopes)):
+            term = slopes[k] * values[j]
+            squares[indices[j], k] += importance * term * term
+
+
+@_compiled
+def piece_gradient(batch, problem, weights, intercept, gradient, squares, intercept_gradient, out):
+    """Importance-weighted sum over the rows of their gradients at fixed weights.
+
+    Parameters
+    ----------
+    batch : Batch
+    problem : Problem
+    weights : (n_local, n_outputs) float32
+    intercept : (n_outputs,) float64
+    gradient : (n_local, n_outputs) float32, added to
+    squares : (n_local, n_outputs) float32 or (0, 0), added to
+        Sum of the squares of each row's gradient, where it is wanted.
+    intercept_gradient : (2, n_outputs) float64, added to
+        Sums of the intercept's gradient and of its squares.
+    out : (n_rows, n_outputs) float64, written
+        The margin of each row.
+    """
+    margins(batch, weights, intercept, out)
+    indptr, indices, values, row_scale, labels, importances = batch
+    loss, parameter, label_column, positive, fit_intercept = problem
+    stored = len(values) > 0
+    if not stored:
+        values = np.ones(_longest(indptr), np.float32)
+    slopes = np.zeros(weights.shape[1])
+    scaled = np.zeros(len(slopes), gradient.dtype)
+    for row in range(len(indptr) - 1):
+        importance = importances[row] if len(importances) else 1.0
+        if importance == 0.0 or not _fill_slopes(
+            loss, parameter, label_column, positive, labels, row, out[row], slopes
+        ):
+            continue
+        scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
+        for k in range(len(slopes)):
+            if fit_intercept:
+                intercept_gradient[0, k] += importance * slopes[k]
+                intercept_gradient[1, k] += importance * slopes[k] * slopes[k]
+            slopes[k] *= scale
+            scaled[k] = importance * slopes[k]
+        start, stop = indptr[row], indptr[row + 1]
+        ids = indices[start:stop]
+        xs = values[start:stop] if stored else values[: stop - start]
+        _add_gradient(ids, xs, scaled, gradient)
+        if len(squares):
+            _add_squares(ids, xs, slopes, importance, squares)
