@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from dadagrad.errors import InputError
 from dadagrad.losses import LOSSES
@@ -75,6 +75,10 @@ class TrainConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            given = getattr(self, field.name)
+            if hasattr(given, "item") and hasattr(given, "dtype"):  # a number of NumPy
+                object.__setattr__(self, field.name, given.item())
         _choice("loss", self.loss, LOSSES)
         _choice("update", self.update, UPDATE_NAMES)
         _choice("squares", self.squares, ("batch", "example"))
@@ -89,6 +93,13 @@ class TrainConfig:
         _whole("passes", self.passes, least=1)
         _whole("lanes", self.lanes, least=1)
         _whole("seed", self.seed, least=0)
+        for name in ("shuffle", "fit_intercept"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} must be True or False, not {getattr(self, name)!r}")
+        for name in ("low", "high"):
+            bound = getattr(self, name)
+            if not _is_number(bound) or math.isnan(bound):
+                raise InputError(f"{name} must be a number, not {bound!r}")
         if not self.low <= 0 <= self.high:
             raise InputError(
                 f"the box [{self.low}, {self.high}] does not contain 0, so every feature that "
@@ -96,6 +107,8 @@ class TrainConfig:
             )
         if isinstance(self.class_weight, Mapping):
             for label, weight in self.class_weight.items():
+                if not _is_number(label):
+                    raise InputError(f"class_weight names label {label!r}; labels are numbers here")
                 _number(f"class_weight[{label}]", weight, least=0)
         elif self.class_weight not in (None, "balanced"):
             raise InputError(
@@ -122,17 +135,17 @@ class TrainConfig:
             )
         settings = dict(plain)
         for bound in ("low", "high"):
-            if bound in settings:
-                settings[bound] = float(settings[bound])
+            if isinstance(settings.get(bound), str):
+                settings[bound] = _parsed(bound, settings[bound])
         if isinstance(settings.get("class_weight"), list):
             settings["class_weight"] = {
-                float(key): value for key, value in settings["class_weight"]
+                _parsed("class_weight", key): value for key, value in settings["class_weight"]
             }
         return cls(**settings)
 
 
 def _choice(name: str, given: object, allowed: Mapping[str, Any] | tuple[str, ...]) -> None:
-    if given not in allowed:
+    if not isinstance(given, str) or given not in allowed:
         raise InputError(f"{name} {given!r} is not known; choose one of {', '.join(allowed)}")
 
 
@@ -144,12 +157,22 @@ def _number(
     above: float = -math.inf,
     alternative: str | None = None,
 ) -> None:
-    is_number = isinstance(given, int | float) and not isinstance(given, bool)
-    if is_number and math.isfinite(given) and given >= least and given > above:  # type: ignore[arg-type,operator]
+    if _is_number(given) and math.isfinite(given) and given >= least and given > above:
         return
     bound = f" of at least {least:g}" if least > -math.inf else f" above {above:g}"
     other = f" or {alternative!r}" if alternative else ""
     raise InputError(f"{name} must be a finite number{bound}{other}, not {given!r}")
+
+
+def _parsed(name: str, given: Any) -> float:
+    try:
+        return float(given)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be a number, not {given!r}") from None
+
+
+def _is_number(given: object) -> TypeGuard[float]:
+    return isinstance(given, int | float) and not isinstance(given, bool)
 
 
 def _whole(name: str, given: object, *, least: int, alternative: str | None = None) -> None:

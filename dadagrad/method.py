@@ -180,6 +180,8 @@ def _task(config: TrainConfig, columns: tuple[LabelColumn, ...]) -> Task:
                 f"regression; the {config.loss} loss classifies. Choose --loss squared, absolute "
                 "or huber"
             )
+        if not column.values:
+            raise InputError(f"label column {column.name!r} has no labels; training needs some")
         if len(column.values) < 2:
             raise InputError(
                 f"label column {column.name!r} has only one class, "

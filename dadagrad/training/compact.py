@@ -1,0 +1,87 @@
+"""Compiled helpers of the exact exchange: its work grows with the features that are touched.
+
+A piece of a few rows touches a small share of its partition's vocabulary, and a step a small share
+of all features. What is done once a piece or once a step must not walk through the rest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+_ONE, _SIX, _63 = np.uint64(1), np.uint64(6), np.uint64(63)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _count_ones(bits):  # type: ignore[no-untyped-def]
+    """The number of ones among 64 bits, by adding them side by side."""
+    bits -= (bits >> np.uint64(1)) & np.uint64(0x5555555555555555)
+    bits = (bits & np.uint64(0x3333333333333333)) + (
+        (bits >> np.uint64(2)) & np.uint64(0x3333333333333333)
+    )
+    bits = (bits + (bits >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return (bits * np.uint64(0x0101010101010101)) >> np.uint64(56)
+
+
+@njit(nogil=True, cache=True)
+def relabel(indices, n_local):  # type: ignore[no-untyped-def]
+    """The distinct values of (nnz,) int32 `indices`, increasing, and where each index is in them.
+
+    All are below `n_local`. One bit marks each value, so that all marks stay close to the
+    processor; the place of a value is the number of marks before it.
+    """
+    marks = np.zeros((n_local + 63) // 64, np.uint64)
+    for index in indices:
+        value = np.uint64(index)
+        marks[value >> _SIX] |= _ONE << (value & _63)
+    positions = np.empty(min(len(indices), n_local), np.int32)
+    before = np.empty(len(marks), np.int32)
+    count = 0
+    for word in range(len(marks)):
+        before[word] = count
+        marked = marks[word]
+        while marked:
+            others = marked & (marked - _ONE)
+            positions[count] = 64 * word + np.int64(_count_ones((marked ^ others) - _ONE))
+            count += 1
+            marked = others
+    relabelled = np.empty_like(indices)
+    for j in range(len(indices)):
+        value = np.uint64(indices[j])
+        below = marks[value >> _SIX] & ((_ONE << (value & _63)) - _ONE)
+        relabelled[j] = before[value >> _SIX] + np.int32(_count_ones(below))
+    return positions[:count], relabelled
+
+
+@njit(nogil=True, cache=True)
+def assign_slots(slots, ids, seen, count):  # type: ignore[no-untyped-def]
+    """Where each of `ids` has its sum, (len(ids),) int64; ids not met before get the next places.
+
+    Parameters
+    ----------
+    slots : (n_features,) int32, changed in place
+        One more than the place of each feature; 0 for those that have none.
+    ids : (k,) int64
+    seen : (capacity,) int64, changed in place
+        The ids that have a place, in the order of the places.
+    count : int
+        How many there are so far.
+    """
+    places = np.empty(len(ids), np.int64)
+    for j in range(len(ids)):
+        slot = slots[ids[j]]
+        if slot == 0:
+            seen[count] = ids[j]
+            count += 1
+            slot = count
+            slots[ids[j]] = slot
+        places[j] = slot - 1
+    return places, count
+
+
+@njit(nogil=True, cache=True)
+def add_at(sums, places, terms):  # type: ignore[no-untyped-def]
+    """Add (k, n_outputs) float32 `terms` to the rows `places` of float64 `sums`."""
+    for j in range(len(places)):
+        for k in range(sums.shape[1]):
+            sums[places[j], k] += terms[j, k]

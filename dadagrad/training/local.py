@@ -1,0 +1,118 @@
+"""The local engine: threads of this process carry out the coordinator's instructions.
+
+Kernels and decompression release the interpreter lock, so with two threads the next partition is
+read while this one is learned from.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from dadagrad.data.arena import Arena
+from dadagrad.data.dataset import Dataset
+from dadagrad.data.rows import Rows
+from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.protocol import (
+    Close,
+    Compute,
+    Computed,
+    Event,
+    Finish,
+    Instruction,
+    Open,
+    Opened,
+    Report,
+    Save,
+)
+from dadagrad.training.watch import Watcher
+from dadagrad.training.worker import compute
+
+
+class LocalEngine:
+    """Runs a coordinator to its end on `threads` threads.
+
+    Parameters
+    ----------
+    data : Dataset
+    threads : int
+        Threads that read and compute; at least 1.
+    """
+
+    def __init__(self, data: Dataset, threads: int) -> None:
+        self._data = data
+        self._threads = threads
+        self._events: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
+        self._rows: dict[int, tuple[int, Rows]] = {}
+        # The memory of each visit, from Open to Close; between them the next one takes it.
+        self._arenas: dict[int, Arena] = {}
+        self._free_arenas: list[Arena] = []
+
+    def run(self, coordinator: Coordinator, watcher: Watcher) -> bool:
+        """Drive `coordinator` until it finishes; True if the run is complete.
+
+        An interrupt (Ctrl-C) ends the run after the present round, with a checkpoint; a second one
+        at once. Errors of reading, computing and saving are raised here.
+        """
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="dadagrad") as pool:
+            try:
+                watcher.begin()
+                instructions = coordinator.start()
+                while True:
+                    for instruction in instructions:
+                        if isinstance(instruction, Finish):
+                            return instruction.complete
+                        self._carry_out(instruction, coordinator, pool, watcher)
+                    instructions = coordinator.handle(self._next_event(watcher))
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+                for held in (self._rows, self._arenas, self._free_arenas):
+                    held.clear()
+
+    def _next_event(self, watcher: Watcher) -> Event:
+        request = watcher.request()
+        if request is not None:
+            return request
+        event = self._events.get()
+        if isinstance(event, BaseException):
+            raise event
+        return event
+
+    def _carry_out(
+        self,
+        instruction: Instruction,
+        coordinator: Coordinator,
+        pool: ThreadPoolExecutor,
+        watcher: Watcher,
+    ) -> None:
+        match instruction:
+            case Open(visit, partition):
+                arena = self._free_arenas.pop() if self._free_arenas else Arena()
+                self._arenas[visit] = arena
+                self._submit(pool, lambda: self._open(visit, partition, arena))
+            case Compute(task, piece, given):
+                partition, rows = self._rows[piece.visit]
+                where = f"{self._data.url}, partition {self._data.partitions[partition].name}"
+                method = coordinator.method
+                self._submit(
+                    pool, lambda: Computed(task, compute(method, rows, piece, given, where))
+                )
+            case Close(visit):
+                del self._rows[visit]
+                self._free_arenas.append(self._arenas.pop(visit))
+            case Report() | Save():
+                watcher.handle(instruction)
+
+    def _submit(self, pool: ThreadPoolExecutor, work: Callable[[], Event]) -> None:
+        def deliver(future: Future[Event]) -> None:
+            if not future.cancelled():
+                error = future.exception()
+                self._events.put(future.result() if error is None else error)
+
+        pool.submit(work).add_done_callback(deliver)
+
+    def _open(self, visit: int, partition: int, arena: Arena) -> Event:
+        rows = self._data.read_into(partition, arena)
+        self._rows[visit] = (partition, rows)
+        return Opened(visit, rows.vocabulary)

@@ -1,0 +1,164 @@
+"""The plan: which rows make up which step, fixed before the first is read.
+
+A plan depends on the partitions, the batch size, the lanes, the passes and the seed, and on
+nothing else: not on threads, workers or who is fast. It is what makes the bits of a run the same
+everywhere, and a cursor into it is all that a checkpoint needs to say where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+CHUNK_ROWS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows ``start:stop`` of a partition, worked on in one go.
+
+    `visit` tells one reading of a partition from the next pass's; `last` marks the piece after
+    which the visit is over.
+    """
+
+    visit: int
+    partition: int
+    start: int
+    stop: int
+    last: bool
+
+    @property
+    def n_rows(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A place between two rounds: `round` counts from the start of the pass."""
+
+    pass_number: int = 0
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What is worked on side by side: the pieces of one batch, or one stretch of the walk.
+
+    `cursor` is the place before the round, `after` the place after it.
+    """
+
+    cursor: Cursor
+    after: Cursor
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The rounds of a run.
+
+    Attributes
+    ----------
+    partition_rows : tuple of int
+        Rows of each partition.
+    batch_size : int
+        Rows of a step at most; 1 plans the online walk, one partition after the other.
+    lanes : int
+        Partitions that give rows to a batch at the same time.
+    passes : int
+    shuffle : bool
+        Whether each pass has its own order of partitions.
+    seed : int
+    chunk_rows : int
+        Rows that the online walk takes between two looks at the outside world; no bit of the
+        model depends on it.
+    """
+
+    partition_rows: tuple[int, ...]
+    batch_size: int
+    lanes: int
+    passes: int
+    shuffle: bool
+    seed: int
+    chunk_rows: int = CHUNK_ROWS
+
+    def order(self, pass_number: int) -> Sequence[int]:
+        """The partitions that have rows, in the order of the pass."""
+        filled = [number for number, rows in enumerate(self.partition_rows) if rows]
+        if not self.shuffle:
+            return filled
+        generator = np.random.default_rng([self.seed, pass_number])
+        return [filled[position] for position in generator.permutation(len(filled))]
+
+    def rounds(self, start: Cursor) -> Iterator[Round]:
+        """The rounds from `start` on, over all the passes that are left."""
+        for pass_number in range(start.pass_number, self.passes):
+            skip = start.round if pass_number == start.pass_number else 0
+            batches = self._walk(pass_number) if self.batch_size == 1 else self._lanes(pass_number)
+            following = next(batches, None)
+            number = 0
+            while following is not None:
+                pieces, following = following, next(batches, None)
+                if following is None:
+                    after = Cursor(pass_number + 1)
+                else:
+                    after = Cursor(pass_number, number + 1)
+                if number >= skip:
+                    yield Round(Cursor(pass_number, number), after, pieces)
+                number += 1
+
+    def _batch_sizes(self) -> Iterator[int]:
+        """Rows of each batch of a pass: at most `batch_size`, and even.
+
+        A short last batch would count as much as any other: its few rows would be learned from
+        with many times the weight of the rest.
+        """
+        n_rows = sum(self.partition_rows)
+        n_batches = -(-n_rows // self.batch_size)
+        share, extra = divmod(n_rows, n_batches) if n_batches else (0, 0)
+        for number in range(n_batches):
+            yield share + (number < extra)
+
+    def _visit(self, pass_number: int, position: int) -> int:
+        return pass_number * len(self.partition_rows) + position
+
+    def _walk(self, pass_number: int) -> Iterator[tuple[Piece, ...]]:
+        for position, partition in enumerate(self.order(pass_number)):
+            rows = self.partition_rows[partition]
+            visit = self._visit(pass_number, position)
+            for start in range(0, rows, self.chunk_rows):
+                stop = min(start + self.chunk_rows, rows)
+                yield (Piece(visit, partition, start, stop, stop == rows),)
+
+    def _lanes(self, pass_number: int) -> Iterator[tuple[Piece, ...]]:
+        waiting = iter(enumerate(self.order(pass_number)))
+        # A lane is [visit, partition, next row]; it ends when no partition waits for it.
+        lanes: list[list[int]] = []
+
+        def refill() -> None:
+            while len(lanes) < self.lanes:
+                following = next(waiting, None)
+                if following is None:
+                    return
+                position, partition = following
+                lanes.append([self._visit(pass_number, position), partition, 0])
+
+        refill()
+        for missing in self._batch_sizes():
+            pieces: dict[int, Piece] = {}
+            while missing and lanes:
+                share, extra = divmod(missing, len(lanes))
+                for number, lane in enumerate(lanes):
+                    visit, partition, start = lane
+                    rows = self.partition_rows[partition]
+                    stop = min(start + share + (number < extra), rows)
+                    if stop > start:
+                        # Where another lane ran dry, this one gives a second time.
+                        first = pieces[visit].start if visit in pieces else start
+                        pieces[visit] = Piece(visit, partition, first, stop, stop == rows)
+                    missing -= stop - start
+                    lane[2] = stop
+                lanes = [lane for lane in lanes if lane[2] < self.partition_rows[lane[1]]]
+                refill()
+            yield tuple(pieces.values())

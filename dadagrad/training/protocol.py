@@ -1,0 +1,204 @@
+"""What the coordinator and the engines say to each other.
+
+Events go in, instructions come out; both are plain data. An engine may carry out instructions on
+threads or on a cluster, in any order it likes: the coordinator puts results back into the order
+of the plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.method import Method
+from dadagrad.training.plan import Cursor, Piece
+from dadagrad.training.state import State
+from dadagrad.training.tally import Tally
+
+# What a piece is worked on with, and what comes of it.
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Fixed weights, to compute a gradient at.
+
+    Attributes
+    ----------
+    weights : (k, n_outputs) float32
+    intercept : (n_outputs,) float64
+    positions : (k,) int32 or None
+        Where in the partition's vocabulary the weights belong, increasing; None stands for all
+        of it. They must include all that the rows touch.
+    """
+
+    weights: NDArray[np.float32]
+    intercept: NDArray[np.float64]
+    positions: NDArray[np.int32] | None = None
+
+    @property
+    def partial(self) -> bool:
+        """Whether the weights of some of the vocabulary are missing."""
+        return self.positions is not None
+
+    def take(self, positions: NDArray[np.int32] | None) -> NDArray[np.float32]:
+        """The (k, n_outputs) weights at these `positions` of the vocabulary; at all for None."""
+        if positions is None:
+            # What came over a network may be read-only, which to a kernel is another type.
+            return np.require(self.weights, requirements="W")
+        if self.positions is None:
+            return self.weights[positions]
+        return self.weights[np.searchsorted(self.positions, positions)]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsInState:
+    """The same weights, still in the coordinator's state.
+
+    They can be taken, on any thread, until the last result of their round has been handed in.
+    """
+
+    method: Method
+    state: State
+    vocabulary: NDArray[np.int64]
+    intercept: NDArray[np.float64]
+
+    def take(self, positions: NDArray[np.int32] | None) -> NDArray[np.float32]:
+        """As `Weights.take`; only what is asked for is looked up."""
+        ids = self.vocabulary if positions is None else self.vocabulary[positions]
+        return self.state.pull(ids).weights(self.method)
+
+    @property
+    def partial(self) -> bool:
+        """False: all weights of the vocabulary can be taken."""
+        return False
+
+    def at(self, positions: NDArray[np.int32] | None) -> Weights:
+        """Those at `positions`, or all, to be sent to another process."""
+        return Weights(self.take(positions), self.intercept, positions)
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """The importance-weighted sum of the rows' gradients, where it is not 0.
+
+    Attributes
+    ----------
+    positions : (k,) int32
+        Positions in the partition's vocabulary, strictly increasing.
+    gradient : (k, n_outputs) float32
+    squares : (k, n_outputs) float32, or (0, 0)
+        Sum of the squares of the rows' gradients, where the method wants them.
+    intercept : (2, n_outputs) float64
+        Sums of the intercept's gradients and of their squares.
+    tally : Tally
+        Its `weight` is the total importance of the rows.
+    """
+
+    positions: NDArray[np.int32]
+    gradient: NDArray[np.float32]
+    squares: NDArray[np.float32]
+    intercept: NDArray[np.float64]
+    tally: Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """The state after walking the rows one by one."""
+
+    state: State
+    tally: Tally
+
+
+Given: TypeAlias = Weights | WeightsInState | State
+Result: TypeAlias = Gradient | Walked
+
+
+# Events: what happened.
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A partition can be worked on; `vocabulary` is (n_local,) int64."""
+
+    visit: int
+    vocabulary: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Piece number `task` of the present round is done."""
+
+    task: int
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class SaveRequested:
+    """Somebody wants a checkpoint soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """Somebody wants the run to end after the present round, to be resumed later."""
+
+
+Event: TypeAlias = Opened | Computed | SaveRequested | StopRequested
+
+
+# Instructions: what to do.
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Read a partition, or have it read, and report its vocabulary."""
+
+    visit: int
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Work on a piece of an open partition, and report it as `task`."""
+
+    task: int
+    piece: Piece
+    given: Given
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The partition will not be needed again in this visit."""
+
+    visit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How far the run is; for people and logs."""
+
+    cursor: Cursor
+    steps: int
+    tally: Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Keep this state; `state` is the coordinator's own, to be copied before anything else."""
+
+    cursor: Cursor
+    steps: int
+    tally: Tally
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The run is over: `complete`, or stopped on request."""
+
+    complete: bool
+
+
+Instruction: TypeAlias = Open | Compute | Close | Report | Save | Finish

@@ -1,0 +1,65 @@
+"""Compiling the kernels a method needs, once, before the clock of a run starts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from dadagrad.data.rows import Rows
+from dadagrad.method import Method
+from dadagrad.training.gradient_sums import GradientSums
+from dadagrad.training.plan import Piece
+from dadagrad.training.protocol import Gradient, WeightsInState
+from dadagrad.training.state import State
+
+_warm: set[tuple[bool, bool]] = set()
+
+
+def warm_up(method: Method, announce: Callable[[str], None]) -> float:
+    """Compile, or load from the cache on disk, what `method` runs; the seconds it took.
+
+    Types decide what is compiled, so a single row does. Says beforehand when it may take long.
+    """
+    from dadagrad import kernels
+    from dadagrad.training.worker import compute
+
+    begun = time.perf_counter()
+    kind = (method.online, method.config.update == "mirror-descent")
+    if kind in _warm:
+        return 0.0
+    if not kernels.walk_dual.stats.cache_hits and not _cached(kernels.walk_dual):
+        announce("compiling the kernels (once on this machine, a few seconds)")
+    two_features = replace(method, n_features=2)
+    labels = [0.0 if column.values is None else column.values[0] for column in method.label_columns]
+    rows = Rows(
+        np.arange(2),
+        np.array([0, 1], np.int64),
+        np.zeros(1, np.int32),
+        np.ones(1, np.float32),
+        np.array([labels]),
+    )
+    state = State.zero(two_features)
+    piece = Piece(0, 0, 0, 1, True)
+    if method.online:
+        compute(two_features, rows, piece, state, "the warm-up")
+    else:
+        intercept = state.intercepts(two_features)
+        given = WeightsInState(two_features, state, rows.vocabulary, intercept)
+        result = compute(two_features, rows, piece, given, "the warm-up")
+        assert isinstance(result, Gradient)
+        total = GradientSums(two_features).total([rows.vocabulary] * 2, [result] * 2)
+        share = state.pull(total.ids)
+        share.step(two_features, total.gradient, total.squares)
+        state.step_intercept(two_features, total.intercept, total.intercept_squares)
+    state.weights(two_features)
+    _warm.add(kind)
+    return time.perf_counter() - begun
+
+
+def _cached(kernel) -> bool:  # type: ignore[no-untyped-def]
+    """Whether the cache on disk knows any version of `kernel`."""
+    index = getattr(kernel._cache, "_cache_file", None)
+    return bool(index is not None and index._load_index())

@@ -1,0 +1,67 @@
+"""Where a run runs: threads of this process, a cluster started for it, or a running one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+from dadagrad.data.dataset import Dataset
+from dadagrad.errors import InputError
+from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.watch import Watcher
+
+
+class Engine(Protocol):
+    """Carries out a coordinator's instructions."""
+
+    def run(self, coordinator: Coordinator, watcher: Watcher) -> bool:
+        """Drive `coordinator` until it finishes; True if the run is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where a run runs; none of it changes a bit of the model.
+
+    Attributes
+    ----------
+    threads : int or None
+        Threads of the local engine; None takes 2, or 1 on a machine with one core.
+    workers : int or None
+        Processes of a Dask cluster started for the run.
+    scheduler : str or None
+        Address of a running Dask scheduler.
+    """
+
+    threads: int | None = None
+    workers: int | None = None
+    scheduler: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("threads", "workers"):
+            given = getattr(self, name)
+            if given is not None and (type(given) is not int or given < 1):
+                raise InputError(f"{name} must be a whole number of at least 1, not {given!r}")
+        if self.workers is not None and self.scheduler is not None:
+            raise InputError(
+                "workers starts a cluster and scheduler uses a running one; give one of them"
+            )
+        if self.threads is not None and self.on_dask:
+            raise InputError(
+                "threads is for training in this process; a cluster has threads of its own, so "
+                "give threads or one of workers and scheduler"
+            )
+
+    @property
+    def on_dask(self) -> bool:
+        return self.workers is not None or self.scheduler is not None
+
+    def engine(self, data: Dataset) -> Engine:
+        """The engine that trains on `data` there."""
+        if self.on_dask:
+            from dadagrad.training.dask import DaskEngine
+
+            return DaskEngine(data, workers=self.workers, scheduler=self.scheduler)
+        from dadagrad.training.local import LocalEngine
+
+        return LocalEngine(data, self.threads or min(2, os.cpu_count() or 1))

@@ -1,0 +1,132 @@
+"""The work on a piece: pure functions of rows and what the coordinator handed out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad import kernels
+from dadagrad.data.rows import Rows
+from dadagrad.errors import TrainingError
+from dadagrad.method import Method
+from dadagrad.training.compact import relabel
+from dadagrad.training.plan import Piece
+from dadagrad.training.protocol import Given, Gradient, Result, Walked
+from dadagrad.training.state import State
+from dadagrad.training.tally import count
+
+_NO_VALUES = np.zeros(0, np.float32)
+_NO_IMPORTANCE = np.zeros(0)
+_NO_SQUARES = np.zeros((0, 0), np.float32)
+
+
+def compute(method: Method, rows: Rows, piece: Piece, given: Given, where: str) -> Result:
+    """Work on `piece` of the partition `rows`; `where` names the partition in messages.
+
+    Raises
+    ------
+    TrainingError
+        A margin or a gradient is not finite.
+    InputError
+        A label is not one of the declared classes.
+    """
+    part = rows.slice(piece.start, piece.stop)
+    importance = row_importance(method, part)
+    if isinstance(given, State):
+        margins = _walk(method, as_batch(part, importance), given)
+        return Walked(given, count(method, margins, part, importance, where, piece.start))
+    # Rows that touch few of the partition's features get by with the weights of those.
+    positions = None
+    compact = part
+    if given.partial or part.nnz < part.n_local:
+        positions, indices = relabel(part.indices, part.n_local)
+        compact = replace(part, indices=indices)
+    weights = given.take(positions)
+    gradient = np.zeros(weights.shape, np.float32)
+    squares = np.zeros_like(gradient) if method.config.squares == "example" else _NO_SQUARES
+    intercept = np.zeros((2, method.n_outputs))
+    margins = np.empty((part.n_rows, method.n_outputs))
+    kernels.piece_gradient(
+        as_batch(compact, importance), method.problem, weights, given.intercept,
+        gradient, squares, intercept, margins,
+    )  # fmt: skip
+    tally = count(method, margins, part, importance, where, piece.start)
+    moved = _moved(gradient)
+    if len(squares):
+        moved |= _moved(squares)
+        squares = squares[moved]
+    kept = np.flatnonzero(moved).astype(np.int32) if positions is None else positions[moved]
+    gradient = gradient[moved]
+    _check_finite(gradient, squares, intercept, rows, kept, where)
+    return Gradient(kept, gradient, squares, intercept, tally)
+
+
+def _moved(gradient: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """(k,): the features of which some output has a gradient."""
+    other = gradient != 0.0
+    # The common case apart: numpy is slow at reducing rows of one.
+    moved: NDArray[np.bool_] = other[:, 0] if other.shape[1] == 1 else other.any(axis=1)
+    return moved
+
+
+def _check_finite(
+    gradient: NDArray[np.float32],
+    squares: NDArray[np.float32],
+    intercept: NDArray[np.float64],
+    rows: Rows,
+    kept: NDArray[np.int32],
+    where: str,
+) -> None:
+    what = None
+    for array in (gradient, squares):
+        if not np.isfinite(array).all():
+            first = np.argwhere(~np.isfinite(array))[0][0]
+            what = f"feature {rows.vocabulary[kept[first]]}"
+    if not np.isfinite(intercept).all():
+        what = "the intercept"
+    if what is not None:
+        raise TrainingError(
+            f"{where}: the gradient of {what} is not finite, so the weights have diverged or a "
+            "value is too large; choose a smaller step size, or normalise the rows"
+        )
+
+
+def _walk(method: Method, batch: kernels.Batch, state: State) -> NDArray[np.float64]:
+    """One step per row, changing `state`, which is this piece's own; the margins before each."""
+    margins = np.empty((len(batch.indptr) - 1, method.n_outputs))
+    if method.config.update == "mirror-descent":
+        state.t = kernels.walk_mirror(
+            batch, method.problem, method.steps,
+            state.accumulators, state.settled, state.intercept, state.t, margins,
+        )  # fmt: skip
+    else:
+        state.t = kernels.walk_dual(
+            batch, method.problem, method.steps,
+            state.accumulators, state.intercept, state.t, margins,
+        )  # fmt: skip
+    return margins
+
+
+def row_importance(method: Method, rows: Rows) -> NDArray[np.float64] | None:
+    """Row weights times class weights, (n_rows,); None where all are 1."""
+    importance = None if rows.weights is None else rows.weights.astype(np.float64)
+    per_class = method.class_importance
+    if per_class is None:
+        return importance
+    position = np.searchsorted(method.classes, rows.labels[:, 0])
+    of_class = per_class[np.minimum(position, len(per_class) - 1)]
+    return of_class if importance is None else importance * of_class
+
+
+def as_batch(rows: Rows, importance: NDArray[np.float64] | None) -> kernels.Batch:
+    """Rows as the kernels take them."""
+    return kernels.Batch(
+        rows.indptr,
+        rows.indices,
+        _NO_VALUES if rows.values is None else rows.values,
+        _NO_VALUES if rows.row_scale is None else rows.row_scale,
+        rows.labels,
+        _NO_IMPORTANCE if importance is None else importance,
+    )

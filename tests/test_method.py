@@ -1,0 +1,97 @@
+"""A configuration meets its data: tasks, outputs, targets and the weights of classes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dadagrad.config import TrainConfig
+from dadagrad.data.dataset import LabelColumn, Schema
+from dadagrad.errors import InputError
+from dadagrad.method import Method, make_method
+
+BINARY = LabelColumn("y", (-1.0, 1.0), (30, 10))
+CLASSES = LabelColumn("topic", (2.0, 5.0, 7.0), (10, 20, 30), ("cat", "dog", "eel"))
+COLUMNS = (LabelColumn("a", (0.0, 1.0), (3, 1)), LabelColumn("b", (1.0, 2.0), (2, 2)))
+REAL = LabelColumn("price")
+
+
+def method(*columns: LabelColumn, **settings) -> Method:
+    return make_method(TrainConfig(**settings), Schema(9, columns), 4)
+
+
+@pytest.mark.parametrize(
+    ("columns", "loss", "task", "n_targets"),
+    [
+        ([BINARY], "hinge", "binary", 1),
+        ([CLASSES], "logistic", "multiclass", 3),
+        (COLUMNS, "hinge", "multilabel", 2),
+        ([REAL], "squared", "regression", 1),
+        ([BINARY], "huber", "regression", 1),
+        ([REAL, REAL], "absolute", "regression", 2),
+    ],
+)
+def test_labels_and_loss_decide_the_task(columns, loss, task, n_targets):
+    made = method(*columns, loss=loss, step_size=0.5)
+    assert (made.task, made.n_targets, made.n_outputs) == (task, n_targets, n_targets)
+    assert made.config.batch_size == 4
+    assert not made.online
+    several = made.with_step_sizes((0.1, 0.2))
+    assert (several.n_settings, several.n_outputs) == (2, 2 * n_targets)
+    np.testing.assert_array_equal(several.steps.step_size, np.repeat([0.1, 0.2], n_targets))
+
+
+def test_targets_are_signs_of_classes():
+    labels = np.array([[2.0], [7.0], [5.0]])
+    np.testing.assert_array_equal(
+        method(CLASSES).targets(labels), [[1, -1, -1], [-1, -1, 1], [-1, 1, -1]]
+    )
+    np.testing.assert_array_equal(method(BINARY).targets(np.array([[1.0], [-1.0]])), [[1], [-1]])
+
+
+def test_of_each_of_several_columns_the_larger_value_is_positive():
+    labels = np.array([[0.0, 2.0], [1.0, 1.0]])
+    np.testing.assert_array_equal(method(*COLUMNS).targets(labels), [[-1, 1], [1, -1]])
+
+
+def test_targets_of_a_regression_are_the_labels_for_every_setting():
+    made = method(REAL, loss="squared").with_step_sizes((0.1, 0.2))
+    np.testing.assert_array_equal(made.targets(np.array([[3.5]])), [[3.5, 3.5]])
+
+
+def test_the_problem_repeats_for_every_setting():
+    problem = method(CLASSES).with_step_sizes((0.1, 0.2)).problem
+    np.testing.assert_array_equal(problem.label_column, [0] * 6)
+    np.testing.assert_array_equal(problem.positive, [2, 5, 7, 2, 5, 7])
+    assert np.isnan(method(REAL, loss="squared").problem.positive).all()
+
+
+def test_balanced_classes_weigh_the_same_in_total():
+    weights = method(CLASSES, class_weight="balanced").class_importance
+    np.testing.assert_allclose(weights * [10, 20, 30], [20, 20, 20])
+    np.testing.assert_allclose(method(BINARY, class_weight="balanced").class_importance, [2 / 3, 2])
+    assert method(BINARY).class_importance is None
+
+
+def test_classes_not_named_weigh_one():
+    weights = method(CLASSES, class_weight={5.0: 0.25}).class_importance
+    np.testing.assert_array_equal(weights, [1.0, 0.25, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "message"),
+    [
+        ([], {}, "no label column"),
+        ([LabelColumn("y", (1.0,), (5,))], {}, "'y' has only one class, 1; .* two or more"),
+        ([LabelColumn("y", (0.0,), (5,), ("cat",))], {}, "only one class, cat;"),
+        ([LabelColumn("y", (), ())], {}, "'y' has no labels"),
+        ([REAL], {"loss": "logistic"}, "'price' has more than 1000 .* the logistic loss class"),
+        ([BINARY, CLASSES], {}, "'topic' has 3 distinct values; .* each must have two"),
+        ([REAL], {"loss": "squared", "class_weight": "balanced"}, "class_weight needs one label"),
+        (COLUMNS, {"class_weight": "balanced"}, "class_weight needs one label column"),
+        ([CLASSES], {"class_weight": {9.0: 1.0}}, "label 9, which .* its labels are 2, 5, 7"),
+    ],
+)
+def test_labels_that_do_not_suit_are_named(columns, settings, message):
+    with pytest.raises(InputError, match=message):
+        method(*columns, **settings)

@@ -1,0 +1,274 @@
+"""On a cluster of real processes: the bits of a run on threads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from training_cases import UPDATES, make_data, state_bytes, tally_bytes, write_zarr
+
+from dadagrad.config import TrainConfig
+from dadagrad.errors import CorruptionError, InputError, TrainingError
+from dadagrad.training import dask as dask_module
+from dadagrad.training.protocol import Report, WeightsInState
+from dadagrad.training.run import TrainResult, Where, resume, train
+
+CONFIG = TrainConfig(step_size=0.3, batch_size=60, l1=1e-4, passes=2)
+each_update = pytest.mark.parametrize("update", UPDATES)
+
+
+def bits(result: TrainResult) -> tuple[object, ...]:
+    end = result.coordinator
+    return state_bytes(end.state), tally_bytes(end), result.model.digest
+
+
+@contextlib.contextmanager
+def running(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A `dask` command, told to end at the end, and made to where it does not."""
+    command = [sys.executable, "-m", "dask", *arguments]
+    environment = os.environ | {"DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error"}
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def worker_of(address: str, name: str):
+    return running(
+        "worker", address, "--name", name, "--nthreads", "1", "--no-nanny", "--no-dashboard"
+    )
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    """The address of a scheduler of its own process, with two workers of theirs."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address = f"tcp://127.0.0.1:{port}"
+    with (
+        running("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"),
+        worker_of(address, "one"),
+        worker_of(address, "two"),
+    ):
+        yield address
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> str:
+    made = make_data((90, 0, 70, 110, 40, 60), weighted=True)
+    return write_zarr(made, tmp_path_factory.mktemp("data") / "train")
+
+
+@each_update
+@pytest.mark.parametrize("squares", ["batch", "example"])
+def test_a_running_cluster_makes_the_bits_of_threads(scheduler, data, update, squares):
+    config = replace(CONFIG, update=update, squares=squares)
+    assert bits(train(data, config, where=Where(scheduler=scheduler))) == bits(train(data, config))
+
+
+def test_only_the_weights_that_the_rows_touch_are_sent(scheduler, data, monkeypatch):
+    """Of a wide vocabulary a few rows touch little; a piece larger than announced gets it all."""
+    sent = []
+    whole = WeightsInState.at
+
+    def spy(self, positions):
+        weights = whole(self, positions)
+        sent.append((len(weights.weights), len(self.vocabulary)))
+        return weights
+
+    monkeypatch.setattr(WeightsInState, "at", spy)
+    config = replace(CONFIG, batch_size=4, passes=1)
+    result = train(data, config, where=Where(scheduler=scheduler))
+    assert bits(result) == bits(train(data, config))
+    assert sum(taken for taken, _ in sent) < 0.7 * sum(all_of_them for _, all_of_them in sent)
+
+
+def test_several_outputs_and_class_weights_too(scheduler, tmp_path):
+    url = write_zarr(make_data((100, 80, 120), labels="multiclass"), tmp_path / "data")
+    config = replace(CONFIG, class_weight="balanced", loss="logistic", update="ftrl")
+    assert bits(train(url, config, where=Where(scheduler=scheduler))) == bits(train(url, config))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_cluster_of_its_own_makes_the_bits_of_threads_and_is_gone_after(data, workers):
+    before = children()
+    result = train(data, CONFIG, where=Where(workers=workers))
+    assert bits(result) == bits(train(data, CONFIG))
+    # Python's own resource tracker stays, once for the whole process.
+    deadline = time.monotonic() + 10
+    while left := {pid for pid in children() - before if "resource_tracker" not in command_of(pid)}:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+    assert not [thread for thread in threading.enumerate() if "dadagrad" in thread.name]
+
+
+def children() -> set[int]:
+    """The processes that descend from this one."""
+    found, waiting = set(), [os.getpid()]
+    while waiting:
+        parent = waiting.pop()
+        with contextlib.suppress(OSError), open(f"/proc/{parent}/task/{parent}/children") as file:
+            direct = {int(pid) for pid in file.read().split()}
+            found |= direct
+            waiting += direct
+    return found
+
+
+def command_of(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline") as file:
+            return file.read()
+    except OSError:
+        return "resource_tracker"  # gone meanwhile
+
+
+def test_a_worker_that_is_killed_changes_no_bit(scheduler, data):
+    from distributed import Client
+
+    expected = bits(train(data, replace(CONFIG, passes=8)))
+    seen: list[Report] = []
+    with worker_of(scheduler, "doomed") as doomed:
+        with Client(scheduler, set_as_default=False) as client:
+            client.wait_for_workers(3, timeout=30)
+
+        def kill(report: Report) -> None:
+            seen.append(report)
+            if len(seen) == 10:
+                os.kill(doomed.pid, signal.SIGKILL)
+
+        result = train(
+            data, replace(CONFIG, passes=8), where=Where(scheduler=scheduler), progress=kill
+        )
+        assert doomed.wait(5) == -signal.SIGKILL
+    assert len(seen) > 20
+    assert bits(result) == expected
+
+
+def test_stopped_on_a_cluster_and_resumed_on_threads_and_back(scheduler, data, tmp_path):
+    folder = str(tmp_path / "run")
+    seen: list[Report] = []
+
+    def stop(report: Report) -> None:
+        seen.append(report)
+        if len(seen) in (4, 8):
+            signal.raise_signal(signal.SIGINT)
+
+    where = Where(scheduler=scheduler)
+    assert not train(data, CONFIG, where=where, checkpoints=folder, progress=stop).complete
+    assert not resume(folder, progress=stop).complete
+    assert bits(resume(folder, where=where)) == bits(train(data, CONFIG))
+
+
+def test_nothing_of_a_run_is_left_on_the_workers(scheduler, data):
+    from distributed import Client
+
+    def n_cached() -> int:
+        from dadagrad.training import dask_tasks
+
+        return len(dask_tasks._cache)
+
+    train(data, CONFIG, where=Where(scheduler=scheduler))
+    with Client(scheduler, set_as_default=False) as client:
+        deadline = time.monotonic() + 10
+        while any(client.has_what().values()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not any(client.has_what().values())
+        assert set(client.run(n_cached).values()) == {0}
+
+
+def test_the_weights_of_a_large_vocabulary_are_sent_without_a_warning(scheduler, tmp_path):
+    # 1.5 million features in a partition, 3 classes: 18 MB of weights for each piece.
+    import numpy as np
+    from training_cases import as_dataset
+
+    from dadagrad.data.rows import Rows
+
+    n = 1_500_000
+    labels = np.arange(300, dtype=float)[:, None] % 3
+    rows = Rows.from_csr(np.arange(301) * (n // 300), np.arange(n), None, labels)
+    url = write_zarr(as_dataset([rows], n), tmp_path / "data")
+    config = TrainConfig(step_size=0.3, batch_size=100)
+    assert bits(train(url, config, where=Where(scheduler=scheduler))) == bits(train(url, config))
+
+
+class TestErrors:
+    def test_an_address_where_nobody_is(self, data, monkeypatch):
+        monkeypatch.setattr(dask_module, "CONNECT_SECONDS", 2)
+        begun = time.monotonic()
+        with pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1 "):
+            train(data, CONFIG, where=Where(scheduler="tcp://127.0.0.1:1"))
+        assert time.monotonic() - begun < 10
+
+    @pytest.mark.parametrize("address", ["nonsense://x", "tcp://"])
+    def test_an_address_that_is_none(self, data, address, monkeypatch):
+        monkeypatch.setattr(dask_module, "CONNECT_SECONDS", 2)
+        with pytest.raises(InputError, match="no Dask scheduler answers at"):
+            train(data, CONFIG, where=Where(scheduler=address))
+
+    def test_data_in_memory(self):
+        with pytest.raises(InputError, match="data in memory cannot be read by the workers"):
+            train(make_data(), CONFIG, where=Where(workers=1))
+
+    def test_rows_one_by_one(self, data):
+        with pytest.raises(InputError, match="batch_size 1 takes one row after the other"):
+            train(data, replace(CONFIG, batch_size=1), where=Where(workers=1))
+
+    def test_a_corrupt_partition(self, scheduler, tmp_path):
+        url = write_zarr(make_data((50, 50)), tmp_path / "data")
+        (chunk,) = (tmp_path / "data/part-00001/X/indices/c").iterdir()
+        content = bytearray(chunk.read_bytes())
+        content[-1] ^= 1
+        chunk.write_bytes(content)
+        with pytest.raises(CorruptionError, match="partition part-00001, X/indices"):
+            train(url, CONFIG, where=Where(scheduler=scheduler))
+
+    def test_a_bad_label(self, scheduler, tmp_path):
+        made = make_data((50, 50))
+        made.read(1).labels[13] = 5.0
+        url = write_zarr(made, tmp_path / "data")
+        with pytest.raises(InputError, match="partition part-00001: row 13 has label 5"):
+            train(url, CONFIG, where=Where(scheduler=scheduler))
+
+    def test_margins_that_are_not_finite(self, scheduler, tmp_path):
+        made = make_data((50, 50), labels="real")
+        made.read(1).values[100:200] = 3e38
+        url = write_zarr(made, tmp_path / "data")
+        with pytest.raises(TrainingError, match=r"partition part-00001: the (margin|gradient) of"):
+            train(url, replace(CONFIG, loss="squared"), where=Where(scheduler=scheduler))
+
+    def test_a_cluster_without_workers(self, data, monkeypatch):
+        monkeypatch.setattr(dask_module, "WORKER_SECONDS", 1)
+        from distributed import LocalCluster
+
+        with (
+            LocalCluster(n_workers=0, dashboard_address=None,
+                         scheduler_kwargs={"dashboard_address": ":0"}) as cluster,
+            pytest.raises(InputError, match="has had no worker for 1 seconds; start some"),
+        ):  # fmt: skip
+            train(data, CONFIG, where=Where(scheduler=cluster.scheduler_address))
+
+
+def test_batches_chosen_for_a_cluster_are_recorded(scheduler, data):
+    config = replace(CONFIG, batch_size="auto")
+    result = train(data, config, where=Where(scheduler=scheduler))
+    assert result.report["batch_size"] == 16
+    again = train(data, replace(config, batch_size=16))
+    assert bits(result) == bits(again)

@@ -1,0 +1,348 @@
+"""Whole runs on threads: held to the plain formulas, and to themselves under other numberings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from training_cases import (
+    N_FEATURES,
+    UPDATES,
+    as_dataset,
+    make_data,
+    make_plan,
+    method_of,
+    state_bytes,
+    tally_bytes,
+)
+
+from dadagrad.config import TrainConfig
+from dadagrad.data.dataset import Dataset
+from dadagrad.data.rows import Rows
+from dadagrad.losses import make_loss
+from dadagrad.metrics import Diagonal
+from dadagrad.regularizers import ElasticBox
+from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.local import LocalEngine
+from dadagrad.training.plan import Cursor
+from dadagrad.training.state import State
+from dadagrad.training.watch import Watcher
+from dadagrad.training.worker import row_importance
+from dadagrad.updates import State as PlainState
+from dadagrad.updates import init, make_update
+
+CLASSIFYING = ("hinge", "squared-hinge", "logistic")
+LOSSES = (*CLASSIFYING, "squared", "absolute", "huber")
+each_update = pytest.mark.parametrize("update", UPDATES)
+each_loss = pytest.mark.parametrize("loss", LOSSES)
+
+
+def run(
+    data: Dataset,
+    config: TrainConfig,
+    threads: int = 2,
+    step_sizes: tuple[float, ...] | None = None,
+) -> Coordinator:
+    method = method_of(data, config)
+    if step_sizes is not None:
+        method = method.with_step_sizes(step_sizes)
+    coordinator = Coordinator(method, make_plan(data, config), State.zero(method))
+    assert LocalEngine(data, threads).run(coordinator, Watcher())
+    return coordinator
+
+
+def weights(coordinator: Coordinator) -> np.ndarray:
+    return coordinator.state.weights(coordinator.method)
+
+
+def dense(rows: Rows) -> np.ndarray:
+    """(n_rows, N_FEATURES)."""
+    matrix = np.zeros((rows.n_rows, N_FEATURES))
+    values = np.ones(rows.nnz) if rows.values is None else rows.values
+    row_of = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
+    matrix[row_of, rows.vocabulary[rows.indices]] = values
+    return matrix if rows.row_scale is None else matrix * rows.row_scale[:, None]
+
+
+def plain_step(update, state: PlainState, gradient, square) -> PlainState:
+    """A step of `update` whose squares are given: the update's own where they are gradient^2."""
+    if np.array_equal(square, np.square(gradient)):
+        return update.step(state, gradient)
+    squares = state.gradient_squares + square
+    primary = state.primary + gradient
+    if update.__class__.__name__ == "MirrorDescent":
+        center = state.primary - update.step_size * update.metric.solve(gradient, squares)
+        curvature = update.metric.curvature(squares)
+        primary = update.regularizer.prox(center, curvature, update.step_size)
+    elif update.__class__.__name__ == "FollowTheLeader":
+        growth = np.sqrt(squares) - np.sqrt(state.gradient_squares)
+        primary = primary - growth * update.weights(state) / update.step_size
+    return PlainState(state.t + 1, primary, squares)
+
+
+def plain_run(data: Dataset, config: TrainConfig) -> tuple[np.ndarray, np.ndarray, float]:
+    """Weights, intercepts and the sum of all progressive losses, by the formulas alone."""
+    method = method_of(data, config)
+    loss = make_loss(config.loss, config.huber_width)
+    box = ElasticBox(config.l1, config.l2, config.low, config.high)
+    metric = Diagonal(config.delta)
+    update = make_update(config.update, config.step_size, metric, box)
+    free = make_update(config.update, config.step_size, metric, ElasticBox())
+    outputs = range(method.n_outputs)
+    states = [init(N_FEATURES) for _ in outputs]
+    intercepts = [init(1) for _ in outputs]
+    total = 0.0
+    for round_ in make_plan(data, config).rounds(Cursor()):
+        parts = [data.read(p.partition).slice(p.start, p.stop) for p in round_.pieces]
+        importance = np.concatenate(
+            [
+                np.ones(part.n_rows) if (c := row_importance(method, part)) is None else c
+                for part in parts
+            ]
+        )
+        x = np.concatenate([dense(part) for part in parts])
+        targets = method.targets(np.concatenate([part.labels for part in parts]))
+        steps = [slice(row, row + 1) for row in range(len(x))] if method.online else [slice(None)]
+        for rows in steps:
+            c = importance[rows]
+            for k in outputs:
+                b = free.weights(intercepts[k])[0] if config.fit_intercept else 0.0
+                margins = x[rows] @ update.weights(states[k]) + b
+                total += c @ loss.value(margins, targets[rows, k])
+                slopes = loss.slope(margins, targets[rows, k])
+                gradients = slopes[:, None] * x[rows]
+                mean = c @ gradients / c.sum()
+                mean_b = np.array([c @ slopes / c.sum()])
+                square, square_b = np.square(mean), np.square(mean_b)
+                if config.squares == "example":
+                    square = c @ np.square(gradients) / c.sum()
+                    square_b = np.array([c @ np.square(slopes) / c.sum()])
+                states[k] = plain_step(update, states[k], mean, square)
+                intercepts[k] = plain_step(free, intercepts[k], mean_b, square_b)
+    b = [free.weights(state)[0] if config.fit_intercept else 0.0 for state in intercepts]
+    w = np.stack([update.weights(state) for state in states], axis=1)
+    return w, np.array(b), total / method.n_targets
+
+
+def assert_close(data: Dataset, config: TrainConfig) -> None:
+    coordinator = run(data, config)
+    w, b, total = plain_run(data, config)
+    got = weights(coordinator)
+    assert np.abs(w).max() > 1e-3
+    # The state is kept in 32 bits: a few times 6e-8 of the largest weight.
+    np.testing.assert_allclose(got, w, rtol=0, atol=2e-6 * np.abs(w).max())
+    intercepts = coordinator.state.intercepts(coordinator.method)
+    np.testing.assert_allclose(intercepts, b, rtol=2e-6, atol=2e-6)
+    mean_loss = coordinator.tally.mean_loss(coordinator.method)[0]
+    assert mean_loss == pytest.approx(total / coordinator.tally.weight, rel=2e-6)
+
+
+def data_for(loss: str, **options) -> Dataset:
+    return make_data(labels="binary" if loss in CLASSIFYING else "real", **options)
+
+
+@each_update
+@each_loss
+@pytest.mark.parametrize("squares", ["batch", "example"])
+def test_the_exact_exchange_is_the_plain_update_on_mean_gradients(update, loss, squares):
+    config = TrainConfig(
+        loss=loss, update=update, squares=squares, step_size=0.2, l1=2e-3, l2=1e-2,
+        batch_size=13, lanes=3, passes=2,
+    )  # fmt: skip
+    assert_close(data_for(loss, weighted=True), config)
+
+
+@each_update
+@each_loss
+def test_the_online_walk_is_the_plain_update_on_every_row(update, loss):
+    config = TrainConfig(
+        loss=loss, update=update, step_size=0.2, l1=2e-3, l2=1e-2, batch_size=1, passes=2
+    )
+    assert_close(data_for(loss), config)
+
+
+@each_update
+@pytest.mark.parametrize("batch_size", [1, 13])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_boxes_and_missing_intercepts_are_kept(update, batch_size, fit_intercept):
+    config = TrainConfig(
+        loss="logistic", update=update, step_size=0.3, batch_size=batch_size,
+        fit_intercept=fit_intercept, low=-0.1, high=0.25,
+    )  # fmt: skip
+    data = make_data()
+    assert_close(data, config)
+    coordinator = run(data, config)
+    assert weights(coordinator).min() >= np.float32(-0.1)
+    assert weights(coordinator).max() <= 0.25
+    if not fit_intercept:
+        assert not coordinator.state.intercepts(coordinator.method).any()
+
+
+@each_update
+@pytest.mark.parametrize("labels", ["binary", "multiclass"])
+@pytest.mark.parametrize("given", ["balanced", "mapping"])
+def test_class_weights_multiply_the_weights_of_rows(update, labels, given):
+    data = make_data(labels=labels, weighted=True)
+    (column,) = data.schema.label_columns
+    if given == "balanced":
+        per_class = {
+            value: data.n_rows / (len(column.values) * count)
+            for value, count in zip(column.values, column.counts, strict=True)
+        }
+    else:
+        per_class = {column.values[0]: 2.5}
+    class_weight = "balanced" if given == "balanced" else per_class
+    config = TrainConfig(update=update, step_size=0.3, batch_size=9, class_weight=class_weight)
+    parts = []
+    for number in range(len(data.partitions)):
+        rows = data.read(number)
+        factor = np.array([per_class.get(label, 1.0) for label in rows.labels[:, 0]])
+        parts.append(replace(rows, weights=(rows.weights * factor).astype(np.float32)))
+    by_rows = replace(config, class_weight=None)
+    np.testing.assert_allclose(
+        weights(run(data, config)),
+        weights(run(as_dataset(parts), by_rows)),
+        rtol=1e-5,
+        atol=1e-6,
+    )
+    assert not np.allclose(weights(run(data, config)), weights(run(data, by_rows)), atol=1e-4)
+
+
+def repeated(data: Dataset, times: np.ndarray) -> Dataset:
+    """Each row as many times as `times` says."""
+    rows = data.read(0)
+    order = np.repeat(np.arange(rows.n_rows), times)
+    entries = [np.arange(rows.indptr[r], rows.indptr[r + 1]) for r in order]
+    taken = np.concatenate([np.zeros(0, np.int64), *entries])
+    lengths = np.diff(rows.indptr)[order]
+    return as_dataset(
+        [
+            Rows.from_csr(
+                np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+                rows.vocabulary[rows.indices[taken]],
+                rows.values[taken],
+                rows.labels[order],
+            )
+        ]
+    )
+
+
+@each_update
+@pytest.mark.parametrize("l1", [0.0, 1e-3])
+def test_online_a_weight_of_two_is_the_row_twice_and_of_none_no_row(update, l1):
+    data = make_data((60,))
+    times = np.random.default_rng(5).integers(0, 4, 60)
+    weighted = as_dataset([replace(data.read(0), weights=times.astype(np.float32))])
+    config = TrainConfig(update=update, step_size=0.3, batch_size=1, l1=l1, l2=l1)
+    once, again = run(weighted, config), run(repeated(data, times), config)
+    assert state_bytes(once.state) == state_bytes(again.state)
+    assert once.tally.weight == again.tally.weight == times.sum()
+    assert once.tally.examples == (times > 0).sum()
+
+
+# Rows of up to 7 entries: longer ones are summed in eight lanes where there is one output, and one
+# after the other where there are several.
+SHORT = 7
+each_l1 = pytest.mark.parametrize("l1", [0.0, 1e-3])
+
+
+@each_update
+@each_l1
+@pytest.mark.parametrize("batch_size", [1, 9])
+@pytest.mark.parametrize("squares", ["batch", "example"])
+def test_several_classes_are_models_of_their_own(update, l1, batch_size, squares):
+    data = make_data(labels="multiclass", entries=SHORT)
+    config = TrainConfig(
+        update=update, step_size=0.3, l1=l1, batch_size=batch_size, squares=squares
+    )
+    together = run(data, config)
+    for k, value in enumerate(together.method.classes):
+        parts = []
+        for number in range(len(data.partitions)):
+            rows = data.read(number)
+            parts.append(replace(rows, labels=np.where(rows.labels == value, 1.0, -1.0)))
+        alone = run(as_dataset(parts), config)
+        assert_same_output(together, k, alone)
+
+
+@each_update
+@each_l1
+@pytest.mark.parametrize("batch_size", [1, 9])
+def test_several_label_columns_are_models_of_their_own(update, l1, batch_size):
+    data = make_data(labels="multilabel", entries=SHORT)
+    config = TrainConfig(update=update, step_size=0.3, l1=l1, batch_size=batch_size)
+    together = run(data, config)
+    for k in range(3):
+        parts = [
+            replace(data.read(number), labels=data.read(number).labels[:, k : k + 1])
+            for number in range(len(data.partitions))
+        ]
+        assert_same_output(together, k, run(as_dataset(parts), config))
+
+
+@each_update
+@each_l1
+@pytest.mark.parametrize("batch_size", [1, 9])
+@pytest.mark.parametrize("labels", ["binary", "multiclass"])
+def test_several_step_sizes_are_models_of_their_own(update, l1, batch_size, labels):
+    data = make_data(labels=labels, entries=SHORT)
+    config = TrainConfig(update=update, step_size=1.0, l1=l1, batch_size=batch_size)
+    step_sizes = (0.05, 0.4, 1.5)
+    together = run(data, config, step_sizes=step_sizes)
+    n_targets = together.method.n_targets
+    for setting, step_size in enumerate(step_sizes):
+        alone = run(data, replace(config, step_size=step_size))
+        for target in range(n_targets):
+            assert_same_output(together, setting * n_targets + target, alone, target)
+
+
+def assert_same_output(together: Coordinator, k: int, alone: Coordinator, of: int = 0) -> None:
+    """Output `k` has the bits of output `of` of a run of its own.
+
+    But for a penalty under mirror descent: features are shrunk when any output needs them, and
+    shrinking in two goes rounds twice.
+    """
+    if together.method.config.update == "mirror-descent" and together.method.config.l1:
+        np.testing.assert_allclose(
+            weights(together)[:, k], weights(alone)[:, of], rtol=1e-4, atol=1e-5
+        )
+        return
+    np.testing.assert_array_equal(
+        together.state.accumulators[:, k].view(np.uint32),
+        alone.state.accumulators[:, of].view(np.uint32),
+    )
+    np.testing.assert_array_equal(
+        together.state.intercept[0, k].view(np.uint64), alone.state.intercept[0, of].view(np.uint64)
+    )
+    assert together.tally.loss[k] == pytest.approx(alone.tally.loss[of], rel=1e-12)
+
+
+@each_update
+@pytest.mark.parametrize("batch_size", [1, 9, 64])
+def test_bits_do_not_depend_on_the_number_of_threads(update, batch_size):
+    data = make_data((40,) * 9, weighted=True)
+    config = TrainConfig(update=update, step_size=0.3, l1=1e-3, batch_size=batch_size, passes=2)
+    one = run(data, config, threads=1)
+    for threads in (2, 4):
+        other = run(data, config, threads=threads)
+        assert state_bytes(other.state) == state_bytes(one.state)
+        assert tally_bytes(other) == tally_bytes(one)
+
+
+def test_all_ones_and_row_scales_are_values():
+    data = make_data((30, 20))
+    implicit, explicit = [], []
+    for number in range(2):
+        rows = data.read(number)
+        scale = np.random.default_rng(number).uniform(0.3, 1.0, rows.n_rows).astype(np.float32)
+        implicit.append(replace(rows, values=None, row_scale=scale))
+        values = np.repeat(scale, np.diff(rows.indptr))
+        explicit.append(replace(rows, values=values))
+    config = TrainConfig(step_size=0.3, batch_size=7)
+    np.testing.assert_allclose(
+        weights(run(as_dataset(implicit), config)),
+        weights(run(as_dataset(explicit), config)),
+        rtol=1e-4,
+        atol=1e-6,
+    )

@@ -1,0 +1,234 @@
+"""`train` as a whole: what it reports, what it refuses, and what it holds in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from training_cases import as_dataset, make_data, write_zarr
+
+from dadagrad.config import TrainConfig
+from dadagrad.data.dataset import MemoryDataset, Partition, Schema
+from dadagrad.data.rows import Rows
+from dadagrad.data.zarr import write_partition, write_root
+from dadagrad.errors import CorruptionError, InputError, TrainingError
+from dadagrad.storage import Storage
+from dadagrad.training.protocol import Report
+from dadagrad.training.run import Where, auto_batch_size, train
+
+CONFIG = TrainConfig(step_size=0.3)
+
+
+def test_the_report_says_what_was_done():
+    data = make_data(weighted=True)
+    result = train(data, replace(CONFIG, batch_size=11, passes=2))
+    report = result.report
+    assert json.loads(json.dumps(report)) == report
+    assert report["examples"] == 2 * data.n_rows
+    assert report["steps"] == 2 * -(-data.n_rows // 11)
+    assert (report["passes"], report["batch_size"], report["step_size"]) == (2, 11, 0.3)
+    assert report["features"] == data.schema.n_features
+    assert report["nonzeros"] == np.count_nonzero(result.model.weights)
+    assert report["digest"] == result.model.digest
+    assert 0 < report["progressive_error"] < 0.5
+    assert report["complete"]
+    assert result.complete
+    assert report["examples_per_second"] == pytest.approx(report["examples"] / report["seconds"])
+    assert report["checkpoints"] is None
+
+
+def test_the_model_predicts_what_was_learned():
+    data = make_data((200, 200), labels="multiclass")
+    result = train(data, replace(CONFIG, passes=5))
+    rows = data.read(0)
+    predicted = result.model.predict_labels(result.model.margins(rows))
+    most_common = max(data.schema.label_columns[0].counts) / data.n_rows
+    assert (predicted == rows.labels[:, 0]).mean() > most_common + 0.1
+    end = result.coordinator
+    np.testing.assert_array_equal(
+        result.model.weights, end.state.weights(end.method)[result.model.ids]
+    )
+
+
+def test_the_model_holds_no_feature_without_weight():
+    model = train(make_data(), replace(CONFIG, l1=0.05, batch_size=11)).model
+    assert 0 < len(model.ids) < 60
+    assert (model.weights != 0).any(axis=1).all()
+
+
+def test_progress_is_told_of_every_round():
+    seen: list[Report] = []
+    data = make_data()
+    train(data, replace(CONFIG, batch_size=11), progress=seen.append)
+    assert [report.steps for report in seen] == list(range(1, -(-data.n_rows // 11) + 1))
+    assert seen[-1].tally.examples == data.n_rows
+
+
+def test_what_is_about_to_happen_is_announced():
+    said: list[str] = []
+    train(make_data(), TrainConfig(), announce=said.append)
+    assert any("choosing the step size" in line for line in said)
+
+
+@pytest.mark.parametrize("labels", ["binary", "real"])
+def test_passes_improve_on_each_other(labels):
+    data = make_data((100, 100), labels=labels)
+    config = replace(CONFIG, loss="hinge" if labels == "binary" else "squared")
+    one, many = (
+        train(data, replace(config, passes=passes)).report["progressive_loss"] for passes in (1, 8)
+    )
+    assert many < one
+
+
+class TestRefused:
+    def test_no_rows(self):
+        data = MemoryDataset([], make_data().schema)
+        with pytest.raises(InputError, match="the data at memory has no rows"):
+            train(data, CONFIG)
+
+    def test_empty_partitions_alone(self):
+        data = MemoryDataset([make_data().read(0).slice(0, 0)] * 3, make_data().schema)
+        with pytest.raises(InputError, match="has no rows"):
+            train(data, CONFIG)
+
+    def test_one_class(self):
+        rows = make_data().read(0)
+        data = as_dataset([replace(rows, labels=np.ones_like(rows.labels))])
+        with pytest.raises(InputError, match=r"'label0' has only one class, 1; .* two or more"):
+            train(data, CONFIG)
+
+    def test_too_many_classes(self):
+        n = 1100
+        rows = Rows.from_csr(np.arange(n + 1), np.zeros(n, np.int64), None, np.arange(n)[:, None])
+        data = as_dataset([replace(rows, labels=rows.labels.astype(float))])
+        with pytest.raises(InputError, match=r"more than 1000 distinct values.*--loss squared"):
+            train(data, CONFIG)
+        assert train(data, replace(CONFIG, loss="absolute")).complete
+
+    def test_several_columns_of_several_classes(self):
+        rows = make_data(labels="multilabel").read(0)
+        rows.labels[:, 1] += np.arange(rows.n_rows) % 2
+        with pytest.raises(InputError, match=r"'label1' has 3 distinct values.*must have two"):
+            train(as_dataset([rows]), CONFIG)
+
+    def test_no_label_column(self):
+        rows = make_data().read(0)
+        bare = replace(rows, labels=np.zeros((rows.n_rows, 0)))
+        with pytest.raises(InputError, match="no label column"):
+            train(MemoryDataset([bare], Schema(60, ())), CONFIG)
+
+    @pytest.mark.parametrize("batch_size", [1, 7])
+    @pytest.mark.parametrize("class_weight", [None, "balanced"])
+    def test_a_label_outside_the_declared_classes(self, batch_size, class_weight):
+        data = make_data((20, 20))
+        data.read(1).labels[13] = 5.0
+        config = replace(CONFIG, batch_size=batch_size, class_weight=class_weight)
+        with pytest.raises(
+            InputError, match=r"memory, partition part-00001: row 13 has label 5 .*\(-1, 1\)"
+        ):
+            train(data, config)
+
+    @pytest.mark.parametrize("batch_size", [1, 7])
+    def test_a_margin_that_is_not_finite(self, batch_size):
+        data = make_data((20, 20), labels="real")
+        rows = data.read(1)
+        first = rows.indptr[11]
+        rows.values[first : rows.indptr[12]] = 3e38
+        config = replace(CONFIG, loss="squared", batch_size=batch_size, shuffle=False, lanes=1)
+        with pytest.raises(TrainingError, match=r"partition part-00001: the (margin|gradient)"):
+            train(data, config)
+
+    def test_a_corrupt_partition(self, tmp_path):
+        url = write_zarr(make_data(), tmp_path / "data")
+        (chunk,) = (tmp_path / "data/part-00002/X/indices/c").iterdir()
+        content = bytearray(chunk.read_bytes())
+        content[-1] ^= 1
+        chunk.write_bytes(content)
+        with pytest.raises(CorruptionError, match="partition part-00002, X/indices"):
+            train(url, CONFIG)
+
+    @pytest.mark.parametrize("settings", [{"workers": 0}, {"threads": 0}, {"threads": True}])
+    def test_no_threads_or_workers(self, settings):
+        (name,) = settings
+        with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1"):
+            Where(**settings)
+
+    @pytest.mark.parametrize(
+        "settings",
+        [{"workers": 1, "scheduler": "tcp://x:1"}, {"workers": 1, "threads": 2}],
+    )
+    def test_two_places_at_once(self, settings):
+        with pytest.raises(InputError, match="give"):
+            Where(**settings)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "nnz", "expected"),
+    [(10, 100, 16), (25_000, 5_000_000, 97), (10**9, 10**11, 200_000), (6400, 0, 25)],
+)
+def test_automatic_batches_are_a_256th_of_a_pass_within_bounds(n_rows, nnz, expected):
+    data = make_data()
+    data.partitions = (Partition("part-00000", n_rows, nnz, 10, ""),)
+    assert auto_batch_size(data, on_dask=True) == expected
+    assert auto_batch_size(data, on_dask=False) == 1
+
+
+PEAK = """
+import re, sys
+from dadagrad import TrainConfig, Where, train
+config = TrainConfig(step_size=0.3, batch_size=int(sys.argv[2]), lanes=2)
+result = train(sys.argv[1], config, where=Where(threads=2))
+# Not getrusage: its maximum begins with that of the process that started this one.
+peak = re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())
+print(result.report["examples"], peak[1])
+"""
+
+
+def peak_memory(url: str, batch_size: int) -> tuple[int, int]:
+    """Rows that were learned from, and the most memory the process had, in KiB."""
+    command = [sys.executable, "-c", PEAK, url, str(batch_size)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
+    examples, peak = done.stdout.split()
+    return int(examples), int(peak)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory) -> Path:
+    """One partition of a million non-zeros under 60 names: 8 MB each when it is read."""
+    rng = np.random.default_rng(0)
+    n_rows, per_row, n_features = 10_000, 100, 50_000
+    ids = np.sort(rng.integers(0, n_features // per_row, (n_rows, per_row)), axis=1)
+    ids += np.arange(per_row) * (n_features // per_row)
+    values = rng.normal(size=ids.size).astype(np.float32)
+    labels = rng.choice([-1.0, 1.0], (n_rows, 1))
+    rows = Rows.from_csr(np.arange(n_rows + 1) * per_row, ids.ravel(), values, labels)
+    folder = tmp_path_factory.mktemp("memory")
+    schema = as_dataset([rows], n_features).schema
+    for name, copies in (("few", 6), ("many", 60)):
+        storage = Storage(str(folder / name))
+        first = write_partition(storage, "part-00000", rows, ["label0"])
+        partitions = [replace(first, name=f"part-{number:05d}") for number in range(copies)]
+        for partition in partitions[1:]:
+            shutil.copytree(
+                folder / name / first.name, folder / name / partition.name, copy_function=os.link
+            )
+        write_root(storage, schema, partitions, {})
+    return folder
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux to measure")
+@pytest.mark.parametrize("batch_size", [1, 2000])
+def test_ten_times_the_data_takes_no_more_memory(large, batch_size):
+    few_rows, few = peak_memory(str(large / "few"), batch_size)
+    many_rows, many = peak_memory(str(large / "many"), batch_size)
+    assert many_rows == 10 * few_rows
+    # Kept, the other 54 partitions would be 432 MB.
+    assert many < 1.1 * few, (few, many)
+    assert few < 500_000

@@ -1,0 +1,121 @@
+"""`step_size="auto"`: the best of a grid on the first rows, whatever else is set."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from training_cases import UPDATES, as_dataset, make_data, make_plan, method_of
+
+from dadagrad.config import TrainConfig
+from dadagrad.data.dataset import Dataset, MemoryDataset
+from dadagrad.data.rows import Rows
+from dadagrad.errors import InputError, TrainingError
+from dadagrad.training import step_size as module
+from dadagrad.training.run import train
+from dadagrad.training.step_size import GRID, choose_step_size
+
+
+def choose(data: Dataset, config: TrainConfig) -> float:
+    return choose_step_size(data, method_of(data, config), make_plan(data, config))
+
+
+def grid_of(data: Dataset, labels: str) -> list[float]:
+    """The step sizes that are tried: those of a regression in units of its targets."""
+    targets = np.concatenate([data.read(k).labels for k in range(len(data.partitions))])
+    scale = float(np.sqrt(np.mean(np.square(targets)))) if labels == "real" else 1.0
+    return [step_size * scale for step_size in GRID]
+
+
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize("labels", ["binary", "multiclass", "real"])
+def test_the_choice_is_about_the_best_of_the_grid(update, labels):
+    data = make_data((400, 400), labels=labels)
+    loss = "squared" if labels == "real" else "logistic"
+    config = TrainConfig(loss=loss, update=update, batch_size=1, shuffle=False)
+    chosen = choose(data, config)
+    grid = grid_of(data, labels)
+    assert chosen in grid
+    losses = {
+        step_size: train(data, replace(config, step_size=step_size)).report["progressive_loss"]
+        for step_size in grid
+    }
+    assert losses[chosen] <= 1.2 * min(losses.values())
+    assert losses[chosen] < 0.9 * max(losses.values())
+
+
+def test_batches_passes_and_lanes_do_not_matter():
+    data = make_data((200, 200, 200))
+    config = TrainConfig(batch_size=1, shuffle=False)
+    chosen = choose(data, config)
+    for other in ({"batch_size": 64}, {"batch_size": 9, "lanes": 1}, {"passes": 5}):
+        assert choose(data, replace(config, **other)) == chosen
+
+
+def test_train_takes_the_choice_and_says_so():
+    data, config = make_data((300, 300)), TrainConfig(batch_size=16)
+    chosen = choose(data, config)
+    result = train(data, config)
+    assert result.report["step_size"] == chosen
+    assert result.model.digest == train(data, replace(config, step_size=chosen)).model.digest
+    assert result.model.report["config"]["step_size"] == chosen
+
+
+class CountingReads(MemoryDataset):
+    """Notes which partitions are read."""
+
+    def __init__(self, data: MemoryDataset) -> None:
+        super().__init__([data.read(k) for k in range(len(data.partitions))], data.schema)
+        self.reads: set[int] = set()
+
+    def read(self, partition: int) -> Rows:
+        self.reads.add(partition)
+        return super().read(partition)
+
+
+def test_only_the_first_rows_are_read(monkeypatch):
+    monkeypatch.setattr(module, "LEAST_ROWS", 250)
+    data = CountingReads(make_data((100,) * 10))
+    config = TrainConfig(batch_size=16)
+    choose(data, config)
+    order = make_plan(data, config).order(0)
+    assert data.reads == set(order[:3])
+
+
+def test_a_label_that_is_no_class_is_found_here_already():
+    data = make_data((50, 50))
+    data.read(0).labels[3] = 8.0
+    with pytest.raises(InputError, match="row 3 has label 8"):
+        choose(data, TrainConfig(batch_size=16))
+
+
+def test_rows_without_weight_cannot_tell():
+    rows = make_data((50,)).read(0)
+    data = as_dataset([replace(rows, weights=np.zeros(50, np.float32))])
+    with pytest.raises(TrainingError, match="no row of positive weight in the first rows; give"):
+        choose(data, TrainConfig(batch_size=16))
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 5])
+def test_a_handful_of_rows_will_do(n_rows):
+    data = make_data((n_rows,), labels="real")
+    assert choose(data, TrainConfig(loss="squared", batch_size=1, shuffle=False)) in grid_of(
+        data, "real"
+    )
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e3])
+def test_the_unit_of_the_targets_does_not_matter(factor):
+    data, scaled = make_data((300,), labels="real"), make_data((300,), labels="real")
+    scaled.read(0).labels[:] *= factor
+    config = TrainConfig(loss="squared", batch_size=1)
+    assert choose(scaled, config) == pytest.approx(factor * choose(data, config), rel=1e-12)
+
+
+def test_data_that_diverges_at_some_step_sizes_is_learned_with_others():
+    # Values of 1e4 in a squared loss: the largest step sizes overflow 32 bits within a few rows.
+    data = make_data((300,), labels="real")
+    data.read(0).values[:] *= np.float32(1e4)
+    config = TrainConfig(loss="squared", batch_size=1)
+    assert np.isfinite(train(data, config).report["progressive_loss"])

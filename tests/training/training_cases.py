@@ -1,0 +1,223 @@
+"""Small data sets and a coordinator driven by hand, for the tests of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dadagrad.config import TrainConfig
+from dadagrad.data.dataset import Dataset, MemoryDataset, Schema, describe_labels
+from dadagrad.data.rows import Rows
+from dadagrad.data.zarr import write_partition, write_root
+from dadagrad.method import Method, make_method
+from dadagrad.storage import Storage
+from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.plan import Plan
+from dadagrad.training.protocol import (
+    Close,
+    Compute,
+    Computed,
+    Event,
+    Finish,
+    Open,
+    Opened,
+    Save,
+    WeightsInState,
+)
+from dadagrad.training.state import State
+from dadagrad.training.worker import compute
+
+UPDATES = ("dual-averaging", "mirror-descent", "ftrl")
+N_FEATURES = 60
+
+
+def make_labels(kind: str, scores: np.ndarray) -> np.ndarray:
+    """(n_rows, n_label_columns) labels out of (n_rows, 3) scores."""
+    if kind == "binary":
+        return np.where(scores[:, :1] > 0, 1.0, -1.0)
+    if kind == "multiclass":
+        return scores.argmax(axis=1).astype(float)[:, None] + 2.0
+    if kind == "multilabel":
+        return (scores > 0).astype(float)
+    return scores[:, :1]
+
+
+def make_data(
+    sizes: Sequence[int] = (30, 17, 41, 8),
+    *,
+    seed: int = 0,
+    labels: str = "binary",
+    n_features: int = N_FEATURES,
+    weighted: bool = False,
+    entries: int = 8,
+) -> MemoryDataset:
+    """One partition for each of `sizes`; rows of 0 to `entries` features, few of them common."""
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=(n_features, 3))
+    popularity = 1.0 / np.arange(1, n_features + 1)
+    parts = []
+    for n_rows in sizes:
+        ids, values, counts, scores = [], [], [], np.zeros((n_rows, 3))
+        for row in range(n_rows):
+            chosen = rng.choice(
+                n_features, rng.integers(0, entries + 1), False, popularity / popularity.sum()
+            )
+            chosen.sort()
+            value = rng.normal(size=len(chosen)).astype(np.float32)
+            ids.append(chosen)
+            values.append(value)
+            counts.append(len(chosen))
+            scores[row] = value @ truth[chosen] + rng.normal(size=3)
+        parts.append(
+            Rows.from_csr(
+                np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+                np.concatenate([np.zeros(0, np.int64), *ids]),
+                np.concatenate([np.zeros(0, np.float32), *values]),
+                make_labels(labels, scores),
+                rng.uniform(0.2, 3.0, n_rows).astype(np.float32) if weighted else None,
+            )
+        )
+    return as_dataset(parts, n_features)
+
+
+def as_dataset(parts: Sequence[Rows], n_features: int = N_FEATURES) -> MemoryDataset:
+    every = np.concatenate([rows.labels for rows in parts])
+    columns = describe_labels(every, [f"label{k}" for k in range(every.shape[1])])
+    weighted = any(rows.weights is not None for rows in parts)
+    return MemoryDataset(parts, Schema(n_features, columns, weighted))
+
+
+def write_zarr(data: Dataset, url: object) -> str:
+    """`data` as a Zarr dataset; its URL."""
+    storage = Storage(str(url))
+    names = [column.name for column in data.schema.label_columns]
+    partitions = [
+        write_partition(storage, f"part-{number:05d}", data.read(number), names)
+        for number in range(len(data.partitions))
+    ]
+    write_root(storage, data.schema, partitions, {})
+    return str(url)
+
+
+def make_plan(data: Dataset, config: TrainConfig, chunk_rows: int = 7) -> Plan:
+    """A plan whose online stretches are short, so that there are several in a partition."""
+    assert isinstance(config.batch_size, int)
+    return Plan(
+        tuple(partition.n_rows for partition in data.partitions),
+        config.batch_size,
+        config.lanes,
+        config.passes,
+        config.shuffle,
+        config.seed,
+        chunk_rows,
+    )
+
+
+def method_of(data: Dataset, config: TrainConfig) -> Method:
+    assert isinstance(config.batch_size, int)
+    return make_method(config, data.schema, config.batch_size)
+
+
+def new_coordinator(data: Dataset, config: TrainConfig, **options: object) -> Coordinator:
+    method = method_of(data, config)
+    return Coordinator(method, make_plan(data, config), State.zero(method), **options)
+
+
+class ByHand:
+    """Drives a coordinator without threads; what is outstanding is done in any order.
+
+    Attributes
+    ----------
+    log : list
+        All instructions, in order; the states of `Save` are copies.
+    most_open : int
+        The most partitions that were open at a time.
+    """
+
+    def __init__(self, data: Dataset, coordinator: Coordinator, seed: int | None = None) -> None:
+        self.data = data
+        self.coordinator = coordinator
+        self.rng = None if seed is None else np.random.default_rng(seed)
+        self.log: list[object] = []
+        self.open: dict[int, int] = {}
+        self.most_open = 0
+        self.waiting: list[Callable[[], Event]] = []
+        self.complete: bool | None = None
+
+    def run(self, requests: dict[int, Event] | None = None) -> ByHand:
+        """Until it finishes. `requests` are events to put in before the n-th other event."""
+        handled = 0
+        self._carry_out(self.coordinator.start())
+        while self.complete is None:
+            if requests and handled in requests:
+                self._carry_out(self.coordinator.handle(requests[handled]))
+                if self.complete is not None:
+                    break
+            assert self.waiting, "nothing outstanding, and not finished"
+            pick = 0 if self.rng is None else int(self.rng.integers(len(self.waiting)))
+            event = self.waiting.pop(pick)()
+            self._carry_out(self.coordinator.handle(event))
+            handled += 1
+        return self
+
+    def _carry_out(self, instructions: list[object]) -> None:
+        for instruction in instructions:
+            assert self.complete is None, "an instruction after the last"
+            self.log.append(instruction)
+            match instruction:
+                case Open(visit, partition):
+                    assert visit not in self.open
+                    self.open[visit] = partition
+                    self.most_open = max(self.most_open, len(self.open))
+                    vocabulary = self.data.read_vocabulary(partition)
+                    self.waiting.append(lambda v=visit, ids=vocabulary: Opened(v, ids))
+                case Compute(task, piece, given):
+                    if self.rng is not None and isinstance(given, WeightsInState):
+                        given = given.at(None) if self.rng.random() < 0.5 else given
+                    self.waiting.append(
+                        lambda t=task, p=piece, g=given: Computed(
+                            t,
+                            compute(
+                                self.coordinator.method,
+                                self.data.read(self.open[p.visit]),
+                                p,
+                                g,
+                                f"partition {p.partition}",
+                            ),
+                        )
+                    )
+                case Close(visit):
+                    del self.open[visit]
+                case Save(cursor, steps, tally, state):
+                    self.log[-1] = Save(cursor, steps, tally, state.copy())
+                case Finish(complete):
+                    self.complete = complete
+
+    def saves(self) -> list[Save]:
+        return [entry for entry in self.log if isinstance(entry, Save)]
+
+
+def state_bytes(state: State) -> bytes:
+    """Every bit of a state."""
+    return b"".join(
+        [
+            state.accumulators.tobytes(),
+            state.settled.tobytes(),
+            state.intercept.tobytes(),
+            np.float64(state.t).tobytes(),
+        ]
+    )
+
+
+def tally_bytes(coordinator: Coordinator) -> tuple[object, ...]:
+    tally = coordinator.tally
+    return (
+        tally.examples,
+        tally.entries,
+        tally.weight,
+        tally.loss.tobytes(),
+        tally.mistakes.tobytes(),
+        coordinator.steps,
+        coordinator.cursor,
+    )
