@@ -1,0 +1,63 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from dadagrad.training.run import Where
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def output_options(command: Command) -> Command:
+    """``--json`` and ``--quiet``."""
+    command = click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON object to stdout and nothing else."
+    )(command)
+    return click.option("--quiet", is_flag=True, help="Show no progress.")(command)
+
+
+def where_options(command: Command) -> Command:
+    """Where a run runs."""
+    command = click.option(
+        "--scheduler", metavar="ADDRESS", help="Use the workers of a running Dask scheduler."
+    )(command)
+    command = click.option(
+        "--workers",
+        type=click.IntRange(1),
+        help="Start a Dask cluster of so many processes on this machine.",
+    )(command)
+    return click.option(
+        "--threads",
+        type=click.IntRange(1),
+        help="Threads, where no cluster is used.  [default: 2]",
+    )(command)
+
+
+def make_where(threads: int | None, workers: int | None, scheduler: str | None) -> Where:
+    """What the options of `where_options` say; `click.UsageError` if they contradict each other."""
+    check_one_of(threads=threads, workers=workers, scheduler=scheduler)
+    from dadagrad.training.run import Where
+
+    where = Where(threads, workers, scheduler)
+    if where.on_dask:
+        # What fails on a worker fails here too, in one line: no need for its traceback as well.
+        os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")
+    return where
+
+
+def check_one_of(**given: Any) -> None:
+    """Raise `click.UsageError` if more than one option was given."""
+    names = [f"--{name}" for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        raise click.UsageError(f"{' and '.join(names)} exclude each other; give one of them")
+
+
+def absolute(url: str) -> str:
+    """A path that means the same from any working directory; URLs stay as they are."""
+    return url if "://" in url else os.path.abspath(os.path.expanduser(url))

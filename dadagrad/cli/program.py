@@ -1,0 +1,123 @@
+"""The group of commands: loads each when it is called, and turns failures into one line.
+
+Nothing heavy is imported before a command runs: ``--help`` and a mistyped option answer at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import click
+
+from dadagrad import __version__
+from dadagrad.errors import DadagradError
+
+_COMMANDS = {
+    "ingest": "ingest",
+    "train": "train",
+    "resume": "train",
+    "evaluate": "evaluate",
+    "predict": "evaluate",
+    "inspect": "inspect",
+    "demo": "demo",
+}
+"""Each command, and the module of this package that it is in."""
+
+
+class Failure(click.ClickException):
+    """What the user sees of a failure: one line on stderr, and an exit code."""
+
+    exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"dadagrad: error: {self.message}", file=file, err=file is None)
+
+
+class Interrupted(Failure):
+    """The user stopped the command by Ctrl-C."""
+
+    exit_code = 130
+
+
+@contextmanager
+def _failing_in_one_line() -> Iterator[None]:
+    try:
+        yield
+    except Failure:
+        raise
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx is not None else "dadagrad"
+        message = error.format_message().rstrip(".")
+        raise Failure(f"{message}; see `{path} --help`") from error
+    except click.ClickException as error:
+        raise Failure(error.format_message()) from error
+    except DadagradError as error:
+        raise Failure(str(error)) from error
+    except BrokenPipeError:
+        raise  # click ends quietly: nobody reads what is printed
+    except OSError as error:
+        if error.strerror is None:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        raise Failure(f"{where}{error.strerror}; check permissions and free space") from error
+    except KeyboardInterrupt as error:
+        raise Interrupted("interrupted") from error
+
+
+class Program(click.Group):
+    """The commands, in the order people need them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = _COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = getattr(
+            importlib.import_module(f"dadagrad.cli.{module}"), cmd_name
+        )
+        return command
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        with _failing_in_one_line():
+            return super().make_context(info_name, args or ["--help"], parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _failing_in_one_line():
+            return super().invoke(ctx)
+
+
+@click.group(
+    name="dadagrad",
+    cls=Program,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="dadagrad")
+def dadagrad() -> None:
+    """Train sparse linear models on data that does not fit in memory.
+
+    Turn sources into a dataset with `ingest`, learn from it with `train`, go on after any stop
+    with `resume`, and see how good the model is with `evaluate`. `demo` shows all of it on a
+    made-up corpus in a minute.
+
+    Data, models and checkpoints are paths or URLs (s3://bucket/name, gs://, az://); credentials
+    come from the usual environment variables.
+    """
+
+
+def main() -> None:
+    """Entry point of the command ``dadagrad``."""
+    dadagrad(prog_name="dadagrad")

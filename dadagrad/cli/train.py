@@ -1,0 +1,221 @@
+"""``dadagrad train`` and ``dadagrad resume``: learning, and going on with it after a stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from dadagrad.cli.display import Display
+from dadagrad.cli.options import absolute, make_where, output_options, where_options
+from dadagrad.cli.running import (
+    Watching,
+    check_before,
+    check_checkpoints,
+    check_destination,
+    finish,
+    newest_meta,
+)
+from dadagrad.cli.settings import make_config, parse_class_weight
+from dadagrad.errors import InputError
+
+LOSSES = ("hinge", "squared-hinge", "logistic", "squared", "absolute", "huber")
+UPDATES = ("dual-averaging", "mirror-descent", "ftrl")
+SAVE_SECONDS = 60.0
+
+
+def _auto_or(kind: type[int] | type[float]) -> Callable[..., Any]:
+    """Reads a number, or the word ``auto``."""
+
+    def read(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+        if value is None or value == "auto":
+            return value
+        try:
+            return kind(value)
+        except ValueError:
+            needed = "a whole number" if kind is int else "a number"
+            raise click.BadParameter(f"{value!r} is neither {needed} nor 'auto'") from None
+
+    return read
+
+
+@click.command()
+@click.argument("data")
+@click.option("--model", required=True, metavar="URL", help="Where the model goes.")
+@click.option("--loss", type=click.Choice(LOSSES), help="[default: hinge]")
+@click.option("--huber-width", type=float, help="Where huber turns from squared to linear.")
+@click.option("--update", type=click.Choice(UPDATES), help="[default: dual-averaging]")
+@click.option("--l1", type=float, help="Strength of l1 |w|, per step.  [default: 0]")
+@click.option("--l2", type=float, help="Strength of l2/2 w^2, per step.  [default: 0]")
+@click.option("--low", type=float, help="Least value of a weight.  [default: -inf]")
+@click.option("--high", type=float, help="Greatest value of a weight.  [default: inf]")
+@click.option("--delta", type=float, help="Added to the metric's diagonal.  [default: 1e-6]")
+@click.option(
+    "--step-size",
+    callback=_auto_or(float),
+    metavar="auto|X",
+    help="auto tries several on the first rows.  [default: auto]",
+)
+@click.option(
+    "--batch-size",
+    callback=_auto_or(int),
+    metavar="auto|N",
+    help="Rows of a step; auto is 1 here, and fits the data on a cluster.  [default: auto]",
+)
+@click.option("--lanes", type=int, help="Partitions that share a batch.  [default: 4]")
+@click.option(
+    "--squares",
+    type=click.Choice(("batch", "example")),
+    help="Square the batch's gradient, or its rows'.  [default: batch]",
+)
+@click.option("--passes", type=int, help="How often the data is walked.  [default: 1]")
+@click.option("--shuffle/--no-shuffle", default=None, help="New order of partitions each pass.")
+@click.option("--intercept/--no-intercept", "fit_intercept", default=None)
+@click.option(
+    "--class-weight",
+    metavar="balanced|LABEL=W,...",
+    help="Multiplies the weight of rows by that of their class.",
+)
+@click.option("--seed", type=int, help="[default: 0]")
+@click.option(
+    "--config",
+    "file",
+    metavar="FILE.toml",
+    help="Settings by their names in TrainConfig; the command line wins.",
+)
+@click.option("--holdout", metavar="DATA", help="Evaluate the model on this data afterwards.")
+@click.option("--checkpoints", metavar="URL", help="Folder for checkpoints, to resume from.")
+@click.option("--checkpoint-every", type=click.IntRange(1), metavar="STEPS")
+@click.option(
+    "--checkpoint-seconds",
+    type=click.FloatRange(0.0, min_open=True),
+    metavar="S",
+    help="[default: 60]",
+)
+@click.option("--keep", type=click.IntRange(1), default=3, show_default=True, metavar="N")
+@where_options
+@output_options
+def train(
+    data: str,
+    model: str,
+    class_weight: str | None,
+    file: str | None,
+    holdout: str | None,
+    checkpoints: str | None,
+    checkpoint_every: int | None,
+    checkpoint_seconds: float | None,
+    keep: int,
+    threads: int | None,
+    workers: int | None,
+    scheduler: str | None,
+    as_json: bool,
+    quiet: bool,
+    **settings: Any,
+) -> None:
+    """Train a linear model on DATA, a dataset that `ingest` made or Parquet.
+
+    With --checkpoints, a run that stopped for whatever reason (Ctrl-C, a crash, a lost machine)
+    goes on by `dadagrad resume` to the same bits.
+    """
+    _check_checkpoint_options(model, checkpoints, checkpoint_every, checkpoint_seconds)
+    where = make_where(threads, workers, scheduler)
+    display = Display(quiet=quiet)
+    from dadagrad.data.dataset import open_dataset
+    from dadagrad.training import run
+
+    rows = open_dataset(absolute(data))
+    if class_weight is not None:
+        settings["class_weight"] = parse_class_weight(class_weight)
+    config = make_config(file, settings, rows.schema)
+    check_before(config, rows, model, holdout)
+    if checkpoints is not None:
+        check_checkpoints(checkpoints)
+    notes: dict[str, Any] = {
+        "model": absolute(model),
+        "holdout": None if holdout is None else absolute(holdout),
+        "save_every": checkpoint_every,
+        "save_seconds": checkpoint_seconds or SAVE_SECONDS,
+        "keep": keep,
+    }
+    with display.showing_logs(), Watching(display, config, rows) as watching:
+        result = run.train(
+            rows,
+            config,
+            where=where,
+            checkpoints=None if checkpoints is None else absolute(checkpoints),
+            save_every=checkpoint_every,
+            save_seconds=notes["save_seconds"],
+            keep=keep,
+            progress=watching.progress,
+            announce=watching.announce,
+            notes=notes,
+        )
+    finish(result, display, notes, model, checkpoints, as_json=as_json)
+
+
+@click.command()
+@click.argument("checkpoints")
+@click.option("--model", metavar="URL", help="Where the model goes.  [default: as given to train]")
+@click.option("--data", metavar="URL", help="Where the data is now, if it was moved.")
+@where_options
+@output_options
+def resume(
+    checkpoints: str,
+    model: str | None,
+    data: str | None,
+    threads: int | None,
+    workers: int | None,
+    scheduler: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Go on with the run whose checkpoints are at CHECKPOINTS, from the newest that is whole.
+
+    The model has the same bits as that of a run that never stopped, and goes where `train` was
+    told to put it.
+    """
+    where = make_where(threads, workers, scheduler)
+    display = Display(quiet=quiet)
+    from dadagrad.config import TrainConfig
+    from dadagrad.data.dataset import open_dataset
+    from dadagrad.training import run
+
+    with display.showing_logs():
+        meta = newest_meta(checkpoints)
+        notes = dict(meta["notes"])
+        model = model or notes.get("model")
+        if model is None:
+            raise InputError(
+                f"the run at {checkpoints} was not started by `dadagrad train`, so that it is not "
+                "known where its model goes; give --model URL"
+            )
+        rows = open_dataset(meta["data"]["url"] if data is None else absolute(data))
+        check_destination(model)
+        done = int(meta["tally"]["examples"]) if "tally" in meta else 0
+        config = TrainConfig.from_json(meta["config"])
+        with Watching(display, config, rows, done=done) as watching:
+            result = run.resume(
+                checkpoints,
+                data=rows,
+                where=where,
+                save_every=notes.get("save_every"),
+                save_seconds=notes.get("save_seconds", SAVE_SECONDS),
+                keep=notes.get("keep", 3),
+                progress=watching.progress,
+                announce=watching.announce,
+            )
+    finish(result, display, notes, model, checkpoints, as_json=as_json)
+
+
+def _check_checkpoint_options(
+    model: str, checkpoints: str | None, every: int | None, seconds: float | None
+) -> None:
+    if checkpoints is not None and absolute(checkpoints) == absolute(model):
+        raise click.UsageError("--model and --checkpoints name the same folder; give each its own")
+    if checkpoints is None and (every is not None or seconds is not None):
+        raise click.UsageError("--checkpoint-every and --checkpoint-seconds need --checkpoints URL")
+    if every is not None and seconds is not None:
+        raise click.UsageError(
+            "--checkpoint-every and --checkpoint-seconds exclude each other; give one of them"
+        )

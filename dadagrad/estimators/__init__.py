@@ -1,0 +1,13 @@
+"""Estimators by the conventions of scikit-learn.
+
+`AdaGradClassifier` and `AdaGradRegressor` train on arrays, sparse matrices, data frames, dask
+collections and datasets on disk, and fit wherever scikit-learn takes an estimator: pipelines, grid
+searches, cross-validation.
+"""
+
+from __future__ import annotations
+
+from dadagrad.estimators.classifier import AdaGradClassifier
+from dadagrad.estimators.regressor import AdaGradRegressor
+
+__all__ = ["AdaGradClassifier", "AdaGradRegressor"]

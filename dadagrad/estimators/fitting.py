@@ -1,0 +1,146 @@
+"""Training for an estimator: a whole fit, or a little more of it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+from dadagrad.config import TrainConfig
+from dadagrad.data.dataset import Dataset, MemoryDataset, Schema
+from dadagrad.errors import InputError
+from dadagrad.estimators.dask_blocks import DaskDataset
+from dadagrad.estimators.learned import Learned
+from dadagrad.method import Method, make_method
+from dadagrad.training.checkpoint import CheckpointReader
+from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.plan import Plan
+from dadagrad.training.run import TrainResult, Where, auto_batch_size, make_model, resume, train
+from dadagrad.training.state import State
+from dadagrad.training.step_size import choose_step_size
+from dadagrad.training.warm_up import warm_up
+from dadagrad.training.watch import Watcher
+
+logger = logging.getLogger(__name__)
+
+_UNCHANGEABLE = ("update", "loss", "squares", "fit_intercept")
+
+
+def fit(
+    data: Dataset, config: TrainConfig, threads: int | None, checkpoints: str | None
+) -> Learned:
+    """Train on `data` from the start, or from the checkpoints of just this run.
+
+    Raises `InputError` if `checkpoints` holds another run, and `KeyboardInterrupt` if this one is
+    interrupted: an estimator is fitted or it is not.
+    """
+    if config.batch_size == "auto":
+        config = replace(config, batch_size=auto_batch_size(data, on_dask=False))
+    where = Where(threads=threads)
+    if checkpoints is not None and CheckpointReader(checkpoints).list():
+        _check_same_run(checkpoints, config)
+        result = resume(checkpoints, data=data, where=where)
+    else:
+        result = train(data, config, where=where, checkpoints=checkpoints)
+    return _learned(result, data, checkpoints)
+
+
+def _learned(result: TrainResult, data: Dataset, checkpoints: str | None) -> Learned:
+    if not result.complete:
+        later = f"; fit again to go on from {checkpoints}" if checkpoints else ""
+        raise KeyboardInterrupt(f"training was interrupted{later}")
+    return Learned.by(result.coordinator, data, result.report, result.model)
+
+
+def _check_same_run(checkpoints: str, config: TrainConfig) -> None:
+    """Refuse to go on with a run of other settings; of other data, `resume` does."""
+    before = CheckpointReader(checkpoints).load().meta["config"]
+    now = config.to_json()
+    if config.step_size == "auto":  # before, it may have been chosen already
+        now["step_size"] = before["step_size"]
+    for name, value in now.items():
+        if before.get(name) != value:
+            raise InputError(
+                f"{checkpoints} holds the checkpoints of a run with {name}={before.get(name)!r}; "
+                f"this one has {name}={value!r}: choose another folder, or the same settings"
+            )
+
+
+def fit_more(
+    data: Dataset,
+    schema: Schema,
+    config: TrainConfig,
+    threads: int | None,
+    before: Learned | None,
+) -> Learned:
+    """One pass over `data`, going on from `before`.
+
+    Parameters
+    ----------
+    data : Dataset
+    schema : Schema
+        That of `data`, with all the classes there will be.
+    config : TrainConfig
+        With `step_size="auto"`, the step size is that of `before`; where there is none it is
+        chosen on `data`.
+    threads : int or None
+    before : Learned or None
+        Its state goes on changing.
+    """
+    batch_size = config.batch_size
+    if batch_size == "auto":
+        batch_size = auto_batch_size(data, on_dask=False)
+    method = make_method(config, schema, batch_size)
+    if before is not None:
+        method = _continued(method, before.method)
+    warm_up(method, logger.info)
+    rows = tuple(partition.n_rows for partition in data.partitions)
+    plan = Plan(rows, batch_size, config.lanes, 1, config.shuffle, config.seed)
+    if before is None and config.step_size == "auto":
+        method = method.with_step_sizes((choose_step_size(data, method, plan),))
+    coordinator = Coordinator(
+        method,
+        plan,
+        State.zero(method) if before is None else before.state,
+        steps=0 if before is None else before.steps,
+        tally=None if before is None else before.tally,
+    )
+    watcher = Watcher()
+    with watcher.on_interrupt():
+        complete = Where(threads=threads).engine(data).run(coordinator, watcher)
+    if not complete:
+        raise KeyboardInterrupt("training was interrupted; some of the rows were learned from")
+    report = _report(coordinator)
+    if isinstance(data, MemoryDataset | DaskDataset):
+        return Learned.by(coordinator, data, report)
+    # Made now, while the dataset is at hand: it knows the names of features.
+    model = make_model(method, coordinator.state, data, report)
+    return Learned.by(coordinator, data, report, model)
+
+
+def _continued(method: Method, before: Method) -> Method:
+    """`method` with the step size of `before`, if it can go on from its state."""
+    for name in _UNCHANGEABLE:
+        old, new = getattr(before.config, name), getattr(method.config, name)
+        if old != new:
+            raise InputError(
+                f"{name} was {old!r} and is {new!r} now; what was learned under one cannot be "
+                "gone on with under the other: clone the estimator, or call fit"
+            )
+    if method.config.step_size == "auto":
+        return method.with_step_sizes(before.step_sizes)
+    return method
+
+
+def _report(coordinator: Coordinator) -> dict[str, Any]:
+    tally, method = coordinator.tally, coordinator.method
+    error = tally.error(method)
+    return {
+        "examples": tally.examples,
+        "steps": coordinator.steps,
+        "progressive_loss": float(tally.mean_loss(method)[0]),
+        "progressive_error": None if error is None else float(error[0]),
+        "features": method.n_features,
+        "step_size": method.step_sizes[0],
+        "batch_size": method.config.batch_size,
+    }

@@ -1,0 +1,101 @@
+"""Labels of data as the values by which a model knows them, and as people call them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.data.dataset import Dataset, LabelColumn
+from dadagrad.errors import InputError
+
+if TYPE_CHECKING:
+    from dadagrad.model import Model
+
+Array = NDArray[np.float64]
+
+
+class Labels:
+    """Labels of the data as the values that the model knows them by.
+
+    Labels that were text are numbered in each dataset on its own: their names decide.
+    """
+
+    def __init__(self, model: Model, data: Dataset) -> None:
+        self._data = data
+        ours, theirs = model.label_columns, data.schema.label_columns
+        if len(ours) != len(theirs):
+            raise InputError(
+                f"the model has {len(ours)} label columns and the data at {data.url} has "
+                f"{len(theirs)}; evaluate it on data with the same"
+            )
+        regression = model.task == "regression"
+        self._columns = [
+            None if regression else _Column(mine, other, data.url)
+            for mine, other in zip(ours, theirs, strict=True)
+        ]
+        if regression and any(column.names for column in theirs):
+            raise InputError(
+                f"the labels of {data.url} are text, and the model is a regression on numbers"
+            )
+
+    def __call__(self, labels: Array, first: int) -> Array:
+        """(n_rows, n_label_columns) `labels` translated; the first is that of row `first`."""
+        translated = labels
+        for number, column in enumerate(self._columns):
+            if column is not None:
+                if translated is labels:
+                    translated = labels.copy()
+                translated[:, number] = column.translate(labels[:, number], first)
+        return translated
+
+
+class _Column:
+    """One label column of the data, in the values of the model's."""
+
+    def __init__(self, ours: LabelColumn, theirs: LabelColumn, url: str) -> None:
+        self._url, self._name = url, theirs.name
+        self._classes = [label_text(ours, value) for value in ours.values or ()]
+        known = np.array(ours.values or (), np.float64)
+        if (ours.names is None) != (theirs.names is None):
+            kinds = ("numbers", "text") if ours.names is None else ("text", "numbers")
+            raise InputError(
+                f"the labels of the model are {kinds[0]}, those of {url}, column {theirs.name!r}, "
+                f"are {kinds[1]}; ingest the data with the labels of the training data"
+            )
+        if ours.names is None or theirs.names is None:
+            self._from, self._to = known, known
+            if theirs.values is not None:
+                for value in sorted(set(theirs.values) - set(known.tolist())):
+                    raise self._unknown(label_text(theirs, value))
+            return
+        value_of = dict(zip(ours.names, known.tolist(), strict=True))
+        for name in theirs.names:
+            if name not in value_of:
+                raise self._unknown(repr(name))
+        self._from = np.array(theirs.values, np.float64)
+        self._to = np.array([value_of[name] for name in theirs.names], np.float64)
+
+    def translate(self, labels: Array, first: int) -> Array:
+        place = np.minimum(np.searchsorted(self._from, labels), len(self._from) - 1)
+        wrong = np.flatnonzero(self._from[place] != labels)
+        if len(wrong):
+            row = int(wrong[0])
+            raise self._unknown(f"{labels[row]:g} (row {first + row})")
+        translated: Array = self._to[place]
+        return translated
+
+    def _unknown(self, label: str) -> InputError:
+        shown = ", ".join(self._classes[:10]) + (", ..." if len(self._classes) > 10 else "")
+        return InputError(
+            f"{self._url}: column {self._name!r} has the label {label}, which the model was not "
+            f"trained on; it knows {shown}"
+        )
+
+
+def label_text(column: LabelColumn, value: float) -> str:
+    """What people call a value of a label column."""
+    if column.names is not None and column.values is not None:
+        return column.names[column.values.index(value)]
+    return str(int(value)) if float(value).is_integer() else repr(float(value))

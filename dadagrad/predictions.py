@@ -1,0 +1,191 @@
+"""The Parquet file that `dadagrad.evaluation.predict` writes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dadagrad.data.dataset import LabelColumn
+from dadagrad.errors import InputError, StorageError
+from dadagrad.labels import label_text
+from dadagrad.storage import Storage, open_store
+
+if TYPE_CHECKING:
+    from dadagrad.model import Model
+
+Array = NDArray[np.float64]
+
+
+class PredictionFile:
+    """A Parquet file that is written under another name and appears when it is complete.
+
+    Parameters
+    ----------
+    url : str
+        A path, or a URL that `Storage` takes. For a URL the file is made in the system's
+        temporary folder first.
+    model : Model
+        Says which columns there are.
+    overwrite : bool
+        Whether a file that is there may be replaced.
+    """
+
+    def __init__(self, url: str, model: Model, *, overwrite: bool) -> None:
+        self.n_bytes = 0
+        self._url = url
+        self._model = model
+        self._storage = Storage(url)
+        self._refuse_existing(overwrite)
+        with self._failing_as_storage():
+            if self._storage.is_local:
+                target = self._storage.local_path()
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                folder, name = os.path.split(target)
+                self._temporary = os.path.join(folder, f".{name}-{uuid4().hex}.part")
+            else:
+                handle, self._temporary = tempfile.mkstemp(suffix=".parquet")
+                os.close(handle)
+            self._writer: Any = pq.ParquetWriter(
+                self._temporary, pa.schema(_fields(model)), compression="zstd"
+            )
+
+    def write(self, first: int, margins: Array) -> None:
+        """Add the rows from number `first` on, by their (n_rows, n_outputs) margins."""
+        columns = _columns(self._model, first, margins)
+        table = pa.Table.from_arrays(columns, schema=pa.schema(_fields(self._model)))
+        with self._failing_as_storage():
+            self._writer.write_table(table, row_group_size=max(len(margins), 1))
+
+    def __enter__(self) -> PredictionFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                with self._failing_as_storage():
+                    self._writer.close()
+                self._publish()
+            else:
+                with suppress(OSError, pa.ArrowException):
+                    self._writer.close()
+        finally:
+            with suppress(FileNotFoundError):
+                os.remove(self._temporary)
+
+    def _publish(self) -> None:
+        with self._failing_as_storage():
+            self.n_bytes = os.path.getsize(self._temporary)
+            if self._storage.is_local:
+                with open(self._temporary, "rb") as file:
+                    os.fsync(file.fileno())
+                os.replace(self._temporary, self._storage.local_path())
+                return
+        scheme, _, rest = self._url.partition("://")
+        try:
+            # A large file goes up in parts, and is there when the last of them is.
+            with open(self._temporary, "rb") as file:
+                open_store(self._url).put(rest.partition("/")[2], file)
+        except Exception as error:
+            from dadagrad.storage_backends import explained
+
+            folder, _, name = self._storage.url.rpartition("/")
+            raise explained(error, "write", folder, name, scheme.lower()) from None
+
+    def _refuse_existing(self, overwrite: bool) -> None:
+        if self._storage.is_local and os.path.isdir(self._storage.local_path()):
+            raise InputError(f"{self._url} is a folder; give the name of a file to write")
+        if not overwrite and self._storage.exists(""):
+            raise InputError(
+                f"there is a file at {self._url} already; give another name, or --overwrite to "
+                "replace it"
+            )
+
+    def _failing_as_storage(self) -> _Failing:
+        return _Failing(self._storage.url)
+
+
+class _Failing:
+    """Turns a failure of the system or of Arrow into a `StorageError` that names the file."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError | pa.ArrowException) and not isinstance(error, StorageError):
+            reason = getattr(error, "strerror", None) or str(error)
+            raise StorageError(
+                f"cannot write {self._url}: {reason}; check the folder and the space on it"
+            ) from error
+
+
+def _fields(model: Model) -> list[Any]:
+    """The columns of the file."""
+    margins = [f"margin{suffix}" for suffix in _suffixes(model)]
+    predictions = (
+        [f"prediction_{column.name}" for column in model.label_columns]
+        if len(model.label_columns) > 1
+        else ["prediction"]
+    )
+    kinds = [
+        pa.string() if column.names and model.task != "regression" else pa.float64()
+        for column in model.label_columns
+    ]
+    fields = [("row", pa.int64())]
+    fields += [(name, pa.float64()) for name in margins]
+    fields += list(zip(predictions, kinds, strict=True))
+    if model.loss == "logistic":
+        fields += [(f"probability{suffix}", pa.float64()) for suffix in _suffixes(model)]
+    return fields
+
+
+def _suffixes(model: Model) -> list[str]:
+    """What tells the outputs apart in the names of columns."""
+    if model.task == "multiclass":
+        (column,) = model.label_columns
+        return [f"_{label_text(column, value)}" for value in column.values or ()]
+    if len(model.label_columns) > 1:
+        return [f"_{column.name}" for column in model.label_columns]
+    return [""]
+
+
+def _columns(model: Model, first: int, margins: Array) -> list[Any]:
+    """The content of the columns for some rows, in the order of `_fields`."""
+    predicted = model.predict_labels(margins).reshape(len(margins), len(model.label_columns))
+    columns = [pa.array(np.arange(first, first + len(margins)))]
+    columns += [pa.array(np.ascontiguousarray(margin)) for margin in margins.T]
+    for number, column in enumerate(model.label_columns):
+        columns.append(_named(column, np.ascontiguousarray(predicted[:, number])))
+    if model.loss == "logistic":
+        probabilities = model.probabilities(margins)
+        if model.task == "binary":
+            probabilities = probabilities[:, 1:]
+        columns += [pa.array(np.ascontiguousarray(column)) for column in probabilities.T]
+    return columns
+
+
+def _named(column: LabelColumn, predicted: Array) -> Any:
+    if column.names is None or column.values is None:
+        return pa.array(predicted)
+    return pa.array(column.names).take(pa.array(np.searchsorted(column.values, predicted)))

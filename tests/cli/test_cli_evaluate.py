@@ -1,0 +1,69 @@
+"""``dadagrad evaluate`` and ``dadagrad predict``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from dadagrad.data.dataset import open_dataset
+from dadagrad.data.ingest import ingest
+from dadagrad.evaluation import evaluate
+from dadagrad.model import Model
+
+
+def test_evaluate(run, places):
+    result = run("evaluate", places.model, places.test, "--json").json
+    assert list(result) == ["examples", "loss", "error", "auc", "accuracy", "seconds"]
+    expected = evaluate(str(places.model), str(places.test))
+    assert result | {"seconds": 0} == expected | {"seconds": 0}
+    assert result["examples"] == 1000
+    assert 0.5 < result["auc"] <= 1
+    answer = run("evaluate", places.model, places.test)
+    assert f"error     {expected['error']:.5g}\n" in answer.stdout
+    assert answer.stderr == ""
+
+
+def test_predict(run, places, tmp_path):
+    out = tmp_path / "p.parquet"
+    result = run("predict", places.model, places.test, "--out", out, "--json").json
+    assert result["examples"] == 1000
+    assert result["out"] == str(out)
+    assert result["bytes"] == out.stat().st_size
+    table = pq.read_table(out)
+    assert table.column_names == ["row", "margin", "prediction", "probability"]
+    model, data = Model.load(places.model), open_dataset(str(places.test))
+    margins = np.concatenate(
+        [model.margins(data.read(number)) for number in range(len(data.partitions))]
+    )
+    assert np.array_equal(table["margin"], margins[:, 0])
+    assert np.array_equal(table["prediction"], model.predict_labels(margins))
+    assert np.array_equal(table["probability"], model.probabilities(margins)[:, 1])
+    arguments = ["predict", places.model, places.test, "--out", out]
+    assert "there is a file" in run(*arguments).error
+    assert "examples  1,000\n" in run(*arguments, "--overwrite").stdout
+
+
+@pytest.mark.parametrize("name", ["evaluate", "predict"])
+def test_what_is_missing_or_does_not_fit(run, places, tmp_path, name):
+    out = tmp_path / "p.parquet"
+    command = ["evaluate"] if name == "evaluate" else ["predict", "--out", out]
+    assert f"no model at {tmp_path}" in run(*command, tmp_path, places.test).error
+    assert f"no model at {places.test}: it is a dataset" in run(
+        *command, places.test, places.test
+    ).error  # fmt: skip
+    assert "no dataset at" in run(*command, places.model, tmp_path).error
+    other = tmp_path / "other"
+    ingest(places.text, str(other), norm="l2")
+    assert "feature space" in run(*command, places.model, other).error
+    assert not out.exists()
+
+
+def test_a_damaged_model(run, places, tmp_path):
+    model = Model.load(places.model)
+    model.save(tmp_path / "m")
+    part = next((tmp_path / "m").rglob("000-00000.zst"))
+    data = bytearray(part.read_bytes())
+    data[len(data) // 2] ^= 1
+    part.write_bytes(data)
+    assert "sha256" in run("evaluate", tmp_path / "m", places.test).error

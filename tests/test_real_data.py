@@ -1,0 +1,67 @@
+"""Quality on real data, where a folder of it is at hand.
+
+``DADAGRAD_DATA`` names a folder with ``imdb/aclImdb_labelled.tsv.xz`` (split, label, id, rating and
+text, by tabs) and ``adult_a9a/a9a`` and ``a9a.t`` (svmlight).
+"""
+
+from __future__ import annotations
+
+import lzma
+import os
+from pathlib import Path
+
+import pytest
+
+import dadagrad
+
+pytestmark = [
+    pytest.mark.data,
+    pytest.mark.skipif(
+        "DADAGRAD_DATA" not in os.environ, reason="DADAGRAD_DATA names no folder of real data"
+    ),
+    pytest.mark.timeout(600),
+]
+
+
+@pytest.fixture(scope="module")
+def imdb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Datasets of the training and test reviews: binary uni- and bigrams, rows normalised."""
+    folder = tmp_path_factory.mktemp("imdb")
+    source = Path(os.environ["DADAGRAD_DATA"]) / "imdb" / "aclImdb_labelled.tsv.xz"
+    files = {split: folder / f"{split}.tsv" for split in ("train", "test")}
+    lines: dict[str, list[str]] = {split: [] for split in files}
+    with lzma.open(source, "rt", encoding="utf-8") as reviews:
+        for line in reviews:
+            split, label, _, _, text = line.split("\t", 4)
+            lines[split].append(f"{label}\t{text}")
+    for split, path in files.items():
+        path.write_text("".join(lines[split]), encoding="utf-8")
+        dadagrad.ingest(
+            str(path),
+            str(folder / split),
+            ngrams=2,
+            hash_bits=21,
+            binary=True,
+            norm="l2",
+            shuffle=0,
+        )
+    return folder
+
+
+@pytest.mark.parametrize("batch_size", [1, 390])
+@pytest.mark.parametrize(("step_size", "most"), [("auto", 0.098), (0.3, 0.0965)])
+def test_one_pass_over_imdb(
+    imdb: Path, batch_size: int, step_size: float | str, most: float
+) -> None:
+    config = dadagrad.TrainConfig(loss="hinge", step_size=step_size, batch_size=batch_size)
+    result = dadagrad.train(str(imdb / "train"), config)
+    assert dadagrad.evaluate(result.model, str(imdb / "test"))["error"] <= most
+
+
+def test_one_pass_over_a9a(tmp_path: Path) -> None:
+    source = Path(os.environ["DADAGRAD_DATA"]) / "adult_a9a"
+    for name in ("a9a", "a9a.t"):
+        dadagrad.ingest(str(source / name), str(tmp_path / name), format="svmlight")
+    result = dadagrad.train(str(tmp_path / "a9a"), dadagrad.TrainConfig(loss="logistic"))
+    # The best that a linear model does there is about 0.15.
+    assert dadagrad.evaluate(result.model, str(tmp_path / "a9a.t"))["error"] <= 0.155
