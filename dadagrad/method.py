@@ -172,6 +172,13 @@ def make_method(config: TrainConfig, schema: Schema, batch_size: int) -> Method:
 
 def _task(config: TrainConfig, columns: tuple[LabelColumn, ...]) -> Task:
     if not make_loss(config.loss, config.huber_width).classifies:
+        for column in columns:
+            if column.names is not None:
+                raise InputError(
+                    f"label column {column.name!r} has the classes {_listed(column.names)}, and "
+                    f"the {config.loss} loss is for numbers; choose --loss hinge, squared-hinge or "
+                    "logistic, or give labels that are numbers"
+                )
         return "regression"
     for column in columns:
         if column.values is None:

@@ -214,10 +214,16 @@ class Model:
         may lack the last features or have new ones, which weigh 0. Elsewhere the number of
         features must be the same.
         """
-        if schema.feature_space != self.feature_space:
+        mine, theirs = self.feature_space or {}, schema.feature_space or {}
+        differing = sorted(
+            key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)
+        )
+        if differing:
+            there = ", ".join(f"{key} {theirs.get(key)!r}" for key in differing)
+            here = ", ".join(f"{key} {mine.get(key)!r}" for key in differing)
             raise InputError(
-                f"the model was trained in the feature space {self.feature_space} and the data is "
-                f"in {schema.feature_space}; make the data with the options the training data was "
+                f"the data is in another feature space than the model: it has {there}, the model "
+                f"was trained with {here}; make the data with the options the training data was "
                 "made with"
             )
         if schema.n_features != self.n_features and not schema.numbers_own_features:

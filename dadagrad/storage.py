@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, cast
 from urllib.parse import quote
@@ -125,14 +125,36 @@ class Storage:
         except Exception as error:
             self._explain(error, "read", key)
 
-    def get_many(self, keys: Sequence[str], *, max_bytes: Sequence[int]) -> list[bytes]:
-        """The bytes of several objects, read at the same time where each takes a round trip."""
-        if self._store is None or len(keys) < 2 or self._scheme == "memory":
-            return [
-                self.get(key, max_bytes=size) for key, size in zip(keys, max_bytes, strict=True)
-            ]
-        with ThreadPoolExecutor(min(len(keys), _AT_ONCE)) as pool:
-            return list(pool.map(lambda key, size: self.get(key, max_bytes=size), keys, max_bytes))
+    def read_into(self, key: str, buffer: WriteableBuffer) -> int:
+        """Read an object into `buffer`; the number of its bytes.
+
+        Raises as `get`, with the size of the buffer for the limit.
+        """
+        view = memoryview(buffer).cast("B")
+        try:
+            if self._store is None:
+                with open(self.local_path(key), "rb", buffering=0) as file:
+                    size = os.fstat(file.fileno()).st_size
+                    check_size(size, len(view), self.url, key)
+                    filled = 0
+                    while more := file.readinto(view[filled:size]):
+                        filled += more
+                    return filled
+            result = self._store.get(self._full(key))
+            check_size(result.meta["size"], len(view), self.url, key)
+            data = memoryview(result.bytes())
+            view[: len(data)] = data
+            return len(data)
+        except Exception as error:
+            self._explain(error, "read", key)
+
+    def read_many(self, buffers: Mapping[str, WriteableBuffer]) -> list[int]:
+        """Read several objects, each into its buffer and at the same time where each takes a round
+        trip; the numbers of their bytes."""
+        if self._store is None or len(buffers) < 2 or self._scheme == "memory":
+            return [self.read_into(key, buffer) for key, buffer in buffers.items()]
+        with ThreadPoolExecutor(min(len(buffers), _AT_ONCE)) as pool:
+            return list(pool.map(self.read_into, buffers.keys(), buffers.values()))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Up to `length` bytes of an object from offset `start`."""

@@ -95,3 +95,9 @@ def test_classes_not_named_weigh_one():
 def test_labels_that_do_not_suit_are_named(columns, settings, message):
     with pytest.raises(InputError, match=message):
         method(*columns, **settings)
+
+
+def test_a_regression_on_classes_is_refused():
+    column = LabelColumn("label", (0.0, 1.0), (3, 4), ("no", "yes"))
+    with pytest.raises(InputError, match="'label' has the classes no, yes, and the squared loss"):
+        make_method(TrainConfig(loss="squared"), Schema(5, (column,)), 1)

@@ -164,9 +164,9 @@ def test_compatible() -> None:
     with pytest.raises(InputError, match=r"trained on 64 features and the data has 65"):
         model.check_compatible(replace(schema, n_features=65))
     other = SPACE | {"ngrams": 3}
-    with pytest.raises(InputError, match=r"'ngrams': 2.*'ngrams': 3"):
+    with pytest.raises(InputError, match="it has ngrams 3, the model was trained with ngrams 2;"):
         model.check_compatible(replace(schema, feature_space=other))
-    with pytest.raises(InputError, match="None"):
+    with pytest.raises(InputError, match=r"it has .*hash_bits None"):
         model.check_compatible(replace(schema, feature_space=None))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from dadagrad.errors import AlreadyExists, InputError, StorageError
-from dadagrad.storage import MissingKey, Storage, open_store
+from dadagrad.storage import MissingKey, Storage, TooLarge, open_store
 
 _numbers = itertools.count()
 
@@ -61,10 +61,23 @@ def test_lists_a_folder_not_a_prefix_of_a_name(storage: Storage) -> None:
     assert storage.list() == ["a"]
 
 
-def test_get_many_keeps_the_order(storage: Storage) -> None:
+def test_read_many_fills_each_buffer_with_its_object(storage: Storage) -> None:
     storage.put_many({str(number): str(number).encode() for number in range(20)})
-    keys = [str(number) for number in reversed(range(20))]
-    assert storage.get_many(keys, max_bytes=[2] * 20) == [key.encode() for key in keys]
+    buffers = {str(number): bytearray(b"???") for number in reversed(range(20))}
+    assert storage.read_many(buffers) == [len(key) for key in buffers]
+    assert buffers == {key: bytearray(key.encode().ljust(3, b"?")) for key in buffers}
+
+
+def test_read_into_refuses_what_does_not_fit_and_what_is_not_there(storage: Storage) -> None:
+    storage.put("four", b"four")
+    buffer = bytearray(3)
+    with pytest.raises(TooLarge, match="four"):
+        storage.read_into("four", buffer)
+    assert buffer == bytes(3)
+    with pytest.raises(MissingKey):
+        storage.read_into("none", buffer)
+    storage.put("empty", b"")
+    assert storage.read_into("empty", bytearray()) == 0
 
 
 def test_child_has_the_url_of_its_folder(storage: Storage) -> None:

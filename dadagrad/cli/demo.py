@@ -216,17 +216,17 @@ def _summary(result: dict[str, Any]) -> str:
     folder = shlex.quote(result["folder"])
     same = "has the same bits" if result["same_bits"] else "differs: please report this"
     lines = [
-        f"corpus     {number(parts['corpus'])} s  {result['examples']:,} rows to train on with "
+        f"corpus     {parts['corpus']:4.1f} s  {result['examples']:,} rows to train on with "
         f"{result['nnz']:,} non-zeros; {size(result['bytes'])} of text",
-        f"ingest     {number(parts['ingest'])} s",
-        f"train      {number(parts['train'])} s  on {result['workers']} workers, stopped after "
+        f"ingest     {parts['ingest']:4.1f} s",
+        f"train      {parts['train']:4.1f} s  on {result['workers']} workers, stopped after "
         f"{result['stopped_after']:,} rows",
-        f"resume     {number(parts['resume'])} s  from the checkpoint; {result['steps']} steps of "
+        f"resume     {parts['resume']:4.1f} s  from the checkpoint; {result['steps']} steps of "
         f"{result['batch_size']:,} rows in all, step size {number(result['step_size'])}",
-        f"check      {number(parts['check'])} s  the same without a stop, on threads: {same}",
-        f"evaluate   {number(parts['evaluate'])} s  error {measured['error']:.4f}, "
-        f"AUC {number(measured['auc'])} on {measured['examples']:,} rows it has not seen",
-        f"in all     {number(result['seconds'])} s, of it {number(result['compile_seconds'])} s to "
+        f"check      {parts['check']:4.1f} s  the same without a stop, on threads: {same}",
+        f"evaluate   {parts['evaluate']:4.1f} s  error {measured['error']:.4f}, "
+        f"AUC {measured['auc']:.4f} on {measured['examples']:,} rows it has not seen",
+        f"in all     {result['seconds']:4.1f} s, of it {result['compile_seconds']:.1f} s to "
         "compile or load the kernels",
         "",
         f"All files are kept in {result['folder']}; look at them with",

@@ -24,12 +24,15 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 PLAIN_SECONDS = 5.0
 """Between two lines of progress where there is no terminal."""
 
 _BAR_SECONDS = 0.1
+_STATE_WIDTH = 74
+"""Of a line of progress, beside the bar."""
 
 
 class Display:
@@ -119,8 +122,8 @@ class _TerminalBar(Bar):
         super().__init__(total, done, _BAR_SECONDS)
         self._progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            _State(),
+            BarColumn(bar_width=min(max(console.width - _STATE_WIDTH, 6), 30)),
+            _State(table_column=Column(ratio=1, no_wrap=True)),
             TimeRemainingColumn(compact=True),
             console=console,
             transient=True,
@@ -143,7 +146,7 @@ class _TerminalBar(Bar):
 
 class _State(ProgressColumn):
     def render(self, task: Task) -> Text:
-        return Text(str(task.fields["state"]))
+        return Text(str(task.fields["state"]), no_wrap=True, overflow="ellipsis")
 
 
 class _LogLines(logging.Handler):
@@ -166,7 +169,7 @@ def _progress(done: int, total: int, rate: float, unit: str) -> str:
         of = f" of {size(total)}" if total else ""
         return f"{size(done)}{of}, {size(rate)}/s"
     of = f" of {total:,}" if total else ""
-    return f"{done:,}{of} {unit}, {rate:,.0f} {unit}/s"
+    return f"{done:,}{of} {unit}, {rate:,.0f}/s"
 
 
 def size(n_bytes: float) -> str:

@@ -228,11 +228,12 @@ def _show_checkpoints(url: str, *, verify: bool, as_json: bool) -> None:
     print_facts({"kind": "checkpoints", "url": url})
     for info in result["checkpoints"]:
         click.echo(f"\nstep {number(info['step'])}{'' if info['valid'] else '  (not usable)'}")
-        print_facts({name: info[name] for name in ("key", "created", "examples")}, indent="  ")
+        facts = {name: info[name] for name in ("key", "created", "examples")}
         if info["bytes"] is not None:
-            print_facts({"bytes": size(info["bytes"])}, indent="  ")
+            facts["bytes"] = size(info["bytes"])
         if info["problem"]:
-            print_facts({"problem": info["problem"]}, indent="  ")
+            facts["problem"] = info["problem"]
+        print_facts(facts, indent="  ")
     for title in ("data", "config", "notes"):
         if result[title]:
             click.echo(f"\n{title}")

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from dadagrad.cli.display import Bar, Display, number, print_facts, print_json
+from dadagrad.cli.display import Bar, Display, print_facts, print_json
 from dadagrad.cli.options import absolute
 from dadagrad.cli.program import Interrupted
 from dadagrad.errors import DadagradError, InputError
@@ -63,9 +63,9 @@ class Watching:
         tally = report.tally
         note = ""
         if tally.weight:
-            note = f", loss {number(float(tally.loss.mean() / tally.weight))}"
+            note = f", loss {tally.loss.mean() / tally.weight:.4g}"
             if self._classifies:
-                note += f", error {number(float(tally.mistakes[0] / tally.weight))}"
+                note += f", error {tally.mistakes[0] / tally.weight:.4f}"
         self._bar.update(tally.examples, note)
 
     def __enter__(self) -> Watching:

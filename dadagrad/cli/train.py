@@ -44,7 +44,9 @@ def _auto_or(kind: type[int] | type[float]) -> Callable[..., Any]:
 @click.argument("data")
 @click.option("--model", required=True, metavar="URL", help="Where the model goes.")
 @click.option("--loss", type=click.Choice(LOSSES), help="[default: hinge]")
-@click.option("--huber-width", type=float, help="Where huber turns from squared to linear.")
+@click.option(
+    "--huber-width", type=float, help="Where huber turns from squared to linear.  [default: 1]"
+)
 @click.option("--update", type=click.Choice(UPDATES), help="[default: dual-averaging]")
 @click.option("--l1", type=float, help="Strength of l1 |w|, per step.  [default: 0]")
 @click.option("--l2", type=float, help="Strength of l2/2 w^2, per step.  [default: 0]")
@@ -70,14 +72,23 @@ def _auto_or(kind: type[int] | type[float]) -> Callable[..., Any]:
     help="Square the batch's gradient, or its rows'.  [default: batch]",
 )
 @click.option("--passes", type=int, help="How often the data is walked.  [default: 1]")
-@click.option("--shuffle/--no-shuffle", default=None, help="New order of partitions each pass.")
-@click.option("--intercept/--no-intercept", "fit_intercept", default=None)
+@click.option(
+    "--shuffle/--no-shuffle",
+    default=None,
+    help="New order of partitions each pass.  [default: shuffle]",
+)
+@click.option(
+    "--intercept/--no-intercept",
+    "fit_intercept",
+    default=None,
+    help="A constant added to every row's margin, free of penalties.  [default: intercept]",
+)
 @click.option(
     "--class-weight",
     metavar="balanced|LABEL=W,...",
     help="Multiplies the weight of rows by that of their class.",
 )
-@click.option("--seed", type=int, help="[default: 0]")
+@click.option("--seed", type=int, help="Of the order of partitions.  [default: 0]")
 @click.option(
     "--config",
     "file",
@@ -86,14 +97,26 @@ def _auto_or(kind: type[int] | type[float]) -> Callable[..., Any]:
 )
 @click.option("--holdout", metavar="DATA", help="Evaluate the model on this data afterwards.")
 @click.option("--checkpoints", metavar="URL", help="Folder for checkpoints, to resume from.")
-@click.option("--checkpoint-every", type=click.IntRange(1), metavar="STEPS")
+@click.option(
+    "--checkpoint-every",
+    type=click.IntRange(1),
+    metavar="STEPS",
+    help="Steps between checkpoints, instead of seconds.",
+)
 @click.option(
     "--checkpoint-seconds",
     type=click.FloatRange(0.0, min_open=True),
     metavar="S",
-    help="[default: 60]",
+    help="Seconds between checkpoints.  [default: 60]",
 )
-@click.option("--keep", type=click.IntRange(1), default=3, show_default=True, metavar="N")
+@click.option(
+    "--keep",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="How many of the newest checkpoints are kept.",
+)
 @where_options
 @output_options
 def train(

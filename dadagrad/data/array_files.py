@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -54,8 +55,13 @@ def open_npz(path: str) -> ArraySource:
     ``NAME.weights.npy``. The whole matrix is held in memory. Nothing is unpickled.
     """
     with _readable(path, "npz"):
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        # Opened here: numpy leaves the file open where it is no archive.
+        with open(path, "rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise InputError(f"{path} is no whole npz file; write or copy it again")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
         matrix = _npz_matrix(path, arrays)
         labels, weights = (_beside(path, arrays, name) for name in ("labels", "weights"))
     if labels is None:
@@ -112,8 +118,10 @@ def _matrix_blocks(
     n_blocks = max(1, -(-(n_entries + n_rows) // BLOCK_NNZ))
     for number in range(n_blocks):
         rows = slice(n_rows * number // n_blocks, n_rows * (number + 1) // n_blocks)
+        with _readable(where, "a matrix"):
+            part = matrix[rows]
         yield block_from_arrays(
-            matrix[rows],
+            part,
             labels[rows],
             None if weights is None else weights[rows],
             where if rows.start == 0 else f"{where}, counting from row {rows.start}",

@@ -137,8 +137,13 @@ def _as_texts(labels: NDArray[Any], where: str) -> NDArray[Any]:
 
 
 def _with_weights(block: Block, sample_weight: ArrayLike, where: str) -> Block:
-    with np.errstate(over="ignore"):
-        weights = np.asarray(sample_weight, np.float64).astype(np.float32)
+    try:
+        with np.errstate(over="ignore"):
+            weights = np.asarray(sample_weight, np.float64).astype(np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{where}: a weight is no number ({error}); every weight must be"
+        ) from error
     if weights.shape != (block.n_rows,):
         raise InputError(
             f"{where}: sample_weight has shape {weights.shape}; it must have one weight for each "

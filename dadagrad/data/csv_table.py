@@ -54,19 +54,26 @@ def read_table(path: str, layout: Layout, head: str, label: int, hash_bits: int 
 
     Raises `InputError` naming the column if there is one and features are not hashed.
     """
-    rows = [fields for _, fields in iter_rows(head, layout.delimiter) if fields]
+    rows = [(line, fields) for line, fields in iter_rows(head, layout.delimiter) if fields]
     if layout.header is not None:
         rows = rows[1:]
+    if layout.width == 1:
+        raise InputError(
+            f"{path}: the first row has one column, {layout.names()[0]!r}; needed are a label and "
+            "at least one feature, with commas or tabs between (see --delimiter)"
+        )
     categorical = []
     for column, name in enumerate(layout.names()):
-        cells = [fields[column] for fields in rows if len(fields) == layout.width]
-        text = next((cell for cell in cells if cell.strip() and not _is_number(cell)), None)
+        cells = [(line, fields[column]) for line, fields in rows if len(fields) == layout.width]
+        texts = ((line, cell) for line, cell in cells if cell.strip() and not _is_number(cell))
+        line, text = next(texts, (0, None))
         if text is None or column == label:
             continue
         if hash_bits is None:
             raise InputError(
-                f"{path}: column {name!r} holds {text!r}, which is not a number; give --hash-bits "
-                "to hash each category as a feature, or choose --format text if the column is text"
+                f"{path}, line {line + 1}: column {name!r} holds {text!r}, which is not a number; "
+                "give --hash-bits to hash each category as a feature, or choose --format text if "
+                "the column is text"
             )
         categorical.append(column)
     return Table(layout, label, tuple(categorical), hash_bits)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dadagrad.data.arena import Arena
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
 
@@ -46,6 +47,12 @@ class Schema:
     label_columns: tuple[LabelColumn, ...]
     weighted: bool = False
     feature_space: dict[str, Any] | None = None
+
+    @property
+    def numbers_own_features(self) -> bool:
+        """Whether feature ids are those the source gave, with no bound but the highest seen."""
+        space = self.feature_space or {}
+        return space.get("format") in ("svmlight", "vw") and not space.get("hash_bits")
 
     def to_json(self) -> dict[str, Any]:
         """The schema as plain JSON types."""
@@ -94,6 +101,13 @@ class Dataset(ABC):
     @abstractmethod
     def read(self, partition: int) -> Rows:
         """Read and check partition number `partition`."""
+
+    def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
+        """As `read`, but the arrays may be views of `arena`, valid until it is used again.
+
+        `scratch` is free again when this returns.
+        """
+        return self.read(partition)
 
     def read_vocabulary(self, partition: int) -> NDArray[np.int64]:
         """The (n_local,) int64 feature ids that occur in the partition, increasing."""

@@ -40,7 +40,7 @@ def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
     if isinstance(sources, str | os.PathLike):
         sources = [sources]
     found: list[str] = []
-    for source in [os.fspath(given) for given in sources]:
+    for source in [os.path.expanduser(os.fspath(given)) for given in sources]:
         if "://" in source or (os.path.exists(source) and not os.path.isdir(source)):
             found.append(source)
         elif os.path.isdir(source):
@@ -56,7 +56,12 @@ def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
 
 
 def _files_in(folder: str) -> list[str]:
-    names = sorted(os.listdir(folder))
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise InputError(
+            f"cannot list the files in {folder}: {error.strerror}; check its owner, or name files"
+        ) from error
     if folder.rstrip("/").endswith(".zarr") or {"zarr.json", ".zgroup"} & set(names):
         return [folder]
     files = [os.path.join(folder, name) for name in names if not name.startswith((".", "_"))]

@@ -65,6 +65,7 @@ class Options:
             "multilabel": (("svmlight",), None),
             "zero_based": (("svmlight",), "auto"),
             "keep_names": (("vw",), False),
+            "on_error": (("svmlight", "vw", "text", "csv"), "raise"),
         }
         for name, (formats, unset) in used_by.items():
             if self.format not in formats and getattr(self, name) != unset:

@@ -45,8 +45,10 @@ def _find_files(storage: Storage) -> list[str]:
         return [""]
     try:
         keys = storage.list()
-    except StorageError:  # a web server that cannot list
-        return []
+    except StorageError:
+        if storage.url.lower().startswith(("http://", "https://")):
+            return []  # a web server that cannot list
+        raise
     return [key for key in keys if key.lower().endswith(_SUFFIXES) and not _is_hidden(key)]
 
 

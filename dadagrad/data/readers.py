@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -103,10 +104,14 @@ class TextReader:
         first = next(chunks)
         delimiter = self.options.delimiter or guess_delimiter(path, first[0])
         head = _whole_lines(first[0])
-        if self.options.format == "text":
-            parse = self._text_parser(path, head, delimiter)
-        else:
-            parse = self._csv_parser(path, head, delimiter)
+        make = self._text_parser if self.options.format == "text" else self._csv_parser
+        try:
+            parse = make(path, head, delimiter)
+        except csv.Error as error:
+            raise InputError(
+                f"{path}: the first rows are no CSV ({error}); end rows with a newline, and quote "
+                "fields that have one in them"
+            ) from error
         if delimiter == "\t" and ranges[0].stop is not None:
             chunks.close()  # type: ignore[attr-defined]
             yield from _ranged(parse, path, ranges)

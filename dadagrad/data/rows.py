@@ -69,11 +69,13 @@ class Rows:
         row_scale: NDArray[np.float32] | None = None,
     ) -> Rows:
         """Build rows from global feature `ids` ((nnz,) int64), finding the vocabulary."""
-        vocabulary, indices = np.unique(ids, return_inverse=True)
+        from dadagrad.data.vocabulary import find_vocabulary  # needs numba, which loads slowly
+
+        vocabulary, indices = find_vocabulary(ids)
         return cls(
-            vocabulary.astype(np.int64, copy=False),
+            vocabulary,
             np.asarray(indptr, np.int64),
-            indices.astype(np.int32, copy=False),
+            indices,
             values,
             labels,
             weights,

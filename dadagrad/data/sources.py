@@ -8,7 +8,7 @@ import gzip
 import lzma
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Protocol, cast
 
@@ -183,12 +183,58 @@ def _decompressed(file: IO[bytes], kind: str | None) -> tuple[_Reader, str]:
     if kind == "gzip":
         return cast(_Reader, gzip.GzipFile(fileobj=file, mode="rb")), kind
     if kind == "bzip2":
-        return bz2.BZ2File(file), kind
+        return _StreamsReader(file, bz2.BZ2Decompressor), kind
     if kind == "xz":
-        return lzma.LZMAFile(file), kind
+        return _StreamsReader(file, lzma.LZMADecompressor), kind
     if kind == "zstd":
         return _ZstdReader(file), kind
     return file, "text"
+
+
+class _StreamsReader:
+    """Reads the streams of a bzip2 or xz file, one after the other.
+
+    The standard library's files take whatever follows the first stream and is none for padding, so
+    that all rows after a damaged place would be lost in silence. Padding is zeros, here.
+    """
+
+    def __init__(
+        self, file: IO[bytes], make: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]
+    ) -> None:
+        self._file = file
+        self._make = make
+        self._decoder = make()
+        self._between = True  # no byte of the current stream was seen
+
+    def read(self, size: int) -> bytes:
+        """`size` bytes, or what is left of the file."""
+        parts: list[bytes] = []
+        while size > 0 and (part := self._read_some(size)):
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def _read_some(self, size: int) -> bytes:
+        """At most `size` bytes; none only at the end."""
+        while True:
+            data = b""
+            if self._decoder.eof:
+                data = self._decoder.unused_data
+                self._decoder, self._between = self._make(), True
+            if not data and self._decoder.needs_input:
+                data = self._file.read(_READ_BYTES)
+                if not data and self._between:
+                    return b""
+                if not data:
+                    raise EOFError("the file ends within a stream")
+            if self._between:
+                data = data.lstrip(b"\0")
+                if not data:
+                    continue
+                self._between = False
+            out = self._decoder.decompress(data, size)
+            if out:
+                return out
 
 
 def _read(path: str, reader: _Reader, kind: str, size: int, done: int) -> bytes:

@@ -17,6 +17,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from dadagrad.data.arena import Arena
 from dadagrad.data.dataset import Dataset, Partition, Schema
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr_arrays import MAX_RATIO, ArrayReader, decode_strings
@@ -94,7 +95,13 @@ class ZarrDataset(Dataset):
         Raises `CorruptionError`, naming dataset, partition and array, if any byte differs from
         what was written.
         """
-        source = _PartitionReader(self._storage, self.url, self.partitions[partition])
+        return self.read_into(partition, Arena(), Arena())
+
+    def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
+        """As `read`; all arrays are views of `arena`, and `scratch` holds what is compressed."""
+        source = _PartitionReader(
+            self._storage, self.url, self.partitions[partition], arena, scratch
+        )
         rows = source.rows(self._label_names)
         self._check_vocabulary(source, rows.vocabulary)
         return rows
@@ -108,13 +115,17 @@ class ZarrDataset(Dataset):
 
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
         """The names of those `ids` that have one."""
-        wanted = np.unique(np.asarray(ids, np.int64))
+        wanted = np.asarray(ids, np.int64)
+        if (wanted[1:] <= wanted[:-1]).any():
+            wanted = np.unique(wanted)
         found: dict[int, str] = {}
         for partition in self.partitions:
             if not len(wanted):
                 break
             source = _PartitionReader(self._storage, self.url, partition)
             names = source.strings("var/name", partition.n_local)
+            if names is None and partition.n_local:
+                break  # Names are kept for all features or for none.
             if names is None:
                 continue
             vocabulary = source.arrays({"var/feature": (partition.n_local, "int64")})["var/feature"]
@@ -210,8 +221,16 @@ def _partition(plain: Mapping[str, Any]) -> Partition:
 class _PartitionReader:
     """One partition while it is read; its metadata is checked when this is made."""
 
-    def __init__(self, storage: Storage, url: str, partition: Partition) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        url: str,
+        partition: Partition,
+        arena: Arena | None = None,
+        scratch: Arena | None = None,
+    ) -> None:
         self.partition = partition
+        self._arena, self._scratch = arena or Arena(), scratch or Arena()
         self._storage, self._url = storage, url
         try:
             document = storage.get(f"{partition.name}/zarr.json", max_bytes=_MAX_DOCUMENT)
@@ -246,7 +265,8 @@ class _PartitionReader:
         wanted |= {path: kind for path, kind in optional.items() if path in self._metadata}
         arrays = self.arrays(wanted)
         self._check(arrays)
-        labels = np.empty((n_rows, len(label_names)), np.float64)
+        labels = self._arena.empty("labels", n_rows * len(label_names), np.float64)
+        labels = labels.reshape(n_rows, len(label_names))
         for number, name in enumerate(label_names):
             labels[:, number] = arrays[f"obs/{name}"]
         return Rows(
@@ -261,21 +281,22 @@ class _PartitionReader:
 
     def arrays(self, wanted: Mapping[str, tuple[int, str]]) -> dict[str, NDArray[Any]]:
         """The arrays of those paths, lengths and types; ``X/data`` only if it is stored."""
-        readers, keys, sizes = {}, [], []
+        readers: dict[str, ArrayReader] = {}
+        chunks: dict[str, NDArray[np.uint8]] = {}
         for path, (length, dtype) in wanted.items():
-            readers[path] = reader = self._reader(path, length, dtype)
-            keys += [f"{path}/c/{number}" for number in range(len(reader.sizes))]
-            sizes += reader.sizes
-        chunks = self._chunks(keys, sizes)
+            reader = self._reader(path, length, dtype)
+            if not reader.is_fill:
+                readers[path] = reader
+            elif path != "X/data" or reader.fill_value != 1:
+                raise self.corrupt(path, "its chunks are missing")
+        for path, reader in readers.items():
+            for number, buffer in enumerate(reader.take(path, self._arena, self._scratch)):
+                chunks[f"{path}/c/{number}"] = buffer
+        self._fill(chunks)
         arrays = {}
         for path, reader in readers.items():
-            mine = [chunks.pop(0) for _ in reader.sizes]
-            if reader.is_fill:
-                if path != "X/data" or reader.fill_value != 1:
-                    raise self.corrupt(path, "its chunks are missing")
-                continue
             try:
-                arrays[path] = reader.decode(mine)
+                arrays[path] = reader.decode()
             except CorruptionError as error:
                 raise self.corrupt(path, str(error)) from None
         return arrays
@@ -288,7 +309,9 @@ class _PartitionReader:
             ((size, _),) = self._seals[path]
             if length * 4 > size * MAX_RATIO * 300:
                 raise CorruptionError(f"{size} bytes cannot hold {length} strings")
-            return decode_strings(self._chunks([f"{path}/c/0"], [size])[0], length)
+            chunk = np.empty(size, np.uint8)
+            self._fill({f"{path}/c/0": chunk})
+            return decode_strings(chunk, length)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise self.corrupt(path, repr(error)) from None
 
@@ -300,23 +323,24 @@ class _PartitionReader:
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise self.corrupt(path, f"its metadata is missing or malformed ({error!r})") from None
 
-    def _chunks(self, keys: list[str], sizes: list[int]) -> list[bytes]:
-        """The chunks, each compared with the size and checksum that were written."""
+    def _fill(self, chunks: Mapping[str, NDArray[np.uint8]]) -> None:
+        """Read chunks, each compared with the size and checksum that were written."""
         name = self.partition.name
         try:
-            chunks = self._storage.get_many([f"{name}/{key}" for key in keys], max_bytes=sizes)
+            sizes = self._storage.read_many(
+                {f"{name}/{key}": chunk.data for key, chunk in chunks.items()}
+            )
         except MissingKey:
-            missing = [key for key in keys if not self._storage.exists(f"{name}/{key}")]
-            raise self.corrupt((missing or keys)[0], "the chunk is missing") from None
+            missing = [key for key in chunks if not self._storage.exists(f"{name}/{key}")]
+            raise self.corrupt((missing or list(chunks))[0], "the chunk is missing") from None
         except TooLarge as error:
             raise self.corrupt("a chunk", str(error)) from None
-        for key, chunk, size in zip(keys, chunks, sizes, strict=True):
+        for (key, chunk), size in zip(chunks.items(), sizes, strict=True):
             path, _, number = key.rpartition("/c/")
-            if len(chunk) != size:
-                raise self.corrupt(path, f"chunk {number} has {len(chunk)} bytes, not {size}")
+            if size != len(chunk):
+                raise self.corrupt(path, f"chunk {number} has {size} bytes, not {len(chunk)}")
             if google_crc32c.value(chunk) != self._seals[path][int(number)][1]:
                 raise self.corrupt(path, f"chunk {number} does not match its checksum")
-        return chunks
 
     def _check(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """What the kernels rely on: without it they would read outside their arrays."""

@@ -1,9 +1,9 @@
 """One-dimensional Zarr v3 arrays as chunks of bytes and the metadata that describes them.
 
 The files are plain Zarr that any Zarr library reads. They are encoded and decoded here so that
-every chunk is checked against its checksum and its size before memory is taken for it, and so that
-reading needs no event loop and no copies: one allocation for each array, into which blosc
-decompresses without the interpreter lock.
+every chunk is checked against its checksum and its size before it is decoded, and so that reading
+needs no event loop and no copies: one buffer for each array, which is used again, and into which
+files are read or blosc decompresses without the interpreter lock.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numcodecs import blosc, zstd
 from numcodecs.vlen import VLenUTF8
 from numpy.typing import NDArray
 
+from dadagrad.data.arena import Arena
 from dadagrad.errors import CorruptionError
 
 MAX_CHUNK = 1 << 22
@@ -98,7 +99,7 @@ def lay_out_strings(strings: Sequence[str]) -> bytes:
     return bytes(VLenUTF8().encode(np.array(strings, object)))
 
 
-def decode_strings(chunk: bytes, length: int) -> NDArray[np.object_]:
+def decode_strings(chunk: NDArray[np.uint8], length: int) -> NDArray[np.object_]:
     """The inverse of `encode_strings`, for the one chunk of an array of `length` > 0."""
     strings = VLenUTF8().decode(zstd.decompress(chunk))
     if len(strings) != length:
@@ -107,7 +108,7 @@ def decode_strings(chunk: bytes, length: int) -> NDArray[np.object_]:
 
 
 class ArrayReader:
-    """Decodes one array of numbers by its metadata.
+    """Decodes one array of numbers by its metadata: `take`, read the chunks, then `decode`.
 
     Raises `CorruptionError` from the constructor if the metadata does not describe an array of
     `length` numbers of type `dtype` that `encode` could have written, and before any memory is
@@ -145,21 +146,32 @@ class ArrayReader:
             if wrong:
                 raise CorruptionError(f"a chunk of {size} bytes cannot hold {nbytes} bytes")
 
-    def decode(self, chunks: Sequence[bytes]) -> NDArray[Any]:
-        """The array, from chunks whose seals were checked; raises `CorruptionError`."""
-        out = np.empty(len(chunks) * self._chunk, self.dtype)
-        for number, chunk in enumerate(chunks):
-            part = out[number * self._chunk : (number + 1) * self._chunk]
-            if not self._compressed:
-                part[:] = np.frombuffer(chunk, self.dtype)
-            elif _blosc_sizes(chunk) != (part.nbytes, len(chunk)):
-                raise CorruptionError(f"chunk {number} is not {part.nbytes} bytes of blosc")
-            else:
+    def take(self, name: str, arena: Arena, scratch: Arena) -> list[NDArray[np.uint8]]:
+        """Take memory for the array from `arena`; where its chunks are to be read to.
+
+        What is not compressed is read to where it stays, the rest to `scratch`.
+        """
+        n_chunks = len(self.sizes)
+        self._array = arena.empty(name, n_chunks * self._chunk, self.dtype)
+        self._parts = list(self._array.view(np.uint8).reshape(n_chunks, -1)) if n_chunks else []
+        self._chunks = self._parts
+        if self._compressed:
+            ends = np.cumsum(self.sizes, dtype=np.int64)
+            stored = scratch.empty(name, sum(self.sizes), np.uint8)
+            self._chunks = np.split(stored, ends[:-1]) if n_chunks else []
+        return self._chunks
+
+    def decode(self) -> NDArray[Any]:
+        """The array, once its chunks were read and checked; raises `CorruptionError`."""
+        if self._compressed:
+            for number, (chunk, part) in enumerate(zip(self._chunks, self._parts, strict=True)):
+                if _blosc_sizes(chunk) != (part.nbytes, len(chunk)):
+                    raise CorruptionError(f"chunk {number} is not {part.nbytes} bytes of blosc")
                 try:
                     blosc.decompress(chunk, part)
                 except (RuntimeError, ValueError) as error:
                     raise CorruptionError(f"chunk {number} does not decompress ({error})") from None
-        return out[: self.length]
+        return self._array[: self.length]
 
 
 def _grid(length: int) -> tuple[int, int]:
@@ -176,11 +188,12 @@ def _compress(array: NDArray[Any], shuffle: str) -> bytes:
     return bytes(blosc.compress(array, b"lz4", 5, _SHUFFLES[shuffle], 0))
 
 
-def _blosc_sizes(chunk: bytes) -> tuple[int, int]:
+def _blosc_sizes(chunk: NDArray[np.uint8]) -> tuple[int, int]:
     """Size of the content and of the whole, from the header."""
     if len(chunk) < 16:
         return 0, 0
-    return int.from_bytes(chunk[4:8], "little"), int.from_bytes(chunk[12:16], "little")
+    _, content, _, whole = chunk[:16].view("<u4").tolist()
+    return content, whole
 
 
 def _metadata(

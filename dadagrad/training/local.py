@@ -48,6 +48,7 @@ class LocalEngine:
         # The memory of each visit, from Open to Close; between them the next one takes it.
         self._arenas: dict[int, Arena] = {}
         self._free_arenas: list[Arena] = []
+        self._scratch: list[Arena] = []
 
     def run(self, coordinator: Coordinator, watcher: Watcher) -> bool:
         """Drive `coordinator` until it finishes; True if the run is complete.
@@ -67,7 +68,7 @@ class LocalEngine:
                     instructions = coordinator.handle(self._next_event(watcher))
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
-                for held in (self._rows, self._arenas, self._free_arenas):
+                for held in (self._rows, self._arenas, self._free_arenas, self._scratch):
                     held.clear()
 
     def _next_event(self, watcher: Watcher) -> Event:
@@ -113,6 +114,11 @@ class LocalEngine:
         pool.submit(work).add_done_callback(deliver)
 
     def _open(self, visit: int, partition: int, arena: Arena) -> Event:
-        rows = self._data.read_into(partition, arena)
+        try:
+            scratch = self._scratch.pop()
+        except IndexError:  # other threads are reading with all there is
+            scratch = Arena()
+        rows = self._data.read_into(partition, arena, scratch)
+        self._scratch.append(scratch)
         self._rows[visit] = (partition, rows)
         return Opened(visit, rows.vocabulary)

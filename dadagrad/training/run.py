@@ -226,6 +226,11 @@ class _Run:
         watcher = Watcher(saver, save_seconds, self.progress, start.seconds)
         with watcher.on_interrupt():
             complete = self.engine.run(coordinator, watcher)
+        if complete and coordinator.tally.weight == 0.0:
+            raise InputError(
+                f"all rows of {self.data.url} have weight 0, by themselves or by their class; "
+                "training needs at least one that counts"
+            )
         report = self._report(coordinator, complete, watcher.seconds) | {
             "compile_seconds": compile_seconds,
             "checkpoints": None if saver is None else saver.url,

@@ -120,10 +120,10 @@ class _FirstRows(Dataset):
         self.n_features = len(self._union)
 
     def read(self, partition: int) -> Rows:
-        return self.read_into(partition, Arena())
+        return self.read_into(partition, Arena(), Arena())
 
-    def read_into(self, partition: int, arena: Arena) -> Rows:
+    def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
         number, taken = self._chosen[partition]
-        rows = self._data.read_into(number, arena)
+        rows = self._data.read_into(number, arena, scratch)
         local = np.searchsorted(self._union, rows.vocabulary)
         return replace(rows, vocabulary=local).slice(0, taken)

@@ -232,3 +232,11 @@ def test_ten_times_the_data_takes_no_more_memory(large, batch_size):
     # Kept, the other 54 partitions would be 432 MB.
     assert many < 1.1 * few, (few, many)
     assert few < 500_000
+
+
+@pytest.mark.parametrize("batch_size", [1, 16])
+def test_rows_that_all_weigh_nothing_make_no_model(batch_size):
+    rows = make_data((40,)).read(0)
+    data = as_dataset([replace(rows, weights=np.zeros(rows.n_rows, np.float32))])
+    with pytest.raises(InputError, match=r"all rows of .* have weight 0"):
+        train(data, replace(CONFIG, batch_size=batch_size))

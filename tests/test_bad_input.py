@@ -1,0 +1,473 @@
+"""Whatever is wrong with the input is one line that says what and where, and exit code 2."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import ctypes
+import gzip
+import io
+import json
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from click.testing import CliRunner
+from servers import BUCKET, free_port, moto_server
+
+from dadagrad.cli import dadagrad
+from dadagrad.synthetic import Corpus
+
+FEATURES = 200
+
+
+def run(*arguments: object) -> Any:
+    """The result of ``dadagrad ARGUMENTS`` in this process; only expected failures are caught."""
+    result = CliRunner().invoke(dadagrad, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def error_of(*arguments: object) -> str:
+    """The one line that a command fails with."""
+    result = run(*arguments)
+    assert result.exit_code == 2, (result.stdout, result.stderr)
+    assert result.stdout == ""
+    *before, last = result.stderr.splitlines()
+    assert last.startswith("dadagrad: error: ")
+    assert not any("error" in line or "Traceback" in line for line in before)
+    return str(last)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the dataset ``data``, ``other`` data, a ``model`` and ``run``, its run."""
+    folder = tmp_path_factory.mktemp("made")
+    for name, part in (("data", 0), ("other", 1)):
+        Corpus(600, FEATURES, 10.0, seed=1, part=part).write_text(folder / f"{name}.svmlight")
+        ingest = ["ingest", folder / f"{name}.svmlight", "--out", folder / name]
+        assert run(*ingest, "--n-features", FEATURES, "--partition-nnz", 3000).exit_code == 0
+    train = ["train", folder / "data", "--model", folder / "model", "--step-size", 0.3]
+    assert run(*train, "--checkpoints", folder / "run", "--checkpoint-every", 200).exit_code == 0
+    return folder
+
+
+@pytest.fixture
+def places(made: Path, tmp_path: Path) -> Path:
+    """A copy of `made` to damage."""
+    return Path(shutil.copytree(made, tmp_path / "made"))
+
+
+def parquet(**changes: Any) -> bytes:
+    columns = {"indices": [[0, 2], [1]], "values": [[1.0, 2.0], [1.0]], "label": [0.0, 1.0]}
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns | changes), sink)
+    return sink.getvalue()
+
+
+def npz(**changes: Any) -> bytes:
+    arrays = {
+        "data": np.ones(3), "indices": [0, 2, 1], "indptr": [0, 2, 3], "shape": [2, 3],
+        "labels": [0.0, 1.0],
+    }  # fmt: skip
+    sink = io.BytesIO()
+    np.savez(sink, **{name: np.asarray(array) for name, array in (arrays | changes).items()})
+    return sink.getvalue()
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.svmlight", "1 1:1\n0 2:nan\n", ["line 2", "feature 2", "'nan'", "finite"]),
+        ("a.svmlight", "1 1:1\n0 2:-inf\n", ["line 2", "'-inf'"]),
+        ("a.svmlight", "1 1:1\n0 2:1e39\n", ["line 2", "'1e39'", "too large"]),
+        ("a.svmlight", "1 1:1\nnan 2:1\n", ["line 2", "label", "'nan'"]),
+        ("a.vw", "1 | 1:1\n0 | 2:nan\n", ["line 2", "feature '2'", "'nan'"]),
+        ("a.vw", "1 | 1:1\n0 inf | 2\n", ["line 2", "'inf'"]),
+        ("a.vw", "1 | 1:1e39\n", ["line 1", "too large"]),
+        ("a.tsv", "1\tgood day\nnan\tbad day\n", ["line 2", "nan", "column 0"]),
+        ("a.csv", "label,x\n1,2\n0,inf\n", ["line 3", "'x'", "'inf'"]),
+        ("a.csv", "label,x\n1,2\nnan,3\n", ["line 3", "nan"]),
+        ("a.npz", npz(data=[1, NAN, 1]), ["row 0", "feature 2", "nan"]),
+        ("a.npz", npz(data=[1, 1, 1e39]), ["row 1", "feature 1", "1e+39"]),
+        ("a.npz", npz(labels=[0, INF]), ["row 1", "label inf"]),
+        ("a.npz", npz(weights=[1, NAN]), ["row 1", "weight nan"]),
+        ("a.npz", npz(weights=["a", "b"]), ["a.npz", "a weight is no number"]),
+        ("a.parquet", parquet(values=[[1, NAN], [1]]), ["row group 0", "feature 2", "nan"]),
+        ("a.parquet", parquet(label=[0, NAN]), ["row 1", "label nan"]),
+        ("a.parquet", parquet(weight=[1.0, -1.0]), ["row 1", "weight -1.0"]),
+    ],
+)
+def test_numbers_that_are_not_finite(
+    tmp_path: Path, name: str, content: str | bytes, said: list[str]
+) -> None:
+    check_ingest(tmp_path, name, content, said)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.svmlight", "1 1:1\n0 3:1 2:1\n", ["line 2", "feature 2 comes after 3"]),
+        ("a.svmlight", "1 1:1\n0 2:1 2:1\n", ["line 2", "feature 2 comes twice"]),
+        ("a.svmlight", "1 1:1\n0 -2:1\n", ["line 2", "'-2'", "not be negative"]),
+        ("a.vw", "1 | 1:1\n0 | -2:1\n", ["line 2", "'-2:1'"]),
+        ("a.npz", npz(indices=[0, -2, 1]), ["a.npz", "indices"]),
+        ("a.npz", npz(indices=[0, 7, 1]), ["a.npz", "indices"]),
+        ("a.parquet", parquet(indices=[[2, 0], [1]]), ["row 0", "feature 0 out of order"]),
+        ("a.parquet", parquet(indices=[[2, 2], [1]]), ["row 0", "feature 2 twice"]),
+        ("a.parquet", parquet(indices=[[-1, 2], [1]]), ["row 0", "feature -1"]),
+    ],
+)
+def test_indices_that_are_unsorted_duplicate_or_negative(
+    tmp_path: Path, name: str, content: str | bytes, said: list[str]
+) -> None:
+    check_ingest(tmp_path, name, content, said)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.svmlight", "", ["no examples"]),
+        ("a.svmlight", "# nothing\n\n", ["no examples"]),
+        ("a.vw", "", ["no examples"]),
+        ("a.tsv", "\n\n", ["no rows"]),
+        ("a.csv", "label,x\n", ["no examples"]),
+        ("a.npz", npz(data=[], indices=[], indptr=[0], shape=[0, 3], labels=[]), ["no examples"]),
+        ("a.npz", npz(weights=[0, 0]), ["no examples", "2 have weight 0"]),
+        ("a.parquet", parquet(weight=[0.0, 0.0]), ["no examples", "2 have weight 0"]),
+        ("a.npz", b"", ["no whole npz file"]),
+        ("a.npz", b"something else", ["no whole npz file"]),
+        ("a.parquet", b"", ["not a whole Parquet file"]),
+        ("a.h5ad", b"", ["cannot read"]),
+    ],
+)
+def test_nothing_in_it(tmp_path: Path, name: str, content: str | bytes, said: list[str]) -> None:
+    check_ingest(tmp_path, name, content, said)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", "label,x\n1,2\n0,red\n", ["line 3", "'x'", "'red'", "--hash-bits"]),
+        ("a.csv", "label;x\n1;2\n", ["one column", "'label;x'", "--delimiter"]),
+        ("a.csv", "1,2\r0,3\r", ["a.csv", "no CSV", "newline"]),
+        ("a.csv", "label,x\n1,2\n0\n", ["line 3", "1 comma-separated field"]),
+    ],
+)
+def test_tables_that_are_none(tmp_path: Path, name: str, content: str, said: list[str]) -> None:
+    check_ingest(tmp_path, name, content, said)
+
+
+def check_ingest(folder: Path, name: str, content: str | bytes, said: list[str]) -> None:
+    source, out = folder / name, folder / "out"
+    source.write_bytes(content.encode() if isinstance(content, str) else content)
+    error = error_of("ingest", source, "--out", out)
+    assert all(words in error for words in [name, *said]), error
+    assert not out.exists()
+
+
+def twice(compress: Callable[[bytes], bytes]) -> bytes:
+    """Two streams, one after the other."""
+    return compress(b"1 1:1\n0 2:1\n" * 500) * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "compress"),
+    [
+        ("gz", gzip.compress),
+        ("bz2", bz2.compress),
+        ("xz", lzma.compress),
+        ("zst", zstandard.ZstdCompressor(write_checksum=True).compress),
+    ],
+)
+def test_compressed_files_that_are_cut_or_damaged(
+    tmp_path: Path, kind: str, compress: Callable[[bytes], bytes]
+) -> None:
+    whole = twice(compress)
+    name, half = f"a.svmlight.{kind}", len(whole) // 2
+    damaged = bytearray(whole)
+    damaged[half : half + 4] = b"oops"
+    for content in (whole[: half // 2], whole[:-3], bytes(damaged), whole + b"garbage"):
+        check_ingest(tmp_path, name, content, ["damaged or cut short", "whole copy"])
+    (tmp_path / name).write_bytes(whole)
+    result = run("ingest", tmp_path / name, "--out", tmp_path / "out", "--json")
+    assert json.loads(result.stdout)["examples"] == 2000
+
+
+def test_padding_of_xz_is_no_damage(tmp_path: Path) -> None:
+    source = tmp_path / "a.svmlight.xz"
+    source.write_bytes(lzma.compress(b"1 1:1\n") + bytes(8) + lzma.compress(b"0 2:1\n") + bytes(4))
+    result = run("ingest", source, "--out", tmp_path / "out", "--json")
+    assert json.loads(result.stdout)["examples"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.svmlight", "1 1:1\n0 2:nan\n0 3:1 2:1\n0 2:1\n"),
+        ("a.vw", "1 | 1\n0 | 2:nan\nx | 3\n0 | 2\n"),
+        ("a.tsv", "1\tgood day\nnan\tbad day\n0\n0\tbad day\n"),
+        ("a.csv", "label,x\n1,2\n0,inf\n,3\n0,3\n"),
+    ],
+)
+def test_skipped_rows_are_counted(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    ingest = ["ingest", tmp_path / name, "--out", tmp_path / "out", "--on-error", "skip"]
+    report = json.loads(run(*ingest, "--json").stdout)
+    assert (report["examples"], report["skipped"]) == (2, 2)
+
+
+@pytest.mark.parametrize("loss", ["squared", "hinge", "logistic"])
+def test_training_that_diverges_leaves_no_model(made: Path, tmp_path: Path, loss: str) -> None:
+    train = ["train", made / "data", "--model", tmp_path / "m", "--loss", loss]
+    error = error_of(*train, "--step-size", "1e300")
+    assert "not finite" in error
+    assert "partition part-" in error
+    assert "row " in error
+    assert not (tmp_path / "m" / "model.json").exists()
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1"])
+@pytest.mark.parametrize("option", ["--step-size", "--l1", "--l2", "--delta"])
+def test_settings_that_are_not_finite(made: Path, tmp_path: Path, option: str, value: str) -> None:
+    error = error_of("train", made / "data", "--model", tmp_path / "m", option, value)
+    assert option.strip("-").replace("-", "_") in error
+    assert "finite" in error
+
+
+def test_labels_outside_the_classes(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.svmlight").write_text("1 1:1\n7 2:1\n")
+    run("ingest", tmp_path / "a.svmlight", "--out", tmp_path / "d", "--n-features", FEATURES)
+    error = error_of("evaluate", made / "model", tmp_path / "d")
+    assert "label 7" in error
+    assert "-1, 1" in error
+
+
+def test_a_model_of_another_feature_space(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("1\tgood day\n-1\tbad day\n")
+    run("ingest", tmp_path / "a.tsv", "--format", "text", "--out", tmp_path / "d")
+    for command in (["evaluate"], ["predict", "--out", tmp_path / "p.parquet"]):
+        error = error_of(*command, made / "model", tmp_path / "d")
+        assert "feature space" in error
+        assert "svmlight" in error
+        assert "text" in error
+    assert not (tmp_path / "p.parquet").exists()
+
+
+READ = (
+    "zarr.json", "part-00001/zarr.json", "part-00001/X/data/c/0", "part-00001/X/indices/c/0",
+    "part-00001/X/indptr/c/0", "part-00001/obs/label/c/0", "part-00001/var/feature/c/0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
+@pytest.mark.parametrize("key", READ)
+def test_a_damaged_dataset(places: Path, key: str, how: str) -> None:
+    damage(places / "data" / key, how)
+    out = places / "p.parquet"
+    for command in (
+        ["train", places / "data", "--model", places / "m", "--step-size", 0.3],
+        ["evaluate", places / "model", places / "data"],
+        ["predict", places / "model", places / "data", "--out", out],
+        ["ingest", places / "data", "--format", "parquet", "--out", places / "copy"],
+    ):
+        error = error_of(*command)
+        assert str(places / "data") in error
+        if key != "zarr.json" or how != "gone":  # or else there is no dataset any more
+            assert key.partition("/")[0] in error
+            assert "make the dataset again with `dadagrad ingest`" in error
+    assert not out.exists()
+    assert not (places / "m" / "model.json").exists()
+    assert not (places / "copy").exists()
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
+def test_a_damaged_model(places: Path, how: str) -> None:
+    part = next(iter(sorted((places / "model").glob("parts-*/*"))))
+    damage(part, how)
+    for command in (["evaluate", places / "model", places / "data"], ["inspect", places / "model"]):
+        assert part.name in error_of(*command)
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
+def test_a_damaged_checkpoint_is_skipped_for_an_older_one(places: Path, how: str) -> None:
+    newest = max((places / "run").glob("manifest-*"))
+    step = newest.name.removeprefix("manifest-").partition(".")[0]
+    damage(next(iter(sorted((places / "run").glob(f"{step}-*/*")))), how)
+    digest = json.loads(run("inspect", places / "model", "--json").stdout)["digest"]
+    result = run("resume", places / "run", "--model", places / "again", "--json")
+    assert result.exit_code == 0
+    assert f"skipped the damaged checkpoint {newest.name}" in result.stderr
+    assert json.loads(result.stdout)["digest"] == digest
+
+
+def damage(file: Path, how: str) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 0x20
+    if how == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(content if how == "flipped" else content[: len(content) // 2])
+
+
+def test_checkpoints_of_another_dataset(places: Path) -> None:
+    error = error_of("resume", places / "run", "--data", places / "other")
+    assert "fingerprint" in error
+    assert "start a new run" in error
+
+
+def test_checkpoints_of_another_run(places: Path) -> None:
+    for more in ([], ["--loss", "logistic"]):
+        train = ["train", places / "data", "--model", places / "m", "--step-size", 0.3, *more]
+        error = error_of(*train, "--checkpoints", places / "run")
+        assert "already holds the checkpoints of a run" in error
+
+
+@pytest.mark.parametrize(("name", "kind"), [("data", "a dataset"), ("model", "a model")])
+def test_checkpoints_do_not_go_where_something_else_is(places: Path, name: str, kind: str) -> None:
+    before = sorted((places / name).rglob("*"))
+    train = ["train", places / "data", "--model", places / "m", "--step-size", 0.3]
+    error = error_of(*train, "--checkpoints", places / name)
+    assert f"{places / name} holds {kind}" in error
+    assert sorted((places / name).rglob("*")) == before
+
+
+def test_a_missing_bucket_and_an_endpoint_that_does_not_answer(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = "s3://no-such-bucket/it"
+    with moto_server(tmp_path) as server:
+        server.set_environment(monkeypatch)
+        for command in commands(made, gone):
+            assert "there is no such bucket" in error_of(*command), command
+            assert "s3://no-such-bucket" in error_of(*command)
+        assert run("evaluate", made / "model", f"s3://{BUCKET}/none").exit_code == 2
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    assert "AWS_ENDPOINT_URL" in error_of("evaluate", made / "model", gone)
+
+
+def commands(made: Path, url: str) -> list[list[object]]:
+    """One command for each way to use `url`."""
+    train = ["train", made / "data", "--step-size", 0.3]
+    return [
+        ["ingest", made / "data.svmlight", "--out", url],
+        [*train, "--model", url],
+        [*train, "--model", made / "m", "--checkpoints", url],
+        ["train", url, "--model", made / "m"],
+        ["evaluate", made / "model", url],
+        ["predict", made / "model", made / "data", "--out", url],
+        ["resume", url],
+    ]
+
+
+def test_folders_without_permission(places: Path) -> None:
+    """In processes of their own, as root without root's right to pass over permissions."""
+    closed, hidden = places / "closed", places / "hidden"
+    closed.mkdir(mode=0o555)
+    hidden.mkdir(mode=0o000)
+    inside = [*commands(places, str(closed / "x"))[:3], commands(places, str(closed / "x"))[5]]
+    demo = ["demo", "--folder", closed / "x", "--rows", 1000]
+    source = ["ingest", hidden, "--out", places / "d"]
+    hidden_ones = [["evaluate", places / "model", hidden], ["resume", hidden], source, demo]
+    code = (
+        "import sys, json\n"
+        "from click.testing import CliRunner\n"
+        "from dadagrad.cli import dadagrad\n"
+        "for line in sys.stdin:\n"
+        "    done = CliRunner().invoke(dadagrad, json.loads(line))\n"
+        "    print(done.exit_code, repr(done.exception), done.stderr.strip(), flush=True)\n"
+    )
+    lines = "\n".join(json.dumps([str(word) for word in one]) for one in inside + hidden_ones)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            input=lines, capture_output=True, text=True, preexec_fn=_obey_permissions,
+        )  # fmt: skip
+    finally:
+        hidden.chmod(0o700)
+    answers = done.stdout.splitlines()
+    assert len(answers) == len(inside + hidden_ones), done.stdout + done.stderr
+    for answer in answers:
+        assert answer.startswith("2 SystemExit(2) dadagrad: error: "), answer
+        assert "ermission denied" in answer, answer
+    assert list(closed.iterdir()) == []
+
+
+def _obey_permissions() -> None:
+    """Drop CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH for the program that starts now."""
+    libc = ctypes.CDLL(None)
+    for capability in (1, 2):
+        libc.prctl(24, capability, 0, 0, 0)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Any:
+    """A folder on a disk of its own, which is almost full."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small tmpfs")
+    (folder / "fill").write_bytes(bytes(60 * 1024))
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk(made: Path, small: Path) -> None:
+    for command in (*commands(made, str(small / "x"))[:3], commands(made, str(small / "x"))[5]):
+        error = error_of(*command)
+        assert "No space left" in error or "no space is left" in error
+        assert str(small) in error
+        left = [file.name for file in small.rglob("*") if file.is_file()]
+        assert not {"zarr.json", "model.json", "x"} & set(left), command
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(small / "x")
+
+
+def test_output_that_nobody_reads_or_that_has_no_place(made: Path) -> None:
+    command = [sys.executable, "-m", "dadagrad", "inspect", str(made / "model")]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert done.stderr == ""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("dadagrad: error: No space left on device")
+
+
+def test_paths_with_spaces_umlauts_tildes_and_slashes(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "my höme"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(home)
+    shutil.copy(made / "data.svmlight", home / "zwölf rows.svmlight")
+    for command in (
+        ["ingest", "~/zwölf rows.svmlight", "--out", "~/the data/", "--n-features", FEATURES],
+        ["train", "the data/", "--model", "./a model/", "--checkpoints", "~/ck ü", "--l1", 1e-6],
+        ["resume", "ck ü/"],
+        ["evaluate", "~/a model", "./the data"],
+        ["predict", "a model", "the data", "--out", "~/né w.parquet"],
+        ["inspect", "~/ck ü"],
+    ):
+        result = run(*command, "--json")
+        assert result.exit_code == 0, result.stderr
+        assert isinstance(json.loads(result.stdout), dict)
+    assert (home / "né w.parquet").is_file()

@@ -1,0 +1,177 @@
+"""Memory that is used again must not be used too early: here it turns to garbage at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from training_cases import (
+    UPDATES,
+    as_dataset,
+    make_data,
+    make_plan,
+    method_of,
+    state_bytes,
+    tally_bytes,
+    write_zarr,
+)
+
+from dadagrad.config import TrainConfig
+from dadagrad.data.arena import Arena
+from dadagrad.data.dataset import Dataset
+from dadagrad.data.rows import Rows
+from dadagrad.data.zarr import ZarrDataset
+from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.local import LocalEngine
+from dadagrad.training.protocol import Close, Event
+from dadagrad.training.state import State
+from dadagrad.training.step_size import choose_step_size
+from dadagrad.training.watch import Watcher
+
+
+def poison(arenas: Iterable[Arena], byte: int = 0xFF) -> int:
+    """Fill `arenas` with `byte`; the number of their buffers.
+
+    0xFF is neither a number nor an index. Rows of zeros are wrong as well, but a kernel that works
+    on them stays inside its arrays: a test that fails, not a process that dies.
+    """
+    buffers = [buffer for arena in arenas for buffer in arena._buffers.values()]
+    for buffer in buffers:
+        buffer.fill(byte)
+    return len(buffers)
+
+
+class PoisoningData(ZarrDataset):
+    """Its scratch is garbage once it has been used."""
+
+    def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
+        poison([arena], 0)
+        rows = super().read_into(partition, arena, scratch)
+        poison([scratch])
+        return rows
+
+
+class PoisoningEngine(LocalEngine):
+    """All memory that is free is garbage from that moment on."""
+
+    poisoned = 0
+
+    def _carry_out(self, instruction, *rest) -> None:
+        super()._carry_out(instruction, *rest)
+        if isinstance(instruction, Close):
+            self.poisoned += poison(self._free_arenas, 0)
+
+
+class WithoutArenas(LocalEngine):
+    """Each partition has memory of its own."""
+
+    def _open(self, visit: int, partition: int, arena: Arena) -> Event:
+        return super()._open(visit, partition, Arena())
+
+
+def run(engine: LocalEngine, data: Dataset, config: TrainConfig) -> Coordinator:
+    method = method_of(data, config)
+    coordinator = Coordinator(method, make_plan(data, config), State.zero(method))
+    assert engine.run(coordinator, Watcher())
+    return coordinator
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> ZarrDataset:
+    """Partitions of many sizes; some have no values, and all have weights."""
+    made = make_data((30, 17, 41, 8, 60, 25, 33, 1, 50), weighted=True)
+    parts = [made.read(number) for number in range(len(made.partitions))]
+    parts[2], parts[5] = (replace(parts[number], values=None) for number in (2, 5))
+    folder = tmp_path_factory.mktemp("reused")
+    return ZarrDataset(write_zarr(as_dataset(parts), folder / "data"))
+
+
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize(("batch_size", "lanes"), [(1, 1), (9, 1), (16, 3), (64, 4)])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_is_read_is_not_overwritten_while_it_is_needed(
+    data: ZarrDataset, update: str, batch_size: int, lanes: int, threads: int
+) -> None:
+    config = TrainConfig(
+        update=update, step_size=0.3, l1=1e-3, batch_size=batch_size, lanes=lanes, passes=3
+    )
+    engine = PoisoningEngine(PoisoningData(data.url), threads)
+    got = run(engine, data, config)
+    assert engine.poisoned > 3 * len(data.partitions)
+    expected = run(WithoutArenas(data, threads), data, config)
+    assert state_bytes(got.state) == state_bytes(expected.state)
+    assert tally_bytes(got) == tally_bytes(expected)
+
+
+def test_a_run_takes_the_memory_of_a_few_partitions(data: ZarrDataset) -> None:
+    arenas: set[int] = set()
+    kept: list[Arena] = []
+    read_into = data.read_into
+
+    class Noting(ZarrDataset):
+        def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
+            arenas.add(id(arena))
+            kept.append(arena)
+            return read_into(partition, arena, scratch)
+
+    engine = LocalEngine(Noting(data.url), 2)
+    run(engine, data, TrainConfig(step_size=0.3, batch_size=1, passes=3))
+    assert len(kept) == 3 * len(data.partitions)
+    assert len(arenas) == 3  # one in use, two read ahead
+    held = (engine._free_arenas, engine._scratch, engine._arenas)
+    assert not any(held)
+
+
+def test_the_trial_of_step_sizes_reads_into_the_same_memory(
+    data: ZarrDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = TrainConfig(batch_size=1)
+    method, plan = method_of(data, replace(config, step_size=1.0)), make_plan(data, config)
+    chosen = []
+    for engine, kind in ((PoisoningEngine, PoisoningData), (WithoutArenas, ZarrDataset)):
+        monkeypatch.setattr("dadagrad.training.step_size.LocalEngine", engine)
+        chosen.append(choose_step_size(kind(data.url), method, plan))
+    assert chosen[0] == chosen[1]
+
+
+def columns(rows: Rows) -> dict[str, np.ndarray]:
+    return {field.name: getattr(rows, field.name) for field in fields(rows)}
+
+
+@settings(max_examples=50, deadline=None)
+@given(order=st.lists(st.integers(0, 8), min_size=1, max_size=12))
+def test_rows_are_the_same_whatever_the_memory_held_before(
+    data: ZarrDataset, order: list[int]
+) -> None:
+    arena, scratch = Arena(), Arena()
+    for partition in order:
+        rows = data.read_into(partition, arena, scratch)
+        poison([scratch])
+        for name, column in columns(data.read(partition)).items():
+            np.testing.assert_array_equal(columns(rows)[name], column, err_msg=name)
+        poison([arena])
+
+
+@given(sizes=st.lists(st.integers(0, 300), min_size=1, max_size=20))
+def test_arrays_have_their_length_and_a_buffer_is_made_when_it_is_too_small(
+    sizes: list[int],
+) -> None:
+    arena = Arena()
+    for number, size in enumerate(sizes):
+        for dtype in (np.float64, np.int32):
+            array = arena.empty(str(dtype), size, dtype)
+            other = arena.empty("other", size, np.uint8)
+            assert array.shape == (size,)
+            assert array.dtype == dtype
+            assert array.flags.aligned
+            array.fill(number)
+            other.fill(255)
+            assert (array == number).all()
+    assert len(arena._buffers) == 3
+    before = arena._buffers["other"]
+    arena.empty("other", max(sizes), np.uint8)
+    assert arena._buffers["other"] is before
