@@ -1,0 +1,77 @@
+"""Vowpal Wabbit as the benchmarks use it: the PyPI wheel ``vowpalwabbit``, in this process.
+
+A `Workspace` that is given ``--data`` reads and learns while it is made, with a thread that parses
+and one that learns, exactly as the program ``vw`` does.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad import Dataset
+
+NAMESPACE = "f"
+"""Features are integers of one namespace: VW adds a constant to them instead of hashing."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass: its seconds, and the mean of the losses before each row was learned from."""
+
+    seconds: float
+    loss: float
+
+
+def run(*options: str) -> Pass:
+    """One run of VW. The time is that of the pass and of taking the weights (some milliseconds)."""
+    import vowpalwabbit
+
+    begun = time.perf_counter()
+    workspace = vowpalwabbit.Workspace(arg_list=[*options, "--quiet"])
+    seconds = time.perf_counter() - begun
+    loss = workspace.get_sum_loss() / max(workspace.get_weighted_examples(), 1e-9)
+    workspace.finish()
+    return Pass(seconds, loss)
+
+
+def margins(model: Path, text: Path) -> NDArray[np.float64]:
+    """The margin of each row of `text` by the saved `model`.
+
+    Raw predictions are read: VW clips the others to the range of the labels, -1 to 1, where the
+    ties would spoil the area under the ROC curve.
+    """
+    raw = text.with_suffix(".raw")
+    run("--data", str(text), "--testonly", "-i", str(model), "--raw_predictions", str(raw))
+    return np.array([float(line.split()[0]) for line in raw.read_text().splitlines()])
+
+
+def write_text(data: Dataset, path: Path) -> None:
+    """Write the rows of a binary `data` as VW text: same ids, same values, same order."""
+    (column,) = data.schema.label_columns
+    assert column.values is not None
+    with open(path, "w") as file:
+        for number in range(len(data.partitions)):
+            rows = data.read(number)
+            words = [f" {feature}" for feature in rows.vocabulary.tolist()]
+            positive = rows.labels[:, 0] == column.values[-1]
+            for row in range(rows.n_rows):
+                span = slice(rows.indptr[row], rows.indptr[row + 1])
+                scale = 1.0 if rows.row_scale is None else float(rows.row_scale[row])
+                locals_ = rows.indices[span].tolist()
+                file.write(f"{'1' if positive[row] else '-1'} |{NAMESPACE}")
+                if rows.values is None and scale == 1.0:
+                    file.write("".join(words[i] for i in locals_))
+                elif rows.values is None:
+                    value = f":{scale:.7g}"
+                    file.write("".join(words[i] + value for i in locals_))
+                else:
+                    values = (rows.values[span] * scale).tolist()
+                    file.write(
+                        "".join(f"{words[i]}:{v:.7g}" for i, v in zip(locals_, values, strict=True))
+                    )
+                file.write("\n")
