@@ -8,6 +8,7 @@ spool, and a few partitions, however large the sources are.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dadagrad.compiled import is_compiled
 from dadagrad.data import text
 from dadagrad.data.arrays import (
     DEFAULT_PARTITION_NNZ,
@@ -35,6 +37,8 @@ from dadagrad.data.parallel import Crew, hire
 from dadagrad.data.spool import Spool
 from dadagrad.errors import InputError
 from dadagrad.storage import Storage
+
+logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int, int], None]
 
@@ -170,6 +174,8 @@ def ingest(
     total_bytes = sum(map(source_bytes, paths))
     # The parsers of these two are compiled; those of text and csv are Python.
     compiled = options.format in ("svmlight", "vw")
+    if compiled:
+        _announce_compilation(options.format)
     with (
         Spool(shuffle=shuffle, folder=temporary) as spool,
         hire(workers, scheduler, threads=compiled) as crew,
@@ -220,6 +226,13 @@ def _check(partition_nnz: int, shuffle: int | None, workers: int, n_features: in
 def _report(progress: Progress | None, total: int, done: int, rows: int) -> None:
     if progress is not None:
         progress(done, total, rows)
+
+
+def _announce_compilation(format: str) -> None:
+    from dadagrad.data import parsing
+
+    if not is_compiled(parsing.svmlight_rows if format == "svmlight" else parsing.vw_rows):
+        logger.info("compiling the parser (once on this machine, a few seconds)")
 
 
 def _refuse_empty(seen: Seen, spool: Spool, paths: list[str]) -> None:

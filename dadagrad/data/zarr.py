@@ -27,6 +27,7 @@ from dadagrad.data.zarr_writer import (
     attributes_checksum,
     check_label_names,
     check_partition_name,
+    pointer_type,
     write_partition,
     write_root,
 )
@@ -257,7 +258,7 @@ class _PartitionReader:
         wanted = {
             "X/indices": (nnz, "int32"),
             "X/data": (nnz, "float32"),
-            "X/indptr": (n_rows + 1, "int64"),
+            "X/indptr": (n_rows + 1, pointer_type(nnz)),
             "var/feature": (partition.n_local, "int64"),
             **{f"obs/{name}": (n_rows, "float64") for name in label_names},
         }
@@ -269,9 +270,11 @@ class _PartitionReader:
         labels = labels.reshape(n_rows, len(label_names))
         for number, name in enumerate(label_names):
             labels[:, number] = arrays[f"obs/{name}"]
+        indptr = self._arena.empty("indptr", n_rows + 1, np.int64)
+        indptr[:] = arrays["X/indptr"]
         return Rows(
             arrays["var/feature"],
-            arrays["X/indptr"],
+            indptr,
             arrays["X/indices"],
             arrays.get("X/data"),
             labels,

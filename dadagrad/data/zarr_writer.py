@@ -50,6 +50,14 @@ def check_partition_name(name: str) -> str:
     return name
 
 
+def pointer_type(nnz: int) -> str:
+    """The type of row pointers: that of the positions wherever it can be.
+
+    Many operations of SciPy refuse a matrix whose two index arrays are of different types.
+    """
+    return "int32" if nnz < 2**31 else "int64"
+
+
 def check_label_names(names: Sequence[str]) -> None:
     """Raise `InputError` if the label columns cannot be columns of ``obs`` under these `names`."""
     for name in names:
@@ -104,7 +112,7 @@ def write_partition(
     arrays = {
         "X/data": encode_values(rows.values, rows.nnz),
         "X/indices": encode(rows.indices.astype(np.int32, copy=False), "bitshuffle"),
-        "X/indptr": encode(indptr.astype(np.int64, copy=False)),
+        "X/indptr": encode(indptr.astype(pointer_type(rows.nnz), copy=False)),
         **_obs(rows, label_names, queries, tags),
         **_var(rows.vocabulary, names or {}),
     }

@@ -106,6 +106,7 @@ class DaskEngine:
                     dashboard_address=None,
                     scheduler_kwargs={"dashboard_address": ":0"},
                     silence_logs=logging.ERROR,
+                    preload=["dadagrad.training.dask_tasks"],
                 ) as cluster,
                 Client(cluster, set_as_default=False) as client,
             ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -39,6 +40,16 @@ def prepare(method: Method) -> None:
     from dadagrad.training.warm_up import warm_up
 
     warm_up(method, logger.info)
+
+
+def dask_setup(worker: object) -> None:
+    """Leave interrupts to the coordinator: a terminal sends them to all of its processes.
+
+    Dask calls this in every worker of a cluster that is started for a run, also in those that it
+    starts again.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 CACHED_PARTITIONS = 8

@@ -195,6 +195,7 @@ class _Run:
                 "'auto' or a larger batch_size, or train without workers"
             )
         self.engine = where.engine(data)
+        self.local_threads = where.local_threads
         self.method = make_method(config, data.schema, config.batch_size)
         self.plan = Plan(
             tuple(partition.n_rows for partition in data.partitions),
@@ -251,7 +252,7 @@ class _Run:
         begun = time.perf_counter()
         if self.config.step_size == "auto":
             self.announce("choosing the step size on the first rows")
-            step_size = choose_step_size(self.data, self.method, self.plan)
+            step_size = choose_step_size(self.data, self.method, self.plan, self.local_threads)
             self.announce(f"step size {step_size:g}")
             self.config = replace(self.config, step_size=step_size)
             self.method = make_method(self.config, self.data.schema, self.plan.batch_size)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from dadagrad.compiled import is_compiled
 from dadagrad.data.rows import Rows
 from dadagrad.method import Method
 from dadagrad.training.gradient_sums import GradientSums
@@ -30,7 +31,7 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
     kind = (method.online, method.config.update == "mirror-descent")
     if kind in _warm:
         return 0.0
-    if not kernels.walk_dual.stats.cache_hits and not _cached(kernels.walk_dual):
+    if not is_compiled(kernels.walk_dual):
         announce("compiling the kernels (once on this machine, a few seconds)")
     two_features = replace(method, n_features=2)
     labels = [0.0 if column.values is None else column.values[0] for column in method.label_columns]
@@ -57,9 +58,3 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
     state.weights(two_features)
     _warm.add(kind)
     return time.perf_counter() - begun
-
-
-def _cached(kernel) -> bool:  # type: ignore[no-untyped-def]
-    """Whether the cache on disk knows any version of `kernel`."""
-    index = getattr(kernel._cache, "_cache_file", None)
-    return bool(index is not None and index._load_index())

@@ -56,6 +56,11 @@ class Where:
     def on_dask(self) -> bool:
         return self.workers is not None or self.scheduler is not None
 
+    @property
+    def local_threads(self) -> int:
+        """Threads of this process, for what is done here whatever the engine."""
+        return self.threads or min(2, os.cpu_count() or 1)
+
     def engine(self, data: Dataset) -> Engine:
         """The engine that trains on `data` there."""
         if self.on_dask:
@@ -64,4 +69,4 @@ class Where:
             return DaskEngine(data, workers=self.workers, scheduler=self.scheduler)
         from dadagrad.training.local import LocalEngine
 
-        return LocalEngine(data, self.threads or min(2, os.cpu_count() or 1))
+        return LocalEngine(data, self.local_threads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -322,6 +323,33 @@ def test_stopped_and_resumed_is_as_never_stopped(run, places, tmp_path, stop, ne
     assert again["examples"] == 30 * 3000
     assert again["model"] == str(folder / "m")
     assert again["digest"] == never_stopped
+
+
+def test_an_interrupt_at_a_terminal_reaches_the_workers_too(run, places, tmp_path, never_stopped):
+    """A terminal signals all processes of the command; the workers have to finish the round."""
+    command = [sys.executable, "-m", "dadagrad", "train", str(places.train), "--model", "m"]
+    command += ["--checkpoints", "c", *LONG, "--checkpoint-every", "20", "--workers", "2"]
+    command.append("--json")
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    committed = 0
+    while committed < 2:
+        line = process.stderr.readline()
+        assert line, "it ended before it could be stopped"
+        committed += line.startswith("committed ")
+    os.killpg(process.pid, signal.SIGINT)
+    output, messages = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in messages
+    assert 0 < json.loads(output)["examples"] < 30 * 3000
+    assert run("resume", tmp_path / "c", "--json").json["digest"] == never_stopped
 
 
 def test_stopped_without_checkpoints(run, places, tmp_path, monkeypatch):

@@ -140,6 +140,8 @@ def test_anndata_reads_a_partition(tmp_path: Path, plain: bool) -> None:
     assert read.X.data.dtype == np.float32
     assert read.X.indptr.tolist() == rows.indptr.tolist()
     assert read.X.indices.tolist() == rows.indices.tolist()
+    assert read.X.indices.dtype == read.X.indptr.dtype  # what SciPy's operations ask for
+    assert read.X.tocoo().nnz == rows.nnz
     expected = np.ones(rows.nnz) if rows.values is None else rows.values
     np.testing.assert_array_equal(read.X.data, expected)
     np.testing.assert_array_equal(read.obs["label"], rows.labels[:, 0])

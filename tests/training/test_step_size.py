@@ -53,6 +53,24 @@ def test_batches_passes_and_lanes_do_not_matter():
         assert choose(data, replace(config, **other)) == chosen
 
 
+@pytest.mark.parametrize("labels", ["binary", "multiclass", "real"])
+def test_threads_make_the_same_choice_from_the_same_figures(labels, monkeypatch):
+    seen = []
+    best = module._best
+
+    def spy(losses, errors, examples):
+        seen.append((losses.tolist(), errors.tolist(), examples))
+        return best(losses, errors, examples)
+
+    monkeypatch.setattr(module, "_best", spy)
+    data = make_data((300, 200), labels=labels)
+    loss = "squared" if labels == "real" else "hinge"
+    config = TrainConfig(loss=loss, batch_size=1)
+    for threads in (1, 2, 3, 64):
+        choose_step_size(data, method_of(data, config), make_plan(data, config), threads)
+    assert all(figures == seen[0] for figures in seen)
+
+
 def test_train_takes_the_choice_and_says_so():
     data, config = make_data((300, 300)), TrainConfig(batch_size=16)
     chosen = choose(data, config)
