@@ -48,7 +48,7 @@ def imdb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("batch_size", [1, 390])
+@pytest.mark.parametrize("batch_size", [1, 97])
 @pytest.mark.parametrize(("step_size", "most"), [("auto", 0.098), (0.3, 0.0965)])
 def test_one_pass_over_imdb(
     imdb: Path, batch_size: int, step_size: float | str, most: float

@@ -36,6 +36,7 @@ import vw
 from numpy.typing import NDArray
 
 from dadagrad import TrainConfig, Where, evaluate, ingest, open_dataset, train
+from dadagrad.training.run import auto_batch_size
 
 SEEDS = range(5)
 RATES = ("0.1", "0.25", "1", "2", "4")
@@ -110,7 +111,7 @@ def reviews(options: argparse.Namespace) -> str:
     """Errors over the seeds of the order, and whether they reach the goals."""
     folder = options.folder / "imdb"
     prepare_reviews(options.data, folder)
-    batch = max(16, open_dataset(str(folder / "train-0")).n_rows // 64)
+    batch = auto_batch_size(open_dataset(str(folder / "train-0")), on_dask=True)
     configs = {}
     for step_size in ("auto", 0.3):
         for l1 in (0.0, 1e-6):
