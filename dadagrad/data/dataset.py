@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -196,6 +197,11 @@ def open_dataset(url: str) -> Dataset:
         return ZarrDataset(url)
     if looks_like_parquet(storage):
         return ParquetDataset(url)
+    if storage.is_local and not os.path.exists(storage.local_path()):
+        raise InputError(
+            f"no dataset at {url}: nothing is there; is the path right? `dadagrad ingest SOURCE "
+            "--out URL` makes one"
+        )
     raise InputError(
         f"no dataset at {url}: found neither the root metadata of a Zarr dataset nor a Parquet "
         "file; make one with `dadagrad ingest SOURCE --out URL`"
