@@ -13,8 +13,10 @@ from typing import Any, Literal, TypeGuard
 
 from dadagrad.errors import InputError
 from dadagrad.losses import LOSSES
+from dadagrad.regularizers import ElasticBox
+from dadagrad.updates import UPDATES
 
-UPDATE_NAMES = ("dual-averaging", "mirror-descent", "ftrl")
+UPDATE_NAMES = tuple(UPDATES)
 ClassWeight = Literal["balanced"] | Mapping[float, float] | None
 
 
@@ -100,11 +102,7 @@ class TrainConfig:
             bound = getattr(self, name)
             if not _is_number(bound) or math.isnan(bound):
                 raise InputError(f"{name} must be a number, not {bound!r}")
-        if not self.low <= 0 <= self.high:
-            raise InputError(
-                f"the box [{self.low}, {self.high}] does not contain 0, so every feature that "
-                "never occurred would need a weight; choose low <= 0 <= high"
-            )
+        ElasticBox(low=self.low, high=self.high)  # refuses a box without 0
         if isinstance(self.class_weight, Mapping):
             for label, weight in self.class_weight.items():
                 if not _is_number(label):

@@ -145,10 +145,6 @@ class Model:
             weights[known] = self.weights[place[known]]
         return weights
 
-    def decision(self, rows: Rows) -> Vector:
-        """The same as `margins`."""
-        return self.margins(rows)
-
     def predict_labels(self, margins: Vector) -> Vector:
         """The label values that (n_rows, n_outputs) `margins` stand for.
 

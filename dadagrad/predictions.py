@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -114,29 +115,17 @@ class PredictionFile:
                 "replace it"
             )
 
-    def _failing_as_storage(self) -> _Failing:
-        return _Failing(self._storage.url)
-
-
-class _Failing:
-    """Turns a failure of the system or of Arrow into a `StorageError` that names the file."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, OSError | pa.ArrowException) and not isinstance(error, StorageError):
+    @contextmanager
+    def _failing_as_storage(self) -> Iterator[None]:
+        """Turn a failure of the system or of Arrow into a `StorageError` that names the file."""
+        try:
+            yield
+        except StorageError:
+            raise
+        except (OSError, pa.ArrowException) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise StorageError(
-                f"cannot write {self._url}: {reason}; check the folder and the space on it"
+                f"cannot write {self._storage.url}: {reason}; check the folder and the space on it"
             ) from error
 
 

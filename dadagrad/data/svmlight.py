@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +19,6 @@ from dadagrad.data.lines import (
     quote,
     rows_of,
 )
-from dadagrad.data.sources import Range, read_chunks
 
 _TOKEN_END = re.compile(rb"[\s#]")
 
@@ -116,19 +114,6 @@ def parse(
 def split_labels(text: str) -> tuple[float, ...]:
     """The labels in a text such as "1,3"; none in an empty text."""
     return tuple(float(label) for label in text.split(",")) if text else ()
-
-
-def detect_zero_based(paths: Iterable[str]) -> bool:
-    """Whether any line of the files at `paths` has feature id 0; stops at the first that does.
-
-    Lines that are wrong do not count.
-    """
-    for path in paths:
-        for chunk, offset in read_chunks(Range(path, 0, None)):
-            block = parse(chunk, path=path, offset=offset, zero_based=True, on_error="skip")
-            if block.nnz and block.ids.min() == 0:
-                return True
-    return False
 
 
 def _finish_values(

@@ -17,7 +17,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from dadagrad.data import parsing
 from dadagrad.data.blocks import Block
-from dadagrad.data.svmlight import detect_zero_based, parse, split_labels
+from dadagrad.data.svmlight import parse, split_labels
 from dadagrad.errors import InputError
 
 Row = tuple[float, dict[int, float], int | None]
@@ -338,14 +338,6 @@ def test_the_first_wrong_line_is_the_one_reported() -> None:
 def test_unknown_policy_is_refused() -> None:
     with pytest.raises(InputError, match="on_error is 'ignore'; it must be 'raise' or 'skip'"):
         parsed(b"", on_error="ignore")
-
-
-def test_detect_zero_based(tmp_path: Path) -> None:
-    one, zero = tmp_path / "one.svm", tmp_path / "zero.svm"
-    one.write_text("1 1:1\nnonsense 0:1\n1\n")
-    zero.write_text("1 5:1\n1 0:1\n")
-    assert not detect_zero_based([str(one)])
-    assert detect_zero_based([str(one), str(zero)])
 
 
 def test_parsing_compiles_once() -> None:
