@@ -1,21 +1,14 @@
-"""Regularizers, each a prox in a diagonal metric.
-
-    prox(center, curvature, scale)
-        = argmin_w  scale phi(w) + 1/2 sum_i curvature_i (w_i - center_i)^2
-
-Every update of `dadagrad.updates` is this one primitive with its own center and scale.
-"""
+"""l1, l2, the elastic net and the box, one formula for each weight alone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadagrad.errors import InputError
-
-Array = NDArray[np.float64]
+from dadagrad.regularizers.base import Array, Coupling
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +22,9 @@ class ElasticBox:
     The box must contain 0: features that never occurred then weigh nothing, which is what lets
     millions of them cost nothing.
     """
+
+    couples: ClassVar[Coupling] = "nothing"
+    zero_stays: ClassVar[bool] = True
 
     l1: float = 0.0
     l2: float = 0.0
@@ -51,14 +47,15 @@ class ElasticBox:
             return float(np.inf)
         return float(self.l1 * np.abs(weights).sum() + 0.5 * self.l2 * np.square(weights).sum())
 
-    def prox(self, center: Array, curvature: Array, scale: float) -> Array:
+    def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
         """The minimiser, exactly 0 where it is 0.
 
         Where `curvature` is 0 the weight is 0 (the pseudo-inverse of the metric).
 
         Parameters
         ----------
-        center, curvature : (n_features,) float64
+        center : (n_features,) or (n_features, n_outputs) float64
+        curvature : like `center`, or a float that holds everywhere
         scale : float
             What multiplies phi: eta t in dual averaging, eta in mirror descent.
         """
