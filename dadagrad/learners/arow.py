@@ -1,0 +1,160 @@
+"""Adaptive regularization of weight vectors (Crammer, Kulesza and Dredze 2009).
+
+The weights are a Gaussian N(mu, Sigma), at first N(0, I). A row whose margin is below 1 moves it to
+
+    argmin  KL(N(mu, Sigma) | N(mu_t, Sigma_t)) + (max(0, 1 - y <mu, x>)^2 + x' Sigma x) / (2 r)
+
+which is, with v = x' Sigma_t x (fig. 1),
+
+    beta = 1 / (v + r),   alpha = beta (1 - y <mu_t, x>)
+    mu_t+1    = mu_t + alpha y Sigma_t x
+    Sigma_t+1 = Sigma_t - beta Sigma_t x x' Sigma_t,   that is  Sigma^-1 += x x' / r
+
+`ArowFull` keeps Sigma whole. `Arow` keeps it diagonal: minimised over diagonal Sigma, the same
+objective gives Sigma_ii^-1 += x_i^2 / r.
+
+Each output has a Gaussian of its own and asks for the sign of its target (one-vs-rest). A row of
+importance c has both terms of its own counted c times: r / c in place of r. For the full
+covariance that is the very step of c rows in a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dadagrad.errors import InputError
+from dadagrad.learners.base import Array, Ids, LearnerState, counts, require_positive, rows_of
+
+MOST_COVARIANCES = 2**28
+"""The most numbers that full covariances may take: 2 GiB of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arow:
+    """AROW with a variance per feature and output. O(nnz n_outputs) a row.
+
+    Arrays, (n_features, n_outputs) each: `mean`, and `precision`, which is sum x_i^2 / r over the
+    rows learned from, so that the variance is 1 / (1 + precision): both 0 for a feature never seen.
+
+    Attributes
+    ----------
+    r : float
+        How little one row is trusted.
+
+    Raises
+    ------
+    InputError
+        If r is not a finite number above 0.
+    """
+
+    r: float = 1.0
+
+    local: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require_positive("r", self.r)
+
+    def init(self, n_features: int, n_outputs: int) -> LearnerState:
+        shape = (n_features, n_outputs)
+        return LearnerState(0.0, {"mean": np.zeros(shape), "precision": np.zeros(shape)})
+
+    def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
+        margins: Array = values @ state.arrays["mean"][ids]
+        return margins
+
+    def learn(
+        self,
+        state: LearnerState,
+        ids: Ids,
+        values: Array,
+        targets: Array,
+        margins: Array,
+        importance: float = 1.0,
+    ) -> LearnerState:
+        if not counts(importance):
+            return state
+        state.t += importance
+        values = np.asarray(values, np.float64)
+        r = self.r / importance
+        missing = np.maximum(0.0, 1.0 - targets * margins)
+        variance = self.variances(state, ids)
+        beta = 1.0 / (np.square(values) @ variance + r)
+        state.arrays["mean"][ids] += variance * np.outer(values, missing * beta * targets)
+        state.arrays["precision"][ids] += np.outer(np.square(values) / r, missing > 0.0)
+        return state
+
+    def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
+        return rows_of(state.arrays["mean"], ids)
+
+    def variances(self, state: LearnerState, ids: Ids | None = None) -> Array:
+        """The diagonals of Sigma, shaped as the weights: how unsure each weight still is."""
+        return 1.0 / (1.0 + rows_of(state.arrays["precision"], ids))
+
+
+@dataclass(frozen=True, slots=True)
+class ArowFull:
+    """AROW with the whole covariance. O(n_features (nnz + n_features)) a row and output.
+
+    Arrays: `mean` (n_features, n_outputs), `covariance` (n_outputs, n_features, n_features).
+
+    Attributes
+    ----------
+    r : float
+        How little one row is trusted.
+
+    Raises
+    ------
+    InputError
+        If r is not a finite number above 0.
+    """
+
+    r: float = 1.0
+
+    local: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_positive("r", self.r)
+
+    def init(self, n_features: int, n_outputs: int) -> LearnerState:
+        size = n_outputs * n_features**2
+        if size > MOST_COVARIANCES:
+            raise InputError(
+                f"full covariances of {n_features} features and {n_outputs} outputs are {size} "
+                f"numbers, and {MOST_COVARIANCES} is the most; choose 'arow', which keeps their "
+                "diagonals"
+            )
+        covariance = np.tile(np.eye(n_features), (n_outputs, 1, 1))
+        mean = np.zeros((n_features, n_outputs))
+        return LearnerState(0.0, {"mean": mean, "covariance": covariance})
+
+    def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
+        margins: Array = values @ state.arrays["mean"][ids]
+        return margins
+
+    def learn(
+        self,
+        state: LearnerState,
+        ids: Ids,
+        values: Array,
+        targets: Array,
+        margins: Array,
+        importance: float = 1.0,
+    ) -> LearnerState:
+        if not counts(importance):
+            return state
+        state.t += importance
+        values = np.asarray(values, np.float64)
+        missing = np.maximum(0.0, 1.0 - targets * margins)
+        for output in np.flatnonzero(missing > 0.0):
+            covariance = state.arrays["covariance"][output]
+            spread = values @ covariance[ids]  # Sigma x, by the symmetry of Sigma
+            beta = 1.0 / (values @ spread[ids] + self.r / importance)
+            state.arrays["mean"][:, output] += missing[output] * beta * targets[output] * spread
+            covariance -= np.outer(beta * spread, spread)
+        return state
+
+    def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
+        return rows_of(state.arrays["mean"], ids)
