@@ -6,30 +6,46 @@ H = delta I + diag(sqrt(G)),   G_i = sum over steps of g_i^2
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dadagrad.errors import InputError
-
-Array = NDArray[np.float64]
+from dadagrad.metrics.metric import Array, Arrays, Ids, Separable, check_delta, zeros
 
 
 @dataclass(frozen=True, slots=True)
-class Diagonal:
-    """H_i = delta + sqrt(G_i): a coordinate slows down as it collects gradient."""
+class Diagonal(Separable):
+    """H_i = delta + sqrt(G_i): a coordinate slows down as it collects gradient.
+
+    Keeps G as ``squares``.
+    """
 
     delta: float
+    name: ClassVar[str] = "diagonal"
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.delta) and self.delta >= 0):
-            raise InputError(f"delta must be finite and not negative, not {self.delta}")
+        check_delta(self.delta)
 
-    def curvature(self, gradient_squares: Array) -> Array:
-        """The diagonal of H for (n_features,) sums of squares."""
-        return self.delta + np.sqrt(gradient_squares)
+    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
+        return {"squares": zeros(n_features, n_outputs)}
 
-    def solve(self, vector: Array, gradient_squares: Array) -> Array:
-        """H^-1 `vector`, and 0 where H is 0."""
-        curvature = self.curvature(gradient_squares)
-        return np.divide(vector, curvature, out=np.zeros_like(vector), where=curvature > 0)
+    def add(
+        self,
+        arrays: Arrays,
+        gradient: Array,
+        importance: float = 1.0,
+        ids: Ids | None = None,
+        total: Array | None = None,
+        scales: Array | None = None,
+    ) -> Arrays:
+        if ids is None:
+            return {"squares": arrays["squares"] + np.square(gradient)}
+        arrays["squares"][ids] += np.square(gradient)
+        return arrays
+
+    def curvature(self, arrays: Arrays, ids: Ids | None = None) -> Array:
+        squares = arrays["squares"] if ids is None else arrays["squares"][ids]
+        return self.delta + np.sqrt(squares)
+
+    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
+        return {"squares": arrays["squares"] + other["squares"]}
