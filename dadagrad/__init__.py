@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dadagrad.data.dataset import Dataset, open_dataset
     from dadagrad.data.ingest import ingest
     from dadagrad.errors import DadagradError, InputError, StorageError, TrainingError
-    from dadagrad.estimators import AdaGradClassifier, AdaGradRegressor
+    from dadagrad.estimators import AdaGradClassifier, AdaGradRanker, AdaGradRegressor
     from dadagrad.evaluation import evaluate, predict
     from dadagrad.model import Model
     from dadagrad.training.run import TrainResult, Where, resume, train
@@ -27,6 +27,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AdaGradClassifier": "dadagrad.estimators",
+    "AdaGradRanker": "dadagrad.estimators",
     "AdaGradRegressor": "dadagrad.estimators",
     "DadagradError": "dadagrad.errors",
     "Dataset": "dadagrad.data.dataset",
@@ -48,6 +49,7 @@ _HOMES = {
 
 __all__ = [
     "AdaGradClassifier",
+    "AdaGradRanker",
     "AdaGradRegressor",
     "DadagradError",
     "Dataset",

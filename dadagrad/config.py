@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeGuard
 
+from dadagrad.algorithm import UPDATE_NAMES, check_algorithm
 from dadagrad.errors import InputError
 from dadagrad.losses import LOSSES
-from dadagrad.regularizers import ElasticBox
-from dadagrad.updates import UPDATES
 
-UPDATE_NAMES = tuple(UPDATES)
+Blocks = int | tuple[int, ...] | None
 ClassWeight = Literal["balanced"] | Mapping[float, float] | None
 
 
@@ -27,17 +26,35 @@ class TrainConfig:
     Attributes
     ----------
     loss : str
-        hinge, squared-hinge, logistic, squared, absolute or huber.
+        hinge, squared-hinge, logistic; squared, absolute, huber, quantile, poisson;
+        multiclass-hinge, softmax; ranking.
     huber_width : float
         Where the Huber loss turns from squared to linear.
+    quantile : float
+        What the quantile loss predicts: the value that a share `quantile` of targets is below.
     update : str
-        dual-averaging, mirror-descent or ftrl.
+        dual-averaging, mirror-descent or ftrl; or a learner that goes row by row: pa, pa-1, pa-2,
+        arow, arow-full, eg, eg-signed, strongly-convex or strongly-convex-simplex.
+    metric : str
+        diagonal, identity, normalized, full, block, sketch, corrected-sketch, radagrad, ada-lr or
+        fd-son. With any but the diagonal one, training runs the plain forms in NumPy.
+    rank : int
+        Directions of a sketch or a random projection.
+    blocks : int, tuple of int or None
+        Features in each block, for the metric "block" and the regularizer "group".
     l1, l2 : float
         Strength of the penalties l1 |w|_1 + l2/2 |w|_2^2, per step. The intercept is free.
     low, high : float
         Box that holds every weight; it must contain 0.
-    step_size : float or "auto"
-        eta; "auto" tries a grid on the first few percent of the data and takes the best.
+    regularizer, strength : str and float, or None
+        strength times l2-norm, l-infinity, group, mixed-l2 or mixed-l-infinity; besides l1 and l2.
+    domain : str or None
+        What holds the weights of each output: l1-ball, l2-ball, simplex or floor-simplex.
+    radius, floor : float or None
+        Of the domain; of eg and strongly-convex.
+    step_size : float, "auto" or "free"
+        eta; "auto" tries a grid on the first few percent of the data and takes the best. "free"
+        has none: each weight bets on its gradients, with a regret bound that no setting enters.
     delta : float
         Added to the diagonal of the metric.
     batch_size : int or "auto"
@@ -53,6 +70,16 @@ class TrainConfig:
         Whether G collects the square of the batch's mean gradient or the mean of its rows'
         squares.
     fit_intercept : bool
+    average : bool
+        Whether the model is the mean of the weights that the steps met, instead of the last.
+    aggressiveness : float
+        C of pa-1 and pa-2.
+    insensitivity : float
+        epsilon of pa, pa-1 and pa-2 in a regression.
+    confidence : float
+        r of arow and arow-full: the larger, the slower.
+    strong_convexity : float
+        sigma of strongly-convex and strongly-convex-simplex.
     class_weight : None, "balanced" or {label: weight}
         Multiplies the weight of each row by that of its class.
     seed : int
@@ -60,12 +87,21 @@ class TrainConfig:
 
     loss: str = "hinge"
     huber_width: float = 1.0
+    quantile: float = 0.5
     update: str = "dual-averaging"
+    metric: str = "diagonal"
+    rank: int = 10
+    blocks: Blocks = None
     l1: float = 0.0
     l2: float = 0.0
     low: float = -math.inf
     high: float = math.inf
-    step_size: float | Literal["auto"] = "auto"
+    regularizer: str | None = None
+    strength: float | None = None
+    domain: str | None = None
+    radius: float | None = None
+    floor: float | None = None
+    step_size: float | Literal["auto", "free"] = "auto"
     delta: float = 1e-6
     batch_size: int | Literal["auto"] = "auto"
     passes: int = 1
@@ -73,6 +109,11 @@ class TrainConfig:
     lanes: int = 4
     squares: Literal["batch", "example"] = "batch"
     fit_intercept: bool = True
+    average: bool = False
+    aggressiveness: float = 1.0
+    insensitivity: float = 0.1
+    confidence: float = 1.0
+    strong_convexity: float = 1e-4
     class_weight: ClassWeight = None
     seed: int = 0
 
@@ -85,24 +126,36 @@ class TrainConfig:
         _choice("update", self.update, UPDATE_NAMES)
         _choice("squares", self.squares, ("batch", "example"))
         _number("huber_width", self.huber_width, above=0)
+        _number("quantile", self.quantile, above=0)
+        if self.quantile >= 1:
+            raise InputError(f"quantile must be below 1, not {self.quantile!r}")
         _number("l1", self.l1, least=0)
         _number("l2", self.l2, least=0)
         _number("delta", self.delta, least=0)
-        if self.step_size != "auto":
-            _number("step_size", self.step_size, above=0, alternative="auto")
+        for name in ("strength", "radius", "floor"):
+            if getattr(self, name) is not None:
+                _number(name, getattr(self, name), least=0)
+        for name in ("aggressiveness", "confidence", "strong_convexity"):
+            _number(name, getattr(self, name), above=0)
+        _number("insensitivity", self.insensitivity, least=0)
+        _whole("rank", self.rank, least=1)
+        if self.blocks is not None and not isinstance(self.blocks, int):
+            object.__setattr__(self, "blocks", tuple(self.blocks))  # a list, as JSON has it
+        if self.step_size not in ("auto", "free"):
+            _number("step_size", self.step_size, above=0, alternatives=("auto", "free"))
         if self.batch_size != "auto":
-            _whole("batch_size", self.batch_size, least=1, alternative="auto")
+            _whole("batch_size", self.batch_size, least=1, alternatives=("auto",))
         _whole("passes", self.passes, least=1)
         _whole("lanes", self.lanes, least=1)
         _whole("seed", self.seed, least=0)
-        for name in ("shuffle", "fit_intercept"):
+        for name in ("shuffle", "fit_intercept", "average"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} must be True or False, not {getattr(self, name)!r}")
         for name in ("low", "high"):
             bound = getattr(self, name)
             if not _is_number(bound) or math.isnan(bound):
                 raise InputError(f"{name} must be a number, not {bound!r}")
-        ElasticBox(low=self.low, high=self.high)  # refuses a box without 0
+        check_algorithm(self)
         if isinstance(self.class_weight, Mapping):
             for label, weight in self.class_weight.items():
                 if not _is_number(label):
@@ -153,12 +206,12 @@ def _number(
     *,
     least: float = -math.inf,
     above: float = -math.inf,
-    alternative: str | None = None,
+    alternatives: tuple[str, ...] = (),
 ) -> None:
     if _is_number(given) and math.isfinite(given) and given >= least and given > above:
         return
     bound = f" of at least {least:g}" if least > -math.inf else f" above {above:g}"
-    other = f" or {alternative!r}" if alternative else ""
+    other = "".join(f" or {word!r}" for word in alternatives)
     raise InputError(f"{name} must be a finite number{bound}{other}, not {given!r}")
 
 
@@ -173,8 +226,8 @@ def _is_number(given: object) -> TypeGuard[float]:
     return isinstance(given, int | float) and not isinstance(given, bool)
 
 
-def _whole(name: str, given: object, *, least: int, alternative: str | None = None) -> None:
+def _whole(name: str, given: object, *, least: int, alternatives: tuple[str, ...] = ()) -> None:
     if isinstance(given, int) and not isinstance(given, bool) and given >= least:
         return
-    other = f" or {alternative!r}" if alternative else ""
+    other = "".join(f" or {word!r}" for word in alternatives)
     raise InputError(f"{name} must be a whole number of at least {least}{other}, not {given!r}")

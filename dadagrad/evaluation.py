@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dadagrad.data.dataset import Dataset, open_dataset
 from dadagrad.errors import InputError
 from dadagrad.labels import Labels
-from dadagrad.losses import Loss, make_loss
+from dadagrad.losses import Loss, check_targets, make_loss
 
 if TYPE_CHECKING:
     from dadagrad.data.rows import Rows
@@ -49,11 +49,15 @@ def evaluate(
     Returns
     -------
     dict
-        ``examples`` (rows of positive weight), ``loss`` (mean over rows and outputs), ``error``
-        (share of rows, or of labels of a multilabel task, that are predicted wrong) and
-        ``accuracy`` (1 - error), ``auc`` (ties count half), ``seconds``. All are weighted by the
-        weights of the rows. None is what does not apply: the error of a regression, and the auc
-        unless the task is binary and both labels occur.
+        ``examples`` (rows of positive weight), ``loss`` (mean over rows, and over outputs unless
+        the loss couples them), ``error`` (share of rows, or of labels of a multilabel task, that
+        are predicted wrong) and ``accuracy`` (1 - error), ``auc`` (ties count half), ``seconds``.
+        All are weighted by the weights of the rows. None is what does not apply: the error of a
+        regression, and the auc unless there are two classes and both occur.
+
+        Of a ranking, ``loss`` is that of all pairs of rows of different relevance, ``accuracy``
+        the share of them in the right order, and there are ``ndcg`` (of the first 10 rows) and
+        ``queries``. Each is a mean over the queries that have it; weights do not matter.
 
     Raises
     ------
@@ -65,22 +69,29 @@ def evaluate(
     begun = time.perf_counter()
     model, data = _open(model, data)
     check_suitable(model, data)
+    if model.task == "ranking":
+        return _evaluate_ranking(model, data, progress) | {"seconds": time.perf_counter() - begun}
     translate = Labels(model, data)
     loss = _loss_of(model)
-    curve = _Curve(data.n_rows) if model.task == "binary" else None
+    two_classes = model.task == "binary" or (model.task == "multiclass" and model.n_outputs == 2)
+    curve = _Curve(data.n_rows) if two_classes else None
     examples, total, loss_sum, mistakes = 0, 0.0, 0.0, 0.0
     for first, rows, margins in _walk(model, data, progress):
         labels = translate(rows.labels, first)
+        check_targets(loss, labels, data.url, first)
         weight = np.ones(rows.n_rows) if rows.weights is None else rows.weights.astype(np.float64)
         targets = _targets(model, labels)
         examples += int(np.count_nonzero(weight))
         total += float(weight.sum())
-        loss_sum += float(weight @ loss.value(margins, targets).mean(axis=1))
+        losses = loss.value(margins, targets)
+        loss_sum += float(weight @ (losses if loss.couples else losses.mean(axis=1)))
         if model.task != "regression":
             predicted = model.predict_labels(margins).reshape(labels.shape)
             mistakes += float(weight @ (predicted != labels).mean(axis=1))
         if curve is not None:
-            curve.add(first, margins[:, 0], targets[:, 0], weight)
+            # With an output for each of the two classes, what tells them apart is the difference.
+            score = margins[:, -1] if model.n_outputs == 1 else margins[:, 1] - margins[:, 0]
+            curve.add(first, score, targets[:, -1], weight)
     if total == 0.0:
         raise InputError(
             f"all rows of {data.url} have weight 0; an evaluation needs at least one that counts"
@@ -96,6 +107,31 @@ def evaluate(
     }
 
 
+def _evaluate_ranking(model: Model, data: Dataset, progress: RowsDone | None) -> dict[str, Any]:
+    from dadagrad.ranking import RankingScores
+
+    scores, examples, queries = RankingScores(), 0, 0
+    for _, rows, margins in _walk(model, data, progress):
+        assert rows.queries is not None
+        queries += scores.add(rows.labels[:, 0], rows.queries, margins[:, 0])
+        examples += rows.n_rows
+    if not scores.paired:
+        raise InputError(
+            f"no query of {data.url} has rows of different relevance; an evaluation of a ranking "
+            "needs at least one, and the rows of a query must be neighbours"
+        )
+    means = scores.means()
+    return {
+        "examples": examples,
+        "queries": queries,
+        "loss": means["loss"],
+        "error": 1.0 - (means["accuracy"] or 0.0),
+        "auc": None,
+        "accuracy": means["accuracy"],
+        "ndcg": means["ndcg"],
+    }
+
+
 def predict(
     model: Model | str | os.PathLike[str],
     data: Dataset | str,
@@ -104,7 +140,7 @@ def predict(
     overwrite: bool = False,
     progress: RowsDone | None = None,
 ) -> dict[str, Any]:
-    """Write what `model` says of each row of `data` to a Parquet file.
+    """Write what `model` says of each row of `data` to a Parquet or CSV file.
 
     Parameters
     ----------
@@ -113,7 +149,8 @@ def predict(
     data : Dataset or str
         Data in the feature space of the model; its labels are not looked at.
     out : str
-        Path or URL of the file. It appears when it is complete.
+        Path or URL of the file: Parquet, or CSV with a header if it ends in ``.csv``. It appears
+        when it is complete.
     overwrite : bool
         Whether a file at `out` may be replaced.
     progress : callable or None
@@ -126,7 +163,8 @@ def predict(
     Raises
     ------
     InputError
-        The features of the data are not those the model was trained on, or `out` exists.
+        The features of the data are not those the model was trained on, or `out` exists or has
+        a suffix that is not known.
     CorruptionError, StorageError
         The model or the data cannot be read, or `out` cannot be written.
 
@@ -134,7 +172,8 @@ def predict(
     -----
     The columns are ``row`` (int64, counted over the whole dataset), ``margin`` (float64),
     ``prediction`` (the label: text where labels were text, else float64), and ``probability`` (of
-    the larger label) where the loss is logistic. With several classes there is a ``margin_CLASS``
+    the larger label) where the loss is logistic or softmax. With several classes, and with two
+    where the loss is softmax or multiclass hinge, there is a ``margin_CLASS``
     and a ``probability_CLASS`` for each, and with several label columns a ``margin_COLUMN``, a
     ``prediction_COLUMN`` and a ``probability_COLUMN``.
     """
@@ -157,6 +196,11 @@ def check_suitable(model: Model, data: Dataset) -> None:
     """Raise `InputError` unless `model` can be evaluated on `data`, as far as metadata shows."""
     model.check_compatible(data.schema)
     Labels(model, data)
+    if model.task == "ranking" and not data.schema.queried:
+        raise InputError(
+            f"the data at {data.url} has no queries, and the model is a ranking; ingest svmlight "
+            "with a qid:N in each line, or give Parquet a column 'query'"
+        )
     if data.n_rows == 0:
         raise InputError(f"the data at {data.url} has no rows; an evaluation needs at least one")
 
@@ -202,8 +246,10 @@ def _read_ahead(data: Dataset) -> Iterator[Rows]:
 
 
 def _loss_of(model: Model) -> Loss:
-    width = model.report.get("config", {}).get("huber_width", 1.0)
-    return make_loss(model.loss, float(width))
+    config = model.report.get("config", {})
+    return make_loss(
+        model.loss, float(config.get("huber_width", 1.0)), float(config.get("quantile", 0.5))
+    )
 
 
 def _targets(model: Model, labels: Array) -> Array:

@@ -15,26 +15,32 @@ both. Sums that could be reordered are taken in eight fixed lanes: compilers can
 and still the bits do not depend on which the machine has.
 
 Three habits make these loops several times faster, and are kept on purpose. Inner loops run over
-flat arrays or slices, without branches, or LLVM does not vectorise them. Tuples of arrays are
-unpacked before the loop over rows, or every use counts references. Indices are not cast to
-unsigned.
+flat arrays or slices, without branches, or LLVM does not vectorise them. Loops over rows are in
+functions that only borrow their arrays (`_borrowing`), and what they call most is inlined. What is
+gathered by an index casts it to unsigned, which spares numba the question whether it is negative.
 
 Numba caches by file: kernels call only functions that are defined here.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import float32, njit
+from numba.extending import overload
 from numpy.typing import NDArray
 
 _compiled = njit(nogil=True, cache=True, error_model="numpy")
 _inlined = njit(nogil=True, cache=True, error_model="numpy", inline="always")
+# For loops over rows and what they call: these borrow their arrays and allocate none, so nobody
+# needs to count references to them, which would take as long as the arithmetic.
+_borrowing = njit(nogil=True, cache=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
 
 MOST_STEPS = 64
-HINGE, SQUARED_HINGE, LOGISTIC, SQUARED, ABSOLUTE, HUBER = range(6)
+HINGE, SQUARED_HINGE, LOGISTIC, SQUARED, ABSOLUTE, HUBER, QUANTILE, POISSON = range(8)
+MULTICLASS_HINGE, SOFTMAX = 8, 9  # these and any after them couple the outputs
+MOST_LOG_MEAN = 30.0
 
 
 class Batch(NamedTuple):
@@ -63,10 +69,12 @@ class Problem(NamedTuple):
 
     Output k learns the label column ``label_column[k]``: the sign +1 where the label equals
     ``positive[k]`` and -1 elsewhere, or, where ``positive[k]`` is NaN, the label itself.
+    Every ``n_targets`` neighbours are one setting: a loss that couples outputs couples those.
     """
 
     loss: int
     loss_parameter: float
+    n_targets: int
     label_column: NDArray[np.int64]
     positive: NDArray[np.float64]
     fit_intercept: bool
@@ -84,7 +92,19 @@ class Steps(NamedTuple):
     proximal: bool
 
 
-@_compiled
+def _as_couples(flat: Any) -> Any:
+    """Neighbours of (2 n,) reals as (n,) complex numbers, in the same memory."""
+    return flat.view(np.complex64 if flat.dtype == np.float32 else np.complex128)
+
+
+@overload(_as_couples)
+def _compile_as_couples(flat):
+    if flat.dtype == float32:
+        return lambda flat: flat.view(np.complex64)
+    return lambda flat: flat.view(np.complex128)
+
+
+@_inlined
 def loss_slope(loss, parameter, margin, target):
     """d loss / d margin of one example."""
     if loss == HINGE:
@@ -100,12 +120,54 @@ def loss_slope(loss, parameter, margin, target):
         return distance
     if loss == ABSOLUTE:
         return np.sign(distance)
-    return min(max(distance, -parameter), parameter)
+    if loss == HUBER:
+        return min(max(distance, -parameter), parameter)
+    if loss == QUANTILE:
+        return 0.0 if distance == 0.0 else (1.0 - parameter if distance > 0.0 else -parameter)
+    return np.exp(min(margin, MOST_LOG_MEAN)) - target
 
 
-@_compiled
-def _fill_slopes(loss, parameter, label_column, positive, labels, row, margins, slopes):
+@_borrowing
+def _fill_coupled(loss, n_targets, label_column, positive, labels, row, margins, slopes):
+    """As `_fill_slopes`, for a loss that couples the outputs of each setting.
+
+    A row whose label is none of the classes has no slope.
+    """
+    any_slope = False
+    for first in range(0, len(slopes), n_targets):
+        right, best = -1, -1
+        for k in range(first, first + n_targets):
+            slopes[k] = 0.0
+            if labels[row, label_column[k]] == positive[k]:
+                right = k
+            elif best < 0 or margins[k] > margins[best]:
+                best = k
+        if right < 0 or best < 0:
+            continue
+        if loss == MULTICLASS_HINGE:
+            if 1.0 + margins[best] - margins[right] > 0.0:
+                slopes[best], slopes[right] = 1.0, -1.0
+                any_slope = True
+            continue
+        largest = max(margins[best], margins[right])
+        others = 0.0
+        for k in range(first, first + n_targets):
+            slopes[k] = np.exp(margins[k] - largest)
+            if k != right:
+                others += slopes[k]
+        total = others + slopes[right]
+        slopes[right] = -others
+        for k in range(first, first + n_targets):
+            slopes[k] /= total
+        any_slope |= others != 0.0
+    return any_slope
+
+
+@_inlined
+def _fill_slopes(loss, parameter, n_targets, label_column, positive, labels, row, margins, slopes):
     """The slope of every output at one row's margins; True where any is not 0."""
+    if loss >= MULTICLASS_HINGE:
+        return _fill_coupled(loss, n_targets, label_column, positive, labels, row, margins, slopes)
     any_slope = False
     for k in range(len(slopes)):
         target = labels[row, label_column[k]]
@@ -124,7 +186,7 @@ def _longest(indptr):
     return longest
 
 
-@_compiled
+@_inlined
 def _dot(values, weights):
     """The sum of values * weights, in eight lanes."""
     n = len(values)
@@ -176,46 +238,45 @@ def _pull(squares, grown, weight, eta):
     return (np.sqrt(grown) - np.sqrt(squares)) * weight / eta
 
 
-# With one output, a row's state is gathered, worked on side by side, and scattered back.
+# With one output, a row's state is gathered, worked on side by side, and scattered back. `couples`
+# is the state, (dual, squares) as one complex number each, so that both move at once. `row` is
+# where those of a row are gathered; `reals` is the same memory, number by number.
 
 
-@_compiled
-def _dual_margin(indices, values, flat, settings, fixed, duals, squares, weights):
-    """<w, x> of one row, before the row's scale; its duals, squares and weights are kept."""
+@_inlined
+def _dual_margin(indices, values, couples, settings, fixed, row, reals, weights):
+    """<w, x> of one row, before the row's scale; its state and weights are kept."""
     for j in range(len(indices)):
-        i = 2 * indices[j]
-        duals[j] = flat[i]
-        squares[j] = flat[i + 1]
+        row[j] = couples[np.uint32(indices[j])]
     for j in range(len(indices)):
-        weights[j] = _dual_weight(duals[j], squares[j], settings, fixed)
+        weights[j] = _dual_weight(reals[2 * j], reals[2 * j + 1], settings, fixed)
     return _dot(values, weights)
 
 
-@_compiled
-def _dual_learn(indices, values, flat, slope, eta, proximal, duals, squares, weights):
+@_inlined
+def _dual_learn(indices, values, couples, slope, eta, proximal, row, reals, weights):
     """Add the gradient ``slope * values`` to the row that `_dual_margin` gathered."""
     if proximal:
         for j in range(len(indices)):
             gradient = slope * values[j]
-            grown = squares[j] + gradient * gradient
-            duals[j] += gradient - _pull(squares[j], grown, weights[j], eta)
-            squares[j] = grown
+            squares = reals[2 * j + 1]
+            grown = squares + gradient * gradient
+            reals[2 * j] += gradient - _pull(squares, grown, weights[j], eta)
+            reals[2 * j + 1] = grown
     else:
         for j in range(len(indices)):
             gradient = slope * values[j]
-            duals[j] += gradient
-            squares[j] += gradient * gradient
+            reals[2 * j] += gradient
+            reals[2 * j + 1] += gradient * gradient
     for j in range(len(indices)):
-        i = 2 * indices[j]
-        flat[i] = duals[j]
-        flat[i + 1] = squares[j]
+        couples[np.uint32(indices[j])] = row[j]
 
 
 # With many outputs, those of a feature lie side by side already: `pairs` is the state as
 # (n_local, 2 n_outputs). `table` is (3, n_outputs), the settings of each.
 
 
-@_compiled
+@_borrowing
 def _dual_margins(indices, values, pairs, table, fixed, margins):
     """<w, x> of one row for every output, before the row's scale."""
     threshold, ridge, eta = table[0], table[1], table[2]
@@ -228,7 +289,7 @@ def _dual_margins(indices, values, pairs, table, fixed, margins):
             margins[k] += values[j] * weight
 
 
-@_compiled
+@_borrowing
 def _dual_learn_all(indices, values, pairs, slopes, table, fixed, proximal):
     """Add the gradients ``slopes[k] * values`` of one row."""
     threshold, ridge, eta = table[0], table[1], table[2]
@@ -250,12 +311,12 @@ def _dual_learn_all(indices, values, pairs, slopes, table, fixed, proximal):
                 pairs[i, 2 * k + 1] += gradient * gradient
 
 
-@_compiled
+@_inlined
 def _dual_intercept(intercept, k, eta, fixed):
     return _dual_weight(intercept[0, k, 0], intercept[0, k, 1], (0.0, 0.0, eta), fixed)
 
 
-@_compiled
+@_inlined
 def _dual_learn_intercept(intercept, k, slope, eta, fixed, proximal):
     """The intercept is a feature that is always 1, with no penalty and no box."""
     squares = intercept[0, k, 1]
@@ -294,30 +355,52 @@ def walk_dual(batch, problem, steps, state, intercept, t, margins):
     float
         t after the last row.
     """
-    real = state.dtype.type
-    n_outputs = state.shape[1]
+    n_outputs, real = state.shape[1], state.dtype
+    longest = _longest(batch.indptr)
+    reals = np.zeros(2 * longest, real)
+    scratch = _DualScratch(
+        np.ones(0 if len(batch.values) else longest, np.float32),
+        _as_couples(reals),
+        reals,
+        np.zeros(longest, real),
+        np.zeros((3, n_outputs), real),
+        np.zeros(n_outputs, real),
+        np.zeros(n_outputs, real),
+        np.zeros(n_outputs),
+        np.zeros(n_outputs),
+    )
+    couples, pairs = _as_couples(state.reshape(-1)), state.reshape(len(state), 2 * n_outputs)
+    return _walk_dual(batch, problem, steps, couples, pairs, intercept, t, margins, scratch)
+
+
+class _DualScratch(NamedTuple):
+    """Memory of `_walk_dual`: first for one row, then for one number of each output."""
+
+    ones: NDArray[np.float32]
+    gathered: NDArray[np.complexfloating]
+    reals: NDArray[np.floating]
+    weights: NDArray[np.floating]
+    table: NDArray[np.floating]
+    sums: NDArray[np.floating]
+    gradients: NDArray[np.floating]
+    slopes: NDArray[np.float64]
+    now: NDArray[np.float64]
+
+
+@_borrowing
+def _walk_dual(batch, problem, steps, couples, pairs, intercept, t, margins, scratch):
+    real = pairs.dtype.type
     indptr, indices, values, row_scale, labels, importance = batch
-    loss, parameter, label_column, positive, fit_intercept = problem
+    loss, parameter, n_targets, label_column, positive, fit_intercept = problem
     step_size, l1, l2, low, high, delta, proximal = steps
-    longest = _longest(indptr)
-    stored = len(values) > 0
-    if not stored:
-        values = np.ones(longest, np.float32)
-    flat, pairs = state.reshape(-1), state.reshape(len(state), 2 * n_outputs)
+    ones, gathered, reals, weights, table, sums, gradients, slopes, now = scratch
+    n_outputs, stored = len(now), len(values) > 0
     fixed = _fixed_settings(delta, low, high, real)
     free = _fixed_settings(delta, -np.inf, np.inf, np.float64)
-    table = np.zeros((3, n_outputs), state.dtype)
-    sums = np.zeros(n_outputs, state.dtype)
-    gradients = np.zeros(n_outputs, state.dtype)
-    slopes = np.zeros(n_outputs)
-    now = np.zeros(n_outputs)
-    duals = np.zeros(longest, state.dtype)
-    squares = np.zeros(longest, state.dtype)
-    weights = np.zeros(longest, state.dtype)
     for row in range(len(indptr) - 1):
         start, stop = indptr[row], indptr[row + 1]
         ids = indices[start:stop]
-        xs = values[start:stop] if stored else values[: stop - start]
+        xs = values[start:stop] if stored else ones[: stop - start]
         scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
         left = importance[row] if len(importance) else 1.0
         share = max(left / MOST_STEPS, 1.0)
@@ -330,7 +413,7 @@ def walk_dual(batch, problem, steps, state, intercept, t, margins):
                 table[0, k], table[1, k], table[2, k] = settings
             if n_outputs == 1:
                 settings = table[0, 0], table[1, 0], table[2, 0]
-                sums[0] = _dual_margin(ids, xs, flat, settings, fixed, duals, squares, weights)
+                sums[0] = _dual_margin(ids, xs, couples, settings, fixed, gathered, reals, weights)
             else:
                 _dual_margins(ids, xs, pairs, table, fixed, sums)
             for k in range(n_outputs):
@@ -341,7 +424,7 @@ def walk_dual(batch, problem, steps, state, intercept, t, margins):
                     margins[row, k] = now[k]
             first = False
             if part > 0.0 and _fill_slopes(
-                loss, parameter, label_column, positive, labels, row, now, slopes
+                loss, parameter, n_targets, label_column, positive, labels, row, now, slopes
             ):
                 for k in range(n_outputs):
                     slope = part * slopes[k]
@@ -350,7 +433,7 @@ def walk_dual(batch, problem, steps, state, intercept, t, margins):
                         _dual_learn_intercept(intercept, k, slope, step_size[k], free, proximal)
                 if n_outputs == 1:
                     slope, eta = gradients[0], table[2, 0]
-                    _dual_learn(ids, xs, flat, slope, eta, proximal, duals, squares, weights)
+                    _dual_learn(ids, xs, couples, slope, eta, proximal, gathered, reals, weights)
                 else:
                     _dual_learn_all(ids, xs, pairs, gradients, table, fixed, proximal)
             t += part
@@ -432,7 +515,7 @@ def _mirror_step(weight, squares, gradient, part, settings, fixed):
     return min(max(moved, low), high)
 
 
-@_compiled
+@_borrowing
 def _mirror_margins(indices, values, pairs, settled, t, step_size, l1, l2, delta, keep, margins):
     """<w, x> of one row for every output, before the row's scale; `keep` the settled weights."""
     margins[:] = 0.0
@@ -449,7 +532,7 @@ def _mirror_margins(indices, values, pairs, settled, t, step_size, l1, l2, delta
             settled[i] = t
 
 
-@_compiled
+@_borrowing
 def _mirror_learn(indices, values, pairs, settled, t, part, step_size, l1, l2, fixed, slopes):
     """Step with the gradients ``slopes[k] * values`` of one row, settled at `t`."""
     for j in range(len(indices)):
@@ -472,20 +555,25 @@ def walk_mirror(batch, problem, steps, state, settled, intercept, t, margins):
     each feature's weights have been shrunk.
     """
     n_outputs = state.shape[1]
-    indptr, indices, values, row_scale, labels, importance = batch
-    loss, parameter, label_column, positive, fit_intercept = problem
-    step_size, l1, l2, low, high, delta, _ = steps
-    stored = len(values) > 0
-    if not stored:
-        values = np.ones(_longest(indptr), np.float32)
+    ones = np.ones(0 if len(batch.values) else _longest(batch.indptr), np.float32)
+    now, slopes = np.zeros(n_outputs), np.zeros(n_outputs)
     pairs = state.reshape(len(state), 2 * n_outputs)
+    return _walk_mirror(
+        batch, problem, steps, pairs, settled, intercept, t, margins, ones, now, slopes
+    )
+
+
+@_borrowing
+def _walk_mirror(batch, problem, steps, pairs, settled, intercept, t, margins, ones, now, slopes):
+    indptr, indices, values, row_scale, labels, importance = batch
+    loss, parameter, n_targets, label_column, positive, fit_intercept = problem
+    step_size, l1, l2, low, high, delta, _ = steps
+    n_outputs, stored = len(now), len(values) > 0
     fixed, free = (delta, low, high), (delta, -np.inf, np.inf)
-    now = np.zeros(n_outputs)
-    slopes = np.zeros(n_outputs)
     for row in range(len(indptr) - 1):
         start, stop = indptr[row], indptr[row + 1]
         ids = indices[start:stop]
-        xs = values[start:stop] if stored else values[: stop - start]
+        xs = values[start:stop] if stored else ones[: stop - start]
         scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
         left = importance[row] if len(importance) else 1.0
         share = max(left / MOST_STEPS, 1.0)
@@ -502,7 +590,7 @@ def walk_mirror(batch, problem, steps, state, settled, intercept, t, margins):
                     margins[row, k] = now[k]
             first = False
             if part > 0.0 and _fill_slopes(
-                loss, parameter, label_column, positive, labels, row, now, slopes
+                loss, parameter, n_targets, label_column, positive, labels, row, now, slopes
             ):
                 for k in range(n_outputs):
                     slopes[k] *= part
@@ -553,15 +641,15 @@ def apply_mirror(state, settled, steps, t, gradient, squares):
 # Gradients and predictions at fixed weights.
 
 
-@_compiled
+@_borrowing
 def _plain_margin(indices, values, flat, row):
     """<w, x> of one row for the only output, before the row's scale."""
     for j in range(len(indices)):
-        row[j] = flat[indices[j]]
+        row[j] = flat[np.uint32(indices[j])]
     return _dot(values, row)
 
 
-@_compiled
+@_borrowing
 def _plain_margins(indices, values, weights, margins):
     """<w, x> of one row for every output, before the row's scale."""
     margins[:] = 0.0
@@ -576,21 +664,22 @@ def margins(batch, weights, intercept, out):
 
     `weights` is (n_local, n_outputs) float32, `intercept` (n_outputs,) float64.
     """
-    n_outputs = weights.shape[1]
+    longest = _longest(batch.indptr)
+    ones = np.ones(0 if len(batch.values) else longest, np.float32)
+    gathered, sums = np.zeros(longest, weights.dtype), np.zeros(weights.shape[1], weights.dtype)
+    _margins(batch, weights, weights.reshape(-1), intercept, out, ones, gathered, sums)
+
+
+@_borrowing
+def _margins(batch, weights, flat, intercept, out, ones, gathered, sums):
     indptr, indices, values, row_scale, _, _ = batch
-    longest = _longest(indptr)
-    stored = len(values) > 0
-    if not stored:
-        values = np.ones(longest, np.float32)
-    flat = weights.reshape(-1)
-    row_weights = np.zeros(longest, weights.dtype)
-    sums = np.zeros(n_outputs, weights.dtype)
+    n_outputs, stored = len(sums), len(values) > 0
     for row in range(len(indptr) - 1):
         start, stop = indptr[row], indptr[row + 1]
         ids = indices[start:stop]
-        xs = values[start:stop] if stored else values[: stop - start]
+        xs = values[start:stop] if stored else ones[: stop - start]
         if n_outputs == 1:
-            sums[0] = _plain_margin(ids, xs, flat, row_weights)
+            sums[0] = _plain_margin(ids, xs, flat, gathered)
         else:
             _plain_margins(ids, xs, weights, sums)
         scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
@@ -598,7 +687,7 @@ def margins(batch, weights, intercept, out):
             out[row, k] = scale * np.float64(sums[k]) + intercept[k]
 
 
-@_compiled
+@_borrowing
 def _add_gradient(indices, values, slopes, gradient):
     """Add ``slopes[k] * values`` of one row to the gradient of every output."""
     for j in range(len(indices)):
@@ -606,7 +695,7 @@ def _add_gradient(indices, values, slopes, gradient):
             gradient[indices[j], k] += slopes[k] * values[j]
 
 
-@_compiled
+@_borrowing
 def _add_squares(indices, values, slopes, importance, squares):
     """Add the squares of the same, `importance` times."""
     for j in range(len(indices)):
@@ -634,17 +723,23 @@ def piece_gradient(batch, problem, weights, intercept, gradient, squares, interc
         The margin of each row.
     """
     margins(batch, weights, intercept, out)
-    indptr, indices, values, row_scale, labels, importances = batch
-    loss, parameter, label_column, positive, fit_intercept = problem
-    stored = len(values) > 0
-    if not stored:
-        values = np.ones(_longest(indptr), np.float32)
+    ones = np.ones(0 if len(batch.values) else _longest(batch.indptr), np.float32)
     slopes = np.zeros(weights.shape[1])
     scaled = np.zeros(len(slopes), gradient.dtype)
+    _add_gradients(batch, problem, gradient, squares, intercept_gradient, out, ones, slopes, scaled)
+
+
+@_borrowing
+def _add_gradients(
+    batch, problem, gradient, squares, intercept_gradient, out, ones, slopes, scaled
+):
+    indptr, indices, values, row_scale, labels, importances = batch
+    loss, parameter, n_targets, label_column, positive, fit_intercept = problem
+    stored = len(values) > 0
     for row in range(len(indptr) - 1):
         importance = importances[row] if len(importances) else 1.0
         if importance == 0.0 or not _fill_slopes(
-            loss, parameter, label_column, positive, labels, row, out[row], slopes
+            loss, parameter, n_targets, label_column, positive, labels, row, out[row], slopes
         ):
             continue
         scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
@@ -656,7 +751,7 @@ def piece_gradient(batch, problem, weights, intercept, gradient, squares, interc
             scaled[k] = importance * slopes[k]
         start, stop = indptr[row], indptr[row + 1]
         ids = indices[start:stop]
-        xs = values[start:stop] if stored else values[: stop - start]
+        xs = values[start:stop] if stored else ones[: stop - start]
         _add_gradient(ids, xs, scaled, gradient)
         if len(squares):
             _add_squares(ids, xs, slopes, importance, squares)

@@ -25,19 +25,25 @@ class Labels:
     def __init__(self, model: Model, data: Dataset) -> None:
         self._data = data
         ours, theirs = model.label_columns, data.schema.label_columns
+        if not theirs:
+            raise InputError(
+                f"the data at {data.url} has no labels to compare predictions with; ingest it "
+                "with its labels, that is without --no-labels (in Parquet, the column must be "
+                "named 'label'), or use `dadagrad predict`"
+            )
         if len(ours) != len(theirs):
             raise InputError(
                 f"the model has {len(ours)} label columns and the data at {data.url} has "
                 f"{len(theirs)}; evaluate it on data with the same"
             )
-        regression = model.task == "regression"
+        regression = model.task in ("regression", "ranking")
         self._columns = [
             None if regression else _Column(mine, other, data.url)
             for mine, other in zip(ours, theirs, strict=True)
         ]
         if regression and any(column.names for column in theirs):
             raise InputError(
-                f"the labels of {data.url} are text, and the model is a regression on numbers"
+                f"the labels of {data.url} are text, and the model is a {model.task} on numbers"
             )
 
     def __call__(self, labels: Array, first: int) -> Array:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dadagrad.algorithm import is_compiled, learner_name, make_algorithm
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import LabelColumn, Schema
 from dadagrad.errors import InputError
@@ -21,8 +22,11 @@ from dadagrad.losses import Loss, make_loss
 
 if TYPE_CHECKING:
     from dadagrad.kernels import Problem, Steps
+    from dadagrad.learners import Learner
+    from dadagrad.updates import Update
 
-Task = Literal["binary", "multiclass", "multilabel", "regression"]
+Task = Literal["binary", "multiclass", "multilabel", "regression", "ranking"]
+_OF_NUMBERS = ("regression", "ranking")
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Method:
     ----------
     config : TrainConfig
         With `batch_size` a number; `step_size` is superseded by `step_sizes`.
-    task : {"binary", "multiclass", "multilabel", "regression"}
+    task : {"binary", "multiclass", "multilabel", "regression", "ranking"}
     label_columns : tuple of LabelColumn
     step_sizes : tuple of float
         One setting each; every setting trains all targets, in the same pass over the data.
@@ -48,12 +52,28 @@ class Method:
 
     @cached_property
     def loss(self) -> Loss:
-        return make_loss(self.config.loss, self.config.huber_width)
+        return make_loss(self.config.loss, self.config.huber_width, self.config.quantile)
 
     @property
     def online(self) -> bool:
         """Whether every row is a step of its own."""
         return self.config.batch_size == 1
+
+    @property
+    def compiled(self) -> bool:
+        """Whether compiled kernels run it; else it runs as it is written down, in NumPy."""
+        return is_compiled(self.config)
+
+    @property
+    def learns_by_row(self) -> bool:
+        """Whether it is a learner, to which the intercept is one more feature."""
+        return learner_name(self.config) is not None
+
+    @cached_property
+    def algorithm(self) -> Update | Learner:
+        """The plain algorithm, of the only setting."""
+        (step_size,) = self.step_sizes
+        return make_algorithm(self.config, step_size, self.loss, self.n_features, self.n_outputs)
 
     @cached_property
     def classes(self) -> NDArray[np.float64]:
@@ -86,13 +106,14 @@ class Method:
             column = np.arange(self.n_targets, dtype=np.int64)
             positive = np.array(
                 [
-                    np.nan if self.task == "regression" else label.values[-1]  # type: ignore[index]
+                    np.nan if self.task in _OF_NUMBERS else label.values[-1]  # type: ignore[index]
                     for label in self.label_columns
                 ]
             )
         return Problem(
             self.loss.code,
             float(self.loss.parameter),
+            self.n_targets,
             np.tile(column, self.n_settings),
             np.tile(positive, self.n_settings),
             self.config.fit_intercept,
@@ -120,7 +141,7 @@ class Method:
     def targets(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:
         """What each output is to predict: (n_rows, n_outputs) signs, or values of a regression."""
         wanted = labels[:, self.problem.label_column]
-        if self.task == "regression":
+        if self.task in _OF_NUMBERS:
             return wanted
         return np.where(wanted == self.problem.positive, 1.0, -1.0)
 
@@ -156,10 +177,21 @@ def make_method(config: TrainConfig, schema: Schema, batch_size: int) -> Method:
     """
     columns = schema.label_columns
     if not columns:
-        raise InputError("the data has no label column; training needs at least one")
-    step_sizes = (1.0,) if config.step_size == "auto" else (float(config.step_size),)
+        raise InputError(
+            "the data has no label column, and training needs one; ingest it with its labels, that "
+            "is without --no-labels (in Parquet, the column must be named 'label')"
+        )
+    given = config.step_size
+    # Both rows of a pair would have the intercept: their difference does not.
+    ranks = make_loss(config.loss).ranks
+    if ranks and not schema.queried:
+        raise InputError(
+            "the ranking loss compares rows of one query, and the data has no queries: ingest "
+            "svmlight with a qid:N in each line, give Parquet a column 'query', or arrays a query="
+        )
+    step_sizes = (1.0,) if isinstance(given, str) else (float(given),)
     method = Method(
-        replace(config, batch_size=batch_size),
+        replace(config, batch_size=batch_size, fit_intercept=config.fit_intercept and not ranks),
         _task(config, columns),
         columns,
         step_sizes,
@@ -171,7 +203,12 @@ def make_method(config: TrainConfig, schema: Schema, batch_size: int) -> Method:
 
 
 def _task(config: TrainConfig, columns: tuple[LabelColumn, ...]) -> Task:
-    if not make_loss(config.loss, config.huber_width).classifies:
+    loss = make_loss(config.loss, config.huber_width, config.quantile)
+    if (loss.couples or loss.ranks) and len(columns) > 1:
+        raise InputError(
+            f"the {config.loss} loss is for one label column; the data has {len(columns)}"
+        )
+    if not loss.classifies:
         for column in columns:
             if column.names is not None:
                 raise InputError(
@@ -179,7 +216,7 @@ def _task(config: TrainConfig, columns: tuple[LabelColumn, ...]) -> Task:
                     f"the {config.loss} loss is for numbers; choose --loss hinge, squared-hinge or "
                     "logistic, or give labels that are numbers"
                 )
-        return "regression"
+        return "ranking" if loss.ranks else "regression"
     for column in columns:
         if column.values is None:
             raise InputError(
@@ -201,7 +238,9 @@ def _task(config: TrainConfig, columns: tuple[LabelColumn, ...]) -> Task:
             )
     if len(columns) > 1:
         return "multilabel"
-    return "binary" if len(columns[0].values or ()) == 2 else "multiclass"
+    # A loss over all classes has an output for each, also where there are two.
+    binary = len(columns[0].values or ()) == 2 and not loss.couples
+    return "binary" if binary else "multiclass"
 
 
 def _listed(values: object) -> str:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dadagrad.data.dataset import LabelColumn, Schema
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
+from dadagrad.losses import MOST_LOG_MEAN, WITH_PROBABILITIES, Poisson, Softmax
 from dadagrad.method import Task
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Model:
         Their weights; all other features weigh 0.
     intercept : (n_outputs,) float64
     loss : str
-    task : {"binary", "multiclass", "multilabel", "regression"}
+    task : {"binary", "multiclass", "multilabel", "regression", "ranking"}
     label_columns : tuple of LabelColumn
         The labels it was trained on: their values are what `predict_labels` answers. One output
         belongs to each class of a multiclass task, and to each column of any other.
@@ -94,7 +95,7 @@ class Model:
         if self.task in ("binary", "multiclass") and len(columns) != 1:
             raise InputError(f"a {self.task} model has one label column; {len(columns)} were given")
         for column in columns:
-            if self.task != "regression" and not column.values:
+            if self.task not in ("regression", "ranking") and not column.values:
                 raise InputError(
                     f"label column {column.name!r} has no list of values; a {self.task} model "
                     "needs to know them"
@@ -145,15 +146,23 @@ class Model:
             weights[known] = self.weights[place[known]]
         return weights
 
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether the margins stand for probabilities."""
+        return self.loss in WITH_PROBABILITIES
+
     def predict_labels(self, margins: Vector) -> Vector:
         """The label values that (n_rows, n_outputs) `margins` stand for.
 
         (n_rows,) float64 where there is one label column, else (n_rows, n_label_columns). A margin
         above 0 stands for the larger of two values; of several classes the one with the largest
-        margin is chosen, the first among equals; a regression answers the margin.
+        margin is chosen, the first among equals; a regression answers the margin, or its
+        exponential with Poisson loss, and a ranking the margin, which is a score.
         """
         margins = self._checked(margins)
-        if self.task == "regression":
+        if self.task in ("regression", "ranking"):
+            if self.loss == Poisson.name:
+                margins = np.exp(np.minimum(margins, MOST_LOG_MEAN))
             return margins[:, 0] if self.n_outputs == 1 else margins
         if self.task == "multiclass":
             chosen: Vector = np.array(self.label_columns[0].values)[margins.argmax(axis=1)]
@@ -164,23 +173,28 @@ class Model:
         return labels[:, 0] if self.task == "binary" else labels
 
     def probabilities(self, margins: Vector) -> Vector:
-        """Probabilities of the labels, for a model trained with logistic loss.
+        """Probabilities of the labels, for a model trained with logistic or softmax loss.
 
         Binary and multiclass: (n_rows, n_classes), in the order of the label's values, rows that
         sum to 1. Multilabel: (n_rows, n_label_columns), of the larger of each column's values.
-        Several classes are one logistic model each, whose probabilities are normalised.
+        Several classes are one logistic model each, whose probabilities are normalised; with
+        softmax loss they are exp(margin), normalised.
 
         Raises
         ------
         InputError
             For a model of another loss, whose margins are no log-odds.
         """
-        if self.loss != "logistic":
+        if not self.has_probabilities:
             raise InputError(
                 f"this model was trained with {self.loss} loss, whose margins are no "
-                "probabilities; train with loss 'logistic' to have them"
+                "probabilities; train with loss 'logistic' or 'softmax' to have them"
             )
         margins = self._checked(margins)
+        if self.loss == Softmax.name:
+            parts = np.exp(margins - margins.max(axis=1, keepdims=True))
+            shares: Vector = parts / parts.sum(axis=1, keepdims=True)
+            return shares
         decay = np.exp(-np.abs(margins))  # never overflows
         positive: Vector = np.where(margins >= 0.0, 1.0, decay) / (1.0 + decay)
         if self.task == "multilabel":

@@ -1,10 +1,12 @@
-"""The Parquet file that `dadagrad.evaluation.predict` writes."""
+"""The Parquet or CSV file that `dadagrad.evaluation.predict` writes."""
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -27,13 +29,14 @@ Array = NDArray[np.float64]
 
 
 class PredictionFile:
-    """A Parquet file that is written under another name and appears when it is complete.
+    """A file that is written under another name and appears when it is complete.
 
     Parameters
     ----------
     url : str
         A path, or a URL that `Storage` takes. For a URL the file is made in the system's
-        temporary folder first.
+        temporary folder first. Its suffix says what is written: Parquet for ``.parquet``, ``.pq``
+        and none, CSV with a header for ``.csv``.
     model : Model
         Says which columns there are.
     overwrite : bool
@@ -46,6 +49,7 @@ class PredictionFile:
         self._model = model
         self._storage = Storage(url)
         self._refuse_existing(overwrite)
+        make_writer = _writer_for(url)
         with self._failing_as_storage():
             if self._storage.is_local:
                 target = self._storage.local_path()
@@ -53,18 +57,17 @@ class PredictionFile:
                 folder, name = os.path.split(target)
                 self._temporary = os.path.join(folder, f".{name}-{uuid4().hex}.part")
             else:
-                handle, self._temporary = tempfile.mkstemp(suffix=".parquet")
+                handle, self._temporary = tempfile.mkstemp(suffix=".part")
                 os.close(handle)
-            self._writer: Any = pq.ParquetWriter(
-                self._temporary, pa.schema(_fields(model)), compression="zstd"
-            )
+            self._schema = pa.schema(_fields(model))
+            self._writer: Any = make_writer(self._temporary, self._schema)
 
     def write(self, first: int, margins: Array) -> None:
         """Add the rows from number `first` on, by their (n_rows, n_outputs) margins."""
         columns = _columns(self._model, first, margins)
-        table = pa.Table.from_arrays(columns, schema=pa.schema(_fields(self._model)))
+        table = pa.Table.from_arrays(columns, schema=self._schema)
         with self._failing_as_storage():
-            self._writer.write_table(table, row_group_size=max(len(margins), 1))
+            self._writer.write_table(table)
 
     def __enter__(self) -> PredictionFile:
         return self
@@ -129,6 +132,63 @@ class PredictionFile:
             ) from error
 
 
+class _ParquetWriter:
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self._writer: Any = pq.ParquetWriter(path, schema, compression="zstd")
+
+    def write_table(self, table: pa.Table) -> None:
+        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _CsvWriter:
+    """Numbers in as many digits as it takes to read the same number back."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        from pyarrow.csv import CSVWriter, WriteOptions
+
+        # Arrow would put quotes around every name.
+        header = io.StringIO()
+        csv.writer(header, lineterminator="\n").writerow(schema.names)
+        self._file = pa.OSFile(path, mode="wb")
+        try:
+            self._file.write(header.getvalue().encode())
+            options = WriteOptions(include_header=False, quoting_style="needed")
+            self._writer: Any = CSVWriter(self._file, schema, write_options=options)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def write_table(self, table: pa.Table) -> None:
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        with self._file:
+            self._writer.close()
+
+
+_WRITERS: dict[str, Callable[[str, pa.Schema], Any]] = {
+    ".parquet": _ParquetWriter,
+    ".pq": _ParquetWriter,
+    "": _ParquetWriter,
+    ".csv": _CsvWriter,
+}
+
+
+def _writer_for(url: str) -> Callable[[str, pa.Schema], Any]:
+    """What writes the file that the suffix of `url` asks for."""
+    suffix = os.path.splitext(url.rpartition("/")[2])[1]
+    writer = _WRITERS.get(suffix.lower())
+    if writer is None:
+        raise InputError(
+            f"predictions cannot be written to {url}: the suffix {suffix} is not known; give "
+            ".parquet (or none) for Parquet, or .csv for CSV"
+        )
+    return writer
+
+
 def _fields(model: Model) -> list[Any]:
     """The columns of the file."""
     margins = [f"margin{suffix}" for suffix in _suffixes(model)]
@@ -144,7 +204,7 @@ def _fields(model: Model) -> list[Any]:
     fields = [("row", pa.int64())]
     fields += [(name, pa.float64()) for name in margins]
     fields += list(zip(predictions, kinds, strict=True))
-    if model.loss == "logistic":
+    if model.has_probabilities:
         fields += [(f"probability{suffix}", pa.float64()) for suffix in _suffixes(model)]
     return fields
 
@@ -166,7 +226,7 @@ def _columns(model: Model, first: int, margins: Array) -> list[Any]:
     columns += [pa.array(np.ascontiguousarray(margin)) for margin in margins.T]
     for number, column in enumerate(model.label_columns):
         columns.append(_named(column, np.ascontiguousarray(predicted[:, number])))
-    if model.loss == "logistic":
+    if model.has_probabilities:
         probabilities = model.probabilities(margins)
         if model.task == "binary":
             probabilities = probabilities[:, 1:]

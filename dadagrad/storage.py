@@ -12,7 +12,6 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, cast
-from urllib.parse import quote
 
 from dadagrad.errors import InputError, StorageError
 from dadagrad.storage_backends import (
@@ -85,19 +84,6 @@ class Storage:
             self._store: ObjectStore | None = None
         else:
             self._store, self._prefix = open_backend(self._scheme, rest, self.url)
-
-    def child(self, prefix: str) -> Storage:
-        """The storage under ``prefix`` of this one; it shares the connections."""
-        made = object.__new__(Storage)
-        made._scheme, made._store = self._scheme, self._store
-        text = quote(prefix) if self.url.startswith("file://") else prefix
-        made.url = f"{self.url}{'' if self.url.endswith('/') else '/'}{text}"
-        if self._store is None:
-            made._root, made._prefix = os.path.join(self._root, *segments(prefix)), ""
-            made._address = made._root
-        else:
-            made._prefix, made._address = self._full(prefix), made.url
-        return made
 
     @property
     def is_local(self) -> bool:
@@ -224,6 +210,20 @@ class Storage:
             return int(self._writer.head(self._full(key))["size"])
         except Exception as error:
             self._explain(error, "look up", key)
+
+    def n_bytes(self) -> int:
+        """The size of all objects that lie here together, or of the one that this is.
+
+        Raises `MissingKey` if there is none, and `StorageError` where they cannot be listed.
+        """
+        try:
+            if self._store is None and not os.path.isdir(self._root):
+                return self.size("")
+            found = self._writer.list(self._full("") or None, chunk_size=1000)
+            sizes = [int(entry["size"]) for page in found for entry in page]
+        except Exception as error:
+            self._explain(error, "list", "")
+        return sum(sizes) if sizes else self.size("")
 
     def delete(self, key: str) -> None:
         """Remove an object; nothing happens if there is none."""

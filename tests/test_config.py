@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad.config import UPDATE_NAMES, TrainConfig
+from dadagrad.algorithm import ROW_LEARNERS, UPDATE_NAMES
+from dadagrad.config import TrainConfig
 from dadagrad.errors import InputError
 from dadagrad.losses import LOSSES
 from dadagrad.updates import UPDATES
@@ -21,7 +22,7 @@ settings = st.fixed_dictionaries(
     optional={
         "loss": st.sampled_from(sorted(LOSSES)),
         "huber_width": positive,
-        "update": st.sampled_from(UPDATE_NAMES),
+        "update": st.sampled_from(sorted(UPDATES)),
         "l1": st.floats(0, 1e300),
         "l2": st.floats(0, 1e300),
         "low": st.one_of(st.just(-math.inf), st.floats(-1e300, 0)),
@@ -43,6 +44,27 @@ settings = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"metric": "block", "blocks": (2, 3)},
+        {"metric": "sketch", "rank": 7},
+        {"regularizer": "group", "strength": 0.1, "blocks": 4},
+        {"domain": "l1-ball", "radius": 2.0},
+        {"domain": "floor-simplex", "floor": 0.01},
+        {"update": "pa", "aggressiveness": 2.0, "insensitivity": 0.5},
+        {"update": "arow", "confidence": 3.0},
+        {"update": "strongly-convex", "strong_convexity": 0.1},
+        {"step_size": "free"},
+        {"average": True},
+    ],
+    ids=str,
+)
+def test_other_algorithms_survive_being_written_as_json(others):
+    config = TrainConfig(**others)
+    assert TrainConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
 @given(settings)
 def test_settings_survive_being_written_as_json(given_settings):
     config = TrainConfig(**given_settings)
@@ -53,7 +75,7 @@ def test_settings_survive_being_written_as_json(given_settings):
 def test_the_settings_that_are_not_given_are_the_usual_ones():
     assert TrainConfig.from_json({}) == TrainConfig()
     assert TrainConfig.from_json({"l1": 0.5}) == TrainConfig(l1=0.5)
-    assert tuple(UPDATES) == UPDATE_NAMES
+    assert (*UPDATES, *ROW_LEARNERS) == UPDATE_NAMES
 
 
 REFUSED = [
@@ -65,9 +87,13 @@ REFUSED = [
     ("l1", math.nan, "l1 must be a finite number of at least 0, not nan"),
     ("l2", "much", "l2 must be a finite number of at least 0, not 'much'"),
     ("delta", math.inf, "delta must be a finite number of at least 0, not inf"),
-    ("step_size", 0, "step_size must be a finite number above 0 or 'auto', not 0"),
-    ("step_size", "big", "step_size must be a finite number above 0 or 'auto', not 'big'"),
-    ("step_size", None, "step_size must be a finite number above 0 or 'auto', not None"),
+    ("step_size", 0, "step_size must be a finite number above 0 or 'auto' or 'free', not 0"),
+    (
+        "step_size",
+        "big",
+        "step_size must be a finite number above 0 or 'auto' or 'free', not 'big'",
+    ),
+    ("step_size", None, "step_size must be a finite number above 0 or 'auto' or 'free', not None"),
     ("batch_size", 0, "batch_size must be a whole number of at least 1 or 'auto', not 0"),
     ("batch_size", 2.5, "batch_size must be a whole number of at least 1 or 'auto', not 2.5"),
     ("batch_size", True, "batch_size must be a whole number of at least 1 or 'auto', not True"),

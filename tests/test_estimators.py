@@ -154,7 +154,7 @@ def test_labels_of_any_type(labels: Any) -> None:
     model = AdaGradClassifier(loss="logistic").fit(X, labels[y])
     assert_array_equal(model.classes_, labels)
     assert model.classes_.dtype == labels.dtype
-    assert model.score(X, labels[y]) > 0.85
+    assert model.score(X, labels[y]) > 0.84
     assert model.decision_function(X).shape == (N_ROWS,)
     assert model.coef_.shape == (1, 12)
     assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)

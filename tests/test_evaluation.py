@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -275,6 +277,49 @@ def test_predictions_of_a_regression(tmp_path):
     table = pq.read_table(tmp_path / "p.parquet")
     assert table.column_names == ["row", "margin", "prediction"]
     assert np.array_equal(table["prediction"], margins_of(model, data)[:, 0])
+
+
+def read_csv(path):
+    with open(path, newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_a_suffix_of_csv_makes_csv(tmp_path):
+    names = ("ant, or bee", 'a "wasp"', "cat")
+    model = make_model(
+        "multiclass", [LabelColumn("y0", (0.0, 1.0, 2.0), None, names)], loss="logistic"
+    )
+    data = make_data(np.zeros((65, 1)))
+    for name in ("p.parquet", "none", "p.PQ", "p.csv"):
+        result = predict(model, data, tmp_path / name)
+        assert result["bytes"] == (tmp_path / name).stat().st_size
+    assert len(list(tmp_path.iterdir())) == 4
+    table = pq.read_table(tmp_path / "p.parquet")
+    for name in ("none", "p.PQ"):
+        assert (tmp_path / name).read_bytes() == (tmp_path / "p.parquet").read_bytes()
+    header, *rows = read_csv(tmp_path / "p.csv")
+    assert header == table.column_names
+    # Every number reads back to the same bits.
+    for name, *texts in zip(header, *rows, strict=True):
+        values = texts if name == "prediction" else [float(text) for text in texts]
+        assert values == table[name].to_pylist()
+
+
+def test_the_csv_of_a_binary_model_is_plain(tmp_path):
+    data = make_data(binary())
+    predict(make_model("binary", data.schema.label_columns), data, tmp_path / "p.csv")
+    first, second, *_ = (tmp_path / "p.csv").read_text().splitlines()
+    assert first == "row,margin,prediction"
+    assert second.startswith("0,")
+
+
+def test_a_suffix_that_is_not_known(tmp_path):
+    data = make_data(binary())
+    model = make_model("binary", data.schema.label_columns)
+    for out in (f"{tmp_path}/p.json", f"{tmp_path}/p.csv.gz", "memory://bucket/p.txt"):
+        with pytest.raises(InputError, match=r"the suffix \.\w+ is not known; give \.parquet"):
+            predict(model, data, out)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_predictions_go_to_stores(tmp_path):

@@ -53,10 +53,9 @@ def test_lists_a_folder_not_a_prefix_of_a_name(storage: Storage) -> None:
     assert storage.list() == ["a", "b/1", "b/2", "bc/3"]
     assert storage.list("b") == ["b/1", "b/2"]
     assert storage.list("nothing") == []
-    assert storage.child("b").list() == ["1", "2"]
     storage.delete_prefix("b")
     assert storage.list() == ["a", "bc/3"]
-    storage.child("bc").delete_prefix()
+    storage.delete_prefix("bc")
     storage.delete_prefix("nothing")
     assert storage.list() == ["a"]
 
@@ -80,11 +79,19 @@ def test_read_into_refuses_what_does_not_fit_and_what_is_not_there(storage: Stor
     assert storage.read_into("empty", bytearray()) == 0
 
 
-def test_child_has_the_url_of_its_folder(storage: Storage) -> None:
-    storage.child("a b/c").put("d", b"x")
-    assert storage.get("a b/c/d") == b"x"
-    assert Storage(storage.child("a b").url).get("c/d") == b"x"
-    assert Storage("memory://").child("x").url == "memory://x"
+def test_bytes_of_a_folder_and_of_an_object(storage: Storage) -> None:
+    storage.put_many({"a": b"12345", "b/c": b"123", "b/d": b"", "bc": b"1"})
+    assert storage.n_bytes() == 9
+
+
+def test_bytes_of_what_is_there_under_a_url(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/c").write_bytes(b"123")
+    (tmp_path / "bc").write_bytes(b"1")
+    for url, size in (("b", 3), ("b/c", 3), ("bc", 1)):
+        assert Storage(tmp_path / url).n_bytes() == size
+    with pytest.raises(MissingKey):
+        Storage(tmp_path / "none").n_bytes()
 
 
 def test_missing_objects_are_named(storage: Storage) -> None:
@@ -134,7 +141,7 @@ def test_too_large_objects_are_not_read(storage: Storage) -> None:
 
 @pytest.mark.parametrize("key", ["../x", "a/../../x", "/etc/passwd", "a/./b", "a\0b"])
 def test_keys_cannot_leave_the_prefix(storage: Storage, key: str) -> None:
-    for action in (storage.get, storage.exists, storage.delete, storage.list, storage.child):
+    for action in (storage.get, storage.exists, storage.delete, storage.list):
         with pytest.raises(InputError, match="is no key"):
             action(key)
     with pytest.raises(InputError, match="is no key"):
@@ -142,10 +149,10 @@ def test_keys_cannot_leave_the_prefix(storage: Storage, key: str) -> None:
 
 
 def test_pickles_by_url(storage: Storage) -> None:
-    storage.child("deep er").put("a", b"x")
-    child = pickle.loads(pickle.dumps(storage.child("deep er")))
-    assert child == storage.child("deep er")
-    assert child.get("a") == b"x"
+    storage.put("a", b"x")
+    same = pickle.loads(pickle.dumps(storage))
+    assert same == storage
+    assert same.get("a") == b"x"
 
 
 def test_zarr_opens_the_store(storage: Storage) -> None:

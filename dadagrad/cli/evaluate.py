@@ -13,7 +13,10 @@ from dadagrad.cli.options import output_options
 @click.argument("data")
 @output_options
 def evaluate(model: str, data: str, as_json: bool, quiet: bool) -> None:
-    """Loss, error and AUC of MODEL on DATA, weighted by the weights of its rows."""
+    """Loss, error and AUC of MODEL on DATA, weighted by the weights of its rows.
+
+    Of a ranking: accuracy over pairs, and NDCG of the first 10 rows, averaged over queries.
+    """
     display = Display(quiet=quiet)
     from dadagrad.evaluation import evaluate as run
 
@@ -30,14 +33,19 @@ def evaluate(model: str, data: str, as_json: bool, quiet: bool) -> None:
 @click.command()
 @click.argument("model")
 @click.argument("data")
-@click.option("--out", required=True, metavar="URL", help="The Parquet file to write.")
+@click.option(
+    "--out",
+    required=True,
+    metavar="URL",
+    help="The file to write: Parquet (.parquet, or no suffix) or CSV with a header (.csv).",
+)
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
 @output_options
 def predict(model: str, data: str, out: str, overwrite: bool, as_json: bool, quiet: bool) -> None:
-    """Write what MODEL says of each row of DATA to a Parquet file.
+    """Write what MODEL says of each row of DATA to a Parquet or CSV file.
 
     Its columns are row, margin (one for each class or label), prediction, and probability where
-    the loss is logistic. The file appears when it is complete.
+    the loss is logistic or softmax. The file appears when it is complete.
     """
     display = Display(quiet=quiet)
     from dadagrad.evaluation import predict as run

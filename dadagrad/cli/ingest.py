@@ -38,8 +38,19 @@ def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> in
     show_default=True,
     help="Scale every row to length 1.",
 )
-@click.option("--label-column", callback=_column, metavar="C", help="Number, from 0, or name.")
-@click.option("--text-column", callback=_column, metavar="C", help="Number, from 0, or name.")
+@click.option(
+    "--label-column",
+    callback=_column,
+    metavar="C",
+    help="Where labels are: a column's number, from 0, or its name, which makes the first row a "
+    "header (text, csv, anndata).  [default: 0; of anndata label]",
+)
+@click.option(
+    "--text-column",
+    callback=_column,
+    metavar="C",
+    help="Where the text is, likewise (text).  [default: 1; with --no-labels 0]",
+)
 @click.option(
     "--partition-nnz",
     type=int,
@@ -49,7 +60,9 @@ def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> in
     help="Size of a partition in non-zeros.",
 )
 @click.option("--shuffle", type=int, metavar="SEED", help="Put all rows in a random order.")
-@click.option("--workers", type=int, metavar="N", help="Parse so many pieces at once.")
+@click.option(
+    "--workers", type=int, metavar="N", help="Parse so many pieces at once.  [default: 1]"
+)
 @click.option("--scheduler", metavar="ADDRESS", help="Parse on the workers of a Dask scheduler.")
 @click.option(
     "--on-error",
@@ -74,6 +87,11 @@ def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> in
     "--multilabel/--single-label",
     default=None,
     help="Whether labels are sets (svmlight).  [default: if any row has several]",
+)
+@click.option(
+    "--no-labels",
+    is_flag=True,
+    help="Rows to predict: they need no labels, and none are kept.",
 )
 @click.option("--alternate-sign/--no-alternate-sign", default=True, help="Signed hash (text).")
 @click.option("--keep-names", is_flag=True, help="Keep the names of hashed features (vw).")
@@ -119,5 +137,5 @@ def ingest(
     if as_json:
         print_json(asdict(report))
     else:
-        facts = asdict(report) | {"bytes": size(report.bytes), "dataset": out}
-        print_facts(facts)
+        sizes = {"source_bytes": size(report.source_bytes), "bytes": size(report.bytes)}
+        print_facts(asdict(report) | sizes | {"dataset": out})

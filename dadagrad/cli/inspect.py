@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dadagrad.cli.display import Display, number, print_facts, print_json, size
-from dadagrad.errors import InputError
+from dadagrad.errors import DadagradError, InputError
 
 if TYPE_CHECKING:
     from dadagrad.data.dataset import Dataset, LabelColumn
@@ -158,16 +158,11 @@ def _show_data(data: Dataset, url: str, *, as_json: bool) -> None:
 
 def _stored_bytes(url: str) -> int | None:
     """The bytes of all objects at `url`; None where the store cannot list them."""
-    from dadagrad.storage import Storage, open_store
+    from dadagrad.storage import Storage
 
-    storage = Storage(url)
-    if storage.is_local:
-        return sum(storage.size(key) for key in storage.list() or [""])
-    prefix = url.partition("://")[2].partition("/")[2].strip("/")
     try:
-        pages = open_store(url).list(prefix or None, chunk_size=1000)
-        return sum(entry["size"] for page in pages for entry in page)
-    except Exception:
+        return Storage(url).n_bytes()
+    except DadagradError:
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -45,9 +46,13 @@ def make_where(threads: int | None, workers: int | None, scheduler: str | None) 
     from dadagrad.training.run import Where
 
     where = Where(threads, workers, scheduler)
-    if where.on_dask:
+    if where.on_dask and "DASK_LOGGING__DISTRIBUTED" not in os.environ:
         # What fails on a worker fails here too, in one line: no need for its traceback as well.
-        os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")
+        os.environ["DASK_LOGGING__DISTRIBUTED"] = "critical"
+        import distributed  # noqa: F401 (sets the levels of its loggers)
+
+        # This one has a level of its own; it tells at length that a scheduler has gone.
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     return where
 
 

@@ -47,7 +47,8 @@ class Watching:
         from dadagrad.losses import make_loss
 
         self._display = display
-        self._classifies = make_loss(config.loss, config.huber_width).classifies
+        loss = make_loss(config.loss)
+        self._has_errors = loss.classifies or loss.ranks
         self._context = display.bar("training", data.n_rows * config.passes, done=done)
         self._done = done
         self._bar: Bar | None = None
@@ -64,7 +65,7 @@ class Watching:
         note = ""
         if tally.weight:
             note = f", loss {tally.loss.mean() / tally.weight:.4g}"
-            if self._classifies:
+            if self._has_errors:
                 note += f", error {tally.mistakes[0] / tally.weight:.4f}"
         self._bar.update(tally.examples, note)
 

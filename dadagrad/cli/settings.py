@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from dadagrad.config import TrainConfig
     from dadagrad.data.dataset import Schema
 
-_NAMES = ("loss", "update", "squares")
-_SWITCHES = ("shuffle", "fit_intercept")
+_NAMES = ("loss", "update", "metric", "regularizer", "domain", "squares")
+_SWITCHES = ("shuffle", "fit_intercept", "average")
 _BOUNDS = ("low", "high")
 
 

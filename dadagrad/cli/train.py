@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from dadagrad.cli.algorithm_options import algorithm_options
 from dadagrad.cli.display import Display
 from dadagrad.cli.options import absolute, make_where, output_options, where_options
 from dadagrad.cli.running import (
@@ -20,22 +21,25 @@ from dadagrad.cli.running import (
 from dadagrad.cli.settings import make_config, parse_class_weight
 from dadagrad.errors import InputError
 
-LOSSES = ("hinge", "squared-hinge", "logistic", "squared", "absolute", "huber")
-UPDATES = ("dual-averaging", "mirror-descent", "ftrl")
+LOSSES = (
+    "hinge", "squared-hinge", "logistic", "squared", "absolute", "huber", "quantile", "poisson",
+    "multiclass-hinge", "softmax", "ranking",
+)  # fmt: skip
 SAVE_SECONDS = 60.0
 
 
-def _auto_or(kind: type[int] | type[float]) -> Callable[..., Any]:
-    """Reads a number, or the word ``auto``."""
+def _number_or(kind: type[int] | type[float], *words: str) -> Callable[..., Any]:
+    """Reads a number, or one of the words."""
 
     def read(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
-        if value is None or value == "auto":
+        if value is None or value in words:
             return value
         try:
             return kind(value)
         except ValueError:
             needed = "a whole number" if kind is int else "a number"
-            raise click.BadParameter(f"{value!r} is neither {needed} nor 'auto'") from None
+            others = "".join(f" nor {word!r}" for word in words)
+            raise click.BadParameter(f"{value!r} is neither {needed}{others}") from None
 
     return read
 
@@ -47,29 +51,46 @@ def _auto_or(kind: type[int] | type[float]) -> Callable[..., Any]:
 @click.option(
     "--huber-width", type=float, help="Where huber turns from squared to linear.  [default: 1]"
 )
-@click.option("--update", type=click.Choice(UPDATES), help="[default: dual-averaging]")
+@click.option(
+    "--quantile", type=float, help="Share of labels below a quantile's prediction.  [default: 0.5]"
+)
+@algorithm_options
 @click.option("--l1", type=float, help="Strength of l1 |w|, per step.  [default: 0]")
 @click.option("--l2", type=float, help="Strength of l2/2 w^2, per step.  [default: 0]")
 @click.option("--low", type=float, help="Least value of a weight.  [default: -inf]")
 @click.option("--high", type=float, help="Greatest value of a weight.  [default: inf]")
-@click.option("--delta", type=float, help="Added to the metric's diagonal.  [default: 1e-6]")
+@click.option(
+    "--delta",
+    type=float,
+    help="Added to the root of each feature's sum of squared gradients, by which its steps are "
+    "divided. Larger values (0.01 to 1) calm the first steps of features that are rare; where "
+    "gradients are tiny, smaller ones let them learn.  [default: 1e-6]",
+)
 @click.option(
     "--step-size",
-    callback=_auto_or(float),
-    metavar="auto|X",
-    help="auto tries several on the first rows.  [default: auto]",
+    callback=_number_or(float, "auto", "free"),
+    metavar="auto|free|X",
+    help="auto tries several on the first rows; free needs none.  [default: auto]",
 )
 @click.option(
     "--batch-size",
-    callback=_auto_or(int),
+    callback=_number_or(int, "auto"),
     metavar="auto|N",
     help="Rows of a step; auto is 1 here, and fits the data on a cluster.  [default: auto]",
 )
-@click.option("--lanes", type=int, help="Partitions that share a batch.  [default: 4]")
+@click.option(
+    "--lanes",
+    type=int,
+    help="Partitions that give their rows to each batch side by side: at least as many as there "
+    "are threads on a cluster, more where neighbouring rows are alike. Changes the model, and is "
+    "not used with --batch-size 1.  [default: 4]",
+)
 @click.option(
     "--squares",
     type=click.Choice(("batch", "example")),
-    help="Square the batch's gradient, or its rows'.  [default: batch]",
+    help="What is summed up to divide steps by: the square of a batch's mean gradient, or the mean "
+    "of its rows' squares, for shorter steps where the rows of a batch disagree. The same with "
+    "--batch-size 1.  [default: batch]",
 )
 @click.option("--passes", type=int, help="How often the data is walked.  [default: 1]")
 @click.option(

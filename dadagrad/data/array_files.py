@@ -46,13 +46,14 @@ def _readable(path: str, what: str) -> Iterator[None]:
         raise InputError(f"cannot read {path} as {what}: {error}") from error
 
 
-def open_npz(path: str) -> ArraySource:
+def open_npz(path: str, *, no_labels: bool = False) -> ArraySource:
     """A matrix saved by ``scipy.sparse.save_npz``, or arrays saved by ``numpy.savez``.
 
     The file holds a sparse matrix (``save_npz``; the arrays ``data, indices, indptr, shape`` of
     a CSR matrix are enough) or a dense ``X``. Labels are its array ``labels``, or the file
     ``NAME.labels.npy`` beside ``NAME.npz``; weights, if there are any, are ``weights`` or
-    ``NAME.weights.npy``. The whole matrix is held in memory. Nothing is unpickled.
+    ``NAME.weights.npy``. With `no_labels` there need be none, and none are kept. The whole matrix
+    is held in memory. Nothing is unpickled.
     """
     with _readable(path, "npz"):
         # Opened here: numpy leaves the file open where it is no archive.
@@ -64,10 +65,13 @@ def open_npz(path: str) -> ArraySource:
                 arrays = {name: archive[name] for name in archive.files}
         matrix = _npz_matrix(path, arrays)
         labels, weights = (_beside(path, arrays, name) for name in ("labels", "weights"))
+    if no_labels:
+        labels = np.zeros((matrix.shape[0], 0))
     if labels is None:
         raise InputError(
             f"{path} has no labels: it holds {', '.join(sorted(arrays)) or 'nothing'}; add an "
-            f"array named labels, or save the labels as {_sibling(path, 'labels')}"
+            f"array named labels, or save the labels as {_sibling(path, 'labels')} (rows to be "
+            "predicted are read with --no-labels)"
         )
     block_from_arrays(matrix[:0], labels[:0], None, path)  # shapes and types, before any row
     return ArraySource(_matrix_blocks(matrix, labels, weights, path), matrix.shape[1])
@@ -128,9 +132,10 @@ def _matrix_blocks(
         )
 
 
-def open_anndata(path: str, label_column: str) -> ArraySource:
+def open_anndata(path: str, label_column: str | None) -> ArraySource:
     """An AnnData file (.h5ad) or Zarr store: ``X``, and the labels from a column of ``obs``.
 
+    A `label_column` of None stands for no labels.
     Weights are the column ``weight`` of ``obs``, if there is one.
     """
     try:
@@ -152,12 +157,13 @@ def open_anndata(path: str, label_column: str) -> ArraySource:
         else:
             matrix = anndata.io.read_elem(group["X"])
             matrix = matrix.tocsr() if kind == "csc_matrix" else matrix
-    if label_column not in obs.columns:
+    if label_column is not None and label_column not in obs.columns:
         raise InputError(
             f"{path} has no column {label_column!r} in obs; it has "
-            f"{', '.join(map(repr, obs.columns)) or 'none'}; name one with --label-column"
+            f"{', '.join(map(repr, obs.columns)) or 'none'}; name one with --label-column (rows "
+            "to be predicted are read with --no-labels)"
         )
-    labels = obs[label_column].to_numpy()
+    labels = np.zeros((len(obs), 0)) if label_column is None else obs[label_column].to_numpy()
     weights = obs["weight"].to_numpy() if "weight" in obs.columns else None
     names = var.index.astype(str)
     plain = all(name == str(number) for number, name in enumerate(names[:100]))
@@ -190,10 +196,15 @@ class _SlicedCsr:
         return scipy.sparse.csr_array(content, shape=(len(indptr) - 1, self.shape[1]))
 
 
-def open_stored(url: str) -> ArraySource:
+def open_stored(url: str, *, no_labels: bool = False) -> ArraySource:
     """A dataset, Zarr or Parquet, partition by partition: to shuffle or to cut it anew."""
     dataset = open_dataset(url)
     schema = dataset.schema
+    if not schema.label_columns and not no_labels:
+        raise InputError(
+            f"{url} has no labels (in Parquet, the column must be named 'label'); rows to be "
+            "predicted are read with --no-labels"
+        )
 
     def blocks() -> Iterator[Block]:
         for number in range(len(dataset.partitions)):
@@ -205,7 +216,9 @@ def open_stored(url: str) -> ArraySource:
                 rows.labels,
                 rows.weights,
                 rows.row_scale,
+                rows.queries,
             )
 
     # Names are asked for partition by partition as they are written, not all at once.
-    return ArraySource(blocks(), schema.n_features, schema.label_columns, schema.feature_space)
+    labels = None if no_labels else schema.label_columns
+    return ArraySource(blocks(), schema.n_features, labels, schema.feature_space)

@@ -159,6 +159,26 @@ def _with_weights(block: Block, sample_weight: ArrayLike, where: str) -> Block:
     return replace(block, weights=weights)
 
 
+def _with_queries(block: Block, query: ArrayLike, where: str) -> Block:
+    """`block` with a query for each row; rows of one query are together, in their order."""
+    queries: NDArray[Any] = np.asarray(query)
+    if queries.shape != (block.n_rows,):
+        raise InputError(
+            f"{where}: query has shape {queries.shape}; it must have one query for each of the "
+            f"{block.n_rows} rows"
+        )
+    if queries.dtype.kind not in "iu" or (queries > np.iinfo(np.int64).max).any():
+        raise InputError(
+            f"{where}: query has dtype {queries.dtype}; it must hold whole numbers that fit in "
+            "int64"
+        )
+    block = replace(block, queries=queries.astype(np.int64))
+    # By where a query is first met, so that queries that are together keep their order.
+    _, first, number = np.unique(queries, return_index=True, return_inverse=True)
+    order = np.argsort(first[number], kind="stable")
+    return block if (np.diff(order) == 1).all() else take(block, order)
+
+
 def drop_zero_weights(block: Block) -> tuple[Block, int]:
     """`block` without its rows of weight 0, and how many these were.
 
@@ -188,6 +208,7 @@ def finish_rows(block: Block, labels: NDArray[np.float64]) -> Rows:
         labels,
         block.weights,
         block.row_scale,
+        block.queries,
     )
 
 
@@ -196,6 +217,7 @@ def dataset_from_arrays(
     y: ArrayLike,
     *,
     sample_weight: ArrayLike | None = None,
+    query: ArrayLike | None = None,
     partition_nnz: int = DEFAULT_PARTITION_NNZ,
     shuffle: int | None = None,
     label_names: Sequence[str] | None = None,
@@ -210,10 +232,13 @@ def dataset_from_arrays(
         Numbers, or one column of texts, which become class codes.
     sample_weight : (n_rows,), optional
         Weights, not negative. Rows of weight 0 are left out.
+    query : (n_rows,) of whole numbers, optional
+        The query of each row, for rankings. The rows of a query are put together.
     partition_nnz
-        About how many non-zeros, rows counted as one more each, a partition has at most.
+        About how many non-zeros, rows counted as one more each, a partition has at most. With
+        queries, the last of a partition is in it whole.
     shuffle
-        Seed of a random order of the rows; None keeps theirs.
+        Seed of a random order of the rows, or of the queries; None keeps theirs.
     label_names
         Names of the label columns; default ``label``, or ``label_0`` and so on.
 
@@ -222,7 +247,10 @@ def dataset_from_arrays(
     InputError
         If shapes do not fit, something is not a finite number, or no row is left.
     """
-    block, _ = drop_zero_weights(block_from_arrays(X, y, sample_weight, "the arrays"))
+    block = block_from_arrays(X, y, sample_weight, "the arrays")
+    if query is not None:
+        block = _with_queries(block, query, "the arrays")
+    block, _ = drop_zero_weights(block)
     if not block.n_rows:
         raise InputError("the arrays have no rows of weight above 0; give at least one example")
     encoder = LabelEncoder()
@@ -235,7 +263,10 @@ def dataset_from_arrays(
         pieces = [spool.read(bounds, part) for part in range(bounds.shape[1] - 1)]
     parts = [finish_rows(piece, table.decode(np.asarray(piece.labels))) for piece in pieces]
     schema = Schema(
-        int(np.shape(X)[1]), rename(table.columns, label_names), block.weights is not None
+        int(np.shape(X)[1]),
+        rename(table.columns, label_names),
+        block.weights is not None,
+        queried=query is not None,
     )
     return MemoryDataset(parts, schema)
 

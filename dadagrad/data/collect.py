@@ -19,6 +19,7 @@ from dadagrad.data.options import ARRAY_FORMATS, Options
 from dadagrad.data.parallel import Crew
 from dadagrad.data.readers import TextReader, finish_block, run_task
 from dadagrad.data.spool import Spool
+from dadagrad.errors import InputError
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Seen:
     skipped: int = 0
     zero_weight: int = 0
     weighted: bool = False
+    queried: bool | None = None
     smallest_id: int | None = None
     largest_id: int = -1
     n_features: int = 0
@@ -51,6 +53,13 @@ class Seen:
             self.largest_id = max(self.largest_id, int(block.ids.max()))
         if not block.n_rows:
             return block
+        queried = block.queries is not None
+        if self.queried not in (None, queried):
+            raise InputError(
+                "some of the sources say which query a row belongs to (qid:N) and others do not; "
+                "give only the ones or the others"
+            )
+        self.queried = queried
         return replace(block, labels=self.labels.encode(block.labels))
 
 
@@ -101,8 +110,8 @@ def _blocks(
 
 def _open_arrays(path: str, options: Options) -> array_files.ArraySource:
     if options.format == "npz":
-        return array_files.open_npz(path)
+        return array_files.open_npz(path, no_labels=options.no_labels)
     if options.format == "anndata":
         column = "label" if options.label_column is None else str(options.label_column)
-        return array_files.open_anndata(path, column)
-    return array_files.open_stored(path)
+        return array_files.open_anndata(path, None if options.no_labels else column)
+    return array_files.open_stored(path, no_labels=options.no_labels)

@@ -26,7 +26,7 @@ class Table:
     """
 
     layout: Layout
-    label: int
+    label: int | None
     categorical: tuple[int, ...] = ()
     hash_bits: int | None = None
 
@@ -49,7 +49,9 @@ def has_header(layout: Layout, head: str) -> bool:
     return not any(_is_number(field) for field in first)
 
 
-def read_table(path: str, layout: Layout, head: str, label: int, hash_bits: int | None) -> Table:
+def read_table(
+    path: str, layout: Layout, head: str, label: int | None, hash_bits: int | None
+) -> Table:
     """Find the columns of categories in the first rows, `head`, of a file.
 
     Raises `InputError` naming the column if there is one and features are not hashed.
@@ -57,7 +59,7 @@ def read_table(path: str, layout: Layout, head: str, label: int, hash_bits: int 
     rows = [(line, fields) for line, fields in iter_rows(head, layout.delimiter) if fields]
     if layout.header is not None:
         rows = rows[1:]
-    if layout.width == 1:
+    if layout.width == 1 and label is not None:
         raise InputError(
             f"{path}: the first row has one column, {layout.names()[0]!r}; needed are a label and "
             "at least one feature, with commas or tabs between (see --delimiter)"

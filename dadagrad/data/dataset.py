@@ -41,13 +41,15 @@ class Schema:
     """What all partitions of a dataset share.
 
     `feature_space` says, as plain JSON, how the source became features (format, hashing, n-grams,
-    normalisation). A model trained in one feature space refuses data of another.
+    normalisation). A model trained in one feature space refuses data of another. `queried` tells
+    whether the rows belong to queries, as those of a ranking do.
     """
 
     n_features: int
     label_columns: tuple[LabelColumn, ...]
     weighted: bool = False
     feature_space: dict[str, Any] | None = None
+    queried: bool = False
 
     @property
     def numbers_own_features(self) -> bool:
@@ -58,6 +60,8 @@ class Schema:
     def to_json(self) -> dict[str, Any]:
         """The schema as plain JSON types."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        if not self.queried:
+            del plain["queried"]  # as before there were queries: fingerprints stay what they were
         return plain
 
     @classmethod
@@ -77,7 +81,11 @@ class Schema:
             for column in plain["label_columns"]
         )
         return cls(
-            int(plain["n_features"]), columns, bool(plain["weighted"]), plain["feature_space"]
+            int(plain["n_features"]),
+            columns,
+            bool(plain["weighted"]),
+            plain["feature_space"],
+            bool(plain.get("queried", False)),
         )
 
 
@@ -160,6 +168,7 @@ def checksum(rows: Rows) -> str:
         rows.labels,
         rows.weights,
         rows.row_scale,
+        *(() if rows.queries is None else (rows.queries,)),
     )
     for column in columns:
         if column is None:

@@ -45,12 +45,17 @@ Progress = Callable[[int, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What `ingest` did. `bytes` is the size of the sources, 0 for pipes and URLs."""
+    """What `ingest` did.
+
+    `source_bytes` is the size of the sources, compressed as they are, and 0 for pipes and URLs;
+    `bytes` is the size of the dataset.
+    """
 
     examples: int
     features: int
     nnz: int
     partitions: int
+    source_bytes: int
     bytes: int
     seconds: float
     skipped: int
@@ -78,6 +83,7 @@ def ingest(
     n_features: int | None = None,
     alternate_sign: bool = True,
     multilabel: bool | None = None,
+    no_labels: bool = False,
     keep_names: bool = False,
     delimiter: Literal["\t", ","] | None = None,
     header: bool | None = None,
@@ -109,9 +115,11 @@ def ingest(
         defaults are the first and the second column; of anndata, ``"label"`` of `obs`. The first
         row of csv is a header if no field of it is a number.
     partition_nnz
-        Size of a partition: its non-zeros, and one more for each row.
+        Size of a partition: its non-zeros, and one more for each row. Rows of one query (svmlight
+        ``qid``, for rankings) are never parted.
     shuffle
         Seed of a random order of all rows, the same for any number of workers. None keeps order.
+        Where rows have queries, these are shuffled whole; equal numbers are one query.
     workers
         How many tasks are parsed at once: by threads for svmlight and vw, by processes for text
         and csv. With several processes, a script must call this under
@@ -133,6 +141,10 @@ def ingest(
     multilabel
         For svmlight: True takes each label list as a set of labels, also an empty one; None does
         so if any row has several.
+    no_labels
+        For data to predict: rows need no labels, and those of svmlight and vw, or of an array
+        file, are not kept. Of csv every column is a feature, and of text the first column is the
+        text. Nothing can be learned from the dataset.
     keep_names
         For vw: keep the names of hashed features.
     delimiter, header
@@ -168,6 +180,7 @@ def ingest(
         zero_based,
         keep_names,
         on_error,
+        no_labels,
     )
     storage = Storage(out)
     prepare_output(storage, overwrite=overwrite, remove=False)
@@ -204,7 +217,8 @@ def ingest(
         features=schema.n_features,
         nnz=spool.nnz,
         partitions=len(partitions),
-        bytes=total_bytes,
+        source_bytes=total_bytes,
+        bytes=storage.n_bytes(),
         seconds=time.perf_counter() - started,
         skipped=seen.skipped,
     )
@@ -266,7 +280,8 @@ def _schema(
     if space is None and seen.spaces and all(one == seen.spaces[0] for one in seen.spaces):
         space = seen.spaces[0]
     columns = keep_class_names(table.columns, seen.label_columns)
-    return Schema(n_features or max(found, 1), columns, seen.weighted, space)
+    size = n_features or max(found, 1)
+    return Schema(size, columns, seen.weighted, space, queried=bool(seen.queried))
 
 
 def _write(
@@ -311,7 +326,6 @@ def _write_partition(
         f"part-{number:05d}",
         rows,
         [column.name for column in schema.label_columns],
-        queries=block.queries,
         tags=None if block.tags is None else block.tags.tolist(),
         names=names,
     )

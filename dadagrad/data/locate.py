@@ -26,7 +26,9 @@ _SUFFIXES: dict[str, Format] = {
     ".npz": "npz",
 }
 _SVMLIGHT_LINE = re.compile(
-    r"\s*[-+.\deE]+(,[-+.\deE]+)*(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)*\s*(#.*)?"
+    # A label, or, in rows to be predicted, a feature at once.
+    r"\s*([-+.\deE]+(,[-+.\deE]+)*|qid:\d+|\d+:[-+.\deE]+)"
+    r"(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)*\s*(#.*)?"
 )
 _VW_LINE = re.compile(r"\s*([-+.\deE]+\s+){0,3}('?\S+)?\s*\|.*")
 

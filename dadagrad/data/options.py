@@ -32,6 +32,7 @@ class Options:
     zero_based: bool | Literal["auto"] = "auto"
     keep_names: bool = False
     on_error: OnError = "raise"
+    no_labels: bool = False
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -52,6 +53,9 @@ class Options:
         if self.ngrams < 1:
             raise InputError(f"ngrams is {self.ngrams}; it must be 1 or more")
         self._refuse_unused()
+        for name in ("label_column", "multilabel"):
+            if self.no_labels and getattr(self, name):
+                raise InputError(f"no_labels and {name} exclude each other; give one of them")
 
     def _refuse_unused(self) -> None:
         """An option that the format has no use for is a mistake: say so."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from dadagrad.errors import DadagradError, StorageError
+from dadagrad.errors import DadagradError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -103,17 +103,10 @@ def _dask(scheduler: Any) -> Iterator[Crew]:
     if isinstance(scheduler, Client):
         yield _dask_crew(scheduler)
         return
-    try:
-        client = Client(scheduler, timeout="20s", set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise StorageError(
-            f"cannot reach a Dask scheduler at {scheduler}: {error}; start one with "
-            "`dask scheduler`, or leave the scheduler out to work in this process"
-        ) from error
-    try:
+    from dadagrad.dask_client import connected
+
+    with connected(scheduler) as client:
         yield _dask_crew(client)
-    finally:
-        client.close()
 
 
 def _dask_crew(client: Any) -> Crew:

@@ -64,8 +64,10 @@ class ParquetDataset(Dataset):
     ----------
     url : str
         What `Storage` takes. Needed are the columns ``indices`` (list of integers: sorted,
-        distinct, non-negative) and ``label``, or several whose names start with ``label``;
-        ``values`` (list of floats, as long as the indices) and ``weight`` are optional.
+        distinct, non-negative) and, unless the rows are to be predicted only, ``label`` or several
+        whose names start with ``label``; ``values`` (list of floats, as long as the indices),
+        ``weight`` and ``query`` (a whole number, for rankings: rows of one query must be
+        neighbours in one row group) are optional.
 
     Raises
     ------
@@ -98,7 +100,12 @@ class ParquetDataset(Dataset):
             raise InputError(f"{self.url} has no rows; give at least one")
         self._codes: dict[str, dict[str, float]] = {}
         labels = tuple(self._describe_label(name) for name in self._columns.labels)
-        self.schema = Schema(self._count_features(), labels, self._columns.weight is not None)
+        self.schema = Schema(
+            self._count_features(),
+            labels,
+            self._columns.weight is not None,
+            queried=self._columns.query is not None,
+        )
         self.partitions = tuple(self._partition(number) for number in range(len(self._groups)))
 
     def read(self, partition: int) -> Rows:
@@ -111,7 +118,7 @@ class ParquetDataset(Dataset):
         table = self._table(partition, columns.all)
         indptr, ids = lists_of(table.column(columns.indices), where, "indices", np.int64)
         self._check_ids(indptr, ids, where)
-        values = weights = None
+        values = weights = queries = None
         if columns.values is not None:
             column = table.column(columns.values)
             value_indptr, values = lists_of(column, where, "values", np.float32)
@@ -124,11 +131,13 @@ class ParquetDataset(Dataset):
             labels[:, number] = label_numbers(table.column(name), where, name, codes)
         if columns.weight is not None:
             weights = numbers_of(table.column(columns.weight), where, "weight", np.float32)
+        if columns.query is not None:
+            queries = numbers_of(table.column(columns.query), where, "query", np.int64)
         # Imported late: opening a dataset must not wait for numba.
         from dadagrad.data.vocabulary import find_vocabulary
 
         vocabulary, indices = find_vocabulary(ids)
-        rows = Rows(vocabulary, indptr, indices, values, labels, weights)
+        rows = Rows(vocabulary, indptr, indices, values, labels, weights, queries=queries)
         rows.check(where)
         return rows
 

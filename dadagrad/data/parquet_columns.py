@@ -21,10 +21,11 @@ class Columns:
     values: str | None
     labels: tuple[str, ...]
     weight: str | None
+    query: str | None = None
 
     @property
     def all(self) -> list[str]:
-        optional = [name for name in (self.values, self.weight) if name is not None]
+        optional = [name for name in (self.values, self.weight, self.query) if name is not None]
         return [self.indices, *self.labels, *optional]
 
 
@@ -38,17 +39,14 @@ def find_columns(schema: pa.Schema, where: str) -> Columns:
         raise InputError(
             f"{where}: there is no column 'indices' among {names}; needed is a list of feature ids"
         )
+    # There may be none: rows to predict.
     labels = tuple(sorted(name for name in names if name.startswith("label")))
-    if not labels:
-        raise InputError(
-            f"{where}: there is no column 'label' among {names}; name it so, or name several "
-            "label_1, label_2..."
-        )
     columns = Columns(
         "indices",
         "values" if "values" in names else None,
         labels,
         "weight" if "weight" in names else None,
+        "query" if "query" in names else None,
     )
     _check_type(schema, "indices", _is_integers(schema.field("indices").type), "list<int>", where)
     if columns.values:
@@ -57,6 +55,9 @@ def find_columns(schema: pa.Schema, where: str) -> Columns:
     if columns.weight:
         suits = _is_number(schema.field("weight").type)
         _check_type(schema, "weight", suits, "a number", where)
+    if columns.query:
+        suits = bool(pa.types.is_integer(schema.field("query").type))
+        _check_type(schema, "query", suits, "a whole number", where)
     for name in labels:
         suits = _is_number(schema.field(name).type) or is_text(schema.field(name).type)
         _check_type(schema, name, suits, "a number, a boolean or a string", where)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+
 from dadagrad.data import csv_table, svmlight, text, vw
 from dadagrad.data.blocks import Block
 from dadagrad.data.combine import compact, transform_values
@@ -21,7 +23,7 @@ from dadagrad.data.delimited import (
 )
 from dadagrad.data.locate import source_bytes
 from dadagrad.data.options import Options
-from dadagrad.data.sources import Range, plan_ranges, read_chunks
+from dadagrad.data.sources import Meter, Range, plan_ranges, read_chunks
 from dadagrad.errors import InputError
 
 TASK_BYTES = 4 << 20
@@ -53,7 +55,9 @@ def run_task(options: Options, task: Task) -> list[Block]:
 
 
 def finish_block(block: Block, options: Options) -> Block:
-    """Apply binary and norm, and make the block small."""
+    """Apply binary and norm, leave out labels that are not wanted, and make the block small."""
+    if options.no_labels:
+        block = replace(block, labels=np.zeros((block.n_rows, 0)))
     return compact(transform_values(block, binary=options.binary, norm=options.norm))
 
 
@@ -79,7 +83,9 @@ class TextReader:
             if self.options.format in ("text", "csv"):
                 yield from self._delimited(path, ranges)
             elif ranges[0].stop is None:
-                yield from _streamed(self._lines_parser(), path, read_chunks(ranges[0], TASK_BYTES))
+                meter = Meter()
+                chunks = read_chunks(ranges[0], TASK_BYTES, meter)
+                yield from _streamed(self._lines_parser(), path, chunks, meter)
             else:
                 yield from _ranged(self._lines_parser(), path, ranges)
 
@@ -91,16 +97,19 @@ class TextReader:
                 zero_based=options.zero_based is not False,
                 on_error=options.on_error,
                 multilabel=options.multilabel,
+                no_labels=options.no_labels,
             )
         return partial(
             vw.parse,
             hash_bits=options.hash_bits,
             on_error=options.on_error,
             keep_names=options.keep_names,
+            allow_unlabelled=options.no_labels,
         )
 
     def _delimited(self, path: str, ranges: list[Range]) -> Iterator[Task]:
-        chunks = read_chunks(replace(ranges[0], stop=None), TASK_BYTES)
+        meter = Meter()
+        chunks = read_chunks(replace(ranges[0], stop=None), TASK_BYTES, meter)
         first = next(chunks)
         delimiter = self.options.delimiter or guess_delimiter(path, first[0])
         head = _whole_lines(first[0])
@@ -117,7 +126,9 @@ class TextReader:
             yield from _ranged(parse, path, ranges)
             return
         stream: Iterator[tuple[bytes, int]] = itertools.chain([first], chunks)
-        yield from _streamed(parse, path, cut_at_rows(path, stream) if delimiter == "," else stream)
+        if delimiter == ",":
+            stream = cut_at_rows(path, stream)
+        yield from _streamed(parse, path, stream, meter)
 
     def _text_parser(self, path: str, head: bytes, delimiter: Delimiter) -> Callable[..., Block]:
         options = self.options
@@ -144,9 +155,7 @@ class TextReader:
         if header is None:
             header = is_name(options.label_column) or csv_table.has_header(layout, sample)
         layout = read_layout(path, head, delimiter, header)
-        label = layout.column(
-            0 if options.label_column is None else options.label_column, "--label-column", path
-        )
+        label = _label_column(options, layout, path)
         if self.table is None:
             self.table = csv_table.read_table(path, layout, sample, label, options.hash_bits)
             self._first_path = path
@@ -159,11 +168,19 @@ class TextReader:
         return partial(csv_table.parse, table=table, on_error=options.on_error)
 
 
-def _columns(options: Options, layout: Layout, path: str) -> tuple[int, int]:
+def _label_column(options: Options, layout: Layout, path: str) -> int | None:
+    """The position of the label: first unless said otherwise; None where there is none."""
+    if options.no_labels:
+        return None
+    wanted = 0 if options.label_column is None else options.label_column
+    return layout.column(wanted, "--label-column", path)
+
+
+def _columns(options: Options, layout: Layout, path: str) -> tuple[int | None, int]:
     """The positions of label and text: first and second unless said otherwise."""
-    label_wanted = 0 if options.label_column is None else options.label_column
-    label = layout.column(label_wanted, "--label-column", path)
-    text_wanted = 1 if options.text_column is None else options.text_column
+    label = _label_column(options, layout, path)
+    default = 1 if label is not None else 0
+    text_wanted = default if options.text_column is None else options.text_column
     column = layout.column(text_wanted, "--text-column", path)
     if label == column:
         raise InputError(
@@ -187,13 +204,16 @@ def _ranged(parse: Callable[..., Block], path: str, ranges: list[Range]) -> Iter
 
 
 def _streamed(
-    parse: Callable[..., Block], path: str, chunks: Iterator[tuple[bytes, int]]
+    parse: Callable[..., Block], path: str, chunks: Iterator[tuple[bytes, int]], meter: Meter
 ) -> Iterator[Task]:
-    """Tasks that carry their bytes. How much of a compressed file is read is known at its end."""
+    """Tasks that carry their bytes; `meter` tells how much of the file was read for them."""
     waiting: Task | None = None
+    before = 0
     for chunk, offset in chunks:
         if waiting is not None:
             yield waiting
-        waiting = Task(parse, path, chunk=chunk, offset=offset)
+        waiting = Task(parse, path, chunk=chunk, offset=offset, n_bytes=meter.n_bytes - before)
+        before = meter.n_bytes
     if waiting is not None:
-        yield replace(waiting, n_bytes=source_bytes(path))
+        left = max(source_bytes(path) - before, 0)  # what follows the last line, as a checksum
+        yield replace(waiting, n_bytes=waiting.n_bytes + left)

@@ -35,6 +35,8 @@ class Rows:
         None means that every row weighs 1.
     row_scale : (n_rows,) float32 or None
         Each entry of row r is ``values * row_scale[r]``: normalised binary rows need no values.
+    queries : (n_rows,) int64 or None
+        The query that a row belongs to, for rankings. Neighbours with the same number are one.
     """
 
     vocabulary: NDArray[np.int64]
@@ -44,6 +46,7 @@ class Rows:
     labels: NDArray[np.float64]
     weights: NDArray[np.float32] | None = None
     row_scale: NDArray[np.float32] | None = None
+    queries: NDArray[np.int64] | None = None
 
     @property
     def n_rows(self) -> int:
@@ -67,6 +70,7 @@ class Rows:
         labels: NDArray[np.float64],
         weights: NDArray[np.float32] | None = None,
         row_scale: NDArray[np.float32] | None = None,
+        queries: NDArray[np.int64] | None = None,
     ) -> Rows:
         """Build rows from global feature `ids` ((nnz,) int64), finding the vocabulary."""
         from dadagrad.data.vocabulary import find_vocabulary  # needs numba, which loads slowly
@@ -80,6 +84,7 @@ class Rows:
             labels,
             weights,
             row_scale,
+            queries,
         )
 
     def slice(self, start: int, stop: int) -> Rows:
@@ -94,6 +99,7 @@ class Rows:
             labels=self.labels[start:stop],
             weights=None if self.weights is None else self.weights[start:stop],
             row_scale=None if self.row_scale is None else self.row_scale[start:stop],
+            queries=None if self.queries is None else self.queries[start:stop],
         )
 
     def check(self, where: str) -> None:

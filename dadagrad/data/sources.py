@@ -40,6 +40,16 @@ class Range:
     stop: int | None
 
 
+@dataclass(slots=True)
+class Meter:
+    """How many bytes of a file have been read so far: of a compressed one, compressed bytes.
+
+    Of a pipe, which does not say so itself, they are counted as they come out.
+    """
+
+    n_bytes: int = 0
+
+
 class _Reader(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
@@ -110,11 +120,14 @@ def plan_ranges(path: str, range_bytes: int = 32 << 20) -> list[Range]:
     return [Range(path, start, min(start + range_bytes, size)) for start in starts]
 
 
-def read_chunks(source: Range, chunk_bytes: int = 16 << 20) -> Iterator[tuple[bytes, int]]:
+def read_chunks(
+    source: Range, chunk_bytes: int = 16 << 20, meter: Meter | None = None
+) -> Iterator[tuple[bytes, int]]:
     """Whole lines of `source`, about `chunk_bytes` at a time, with the offset of each chunk.
 
     Offsets count bytes of the decompressed file. Only the last line of a file can lack its
-    newline. A chunk grows beyond `chunk_bytes` only for a line that is longer.
+    newline. A chunk grows beyond `chunk_bytes` only for a line that is longer. With each chunk
+    the `meter` is brought up to date.
 
     Raises `InputError` naming the file where it cannot be read, its compressed data are damaged
     or cut short, or a line exceeds `MAX_LINE_BYTES`.
@@ -129,7 +142,11 @@ def read_chunks(source: Range, chunk_bytes: int = 16 << 20) -> Iterator[tuple[by
             stop = None if stop is None else _first_line(file, stop)
             file.seek(start)
             reader, kind = file, "text"
-        yield from _whole_lines(source.path, reader, kind, start, stop, chunk_bytes)
+        seekable = file.seekable()
+        for chunk, offset in _whole_lines(source.path, reader, kind, start, stop, chunk_bytes):
+            if meter is not None:
+                meter.n_bytes = file.tell() if seekable else offset + len(chunk)
+            yield chunk, offset
 
 
 def line_number(path: str, offset: int) -> int:

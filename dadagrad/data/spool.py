@@ -10,6 +10,9 @@ it before it is written; partition p of n gets the rows whose key is in the p-th
 of the key range: one stretch of each run. Inside a partition rows are sorted by key once more. The
 result is all rows sorted by independent keys, so every order is equally likely, and neither the
 number of partitions nor that of workers changes the order.
+
+The rows of a query (for rankings) stay together: they share one key, and partitions are cut
+between queries.
 """
 
 from __future__ import annotations
@@ -54,6 +57,9 @@ class Run(Protocol):
     def keys(self) -> Keys:
         """The keys of all rows."""
 
+    def queries(self) -> NDArray[np.int64]:
+        """The queries of all rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryRun:
@@ -80,6 +86,10 @@ class MemoryRun:
     def keys(self) -> Keys:
         assert self.row_keys is not None
         return self.row_keys
+
+    def queries(self) -> NDArray[np.int64]:
+        assert self.block.queries is not None
+        return self.block.queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +146,10 @@ class FileRun:
         keys: Keys = self._read("keys", 0, self.n_rows)
         return keys
 
+    def queries(self) -> NDArray[np.int64]:
+        queries: NDArray[np.int64] = self._read("queries", 0, self.n_rows)
+        return queries
+
 
 def write_array(path: Path, array: NDArray[Any]) -> None:
     """Write the bytes of `array`; unlike ``array.tofile``, say why if that fails."""
@@ -187,6 +201,7 @@ class Spool:
         self._keys: list[Keys] = []
         self._held = 0
         self._appended = 0
+        self._queried = False
 
     def __enter__(self) -> Spool:
         return self
@@ -199,7 +214,10 @@ class Spool:
         """Add rows. The keys of a shuffle depend on the number of the append and of the row."""
         block = replace(compact(block), names={})
         self._blocks.append(block)
-        if self._shuffle is not None:
+        self._queried = block.queries is not None
+        if self._shuffle is not None and block.queries is not None:
+            self._keys.append(query_keys(self._shuffle, block.queries))
+        elif self._shuffle is not None:
             self._keys.append(draw_keys(self._shuffle, self._appended, block.n_rows))
         self._appended += 1
         self.n_rows += block.n_rows
@@ -250,8 +268,8 @@ class Spool:
         -------
         (n_runs, n_partitions + 1) int64
             Partition p takes rows ``bounds[r, p]:bounds[r, p + 1]`` of run r. In the order of the
-            source, partitions are of equal size, give or take a row; shuffled, they take equal
-            parts of the range of keys. No partition is empty.
+            source, partitions are of equal size, give or take a row or a query; shuffled, they
+            take equal parts of the range of keys. No partition is empty, and no query is cut.
         """
         row_size = max(1, n_label_columns // 4)
         total = self.nnz + self.n_rows * row_size
@@ -259,6 +277,7 @@ class Spool:
         bounds = np.empty((len(self.runs), n_partitions + 1), np.int64)
         parts = np.arange(1, n_partitions, dtype=object)
         before = 0
+        whole_queries = _WholeQueries(len(parts)) if self._queried else None
         for number, run in enumerate(self.runs):
             if self._shuffle is not None:
                 limits = (parts * 2**64 // n_partitions).astype(np.uint64)
@@ -268,6 +287,8 @@ class Spool:
                 limits = (parts * total // n_partitions).astype(np.int64)
                 inner = np.searchsorted(starts, limits, side="left")
                 before += run.nnz + run.n_rows * row_size
+                if whole_queries is not None:
+                    inner = whole_queries.move(inner, run.queries())
             bounds[number] = [0, *inner, run.n_rows]
         empty = (np.diff(bounds, axis=1) == 0).all(axis=0)
         return np.delete(bounds, np.flatnonzero(empty) + 1, axis=1)
@@ -286,6 +307,38 @@ class Spool:
             return block
         keys = np.concatenate([keys for _, keys in pieces if keys is not None])
         return take(block, np.argsort(keys, kind="stable"))
+
+
+class _WholeQueries:
+    """Moves the bounds of partitions on to where the next query begins, run by run."""
+
+    def __init__(self, n_bounds: int) -> None:
+        self._last: int | None = None
+        # Which bounds are not in the runs so far.
+        self._ahead = np.ones(n_bounds, np.bool_)
+
+    def move(self, inner: NDArray[np.int64], queries: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The bounds of one run, given as rows of it, and the queries of its rows."""
+        new = np.ones(len(queries), np.bool_)
+        new[1:] = queries[1:] != queries[:-1]
+        new[0] = self._last is None or queries[0] != self._last
+        self._last = int(queries[-1])
+        begins = np.append(np.flatnonzero(new), len(queries))
+        moved: NDArray[np.int64] = np.where(
+            self._ahead, begins[np.searchsorted(begins, inner, side="left")], 0
+        )
+        self._ahead &= moved == len(queries)
+        return moved
+
+
+def query_keys(seed: int, queries: NDArray[np.int64]) -> Keys:
+    """Random keys that all rows of a query share, wherever they come (SplitMix64)."""
+    start = np.random.default_rng([seed, 0]).integers(0, 2**64, 1, dtype=np.uint64)
+    mixed = start + queries.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    keys: Keys = mixed ^ (mixed >> np.uint64(31))
+    return keys
 
 
 def draw_keys(seed: int, number: int, n_rows: int) -> Keys:

@@ -31,6 +31,7 @@ def parse(
     zero_based: bool,
     on_error: OnError = "raise",
     multilabel: bool | None = None,
+    no_labels: bool = False,
 ) -> Block:
     """Parse whole lines of svmlight text.
 
@@ -48,11 +49,14 @@ def parse(
         True: `labels` are the texts of the label lists, such as "1,3", or "" where a line has no
         label. False: a list of labels is an error. None: texts if any line of the chunk has
         more than one label. `split_labels` reads the texts.
+    no_labels
+        Lines need no label, and those that are there are not kept.
 
     Returns
     -------
     Block
-        labels are (n_rows, 1) float64, or (n_rows,) object array of str, see `multilabel`.
+        labels are (n_rows, 1) float64, or (n_rows,) object array of str, see `multilabel`; with
+        `no_labels` (n_rows, 0).
 
     Raises
     ------
@@ -73,7 +77,7 @@ def parse(
     n_rows, n_entries, skipped, outcome, line, token, several = parsing.svmlight_rows(
         lines.text,
         0 if zero_based else 1,
-        bool(multilabel),
+        bool(multilabel or no_labels),
         lines.skip,
         indptr,
         ids,
@@ -88,10 +92,13 @@ def parse(
     values, labels, queries = values[:n_nonzeros], labels[:n_rows], queries[:n_rows]
     problems = _finish_values(lines, indptr, values, value_at)
     texts = None
-    if several or multilabel:
+    if no_labels:
+        labels = np.zeros((n_rows, 0))
+    elif several or multilabel:
         texts = _label_texts(lines, label_at[:n_rows], row_at, multilabel is False, problems)
     else:
         _finish_labels(lines, labels, label_at, problems)
+        labels = labels[:, None]
     has_query = queries != parsing.NO_QUERY
     for row in np.flatnonzero(~has_query).tolist() if has_query.any() else ():
         problem = "no 'qid:' while other lines have one; every line needs its group, or none"
@@ -100,7 +107,7 @@ def parse(
         indptr=indptr,
         ids=ids[:n_nonzeros],
         values=values,
-        labels=labels[:, None] if texts is None else texts,
+        labels=labels if texts is None else texts,
         queries=queries if has_query.any() else None,
         skipped=skipped,
     )
@@ -169,7 +176,10 @@ def _label_texts(
 def _describe(outcome: int, token: bytes, before: int | None, zero_based: bool) -> str:
     """What is wrong with `token`: found, needed, what to do."""
     if outcome == parsing.MISSING_LABEL:
-        return f"starts with {quote(token)}; a line must start with its label, a number"
+        return (
+            f"starts with {quote(token)}; a line must start with its label, a number (rows that "
+            "have none, to be predicted, are read with --no-labels)"
+        )
     if outcome == parsing.BAD_LABEL:
         for label in token.split(b","):
             if problem := number_problem("label", label):

@@ -24,7 +24,7 @@ def parse(
     path: str,
     offset: int,
     layout: Layout,
-    label: int,
+    label: int | None,
     text: int,
     ngrams: int = 1,
     hash_bits: int = DEFAULT_HASH_BITS,
@@ -43,7 +43,7 @@ def parse(
     layout
         How its rows are laid out; a header is skipped at offset 0.
     label, text
-        The positions of the two columns, from 0.
+        The positions of the two columns, from 0; None where there is no label.
     ngrams
         Features are the runs of 1 to `ngrams` words of two letters or more, in lower case.
     hash_bits
@@ -58,7 +58,8 @@ def parse(
     Returns
     -------
     Block
-        Its labels are (n_rows, 1) float64 if all are numbers, else (n_rows,) texts.
+        Its labels are (n_rows, 1) float64 if all are numbers, else (n_rows,) texts; (n_rows, 0)
+        where there is no label.
     """
     problems = Problems(chunk, path, offset, on_error)
     rows, lines, skipped = parse_rows(problems, layout)
@@ -103,7 +104,7 @@ def _vectorizer(ngrams: int, hash_bits: int, binary: bool, alternate_sign: bool)
 
 
 def read_labels(
-    problems: Problems, rows: list[list[str]], lines: list[int], column: int
+    problems: Problems, rows: list[list[str]], lines: list[int], column: int | None
 ) -> tuple[list[int], NDArray[Any], int]:
     """The labels of `rows`: numbers if all of them are, else texts.
 
@@ -112,10 +113,12 @@ def read_labels(
     kept
         The numbers of the rows that have a label.
     labels
-        (n_kept, 1) float64, or (n_kept,) object array of str.
+        (n_kept, 1) float64, or (n_kept,) object array of str; (n_kept, 0) for no `column`.
     skipped
         How many rows have none; an error is raised for the first unless these are skipped.
     """
+    if column is None:
+        return list(range(len(rows))), np.zeros((len(rows), 0)), 0
     labels = [fields[column].strip() for fields in rows]
     numbers = _as_numbers(labels)
     kept = []
@@ -127,7 +130,8 @@ def read_labels(
             raise problems.at(
                 lines[row],
                 f"the label, column {column} counted from 0, {found}; every row needs a class or "
-                "a finite number there (--on-error skip leaves out rows that have none)",
+                "a finite number there (--on-error skip leaves out rows that have none, and "
+                "--no-labels reads a file without labels, to be predicted)",
             )
     skipped = len(labels) - len(kept)
     if numbers is not None:

@@ -240,7 +240,8 @@ def _describe(lines: Lines, outcome: int, at: int) -> str:
     if outcome == parsing.MISSING_LABEL:
         return (
             "there is no label before the first '|'; a line looks like '1 | price:0.5 sold' "
-            "(text attached to the bar, without a space, is a tag)"
+            "(text attached to the bar, without a space, is a tag; rows that have no label, to be "
+            "predicted, are read with --no-labels)"
         )
     if outcome == parsing.BASE_MARGIN:
         return f"base is {quote(token)}; only 0, or no base, is supported"

@@ -103,7 +103,7 @@ class ZarrDataset(Dataset):
         source = _PartitionReader(
             self._storage, self.url, self.partitions[partition], arena, scratch
         )
-        rows = source.rows(self._label_names)
+        rows = source.rows(self._label_names, queried=self.schema.queried)
         self._check_vocabulary(source, rows.vocabulary)
         return rows
 
@@ -252,7 +252,7 @@ class _PartitionReader:
             f"{self._url}: partition {self.partition.name}, {array}: {what}; {_AGAIN}"
         )
 
-    def rows(self, label_names: list[str]) -> Rows:
+    def rows(self, label_names: list[str], *, queried: bool) -> Rows:
         partition = self.partition
         n_rows, nnz = partition.n_rows, partition.nnz
         wanted = {
@@ -264,6 +264,8 @@ class _PartitionReader:
         }
         optional = {"obs/weight": (n_rows, "float32"), "obs/row_scale": (n_rows, "float32")}
         wanted |= {path: kind for path, kind in optional.items() if path in self._metadata}
+        if queried:
+            wanted["obs/query"] = (n_rows, "int64")
         arrays = self.arrays(wanted)
         self._check(arrays)
         labels = self._arena.empty("labels", n_rows * len(label_names), np.float64)
@@ -280,6 +282,7 @@ class _PartitionReader:
             labels,
             arrays.get("obs/weight"),
             arrays.get("obs/row_scale"),
+            arrays.get("obs/query"),
         )
 
     def arrays(self, wanted: Mapping[str, tuple[int, str]]) -> dict[str, NDArray[Any]]:

@@ -92,6 +92,7 @@ def write_partition(
     label_names : sequence of str
         One for each column of ``rows.labels``.
     queries : (n_rows,) int64, optional
+        Default: those of `rows`.
     tags : (n_rows,) str, optional
     names : mapping of int to str, optional
         Names of global feature ids; those of other partitions are left out.
@@ -105,6 +106,7 @@ def write_partition(
     """
     check_partition_name(name)
     check_label_names(label_names)
+    queries = rows.queries if queries is None else queries
     _check_rows(f"{storage.url}/{name}", rows, label_names, queries, tags)
     if rows.values is not None and (rows.values == 1).all():
         rows = _without_values(rows)

@@ -20,8 +20,10 @@ from dadagrad.estimators.taking import FLOATS, DataTaker, computed, is_stored, o
 from dadagrad.model import Model
 
 _SETTINGS = (
-    "loss", "huber_width", "update", "l1", "l2", "low", "high", "step_size", "delta",
-    "batch_size", "passes", "shuffle", "lanes", "squares", "fit_intercept",
+    "loss", "huber_width", "quantile", "update", "l1", "l2", "low", "high", "step_size", "delta",
+    "batch_size", "passes", "shuffle", "lanes", "squares", "fit_intercept", "metric", "rank",
+    "blocks", "regularizer", "strength", "domain", "radius", "floor", "average", "aggressiveness",
+    "insensitivity", "confidence", "strong_convexity",
 )  # fmt: skip
 
 
@@ -103,10 +105,10 @@ class LinearEstimator(DataTaker):
 
     # Training.
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, query: Any = None) -> Self:
         self._check_loss()
         seed = self._seed()
-        taken = self._take(X, y, sample_weight, seed, reset=True, new=True)
+        taken = self._take(X, y, sample_weight, seed, query, reset=True, new=True)
         if taken is None:
             raise InputError("every sample_weight is zero; training needs a row of weight above 0")
         config = self._config(seed)
@@ -116,13 +118,13 @@ class LinearEstimator(DataTaker):
         self.n_iter_ = config.passes
         return self
 
-    def _partial_fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _partial_fit(self, X: Any, y: Any, sample_weight: Any, query: Any = None) -> Self:
         self._check_loss()
         before = getattr(self, "_learned", None)
         calls = 0 if before is None else self._calls
         # Each call has an order of its own, and yet the same one in each run.
         seed = int(np.random.SeedSequence([self._seed(), calls]).generate_state(1)[0])
-        taken = self._take(X, y, sample_weight, seed, reset=before is None, new=False)
+        taken = self._take(X, y, sample_weight, seed, query, reset=before is None, new=False)
         if taken is None:
             if before is None:
                 raise InputError(

@@ -17,12 +17,14 @@ from dadagrad.errors import InputError
 from dadagrad.estimators.base import LinearEstimator
 from dadagrad.estimators.label_code import LabelCode, as_labels, is_indicator
 from dadagrad.estimators.taking import is_stored, open_stored
+from dadagrad.losses import WITH_PROBABILITIES
 
 
 def _has_probabilities(estimator: AdaGradClassifier) -> bool:
-    if estimator.loss != "logistic":
+    if estimator.loss not in WITH_PROBABILITIES:
         raise AttributeError(
-            f"probabilities come with loss='logistic', not with loss={estimator.loss!r}"
+            "probabilities come with loss='logistic' or 'softmax', not with "
+            f"loss={estimator.loss!r}"
         )
     return True
 
@@ -31,21 +33,25 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     """Linear classifier trained by AdaGrad.
 
     Two classes are one linear model, more are one model each, trained side by side in the same
-    passes over the data; so are the columns of a multi-label y.
+    passes over the data; so are the columns of a multi-label y. The losses "softmax" and
+    "multiclass-hinge" look at all classes together, and two classes are two models as well.
 
     Parameters
     ----------
-    loss : {"hinge", "squared-hinge", "logistic"}, default="hinge"
-        "logistic" gives probabilities.
-    update : {"dual-averaging", "mirror-descent", "ftrl"}, default="dual-averaging"
-        How gradients become weights.
+    loss : {"hinge", "squared-hinge", "logistic", "softmax", "multiclass-hinge"}, default="hinge"
+        "logistic" and "softmax" give probabilities; softmax those of multinomial regression.
+    update : str, default="dual-averaging"
+        How gradients become weights: also "mirror-descent" or "ftrl". Row by row, and without
+        metric, penalties and domain, learn "pa", "pa-1", "pa-2", "arow", "arow-full", "eg",
+        "eg-signed", "strongly-convex" and "strongly-convex-simplex".
     l1, l2 : float, default=0.0
         Strength of the penalties l1 |w|_1 + l2/2 |w|_2^2, which each step pays. The intercept is
         free of them.
     low, high : float, default=-inf, inf
         Box that holds every weight; 0 must be in it.
-    step_size : float or "auto", default="auto"
-        "auto" tries a grid on the first rows and takes the best. AdaGrad needs no schedule.
+    step_size : float, "auto" or "free", default="auto"
+        "auto" tries a grid on the first rows and takes the best; "free" has none: each weight
+        bets on its gradients. AdaGrad needs no schedule.
     delta : float, default=1e-6
         Added to the diagonal of the metric.
     batch_size : int or "auto", default="auto"
@@ -67,6 +73,27 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     lanes : int, default=4
         Partitions that give rows to a batch side by side; matters for more than one row a batch
         and more than one partition.
+    metric : str, default="diagonal"
+        In what steps are measured: "diagonal", "full", "block", "sketch", "corrected-sketch",
+        "identity", "normalized", "radagrad", "ada-lr" or "fd-son". Only the first is compiled.
+    rank : int, default=10
+        Directions of a sketch or a random projection.
+    blocks : int, tuple of int or None, default=None
+        Features in each block, for the metric "block" and the regularizer "group".
+    regularizer : str or None, default=None
+        "l2-norm", "l-infinity", "group", "mixed-l2" or "mixed-l-infinity", times `strength`.
+    strength : float or None, default=None
+    domain : str or None, default=None
+        "l1-ball", "l2-ball" or "simplex" of some `radius`, or "floor-simplex" with a `floor`.
+    radius, floor : float or None, default=None
+    average : bool, default=False
+        Take the mean of the weights that all steps met.
+    aggressiveness, insensitivity : float, default=1.0, 0.1
+        C and epsilon of the passive-aggressive updates.
+    confidence : float, default=1.0
+        r of "arow" and "arow-full".
+    strong_convexity : float, default=1e-4
+        sigma of "strongly-convex" and "strongly-convex-simplex".
     random_state : int, RandomState or None, default=None
         Decides the order of rows. None is 0: the same call gives the same bits.
     threads : int or None, default=None
@@ -80,7 +107,8 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     classes_ : (n_classes,)
         The distinct labels, sorted; of a multi-label y the numbers of its columns.
     coef_ : (1, n_features), (n_classes, n_features) or (n_labels, n_features) float64
-        One row for two classes. Made when first asked for.
+        One row for two classes, but two with the losses over all classes. Made when first asked
+        for.
     intercept_ : (n_outputs,) float64
     n_features_in_ : int
     feature_names_in_ : (n_features,) of str
@@ -104,7 +132,7 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     0.98
     """
 
-    _losses = ("hinge", "squared-hinge", "logistic")
+    _losses = ("hinge", "squared-hinge", "logistic", "softmax", "multiclass-hinge")
     _code: LabelCode
 
     def __init__(
@@ -116,7 +144,7 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         l2: float = 0.0,
         low: float = -math.inf,
         high: float = math.inf,
-        step_size: float | Literal["auto"] = "auto",
+        step_size: float | Literal["auto", "free"] = "auto",
         delta: float = 1e-6,
         batch_size: int | Literal["auto"] = "auto",
         passes: int = 5,
@@ -125,6 +153,19 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         fit_intercept: bool = True,
         class_weight: Literal["balanced"] | Mapping[Any, float] | None = None,
         lanes: int = 4,
+        metric: str = "diagonal",
+        rank: int = 10,
+        blocks: int | tuple[int, ...] | None = None,
+        regularizer: str | None = None,
+        strength: float | None = None,
+        domain: str | None = None,
+        radius: float | None = None,
+        floor: float | None = None,
+        average: bool = False,
+        aggressiveness: float = 1.0,
+        insensitivity: float = 0.1,
+        confidence: float = 1.0,
+        strong_convexity: float = 1e-4,
         random_state: int | np.random.RandomState | None = None,
         threads: int | None = None,
         checkpoints: str | None = None,
@@ -144,6 +185,19 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.lanes = lanes
+        self.metric = metric
+        self.rank = rank
+        self.blocks = blocks
+        self.regularizer = regularizer
+        self.strength = strength
+        self.domain = domain
+        self.radius = radius
+        self.floor = floor
+        self.average = average
+        self.aggressiveness = aggressiveness
+        self.insensitivity = insensitivity
+        self.confidence = confidence
+        self.strong_convexity = strong_convexity
         self.random_state = random_state
         self.threads = threads
         self.checkpoints = checkpoints
@@ -217,9 +271,16 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         return self._partial_fit(X, y, sample_weight)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Margins: (n_rows,) for two classes, else (n_rows, n_classes or n_labels)."""
+        """Margins: (n_rows,) for two classes, else (n_rows, n_classes or n_labels).
+
+        Where two classes have a model each, the margin of the second less that of the first.
+        """
         margins = self._margins(X)
-        return margins[:, 0] if margins.shape[1] == 1 else margins
+        if margins.shape[1] == 1:
+            return margins[:, 0]
+        if self._known().model.task == "multiclass" and margins.shape[1] == 2:
+            return margins[:, 1] - margins[:, 0]
+        return margins
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely labels: (n_rows,), or (n_rows, n_labels) of 0 and 1.
@@ -232,8 +293,8 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """(n_rows, n_classes) probabilities, or (n_rows, n_labels) of each label.
 
-        Of more than two classes each has a model of its own; their probabilities are divided by
-        their sum.
+        With logistic loss and more than two classes, each has a model of its own; their
+        probabilities are divided by their sum.
         """
         return self._known().model.probabilities(self._margins(X))
 

@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from typing import Any
 
+from dadagrad.algorithm import has_step_size
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, MemoryDataset, Schema
 from dadagrad.errors import InputError
@@ -16,14 +17,16 @@ from dadagrad.training.checkpoint import CheckpointReader
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.plan import Plan
 from dadagrad.training.run import TrainResult, Where, auto_batch_size, make_model, resume, train
-from dadagrad.training.state import State
+from dadagrad.training.states import zero_state
 from dadagrad.training.step_size import choose_step_size
 from dadagrad.training.warm_up import warm_up
 from dadagrad.training.watch import Watcher
 
 logger = logging.getLogger(__name__)
 
-_UNCHANGEABLE = ("update", "loss", "squares", "fit_intercept")
+_UNCHANGEABLE = (
+    "update", "loss", "squares", "fit_intercept", "metric", "rank", "blocks", "average",
+)  # fmt: skip
 
 
 def fit(
@@ -96,18 +99,18 @@ def fit_more(
     warm_up(method, logger.info)
     rows = tuple(partition.n_rows for partition in data.partitions)
     plan = Plan(rows, batch_size, config.lanes, 1, config.shuffle, config.seed)
-    if before is None and config.step_size == "auto":
+    if before is None and config.step_size == "auto" and has_step_size(config):
         method = method.with_step_sizes((choose_step_size(data, method, plan),))
     coordinator = Coordinator(
         method,
         plan,
-        State.zero(method) if before is None else before.state,
+        zero_state(method) if before is None else before.state,
         steps=0 if before is None else before.steps,
         tally=None if before is None else before.tally,
     )
     watcher = Watcher()
-    with watcher.on_interrupt():
-        complete = Where(threads=threads).engine(data).run(coordinator, watcher)
+    with Where(threads=threads).engine(data) as engine, watcher.on_interrupt():
+        complete = engine.run(coordinator, watcher)
     if not complete:
         raise KeyboardInterrupt("training was interrupted; some of the rows were learned from")
     report = _report(coordinator)

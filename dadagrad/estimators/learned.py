@@ -14,7 +14,7 @@ from dadagrad.method import Method
 from dadagrad.model import Model
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.run import make_model
-from dadagrad.training.state import State
+from dadagrad.training.states import TrainingState
 from dadagrad.training.tally import Tally
 
 
@@ -28,7 +28,7 @@ class Learned:
     Attributes
     ----------
     method : Method
-    state : State
+    state : TrainingState
     tally : Tally
         Of all rows so far.
     steps : int
@@ -42,7 +42,7 @@ class Learned:
     """
 
     method: Method
-    state: State
+    state: TrainingState
     tally: Tally
     steps: int
     origin: Dataset

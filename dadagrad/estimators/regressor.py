@@ -13,6 +13,7 @@ from sklearn.utils import Tags, check_array
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.errors import InputError
 from dadagrad.estimators.base import LinearEstimator
+from dadagrad.losses import check_targets, make_loss
 
 
 class AdaGradRegressor(RegressorMixin, LinearEstimator):  # type: ignore[misc]
@@ -23,12 +24,16 @@ class AdaGradRegressor(RegressorMixin, LinearEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    loss : {"squared", "absolute", "huber"}, default="squared"
-        "absolute" predicts medians.
+    loss : {"squared", "absolute", "huber", "quantile", "poisson"}, default="squared"
+        "absolute" predicts medians, "quantile" any quantile. "poisson" is for counts and other y
+        of at least 0: the logarithm of their mean is linear.
     huber_width : float, default=1.0
         Where the Huber loss turns from squared to linear.
+    quantile : float, default=0.5
+        The share of y that lies below what loss="quantile" predicts.
     update, l1, l2, low, high, step_size, delta, batch_size, passes, shuffle, squares, \
-fit_intercept, lanes, random_state, threads, checkpoints
+fit_intercept, lanes, metric, rank, blocks, regularizer, strength, domain, radius, floor, average, \
+aggressiveness, insensitivity, confidence, strong_convexity, random_state, threads, checkpoints
         As in `AdaGradClassifier`.
 
     Attributes
@@ -47,7 +52,7 @@ fit_intercept, lanes, random_state, threads, checkpoints
     [21.0]
     """
 
-    _losses = ("squared", "absolute", "huber")
+    _losses = ("squared", "absolute", "huber", "quantile", "poisson")
     _names: tuple[str, ...]
     """Of the label columns."""
     _flat: bool
@@ -58,12 +63,13 @@ fit_intercept, lanes, random_state, threads, checkpoints
         loss: str = "squared",
         *,
         huber_width: float = 1.0,
+        quantile: float = 0.5,
         update: str = "dual-averaging",
         l1: float = 0.0,
         l2: float = 0.0,
         low: float = -math.inf,
         high: float = math.inf,
-        step_size: float | Literal["auto"] = "auto",
+        step_size: float | Literal["auto", "free"] = "auto",
         delta: float = 1e-6,
         batch_size: int | Literal["auto"] = "auto",
         passes: int = 5,
@@ -71,12 +77,26 @@ fit_intercept, lanes, random_state, threads, checkpoints
         squares: str = "batch",
         fit_intercept: bool = True,
         lanes: int = 4,
+        metric: str = "diagonal",
+        rank: int = 10,
+        blocks: int | tuple[int, ...] | None = None,
+        regularizer: str | None = None,
+        strength: float | None = None,
+        domain: str | None = None,
+        radius: float | None = None,
+        floor: float | None = None,
+        average: bool = False,
+        aggressiveness: float = 1.0,
+        insensitivity: float = 0.1,
+        confidence: float = 1.0,
+        strong_convexity: float = 1e-4,
         random_state: int | np.random.RandomState | None = None,
         threads: int | None = None,
         checkpoints: str | None = None,
     ) -> None:
         self.loss = loss
         self.huber_width = huber_width
+        self.quantile = quantile
         self.update = update
         self.l1 = l1
         self.l2 = l2
@@ -90,6 +110,19 @@ fit_intercept, lanes, random_state, threads, checkpoints
         self.squares = squares
         self.fit_intercept = fit_intercept
         self.lanes = lanes
+        self.metric = metric
+        self.rank = rank
+        self.blocks = blocks
+        self.regularizer = regularizer
+        self.strength = strength
+        self.domain = domain
+        self.radius = radius
+        self.floor = floor
+        self.average = average
+        self.aggressiveness = aggressiveness
+        self.insensitivity = insensitivity
+        self.confidence = confidence
+        self.strong_convexity = strong_convexity
         self.random_state = random_state
         self.threads = threads
         self.checkpoints = checkpoints
@@ -155,7 +188,8 @@ fit_intercept, lanes, random_state, threads, checkpoints
         X is anything that `fit` takes; the answer is an array in memory.
         """
         margins = self._margins(X)
-        return margins[:, 0] if self._flat else margins
+        values = self._known().model.predict_labels(margins).reshape(margins.shape)
+        return values[:, 0] if self._flat else values
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """The coefficient of determination R^2; y may be left out for a dataset."""
@@ -167,6 +201,8 @@ fit_intercept, lanes, random_state, threads, checkpoints
         checked: NDArray[Any] = check_array(
             y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=self
         )
+        # Now, and not in training, which sees the rows in another order.
+        check_targets(make_loss(self.loss), checked.reshape(len(checked), -1), "y", 0)
         return checked
 
     def _take_labels(

@@ -57,23 +57,32 @@ class DataTaker(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         """`y` as a checked array."""
 
     def _take(
-        self, X: Any, y: Any, sample_weight: Any, seed: int, *, reset: bool, new: bool
+        self, X: Any, y: Any, sample_weight: Any, seed: int, query: Any, *, reset: bool, new: bool
     ) -> Taken | None:
         """The data as a dataset; None where no row has a weight above 0."""
         order = seed if self.shuffle else None
         if is_stored(X):
-            return self._take_stored(X, y, sample_weight, reset=reset, new=new)
+            return self._take_stored(X, y, sample_weight, query, reset=reset, new=new)
         if is_dask(X):
             return self._take_blocks(X, y, sample_weight, order, reset=reset, new=new)
-        return self._take_arrays(X, y, sample_weight, order, reset=reset, new=new)
+        return self._take_arrays(X, y, sample_weight, order, query, reset=reset, new=new)
 
     def _take_arrays(
-        self, X: Any, y: Any, sample_weight: Any, order: int | None, *, reset: bool, new: bool
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        order: int | None,
+        query: Any,
+        *,
+        reset: bool,
+        new: bool,
     ) -> Taken | None:
         X, y = validate_data(
             self, X, computed(y), reset=reset, accept_sparse="csr", dtype=FLOATS, multi_output=True
         )
         y = self._check_labels(y)
+        query = None if query is None else check_queries(query, len(y))
         if sample_weight is not None:
             sample_weight = check_weights(computed(sample_weight), len(y))
             kept = np.flatnonzero(sample_weight)
@@ -81,8 +90,11 @@ class DataTaker(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
                 return None
             if len(kept) < len(y):
                 X, y, sample_weight = X[kept], y[kept], sample_weight[kept]
+                query = None if query is None else query[kept]
         labels, columns = self._take_labels(y, new=new)
-        data = dataset_from_arrays(X, labels, sample_weight=sample_weight, shuffle=order)
+        data = dataset_from_arrays(
+            X, labels, sample_weight=sample_weight, query=query, shuffle=order
+        )
         data.schema = replace(data.schema, label_columns=columns)
         return data, data.schema
 
@@ -107,11 +119,14 @@ class DataTaker(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         data = DaskDataset(matrix, bounds, kept, labels, weights, columns, order)
         return data, data.schema
 
-    def _take_stored(self, X: Any, y: Any, sample_weight: Any, *, reset: bool, new: bool) -> Taken:
-        for name, given in (("y", y), ("sample_weight", sample_weight)):
+    def _take_stored(
+        self, X: Any, y: Any, sample_weight: Any, query: Any, *, reset: bool, new: bool
+    ) -> Taken:
+        for name, given in (("y", y), ("sample_weight", sample_weight), ("query", query)):
             if given is not None:
                 raise InputError(
-                    f"X is a dataset, which has labels and weights of its own; leave out {name}"
+                    f"X is a dataset, which has labels, weights and queries of its own; leave out "
+                    f"{name}"
                 )
         data = open_stored(X)
         self._check_features(data, reset=reset)
@@ -140,6 +155,20 @@ def open_stored(X: Dataset | str | os.PathLike[str]) -> Dataset:
 def computed(column: Any) -> Any:
     """`column`, computed if it is a dask collection."""
     return column.compute() if is_dask(column) else column
+
+
+def check_queries(query: Any, n_rows: int) -> NDArray[np.int64]:
+    """Queries as a checked (n_rows,) array of whole numbers."""
+    queries = np.asarray(query)
+    if queries.shape != (n_rows,):
+        raise InputError(
+            f"query has shape {queries.shape}; it must have one query for each of the {n_rows} rows"
+        )
+    if queries.dtype.kind not in "iu" or (queries > np.iinfo(np.int64).max).any():
+        raise InputError(
+            f"query has dtype {queries.dtype}; it must hold whole numbers that fit in int64"
+        )
+    return queries.astype(np.int64)
 
 
 def check_weights(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:

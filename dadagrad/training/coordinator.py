@@ -40,7 +40,7 @@ from dadagrad.training.protocol import (
     Walked,
     WeightsInState,
 )
-from dadagrad.training.state import State
+from dadagrad.training.states import TrainingState
 from dadagrad.training.tally import Tally
 
 
@@ -65,7 +65,7 @@ class Coordinator:
         self,
         method: Method,
         plan: Plan,
-        state: State,
+        state: TrainingState,
         *,
         cursor: Cursor = Cursor(),  # noqa: B008 (frozen)
         steps: int = 0,
@@ -84,7 +84,7 @@ class Coordinator:
         self._vocabularies: dict[int, NDArray[np.int64] | None] = {}
         self._results: list[Result | None] | None = None
         # Online, the state of the partition that is being walked, from its first piece to its last.
-        self._share: State | None = None
+        self._share: TrainingState | None = None
         self._sums = GradientSums(method)
         self._save_every = save_every
         self._next_save = None if save_every is None else (steps // save_every + 1) * save_every
@@ -222,10 +222,5 @@ class Coordinator:
         if importance == 0.0:
             return
         total = self._sums.total([self._vocabulary(piece) for piece in pieces], gradients)
-        share = self.state.pull(total.ids)
-        share.step(self.method, total.gradient / importance, total.squares / importance)
-        self.state.push(total.ids, share)
-        self.state.step_intercept(
-            self.method, total.intercept / importance, total.intercept_squares / importance
-        )
+        self.state.step(self.method, total, importance)
         self.steps += 1

@@ -45,6 +45,7 @@ class LocalEngine:
         self._threads = threads
         self._events: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
         self._rows: dict[int, tuple[int, Rows]] = {}
+        self._handed_over: dict[int, Rows] = {}
         # The memory of each visit, from Open to Close; between them the next one takes it.
         self._arenas: dict[int, Arena] = {}
         self._free_arenas: list[Arena] = []
@@ -70,6 +71,10 @@ class LocalEngine:
                 pool.shutdown(wait=True, cancel_futures=True)
                 for held in (self._rows, self._arenas, self._free_arenas, self._scratch):
                     held.clear()
+
+    def hand_over(self, partition: int, rows: Rows) -> None:
+        """Rows of a partition that was read before the run; they are used once."""
+        self._handed_over[partition] = rows
 
     def _next_event(self, watcher: Watcher) -> Event:
         request = watcher.request()
@@ -114,11 +119,13 @@ class LocalEngine:
         pool.submit(work).add_done_callback(deliver)
 
     def _open(self, visit: int, partition: int, arena: Arena) -> Event:
-        try:
-            scratch = self._scratch.pop()
-        except IndexError:  # other threads are reading with all there is
-            scratch = Arena()
-        rows = self._data.read_into(partition, arena, scratch)
-        self._scratch.append(scratch)
+        rows = self._handed_over.pop(partition, None)
+        if rows is None:
+            try:
+                scratch = self._scratch.pop()
+            except IndexError:  # other threads are reading with all there is
+                scratch = Arena()
+            rows = self._data.read_into(partition, arena, scratch)
+            self._scratch.append(scratch)
         self._rows[visit] = (partition, rows)
         return Opened(visit, rows.vocabulary)

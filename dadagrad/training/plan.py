@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-CHUNK_ROWS = 16_384
+CHUNK_ROWS = 32_768
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dadagrad.method import Method
 from dadagrad.training.plan import Cursor, Piece
-from dadagrad.training.state import State
+from dadagrad.training.states import TrainingState
 from dadagrad.training.tally import Tally
 
 # What a piece is worked on with, and what comes of it.
@@ -61,14 +61,14 @@ class WeightsInState:
     """
 
     method: Method
-    state: State
+    state: TrainingState
     vocabulary: NDArray[np.int64]
     intercept: NDArray[np.float64]
 
     def take(self, positions: NDArray[np.int32] | None) -> NDArray[np.float32]:
         """As `Weights.take`; only what is asked for is looked up."""
         ids = self.vocabulary if positions is None else self.vocabulary[positions]
-        return self.state.pull(ids).weights(self.method)
+        return self.state.weights_at(self.method, ids)
 
     @property
     def partial(self) -> bool:
@@ -108,11 +108,11 @@ class Gradient:
 class Walked:
     """The state after walking the rows one by one."""
 
-    state: State
+    state: TrainingState
     tally: Tally
 
 
-Given: TypeAlias = Weights | WeightsInState | State
+Given: TypeAlias = Weights | WeightsInState | TrainingState
 Result: TypeAlias = Gradient | Walked
 
 
@@ -191,7 +191,7 @@ class Save:
     cursor: Cursor
     steps: int
     tally: Tally
-    state: State
+    state: TrainingState
 
 
 @dataclass(frozen=True, slots=True)

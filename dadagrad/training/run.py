@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dadagrad.algorithm import has_step_size, learner_name
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, open_dataset
 from dadagrad.errors import InputError
@@ -19,10 +20,10 @@ from dadagrad.training.checkpoint import CheckpointReader
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.plan import CHUNK_ROWS, Cursor, Plan
 from dadagrad.training.saver import IN_MEMORY, CheckpointSaver, Start, restore
-from dadagrad.training.state import State
+from dadagrad.training.states import TrainingState, zero_state
 from dadagrad.training.step_size import choose_step_size
 from dadagrad.training.watch import Progress, Watcher
-from dadagrad.training.where import Where
+from dadagrad.training.where import Engine, Where
 
 __all__ = ["TrainResult", "Where", "auto_batch_size", "make_model", "resume", "train"]
 
@@ -111,19 +112,29 @@ def train(
     config = config or TrainConfig()
     where = where or Where()
     _check_not_empty(data)
+    if where.on_dask and learner_name(config) is not None:
+        raise InputError(
+            f"{learner_name(config)!r} learns row by row, which no cluster can share; train "
+            "without workers"
+        )
     if config.batch_size == "auto":
         config = replace(config, batch_size=auto_batch_size(data, where.on_dask))
     run = _Run(data, config, where, save_every, save_seconds, progress, announce)
     if checkpoints is None:
-        return run.execute()
+        with where.engine(data) as engine:
+            return run.execute(engine)
     if CheckpointReader(checkpoints).list():
         raise InputError(
             f"{checkpoints} already holds the checkpoints of a run; go on with it by "
             "`dadagrad resume`, or choose another folder"
         )
-    with CheckpointSaver(checkpoints, data, config, keep=keep, notes=notes or {}) as saver:
+    # A cluster that is not there is no beginning of a run: connect first.
+    with (
+        where.engine(data) as engine,
+        CheckpointSaver(checkpoints, data, config, keep=keep, notes=notes or {}) as saver,
+    ):
         saver.begin()
-        return run.execute(saver)
+        return run.execute(engine, saver)
 
 
 def resume(
@@ -163,10 +174,16 @@ def resume(
             f"{meta['data']['fingerprint'][:12]}; restore the data, or start a new run"
         )
     config = TrainConfig.from_json(meta["config"])
-    run = _Run(data, config, where or Where(), save_every, save_seconds, progress, announce)
-    start = restore(snapshot, checkpoints) if snapshot.arrays else None
-    with CheckpointSaver(checkpoints, data, config, keep=keep, notes=meta["notes"]) as saver:
-        return run.execute(saver, start)
+    where = where or Where()
+    run = _Run(data, config, where, save_every, save_seconds, progress, announce)
+    start = restore(snapshot, run.method, checkpoints) if snapshot.arrays else None
+    if start is not None and start.cursor.pass_number >= config.passes:
+        return run.at_end(start, checkpoints)
+    with (
+        where.engine(data) as engine,
+        CheckpointSaver(checkpoints, data, config, keep=keep, notes=meta["notes"]) as saver,
+    ):
+        return run.execute(engine, saver, start)
 
 
 class _Run:
@@ -194,7 +211,6 @@ class _Run:
                 "batch_size 1 takes one row after the other, which no cluster can share; choose "
                 "'auto' or a larger batch_size, or train without workers"
             )
-        self.engine = where.engine(data)
         self.local_threads = where.local_threads
         self.method = make_method(config, data.schema, config.batch_size)
         self.plan = Plan(
@@ -209,32 +225,61 @@ class _Run:
         )
 
     def execute(
-        self, saver: CheckpointSaver | None = None, start: Start | None = None
+        self,
+        engine: Engine,
+        saver: CheckpointSaver | None = None,
+        start: Start | None = None,
     ) -> TrainResult:
         """Run to the end, or until somebody asks to stop; from the beginning if `start` is None."""
         compile_seconds = self._compile()
-        start = start or self._begin(saver)
-        coordinator = Coordinator(
+        start = start or self._begin(engine, saver)
+        coordinator = self._coordinator(start, None if saver is None else self.save_every)
+        save_seconds = None if self.save_every is not None else self.save_seconds
+        watcher = Watcher(saver, save_seconds, self.progress, start.seconds)
+        with watcher.on_interrupt():
+            complete = engine.run(coordinator, watcher)
+        if complete and coordinator.tally.weight == 0.0:
+            if self.method.loss.ranks:
+                raise InputError(
+                    f"no query of {self.data.url} has rows of different relevance and of weight "
+                    "above 0; a ranking needs some, and the rows of a query must be neighbours"
+                )
+            raise InputError(
+                f"all rows of {self.data.url} have weight 0, by themselves or by their class; "
+                "training needs at least one that counts"
+            )
+        url = None if saver is None else saver.url
+        return self._result(coordinator, complete, watcher.seconds, compile_seconds, url)
+
+    def at_end(self, start: Start, checkpoints: str) -> TrainResult:
+        """What came of a run that is complete already; nothing is computed or saved."""
+        self.announce(f"the run at {checkpoints} is complete: there is nothing to go on with")
+        compile_seconds = self._compile()
+        coordinator = self._coordinator(start, None)
+        return self._result(coordinator, True, start.seconds, compile_seconds, checkpoints)
+
+    def _coordinator(self, start: Start, save_every: int | None) -> Coordinator:
+        return Coordinator(
             self.method,
             self.plan,
             start.state,
             cursor=start.cursor,
             steps=start.steps,
             tally=start.tally,
-            save_every=None if saver is None else self.save_every,
+            save_every=save_every,
         )
-        save_seconds = None if self.save_every is not None else self.save_seconds
-        watcher = Watcher(saver, save_seconds, self.progress, start.seconds)
-        with watcher.on_interrupt():
-            complete = self.engine.run(coordinator, watcher)
-        if complete and coordinator.tally.weight == 0.0:
-            raise InputError(
-                f"all rows of {self.data.url} have weight 0, by themselves or by their class; "
-                "training needs at least one that counts"
-            )
-        report = self._report(coordinator, complete, watcher.seconds) | {
+
+    def _result(
+        self,
+        coordinator: Coordinator,
+        complete: bool,
+        seconds: float,
+        compile_seconds: float,
+        checkpoints: str | None,
+    ) -> TrainResult:
+        report = self._report(coordinator, complete, seconds) | {
             "compile_seconds": compile_seconds,
-            "checkpoints": None if saver is None else saver.url,
+            "checkpoints": checkpoints,
         }
         model = make_model(self.method, coordinator.state, self.data, report)
         report["nonzeros"] = int(np.count_nonzero(model.weights))
@@ -247,19 +292,21 @@ class _Run:
 
         return warm_up(self.method, self.announce)
 
-    def _begin(self, saver: CheckpointSaver | None) -> Start:
+    def _begin(self, engine: Engine, saver: CheckpointSaver | None) -> Start:
         """A new run, its step size chosen."""
         begun = time.perf_counter()
-        if self.config.step_size == "auto":
+        if self.config.step_size == "auto" and has_step_size(self.config):
             self.announce("choosing the step size on the first rows")
-            step_size = choose_step_size(self.data, self.method, self.plan, self.local_threads)
+            step_size = choose_step_size(
+                self.data, self.method, self.plan, self.local_threads, engine.hand_over
+            )
             self.announce(f"step size {step_size:g}")
             self.config = replace(self.config, step_size=step_size)
             self.method = make_method(self.config, self.data.schema, self.plan.batch_size)
             if saver is not None:
                 saver.config = self.config
         seconds = time.perf_counter() - begun
-        return Start(State.zero(self.method), Cursor(), seconds=seconds)
+        return Start(zero_state(self.method), Cursor(), seconds=seconds)
 
     def _report(self, coordinator: Coordinator, complete: bool, seconds: float) -> dict[str, Any]:
         tally, method = coordinator.tally, self.method
@@ -274,13 +321,15 @@ class _Run:
             "progressive_loss": float(tally.mean_loss(method)[0]),
             "progressive_error": None if error is None else float(error[0]),
             "features": method.n_features,
-            "step_size": method.step_sizes[0],
+            "step_size": method.step_sizes[0] if has_step_size(self.config) else None,
             "batch_size": self.plan.batch_size,
             "complete": complete,
         }
 
 
-def make_model(method: Method, state: State, data: Dataset, report: dict[str, Any]) -> Model:
+def make_model(
+    method: Method, state: TrainingState, data: Dataset, report: dict[str, Any]
+) -> Model:
     """The predict-only model: the features with a weight, their names where known."""
     weights = state.weights(method)
     ids = np.flatnonzero((weights != 0.0).any(axis=1))

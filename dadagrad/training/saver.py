@@ -7,15 +7,14 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any
 
-from numpy.typing import NDArray
-
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, MemoryDataset
 from dadagrad.errors import CorruptionError
+from dadagrad.method import Method
 from dadagrad.training.checkpoint import CheckpointWriter, Snapshot
 from dadagrad.training.plan import Cursor
 from dadagrad.training.protocol import Save
-from dadagrad.training.state import State
+from dadagrad.training.states import TrainingState, restore_state
 from dadagrad.training.tally import Tally
 
 IN_MEMORY = "memory"
@@ -73,12 +72,7 @@ class CheckpointSaver:
             "t": save.state.t,
             "seconds": seconds,
         }
-        arrays: dict[str, NDArray[Any]] = {
-            "accumulators": save.state.accumulators,
-            "settled": save.state.settled,
-            "intercept": save.state.intercept,
-        }
-        self._writer.submit(Snapshot(save.steps, arrays, meta))
+        self._writer.submit(Snapshot(save.steps, save.state.arrays, meta))
 
     def _meta(self) -> dict[str, Any]:
         return {"config": self.config.to_json(), "data": self._data, "notes": self._notes}
@@ -96,18 +90,18 @@ def lasting_url(data: Dataset) -> str:
 class Start:
     """Where a run starts, or starts again."""
 
-    state: State
+    state: TrainingState
     cursor: Cursor
     steps: int = 0
     tally: Tally | None = None
     seconds: float = 0.0
 
 
-def restore(snapshot: Snapshot, where: str) -> Start:
+def restore(snapshot: Snapshot, method: Method, where: str) -> Start:
     """Where the run of `snapshot` was; raises `CorruptionError` if it does not say so."""
     meta, arrays = snapshot.meta, snapshot.arrays
     try:
-        state = State(arrays["accumulators"], arrays["settled"], arrays["intercept"], meta["t"])
+        state = restore_state(method, arrays, meta["t"])
         return Start(
             state,
             Cursor(**meta["cursor"]),

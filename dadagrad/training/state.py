@@ -1,16 +1,19 @@
-"""The state of an update: sums per feature, and how a partition's share of them is taken out."""
+"""The state of the compiled updates: sums per feature, of which a partition takes out its share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dadagrad.training.intercept import intercepts, step_intercepts, zero_intercept
+
 if TYPE_CHECKING:
-    from dadagrad.kernels import Steps
     from dadagrad.method import Method
+    from dadagrad.training.gradient_sums import GradientSum
+    from dadagrad.training.states import TrainingState
 
 
 @dataclass(slots=True)
@@ -43,7 +46,7 @@ class State:
         return cls(
             np.zeros((method.n_features, method.n_outputs, 2), np.float32),
             np.zeros(settled),
-            np.zeros((1, method.n_outputs, 2)),
+            zero_intercept(method),
         )
 
     def copy(self) -> State:
@@ -65,8 +68,9 @@ class State:
             intercept=self.intercept.copy(),
         )
 
-    def push(self, ids: NDArray[np.int64], share: State) -> None:
+    def push(self, ids: NDArray[np.int64], share: TrainingState) -> None:
         """Put a share that `pull` took out back in its place."""
+        assert isinstance(share, State)
         _records(self.accumulators)[ids] = _records(share.accumulators)
         if len(self.settled):
             self.settled[ids] = share.settled
@@ -84,24 +88,33 @@ class State:
             kernels.dual_weights(self.accumulators, method.steps, self.t, weights)
         return weights
 
+    def with_arrays(self, arrays: dict[str, NDArray[Any]], t: float) -> State:
+        """The state with other `arrays`, which become its own."""
+        return State(arrays["accumulators"], arrays["settled"], arrays["intercept"], t)
+
+    def weights_at(self, method: Method, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The (len(ids), n_outputs) weights of some features at t."""
+        return self.pull(ids).weights(method)
+
     def intercepts(self, method: Method) -> NDArray[np.float64]:
         """The (n_outputs,) intercepts at t; 0 where none is fitted."""
-        from dadagrad import kernels
+        return intercepts(method, self.intercept, self.t)
 
-        weights: NDArray[np.float64] = np.zeros((1, self.intercept.shape[1]))
-        if method.config.update == "mirror-descent":
-            weights[0] = self.intercept[0, :, 0]
-        else:
-            kernels.dual_weights(self.intercept, _free(method), self.t, weights)
-        return weights.reshape(-1)
+    def step(self, method: Method, total: GradientSum, importance: float) -> None:
+        """One step with the mean gradient of rows whose gradients sum to `total`."""
+        share = self.pull(total.ids)
+        share._step_weights(method, total.gradient / importance, total.squares / importance)
+        self.push(total.ids, share)
+        mean, squares = total.intercept / importance, total.intercept_squares / importance
+        step_intercepts(method, self.intercept, self.t, mean, squares)
+        self.t += 1.0
 
-    def step(
+    def _step_weights(
         self,
         method: Method,
         gradient: NDArray[np.float64],
         squares: NDArray[np.float64],
     ) -> None:
-        """One step of these features with their mean `gradient`; t and intercept stay."""
         from dadagrad import kernels
 
         if method.config.update == "mirror-descent":
@@ -111,24 +124,14 @@ class State:
         else:
             kernels.apply_dual(self.accumulators, method.steps, self.t, gradient, squares)
 
-    def step_intercept(
-        self, method: Method, gradient: NDArray[np.float64], squares: NDArray[np.float64]
-    ) -> None:
-        """One step of the intercepts ((1, n_outputs) `gradient`), which ends the step: t grows."""
-        from dadagrad import kernels
-
-        if method.config.update == "mirror-descent":
-            settled = np.full(1, self.t)
-            kernels.apply_mirror(self.intercept, settled, _free(method), self.t, gradient, squares)
-        else:
-            kernels.apply_dual(self.intercept, _free(method), self.t, gradient, squares)
-        self.t += 1.0
-
-
-def _free(method: Method) -> Steps:
-    """The settings of the intercept: no penalty, no box."""
-    none = np.zeros(method.n_outputs)
-    return method.steps._replace(l1=none, l2=none, low=-np.inf, high=np.inf)
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that a checkpoint must keep besides `t`."""
+        return {
+            "accumulators": self.accumulators,
+            "settled": self.settled,
+            "intercept": self.intercept,
+        }
 
 
 def _records(accumulators: NDArray[np.float32]) -> NDArray[np.void]:

@@ -1,14 +1,15 @@
-"""``step_size="auto"``: many step sizes on the first rows of the stream, in one pass.
+"""``step_size="auto"``: every step size of a grid walks the first rows of the stream.
 
-Each step size is an output of its own, so reading and decoding are paid once. The trial keeps
-state for the features of its own few partitions only, not for all of them.
+Each partition is read once, for all of them. The trial keeps state for the features of its own few
+partitions only, not for all of them.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -20,12 +21,10 @@ from dadagrad.data.rows import Rows
 from dadagrad.data.vocabulary import find_vocabulary
 from dadagrad.errors import TrainingError
 from dadagrad.method import Method
-from dadagrad.training.coordinator import Coordinator
-from dadagrad.training.local import LocalEngine
-from dadagrad.training.plan import Plan
-from dadagrad.training.state import State
+from dadagrad.training.plan import Piece, Plan
+from dadagrad.training.protocol import Walked
+from dadagrad.training.states import TrainingState, zero_state
 from dadagrad.training.tally import Tally
-from dadagrad.training.watch import Watcher
 
 logger = logging.getLogger(__name__)
 
@@ -35,67 +34,180 @@ GRID = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 SHARE = 0.03
 LEAST_ROWS = 16_384
 MOST_ROWS = 262_144
-LOOKS = 16
-"""Stretches into which the trial is cut, to tell its second half from its first."""
+PLAIN_ROWS = 1_024
+"""Of algorithms that are not compiled."""
 
 
-def choose_step_size(data: Dataset, method: Method, plan: Plan, threads: int = 1) -> float:
+def choose_step_size(
+    data: Dataset,
+    method: Method,
+    plan: Plan,
+    threads: int = 1,
+    keep: Callable[[int, Rows], None] | None = None,
+) -> float:
     """The step size of `GRID`, times the scale of the targets, that does best on the first rows.
 
     The rows are the first 3 % in the order of the plan's first pass, but at least 16,384 (or all
-    there are) and at most 262,144. They are walked online whatever the batch size of the run. The
-    choice depends on data, configuration and seed alone; with more `threads` it is made sooner.
+    there are) and at most 262,144; 1,024 where the algorithm is not compiled. They are walked
+    online whatever the batch size of the run. The choice depends on data, configuration and seed
+    alone; with more `threads` it is made sooner.
+    `keep` is given the first partition of the pass, which the run will want first as well.
     """
-    n_rows = min(max(LEAST_ROWS, int(SHARE * data.n_rows)), MOST_ROWS)
-    trial_data = _FirstRows(data, plan, n_rows)
-    scale = _target_scale(trial_data, method)
+    first_rows = _FirstRows(data, plan, method.compiled)
+    scaled = method.task == "regression" and not method.loss.log_link
+    scale = _target_scale(data, first_rows.chosen) if scaled else 1.0
     grid = tuple(step_size * scale for step_size in GRID)
-    # Every part has several step sizes, so that all are walked by the same code.
-    n_parts = min(threads, len(grid) // 2)
-    parts = [grid[number::n_parts] for number in range(n_parts)]
-    with ThreadPoolExecutor(n_parts, thread_name_prefix="dadagrad-trial") as pool:
-        trials = list(pool.map(partial(_try, trial_data, method), parts))
+    tallies = _try_all(first_rows, method, grid, plan.chunk_rows, threads, keep)
     losses, errors = np.empty(len(grid)), np.empty(len(grid))
-    for number, (trial, tally) in enumerate(trials):
-        error = tally.error(trial)
-        losses[number::n_parts] = tally.mean_loss(trial)
-        errors[number::n_parts] = 0.0 if error is None else error
-    examples = trials[0][1].examples
+    for number, tally in enumerate(tallies):
+        error = None if tally is None else tally.error(method)
+        losses[number] = np.inf if tally is None else tally.mean_loss(method)[0]
+        errors[number] = 0.0 if error is None else error[0]
+    examples = next(tally.examples for tally in tallies if tally is not None)
     if not examples:
-        raise TrainingError(
-            "step_size='auto' found no row of positive weight in the first rows; give a number"
-        )
+        found = "pair of rows of one query" if method.loss.ranks else "row of positive weight"
+        raise TrainingError(f"step_size='auto' found no {found} in the first rows; give a number")
+    errors[np.isinf(losses)] = 1.0
     best = _best(losses, errors, examples)
-    logger.info("step size %g of %s chosen on %d rows", grid[best], grid, n_rows)
+    logger.info("step size %g of %s chosen on %d rows", grid[best], grid, first_rows.n_rows)
     return grid[best]
 
 
-def _try(data: _FirstRows, method: Method, step_sizes: tuple[float, ...]) -> tuple[Method, Tally]:
-    """Walk the rows with all of `step_sizes`; the method of the trial, and its second half."""
-    trial = replace(
-        method.with_step_sizes(step_sizes),
-        config=replace(method.config, batch_size=1),
-        n_features=data.n_features,
-    )
-    rows = tuple(partition.n_rows for partition in data.partitions)
-    plan = Plan(rows, 1, 1, 1, False, 0, chunk_rows=max(1, sum(rows) // LOOKS))
-    coordinator = Coordinator(trial, plan, State.zero(trial))
-    reports: list[Tally] = []
-    watcher = Watcher(progress=lambda report: reports.append(report.tally))
-    LocalEngine(data, threads=1).run(coordinator, watcher)
-    first_half = next(tally for tally in reports if 2 * tally.examples >= reports[-1].examples)
-    return trial, reports[-1] - first_half if len(reports) > 1 else reports[-1]
+@dataclass(slots=True)
+class _Trial:
+    """One step size on its way through the rows; `halves` are tallied apart.
+
+    `failure` is what ended it: a step size so large that the weights diverged.
+    """
+
+    method: Method
+    state: TrainingState
+    halves: list[Tally]
+    failure: TrainingError | None = None
+
+    def walk(self, part: _Part, half_row: int, chunk_rows: int) -> None:
+        """Learn from the rows of `part`; rows from `half_row` on are those of the second half."""
+        from dadagrad.training.worker import compute
+
+        if self.failure is not None:
+            return
+        whole = len(part.positions) == self.method.n_features
+        share = self.state if whole else self.state.pull(part.positions)
+        middle = min(max(half_row - part.offset, 0), part.n_rows)
+        for half, (first, last) in enumerate(((0, middle), (middle, part.n_rows))):
+            for start in range(first, last, chunk_rows):
+                piece = Piece(0, part.partition, start, min(start + chunk_rows, last), False)
+                try:
+                    result = compute(self.method, part.rows, piece, share, part.where)
+                except TrainingError as error:
+                    self.failure = error
+                    return
+                assert isinstance(result, Walked)
+                self.halves[half] += result.tally
+        if not whole:
+            self.state.push(part.positions, share)
 
 
-def _target_scale(data: Dataset, method: Method) -> float:
-    """The root mean square of a regression's targets, else 1.
+def _try_all(
+    first_rows: _FirstRows,
+    method: Method,
+    step_sizes: tuple[float, ...],
+    chunk_rows: int,
+    threads: int,
+    keep: Callable[[int, Rows], None] | None,
+) -> list[Tally | None]:
+    """Of every step size what was counted in the second half; None where the weights diverged."""
+    method = replace(method, n_features=first_rows.n_features)
+    none = Tally.zero(method)
+    trials = [
+        _Trial(own := method.with_step_sizes((step_size,)), zero_state(own), [none, none])
+        for step_size in step_sizes
+    ]
+    with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad-trial") as pool:
+        for part in first_rows.read(pool):
+            walk = partial(
+                _Trial.walk, part=part, half_row=first_rows.n_rows // 2, chunk_rows=chunk_rows
+            )
+            list(pool.map(walk, trials))
+            if keep is not None and part.offset == 0:
+                keep(part.partition, part.rows)
+    failures = [trial.failure for trial in trials if trial.failure is not None]
+    if len(failures) == len(trials):
+        raise failures[0]
+    # Where all weight is in the first half, that has to do.
+    late = all(trial.failure or trial.halves[1].examples for trial in trials)
+    return [None if trial.failure else trial.halves[late] for trial in trials]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The part of a partition that the trial takes: its first `n_rows` of all `rows`.
+
+    `positions` are those of its vocabulary in that of the trial; `offset` counts the rows of the
+    partitions before it.
+    """
+
+    partition: int
+    rows: Rows
+    n_rows: int
+    offset: int
+    positions: NDArray[np.int64]
+    where: str
+
+
+class _FirstRows:
+    """The first rows of a pass, over the union of their partitions' vocabularies."""
+
+    def __init__(self, data: Dataset, plan: Plan, compiled: bool) -> None:
+        self._data = data
+        least, most = (LEAST_ROWS, MOST_ROWS) if compiled else (PLAIN_ROWS, PLAIN_ROWS)
+        wanted = min(max(least, int(SHARE * data.n_rows)), most)
+        self.n_rows = 0
+        self.chosen: list[tuple[int, int]] = []
+        for partition in plan.order(0):
+            if self.n_rows < wanted:
+                taken = min(wanted - self.n_rows, data.partitions[partition].n_rows)
+                self.chosen.append((partition, taken))
+                self.n_rows += taken
+        self._union: NDArray[np.int64]
+        if not compiled:  # blocks, simplices and the like are about all features there are
+            self._union = np.arange(data.schema.n_features)
+        elif len(self.chosen) == 1:
+            self._union = data.read_vocabulary(self.chosen[0][0])
+        else:
+            vocabularies = [data.read_vocabulary(partition) for partition, _ in self.chosen]
+            self._union, _ = find_vocabulary(np.concatenate(vocabularies))
+        self.n_features = len(self._union)
+
+    def read(self, pool: ThreadPoolExecutor) -> Iterator[_Part]:
+        """The parts in order, each read while the one before it is in use.
+
+        The first stays valid, the others until the part after next.
+        """
+        arenas, scratch = [Arena(), Arena(), Arena()], Arena()
+
+        def read(number: int) -> Rows:
+            arena = arenas[0 if number == 0 else 1 + number % 2]
+            return self._data.read_into(self.chosen[number][0], arena, scratch)
+
+        following, offset = pool.submit(read, 0), 0
+        for number, (partition, n_rows) in enumerate(self.chosen):
+            rows = following.result()
+            if number + 1 < len(self.chosen):
+                following = pool.submit(read, number + 1)
+            where = f"{self._data.url}, partition {self._data.partitions[partition].name}"
+            positions = np.searchsorted(self._union, rows.vocabulary)
+            yield _Part(partition, rows, n_rows, offset, positions, where)
+            offset += n_rows
+
+
+def _target_scale(data: Dataset, chosen: list[tuple[int, int]]) -> float:
+    """The root mean square of a regression's targets.
 
     A step moves a weight by the step size, whatever the gradients: margins that have to reach a
     thousand need steps a thousand times as large as those that have to reach one.
     """
-    if method.task != "regression":
-        return 1.0
-    labels = [data.read(partition).labels for partition in range(len(data.partitions))]
+    labels = [data.read(partition).labels[:n_rows] for partition, n_rows in chosen]
     return float(np.sqrt(np.mean(np.square(np.concatenate(labels))))) or 1.0
 
 
@@ -111,35 +223,3 @@ def _best(losses: NDArray[np.float64], errors: NDArray[np.float64], examples: in
     least = errors.min()
     tie = 0.5 * np.sqrt(least * (1.0 - least) / examples)
     return int(np.argmin(np.where(errors <= least + tie, losses, np.inf)))
-
-
-class _FirstRows(Dataset):
-    """The first rows of a dataset, over the union of their partitions' vocabularies."""
-
-    def __init__(self, data: Dataset, plan: Plan, n_rows: int) -> None:
-        self.url = data.url
-        self._data = data
-        self._chosen: list[tuple[int, int]] = []
-        for partition in plan.order(0):
-            if n_rows > 0:
-                taken = min(n_rows, data.partitions[partition].n_rows)
-                self._chosen.append((partition, taken))
-                n_rows -= taken
-        self.partitions = tuple(
-            replace(data.partitions[partition], n_rows=taken) for partition, taken in self._chosen
-        )
-        vocabularies = [data.read_vocabulary(partition) for partition, _ in self._chosen]
-        self._union = vocabularies[0]
-        if len(vocabularies) > 1:
-            self._union, _ = find_vocabulary(np.concatenate(vocabularies))
-        self.schema = data.schema
-        self.n_features = len(self._union)
-
-    def read(self, partition: int) -> Rows:
-        return self.read_into(partition, Arena(), Arena())
-
-    def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
-        number, taken = self._chosen[partition]
-        rows = self._data.read_into(number, arena, scratch)
-        local = np.searchsorted(self._union, rows.vocabulary)
-        return replace(rows, vocabulary=local).slice(0, taken)

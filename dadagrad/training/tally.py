@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.errors import InputError, TrainingError
+from dadagrad.losses import check_targets
 
 if TYPE_CHECKING:
     from dadagrad.data.rows import Rows
@@ -25,8 +26,9 @@ class Tally:
         Rows of positive importance, and their non-zeros.
     weight : float
         Total importance.
-    loss : (n_outputs,) float64
-        Importance-weighted sum of the loss of each output.
+    loss : (n_settings,) float64
+        Importance-weighted sum of the loss of each setting: the mean over its targets, or the one
+        loss of all its outputs where it couples them.
     mistakes : (n_settings,) float64
         Importance-weighted count of the rows that were predicted wrong; for a multilabel task
         the mean over its labels.
@@ -40,7 +42,7 @@ class Tally:
 
     @classmethod
     def zero(cls, method: Method) -> Tally:
-        return cls(0, 0, 0.0, np.zeros(method.n_outputs), np.zeros(method.n_settings))
+        return cls(0, 0, 0.0, np.zeros(method.n_settings), np.zeros(method.n_settings))
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(
@@ -63,8 +65,7 @@ class Tally:
 
     def mean_loss(self, method: Method) -> NDArray[np.float64]:
         """Mean loss of each setting over rows and targets; NaN before the first row."""
-        per_setting = self.loss.reshape(method.n_settings, method.n_targets).mean(axis=1)
-        return per_setting / self.weight if self.weight else np.full(method.n_settings, np.nan)
+        return self.loss / self.weight if self.weight else np.full(method.n_settings, np.nan)
 
     def error(self, method: Method) -> NDArray[np.float64] | None:
         """Share of rows predicted wrong, by setting; None for a regression."""
@@ -107,7 +108,8 @@ def count(
     TrainingError
         A margin is not finite; names `where` and the row.
     InputError
-        A label is not one of the classes; names `where`, the row and the label.
+        A label is not one of the classes, or no target of the loss; names `where`, the row and
+        the label.
     """
     finite = np.isfinite(margins).all(axis=1)
     if not finite.all():
@@ -119,21 +121,41 @@ def count(
         )
     _check_labels(method, rows.labels, where, first_row)
     targets = method.targets(rows.labels)
-    losses = method.loss.value(margins, targets)
+    losses = _losses(method, margins, targets)
     mistakes = _mistakes(method, margins, targets, rows.labels)
     # Plain sums of columns: a product with BLAS has other bits on another number of threads.
     if importance is None:
         return Tally(
-            rows.n_rows, rows.nnz, float(rows.n_rows), losses.sum(axis=0), mistakes.sum(axis=0)
+            rows.n_rows,
+            rows.nnz,
+            float(rows.n_rows),
+            _per_setting(method, losses.sum(axis=0)),
+            mistakes.sum(axis=0),
         )
     counted = importance > 0.0
     return Tally(
         int(np.count_nonzero(counted)),
         int(np.diff(rows.indptr)[counted].sum()),
         float(importance.sum()),
-        (importance[:, None] * losses).sum(axis=0),
+        _per_setting(method, (importance[:, None] * losses).sum(axis=0)),
         (importance[:, None] * mistakes).sum(axis=0),
     )
+
+
+def _losses(
+    method: Method, margins: NDArray[np.float64], targets: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(n_rows, n_outputs), or (n_rows, n_settings) where the loss couples outputs."""
+    if not method.loss.couples:
+        return method.loss.value(margins, targets)
+    shape = (len(margins), method.n_settings, method.n_targets)
+    return method.loss.value(margins.reshape(shape), targets.reshape(shape))
+
+
+def _per_setting(method: Method, losses: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean of each setting's share of `losses`."""
+    means: NDArray[np.float64] = losses.reshape(method.n_settings, -1).mean(axis=1)
+    return means
 
 
 def _mistakes(
@@ -142,7 +164,10 @@ def _mistakes(
     targets: NDArray[np.float64],
     labels: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """(n_rows, n_settings): 1 where a row is predicted wrong. A margin of 0 predicts -1."""
+    """(n_rows, n_settings): 1 where a row is predicted wrong. A margin of 0 predicts -1.
+
+    Of a ranking a row is a pair, and wrong where the order is; equal scores are no order.
+    """
     shape = (len(margins), method.n_settings, method.n_targets)
     if method.task == "regression":
         return np.zeros(shape[:2])
@@ -154,7 +179,8 @@ def _mistakes(
 
 
 def _check_labels(method: Method, labels: NDArray[np.float64], where: str, first_row: int) -> None:
-    if method.task == "regression":
+    if method.task in ("regression", "ranking"):
+        check_targets(method.loss, labels, where, first_row)
         return
     for number, column in enumerate(method.label_columns):
         values = np.array(column.values)

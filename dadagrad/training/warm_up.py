@@ -14,7 +14,7 @@ from dadagrad.method import Method
 from dadagrad.training.gradient_sums import GradientSums
 from dadagrad.training.plan import Piece
 from dadagrad.training.protocol import Gradient, WeightsInState
-from dadagrad.training.state import State
+from dadagrad.training.states import zero_state
 
 _warm: set[tuple[bool, bool]] = set()
 
@@ -22,7 +22,8 @@ _warm: set[tuple[bool, bool]] = set()
 def warm_up(method: Method, announce: Callable[[str], None]) -> float:
     """Compile, or load from the cache on disk, what `method` runs; the seconds it took.
 
-    Types decide what is compiled, so a single row does. Says beforehand when it may take long.
+    Types decide what is compiled, so a single row, or pair, does. Says beforehand when it may take
+    long.
     """
     from dadagrad import kernels
     from dadagrad.training.worker import compute
@@ -35,14 +36,16 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
         announce("compiling the kernels (once on this machine, a few seconds)")
     two_features = replace(method, n_features=2)
     labels = [0.0 if column.values is None else column.values[0] for column in method.label_columns]
+    # The second row is for rankings, which pair the first with it.
     rows = Rows(
         np.arange(2),
-        np.array([0, 1], np.int64),
+        np.array([0, 1, 1], np.int64),
         np.zeros(1, np.int32),
         np.ones(1, np.float32),
-        np.array([labels]),
+        np.array([labels, [label + 1.0 for label in labels]]),
+        queries=np.zeros(2, np.int64),
     )
-    state = State.zero(two_features)
+    state = zero_state(two_features)
     piece = Piece(0, 0, 0, 1, True)
     if method.online:
         compute(two_features, rows, piece, state, "the warm-up")
@@ -52,9 +55,7 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
         result = compute(two_features, rows, piece, given, "the warm-up")
         assert isinstance(result, Gradient)
         total = GradientSums(two_features).total([rows.vocabulary] * 2, [result] * 2)
-        share = state.pull(total.ids)
-        share.step(two_features, total.gradient, total.squares)
-        state.step_intercept(two_features, total.intercept, total.intercept_squares)
+        state.step(two_features, total, 1.0)
     state.weights(two_features)
     _warm.add(kind)
     return time.perf_counter() - begun

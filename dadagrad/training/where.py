@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from dadagrad.data.dataset import Dataset
+from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.watch import Watcher
@@ -17,6 +20,9 @@ class Engine(Protocol):
 
     def run(self, coordinator: Coordinator, watcher: Watcher) -> bool:
         """Drive `coordinator` until it finishes; True if the run is complete."""
+
+    def hand_over(self, partition: int, rows: Rows) -> None:
+        """Rows of a partition that was read before the run; to be used instead of reading it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +67,18 @@ class Where:
         """Threads of this process, for what is done here whatever the engine."""
         return self.threads or min(2, os.cpu_count() or 1)
 
-    def engine(self, data: Dataset) -> Engine:
-        """The engine that trains on `data` there."""
+    @contextmanager
+    def engine(self, data: Dataset) -> Iterator[Engine]:
+        """The engine that trains on `data` there, at hand until the end of the block.
+
+        A cluster is started, or connected to, at its beginning: `InputError` if it is not there.
+        """
         if self.on_dask:
             from dadagrad.training.dask import DaskEngine
 
-            return DaskEngine(data, workers=self.workers, scheduler=self.scheduler)
+            with DaskEngine(data, workers=self.workers, scheduler=self.scheduler) as engine:
+                yield engine
+            return
         from dadagrad.training.local import LocalEngine
 
-        return LocalEngine(data, self.local_threads)
+        yield LocalEngine(data, self.local_threads)

@@ -12,6 +12,8 @@ from dadagrad.data.rows import Rows
 from dadagrad.errors import TrainingError
 from dadagrad.method import Method
 from dadagrad.training.compact import relabel
+from dadagrad.training.pairs import pair_rows
+from dadagrad.training.plain_state import PlainState
 from dadagrad.training.plan import Piece
 from dadagrad.training.protocol import Given, Gradient, Result, Walked
 from dadagrad.training.state import State
@@ -32,10 +34,16 @@ def compute(method: Method, rows: Rows, piece: Piece, given: Given, where: str) 
     InputError
         A label is not one of the declared classes.
     """
-    part = rows.slice(piece.start, piece.stop)
+    if method.loss.ranks:
+        part = pair_rows(rows, piece, method.config.seed, where)
+    else:
+        part = rows.slice(piece.start, piece.stop)
     importance = row_importance(method, part)
-    if isinstance(given, State):
-        margins = _walk(method, as_batch(part, importance), given)
+    if isinstance(given, State | PlainState):
+        if isinstance(given, State):
+            margins = _walk(method, as_batch(part, importance), given)
+        else:
+            margins = given.walk(method, part, importance)
         return Walked(given, count(method, margins, part, importance, where, piece.start))
     # Rows that touch few of the partition's features get by with the weights of those.
     positions = None

@@ -67,3 +67,38 @@ def test_a_damaged_model(run, places, tmp_path):
     data[len(data) // 2] ^= 1
     part.write_bytes(data)
     assert "sha256" in run("evaluate", tmp_path / "m", places.test).error
+
+
+def test_rows_without_labels_are_predicted_and_nothing_else(run, places, tmp_path):
+    lines = places.text.read_text().splitlines()[:50]
+    (tmp_path / "new.svmlight").write_text("\n".join(line.partition(" ")[2] for line in lines))
+    arguments = ["ingest", tmp_path / "new.svmlight", "--n-features", 400, "--out"]
+    assert "--no-labels" in run(*arguments, tmp_path / "new").error
+    assert run(*arguments, tmp_path / "new", "--no-labels", "--json").json["examples"] == 50
+    assert run("inspect", tmp_path / "new", "--json").json["labels"] == []
+    run("predict", places.model, tmp_path / "new", "--out", tmp_path / "new.csv")
+    run("predict", places.model, places.train, "--out", tmp_path / "all.csv")
+    expected = (tmp_path / "all.csv").read_text().splitlines()
+    assert (tmp_path / "new.csv").read_text().splitlines() == expected[:51]
+    error = run("evaluate", places.model, tmp_path / "new").error
+    assert "has no labels to compare predictions with" in error
+    assert "--no-labels" in error
+    for more in ([], ["--workers", 1]):
+        error = run("train", tmp_path / "new", "--model", tmp_path / "m", *more).error
+        assert "no label column" in error
+        assert "--no-labels" in error
+    error = run(
+        "train", places.train, "--model", tmp_path / "m", "--holdout", tmp_path / "new"
+    ).error  # fmt: skip
+    assert "has no labels" in error
+
+
+def test_predictions_as_csv(run, places, tmp_path):
+    out = tmp_path / "p.csv"
+    result = run("predict", places.model, places.test, "--out", out, "--json").json
+    lines = out.read_text().splitlines()
+    assert lines[0] == "row,margin,prediction,probability"
+    assert len(lines) == 1 + result["examples"]
+    error = run("predict", places.model, places.test, "--out", tmp_path / "p.json").error
+    assert "suffix .json is not known" in error
+    assert ".csv" in error

@@ -17,13 +17,15 @@ def test_json_says_what_was_done(run, places, tmp_path):
     result = run("ingest", places.text, "--out", out, "--partition-nnz", 20_000, "--json").json
     data = open_dataset(str(out))
     assert list(result) == [
-        "examples", "features", "nnz", "partitions", "bytes", "seconds", "skipped",
+        "examples", "features", "nnz", "partitions", "source_bytes", "bytes", "seconds", "skipped",
     ]  # fmt: skip
     assert result["examples"] == data.n_rows == 3000
     assert result["features"] == data.schema.n_features
     assert result["nnz"] == data.nnz
     assert result["partitions"] == len(data.partitions) > 2
-    assert result["bytes"] == places.text.stat().st_size
+    assert result["source_bytes"] == places.text.stat().st_size
+    stored = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    assert result["bytes"] == stored == run("inspect", out, "--json").json["bytes"]
     assert result["skipped"] == 0
     assert result["seconds"] > 0
 
@@ -31,7 +33,7 @@ def test_json_says_what_was_done(run, places, tmp_path):
 def test_people_get_lines(run, places, tmp_path):
     answer = run("ingest", places.text, "--out", tmp_path / "data")
     assert answer.code == 0
-    assert "examples    3,000\n" in answer.stdout
+    assert "examples      3,000\n" in answer.stdout
     assert answer.stderr == ""
 
 

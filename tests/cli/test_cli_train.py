@@ -7,18 +7,24 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from dadagrad.algorithm import UPDATE_NAMES
+from dadagrad.cli import algorithm_options
 from dadagrad.cli import train as module
-from dadagrad.config import UPDATE_NAMES, TrainConfig
+from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import open_dataset
 from dadagrad.data.ingest import ingest
 from dadagrad.evaluation import evaluate
 from dadagrad.losses import LOSSES
+from dadagrad.metrics import METRICS
 from dadagrad.model import Model
+from dadagrad.regularizers import DOMAINS, REGULARIZERS
+from dadagrad.synthetic import Corpus
 from dadagrad.training.protocol import Report
 from dadagrad.training.run import train
 
@@ -94,6 +100,7 @@ def test_a_bar_on_a_terminal(places, tmp_path):
 def test_every_setting_has_an_option_and_reaches_the_run(run, places, tmp_path):
     given = {
         "loss": ("--loss", "huber"), "huber_width": ("--huber-width", 0.7),
+        "quantile": ("--quantile", 0.3),
         "update": ("--update", "mirror-descent"), "l1": ("--l1", 1e-4), "l2": ("--l2", 1e-3),
         "low": ("--low", -0.5), "high": ("--high", 0.6), "step_size": ("--step-size", 0.2),
         "delta": ("--delta", 0.01), "batch_size": ("--batch-size", 50), "passes": ("--passes", 2),
@@ -111,7 +118,43 @@ def test_every_setting_has_an_option_and_reaches_the_run(run, places, tmp_path):
     options_of = {option.name for option in module.train.params}
     assert {field.name for field in fields(TrainConfig)} <= options_of
     assert tuple(LOSSES) == module.LOSSES
-    assert module.UPDATES == UPDATE_NAMES
+    assert algorithm_options.UPDATES == UPDATE_NAMES
+    assert tuple(METRICS) == algorithm_options.METRICS
+    assert algorithm_options.REGULARIZERS == REGULARIZERS
+    assert algorithm_options.DOMAINS == DOMAINS
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"metric": "sketch", "rank": 3, "delta": 0.1, "step_size": 0.3, "average": True},
+        {"metric": "block", "blocks": (100, 200, 300), "step_size": 0.3},
+        {"regularizer": "group", "strength": 1e-4, "blocks": 6, "step_size": 0.3},
+        {"domain": "l1-ball", "radius": 9.0, "step_size": 0.3},
+        {"domain": "floor-simplex", "floor": 1e-4, "step_size": 0.3},
+        {"update": "pa-1", "aggressiveness": 0.5},
+        {"update": "pa", "loss": "absolute", "insensitivity": 0.2},
+        {"update": "arow", "confidence": 2.0},
+        {"update": "strongly-convex", "strong_convexity": 0.01},
+        {"step_size": "free"},
+    ],
+    ids=str,
+)
+def test_every_algorithm_can_be_asked_for(run, tmp_path, settings):
+    corpus = Corpus(40, 600, 8.0, seed=2)
+    corpus.write_text(tmp_path / "rows.svmlight")
+    data = str(tmp_path / "data")
+    ingest(tmp_path / "rows.svmlight", data, n_features=600)
+    options: list[object] = []
+    for name, value in settings.items():
+        option = f"--{name.replace('_', '-')}"
+        if value is True:
+            options.append(option)
+        else:
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            options += [option, text]
+    result = run("train", data, "--model", tmp_path / "model", *options, "--json").json
+    assert result["digest"] == train(data, TrainConfig(**settings)).model.digest
 
 
 def test_settings_from_a_file_and_the_command_line_wins(run, places, tmp_path):
@@ -246,7 +289,11 @@ def test_resuming_a_finished_run_makes_the_same_model(run, places, tmp_path):
         "--holdout", places.test, "--json",
     ).json  # fmt: skip
     (tmp_path / "m" / "model.json").unlink()
-    again = run("resume", tmp_path / "c", "--json").json
+    kept = sorted(path.name for path in (tmp_path / "c").rglob("*"))
+    answer = run("resume", tmp_path / "c", "--json")
+    again = answer.json
+    assert f"the run at {tmp_path / 'c'} is complete" in answer.stderr
+    assert sorted(path.name for path in (tmp_path / "c").rglob("*")) == kept
     assert again["digest"] == first["digest"] == Model.load(tmp_path / "m").digest
     assert again["model"] == str(tmp_path / "m")
     assert again["holdout"]["error"] == first["holdout"]["error"]
@@ -376,6 +423,34 @@ def test_on_a_cluster_the_bits_are_the_same(run, places, tmp_path):
     cluster = run(*arguments, "--model", tmp_path / "a", "--workers", 2)
     here = run(*arguments, "--model", tmp_path / "b")
     assert cluster.json["digest"] == here.json["digest"]
+
+
+@pytest.mark.parametrize("command", ["train", "resume", "ingest"])
+def test_a_scheduler_that_is_not_there_is_one_line_at_once(
+    run, places, tmp_path, command, monkeypatch
+):
+    from dadagrad import dask_client
+
+    monkeypatch.setattr(dask_client, "CONNECT_SECONDS", 1.0)
+    arguments = {
+        "train": ["train", places.train, "--model", tmp_path / "m"],
+        "resume": ["resume", tmp_path / "c", "--model", tmp_path / "m"],
+        "ingest": ["ingest", places.text, "--out", tmp_path / "m"],
+    }[command]
+    if command == "resume":
+
+        def stop(report: Report) -> None:
+            if report.steps == 1:
+                signal.raise_signal(signal.SIGINT)
+
+        config = TrainConfig(step_size=0.3, batch_size=100)
+        train(str(places.train), config, checkpoints=str(tmp_path / "c"), progress=stop)
+    begun = time.monotonic()
+    # One line on stderr: not even the step size was chosen before.
+    error = run(*arguments, "--scheduler", "tcp://127.0.0.1:1").error
+    assert "no Dask scheduler answers at tcp://127.0.0.1:1 (" in error
+    assert time.monotonic() - begun < 10
+    assert _no_model(tmp_path / "m")
 
 
 def test_a_cluster_cannot_share_single_rows(run, places, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import lzma
 import os
 import subprocess
 import sys
@@ -15,14 +16,23 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+import zstandard
 from sklearn.datasets import dump_svmlight_file
 from sklearn.feature_extraction.text import HashingVectorizer
 
+from dadagrad.data import readers, sources, spool
 from dadagrad.data.dataset import Dataset, open_dataset
 from dadagrad.data.ingest import ingest
 from dadagrad.data.locate import guess_format
 from dadagrad.data.zarr import ZarrDataset
 from dadagrad.errors import DadagradError, InputError
+
+COMPRESS = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lambda content: lzma.compress(content, preset=0),
+    "zst": zstandard.compress,
+}
 
 
 def dense(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
@@ -46,6 +56,10 @@ def files_of(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def files_under(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 def make_svmlight(path: Path, n_rows: int, *, zero_based: bool, seed: int = 0) -> Any:
@@ -73,7 +87,8 @@ def test_svmlight_rows_keep_their_order_over_files(tmp_path: Path, given: Any) -
     assert (report.examples, report.features, report.skipped) == (90, 30, 0)
     assert report.nnz == np.count_nonzero(matrix)
     assert report.partitions == len(dataset.partitions) == -(-(report.nnz + 90) // 150)
-    assert report.bytes == sum((tmp_path / name).stat().st_size for name in ("a.svm", "b.svm"))
+    sizes = [(tmp_path / name).stat().st_size for name in ("a.svm", "b.svm")]
+    assert report.source_bytes == sum(sizes)
     assert dataset.schema.label_columns[0].counts == (45, 45)
     assert dataset.schema.feature_space == {
         "format": "svmlight",
@@ -221,7 +236,32 @@ def test_compressed_sources(tmp_path: Path, name: str) -> None:
     )
     size = (tmp_path / name).stat().st_size
     assert calls[-1] == (size, size, 30)
-    assert report.bytes == size
+    assert report.source_bytes == size
+    assert report.bytes == sum(path.stat().st_size for path in files_under(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("name", ["a.svm.gz", "a.svm.bz2", "a.svm.xz", "a.svm.zst", "a.csv.gz"])
+def test_progress_through_one_compressed_file_is_in_its_own_bytes(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "TASK_BYTES", 1 << 17)
+    monkeypatch.setattr(sources, "_READ_BYTES", 1 << 13)
+    # Ten tasks of noise: compressed bytes come in step with the rows.
+    numbers = np.random.default_rng(0).integers(10**8, 10**9, (30_000, 4))
+    row = "{0},{1},{2},{3}" if ".csv" in name else "0 1:{0} 2:{1} 3:{2} 4:{3}"
+    content = "\n".join(row.format(*four) for four in numbers.tolist()).encode()
+    (tmp_path / name).write_bytes(COMPRESS[name.rpartition(".")[2]](content))
+    calls: list[tuple[int, int, int]] = []
+    ingest(tmp_path / name, str(tmp_path / "out"), progress=lambda *state: calls.append(state))
+    size = (tmp_path / name).stat().st_size
+    assert len(calls) >= 9
+    for done, total, rows in calls:
+        assert total == size
+        # What is decompressed ahead of the last whole row is little (of bzip2, a block); zstd
+        # compresses the first rows a little better than the rest.
+        assert -0.05 * size < done - size * rows / len(numbers) < 0.55 * size
+    assert calls[-1][0] == size
+    assert calls[0][0] < size
 
 
 def test_a_pipe_can_be_read(tmp_path: Path) -> None:
@@ -513,3 +553,113 @@ def test_a_shuffle_through_files_gives_the_same_bytes_as_in_memory(
     matrix, _ = dense(ZarrDataset(str(tmp_path / "files")))
     assert sorted(map(tuple, matrix)) == sorted(map(tuple, expected.astype(np.float32)))
     assert not list(tmp_path.glob("dadagrad-*"))
+
+
+def test_a_scheduler_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dadagrad import dask_client
+
+    monkeypatch.setattr(dask_client, "CONNECT_SECONDS", 1.0)
+    make_svmlight(tmp_path / "a.svm", 5, zero_based=True)
+    with pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1 "):
+        ingest(tmp_path / "a.svm", str(tmp_path / "out"), scheduler="tcp://127.0.0.1:1")
+    assert not (tmp_path / "out").exists()
+
+
+LABELLED = {
+    "a.svm": "1 1:0.5 3:2\n0 2:1\n1 1:4\n",
+    "a.vw": "1 2 't| 1:0.5 3:2\n0 | 2:1\n1 | 1:4\n",
+    "a.csv": "y,a,b,c\n1,0.5,0,2\n0,,1,0\n1,4,,\n",
+    "a.tsv": "good\tso very good\nbad\tso very bad\ngood\tvery\n",
+}
+UNLABELLED = {
+    "a.svm": "1:0.5 3:2 # comment\n2:1\n7,8 1:4\n",
+    "a.vw": "'t| 1:0.5 3:2\n| 2:1\n-1 | 1:4\n",
+    "a.csv": "a,b,c\n0.5,0,2\n,1,0\n4,,\n",
+    "a.tsv": "so very good\nso very bad\nvery\n",
+}
+
+
+def make_unlabelled(folder: Path, name: str, **options: Any) -> Dataset:
+    (folder / name).write_text(UNLABELLED[name])
+    format = "text" if name == "a.tsv" else None
+    ingest(folder / name, str(folder / "rows"), format=format, no_labels=True, **options)
+    return open_dataset(str(folder / "rows"))
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_rows_to_predict_need_no_labels(tmp_path: Path, name: str) -> None:
+    options = {"format": "text"} if name == "a.tsv" else {}
+    (tmp_path / f"labelled-{name}").write_text(LABELLED[name])
+    ingest(tmp_path / f"labelled-{name}", str(tmp_path / "labelled"), **options)
+    expected = open_dataset(str(tmp_path / "labelled"))
+    rows = make_unlabelled(tmp_path, name)
+    assert rows.schema.label_columns == ()
+    assert rows.read(0).labels.shape == (3, 0)
+    assert rows.schema.feature_space == expected.schema.feature_space
+    assert rows.schema.n_features == expected.schema.n_features
+    # Weights are not labels: row 0 of vw has one where it has a label.
+    np.testing.assert_array_equal(dense(rows)[0], dense(expected)[0])
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_a_missing_label_names_the_option_for_rows_without(tmp_path: Path, name: str) -> None:
+    content = UNLABELLED[name]
+    if name == "a.csv":
+        content = "y,a\n1,2\n,3\n"
+    if name == "a.tsv":
+        content = "good\tso\n\tvery\n"
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=rf"{name}, line \d.*label.*--no-labels"):
+        ingest(tmp_path / name, str(tmp_path / "out"), format="text" if name == "a.tsv" else None)
+
+
+def test_arrays_without_labels(tmp_path: Path) -> None:
+    matrix = scipy.sparse.random_array((20, 6), density=0.3, rng=np.random.default_rng(0))
+    scipy.sparse.save_npz(tmp_path / "x.npz", scipy.sparse.csr_array(matrix))
+    with pytest.raises(InputError, match=r"has no labels.*--no-labels"):
+        ingest(tmp_path / "x.npz", str(tmp_path / "a"))
+    ingest(tmp_path / "x.npz", str(tmp_path / "a"), no_labels=True)
+    with pytest.raises(InputError, match=r"has no labels.*--no-labels"):
+        ingest(tmp_path / "a", str(tmp_path / "b"), format="parquet")
+    ingest(tmp_path / "a", str(tmp_path / "b"), format="parquet", no_labels=True, shuffle=3)
+    found = [dense(open_dataset(str(tmp_path / name)))[0] for name in "ab"]
+    np.testing.assert_array_equal(found[0], matrix.toarray().astype(np.float32))
+    assert sorted(found[1].tolist()) == sorted(found[0].tolist())
+
+
+def test_labels_that_are_there_are_left_out_on_request(tmp_path: Path) -> None:
+    (tmp_path / "a.svm").write_text(LABELLED["a.svm"])
+    ingest(tmp_path / "a.svm", str(tmp_path / "a"))
+    ingest(tmp_path / "a", str(tmp_path / "b"), format="parquet", no_labels=True)
+    assert open_dataset(str(tmp_path / "b")).schema.label_columns == ()
+
+
+def test_rows_without_labels_that_do_not_fit_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "RUN_BYTES", 1)
+    monkeypatch.setattr(readers, "TASK_BYTES", 8)
+    rows = make_unlabelled(tmp_path, "a.svm", partition_nnz=2)
+    assert [part.n_rows for part in rows.partitions] == [1, 1, 1]
+    assert dense(rows)[1].shape == (3, 0)
+
+
+def test_a_dataset_without_labels_is_anndata_too(tmp_path: Path) -> None:
+    anndata = pytest.importorskip("anndata")
+    make_unlabelled(tmp_path, "a.svm")
+    found = anndata.read_zarr(tmp_path / "rows" / "part-00000")
+    assert found.shape == (3, 3)
+
+
+@pytest.mark.parametrize("option", [{"multilabel": True}, {"label_column": "y"}])
+def test_no_labels_and_where_they_are_exclude_each_other(tmp_path: Path, option: Any) -> None:
+    name = "a.svm" if "multilabel" in option else "a.csv"
+    (tmp_path / name).write_text(LABELLED[name])
+    with pytest.raises(InputError, match=f"no_labels and {next(iter(option))} exclude"):
+        ingest(tmp_path / name, str(tmp_path / "out"), no_labels=True, **option)
+
+
+def test_unlabelled_svmlight_is_recognised(tmp_path: Path) -> None:
+    for first in ("1:0.5 3:2", "qid:3 1:1", "3:1", "1 2:3", "+1", "1,2 3:1 # x"):
+        (tmp_path / "rows.txt").write_text(first + "\n")
+        assert guess_format(str(tmp_path / "rows.txt"), prefer_text=False) == "svmlight"

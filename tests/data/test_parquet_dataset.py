@@ -193,6 +193,13 @@ def test_number_of_features(storage: Storage, statistics: bool) -> None:
         ParquetDataset(storage.url)
 
 
+def test_rows_without_labels_are_read(storage: Storage) -> None:
+    put(storage, "x.parquet", columns(label=None))
+    dataset = ParquetDataset(storage.url)
+    assert dataset.schema.label_columns == ()
+    assert dataset.read(0).labels.shape == (4, 0)
+
+
 INTS, FLOATS = pa.list_(pa.int32()), pa.list_(pa.float32())
 
 
@@ -200,7 +207,6 @@ INTS, FLOATS = pa.list_(pa.int32()), pa.list_(pa.float32())
     ("changed", "message"),
     [
         ({"indices": None}, "no column 'indices'"),
-        ({"label": None}, "no column 'label'"),
         ({"indices": pa.array(LABELS)}, "column 'indices' is double; needed is list<int>"),
         ({"indices": pa.array(VALUES, FLOATS)}, "column 'indices' is list<.*float"),
         ({"values": pa.array(LABELS)}, "column 'values' is double; needed is list<float>"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def make_block(lengths: list[int], first_label: int = 0, seed: int = 0) -> Block
         values=generator.normal(size=sum(lengths)).astype(np.float32),
         labels=np.arange(first_label, first_label + n_rows, dtype=np.float64)[:, None],
         weights=generator.random(n_rows).astype(np.float32),
-        queries=np.arange(n_rows),
+        queries=np.arange(first_label, first_label + n_rows),
         tags=np.array([f"row {first_label + row}" for row in range(n_rows)], object),
     )
 
@@ -97,8 +98,11 @@ def test_shuffle_keeps_rows_whole_and_depends_on_the_seed_alone(
 
 
 @pytest.mark.parametrize("run_bytes", [1, 1 << 30])
-def test_every_order_is_equally_likely(tmp_path: Path, run_bytes: int) -> None:
+@pytest.mark.parametrize("queried", [False, True])
+def test_every_order_is_equally_likely(tmp_path: Path, run_bytes: int, queried: bool) -> None:
     blocks = [make_block([1, 1], 0), make_block([1, 9], 2)]
+    if not queried:
+        blocks = [replace(block, queries=None) for block in blocks]
     orders: Counter[tuple[float, ...]] = Counter()
     n_seeds = 2400
     for seed in range(n_seeds):

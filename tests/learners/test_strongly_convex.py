@@ -291,7 +291,7 @@ def test_the_printed_figure_does_not_sum_to_one():
 
 @pytest.mark.parametrize("floor", [-0.1, 0.26, np.nan])
 def test_floors_that_leave_no_room_are_refused(floor):
-    with pytest.raises(InputError, match="a floor of .* under 4 weights .* from 0 to 0.25"):
+    with pytest.raises(InputError, match=r"a floor of .* under 4 weights .* from 0 to 0.25"):
         nearest(np.zeros(4), floor)
     if floor > 0:
         with pytest.raises(InputError, match="floor must be from 0 to 1 / 4"):

@@ -16,14 +16,21 @@ from dataclasses import replace
 import pytest
 from training_cases import UPDATES, make_data, state_bytes, tally_bytes, write_zarr
 
+from dadagrad import dask_client
 from dadagrad.config import TrainConfig
 from dadagrad.errors import CorruptionError, InputError, TrainingError
-from dadagrad.training import dask as dask_module
+from dadagrad.training import dask_drive, placement
 from dadagrad.training.protocol import Report, WeightsInState
 from dadagrad.training.run import TrainResult, Where, resume, train
 
 CONFIG = TrainConfig(step_size=0.3, batch_size=60, l1=1e-4, passes=2)
 each_update = pytest.mark.parametrize("update", UPDATES)
+
+
+@pytest.fixture(autouse=True)
+def every_row_is_worth_a_task(monkeypatch):
+    """Else the steps of these little data would be left to one worker."""
+    monkeypatch.setattr(placement, "TASK_WORK", 1)
 
 
 def bits(result: TrainResult) -> tuple[object, ...]:
@@ -50,10 +57,9 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
             process.wait()
 
 
-def worker_of(address: str, name: str):
-    return running(
-        "worker", address, "--name", name, "--nthreads", "1", "--no-nanny", "--no-dashboard"
-    )
+def worker_of(address: str, name: str, threads: int = 1):
+    options = ("--nthreads", str(threads), "--no-nanny", "--no-dashboard")
+    return running("worker", address, "--name", name, *options)
 
 
 @pytest.fixture(scope="module")
@@ -209,20 +215,163 @@ def test_the_weights_of_a_large_vocabulary_are_sent_without_a_warning(scheduler,
     assert bits(train(url, config, where=Where(scheduler=scheduler))) == bits(train(url, config))
 
 
-class TestErrors:
-    def test_an_address_where_nobody_is(self, data, monkeypatch):
-        monkeypatch.setattr(dask_module, "CONNECT_SECONDS", 2)
+def n_pieces_of_tasks(monkeypatch) -> list[int]:
+    """How many pieces each task has that is submitted from here on."""
+    counts: list[int] = []
+    send = dask_drive.Drive._send
+
+    def spy(self, worker, computes):
+        counts.append(len(computes))
+        send(self, worker, computes)
+
+    monkeypatch.setattr(dask_drive.Drive, "_send", spy)
+    return counts
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_pieces_of_a_step_travel_in_one_task_for_each_worker(data, workers, monkeypatch):
+    counts = n_pieces_of_tasks(monkeypatch)
+    result = train(data, CONFIG, where=Where(workers=workers))
+    assert bits(result) == bits(train(data, CONFIG))
+    steps, pieces = result.report["steps"], sum(counts)
+    assert pieces > 3 * steps
+    if workers == 1:
+        assert len(counts) == steps
+    else:
+        assert len(counts) <= 2 * steps
+        assert max(counts) <= 3
+
+
+def test_a_step_that_is_not_worth_cutting_is_one_task(scheduler, data, monkeypatch):
+    monkeypatch.setattr(placement, "TASK_WORK", 150_000)
+    counts = n_pieces_of_tasks(monkeypatch)
+    result = train(data, CONFIG, where=Where(scheduler=scheduler))
+    assert bits(result) == bits(train(data, CONFIG))
+    assert len(counts) == result.report["steps"]
+
+
+def test_a_worker_with_several_threads_gets_as_many_tasks(data, monkeypatch):
+    from distributed import LocalCluster
+
+    counts = n_pieces_of_tasks(monkeypatch)
+    with LocalCluster(
+        n_workers=1,
+        threads_per_worker=3,
+        dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": ":0"},
+    ) as cluster:
+        result = train(data, CONFIG, where=Where(scheduler=cluster.scheduler_address))
+    assert bits(result) == bits(train(data, CONFIG))
+    assert counts[:3] == [2, 1, 1]
+
+
+def test_a_worker_that_does_not_know_the_run_is_told(scheduler, data):
+    """As one that joins later, and is given pieces before it has read a partition."""
+    from distributed import Client
+
+    from dadagrad.data.dataset import open_dataset
+
+    def forget_all(fingerprint: str) -> None:
+        from dadagrad.training import dask_tasks
+
+        for run in list(dask_tasks._jobs):
+            dask_tasks.forget(run, fingerprint)
+
+    fingerprint = open_dataset(data).fingerprint
+    with Client(scheduler, set_as_default=False) as client:
+
+        def interfere(report: Report) -> None:
+            client.run(forget_all, fingerprint)
+
+        result = train(data, CONFIG, where=Where(scheduler=scheduler), progress=interfere)
+    assert bits(result) == bits(train(data, CONFIG))
+
+
+def test_results_are_left_on_the_workers_within_bounds(scheduler, data, monkeypatch):
+    from distributed import Client
+
+    monkeypatch.setattr(dask_drive, "SPENT_TASKS", 5)
+    monkeypatch.setattr(dask_drive, "SPENT_BYTES", 1 << 30)
+    most = []
+    config = replace(CONFIG, batch_size=10)
+    with Client(scheduler, set_as_default=False) as client:
+
+        def look(report: Report) -> None:
+            most.append(sum(map(len, client.has_what().values())))
+
+        train(data, config, where=Where(scheduler=scheduler), progress=look)
+    # Those of five tasks, of the step that is under way, of partitions read, and the job.
+    assert 5 <= max(most) <= 5 + 4 + 3 + 2
+
+
+class TestConnecting:
+    """A cluster that is not there is noticed in bounded time, before anything is done."""
+
+    @pytest.fixture(autouse=True)
+    def soon(self, monkeypatch):
+        monkeypatch.setattr(dask_client, "CONNECT_SECONDS", 1.0)
+
+    def refused(self, data: str, address: str, folder=None) -> str:
+        """The message; nothing was done before it."""
+        announced: list[str] = []
         begun = time.monotonic()
-        with pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1 "):
-            train(data, CONFIG, where=Where(scheduler="tcp://127.0.0.1:1"))
-        assert time.monotonic() - begun < 10
+        with pytest.raises(InputError, match="no Dask scheduler answers at") as caught:
+            train(
+                data,
+                replace(CONFIG, step_size="auto"),
+                where=Where(scheduler=address),
+                checkpoints=folder,
+                announce=announced.append,
+            )
+        assert time.monotonic() - begun < 8
+        assert not announced
+        return str(caught.value)
 
-    @pytest.mark.parametrize("address", ["nonsense://x", "tcp://"])
-    def test_an_address_that_is_none(self, data, address, monkeypatch):
-        monkeypatch.setattr(dask_module, "CONNECT_SECONDS", 2)
-        with pytest.raises(InputError, match="no Dask scheduler answers at"):
-            train(data, CONFIG, where=Where(scheduler=address))
+    def test_an_address_where_nobody_is(self, data, tmp_path):
+        message = self.refused(data, "tcp://127.0.0.1:1", str(tmp_path / "run"))
+        assert "at tcp://127.0.0.1:1 (" in message
+        assert not (tmp_path / "run").exists()
 
+    @pytest.mark.parametrize("address", ["nonsense://x", "tcp://", "tls://127.0.0.1:1"])
+    def test_an_address_that_is_none(self, data, address):
+        self.refused(data, address)
+
+    def test_something_that_keeps_silent(self, data):
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            message = self.refused(data, f"tcp://127.0.0.1:{silent.getsockname()[1]}")
+        assert "something is there, but gave no answer in 1 seconds" in message
+
+    def test_a_worker(self, data, scheduler):
+        from distributed import Client
+
+        with Client(scheduler, set_as_default=False) as client:
+            client.wait_for_workers(1, timeout=30)
+            (address, *_) = client.nthreads()
+        assert "a Dask worker is there" in self.refused(data, address)
+
+    def test_from_a_thread_with_an_event_loop(self, data, scheduler):
+        import asyncio
+
+        async def notebook() -> TrainResult:
+            return train(data, CONFIG, where=Where(scheduler=scheduler))
+
+        assert bits(asyncio.run(notebook())) == bits(train(data, CONFIG))
+
+    def test_a_cluster_without_workers(self, data, monkeypatch):
+        monkeypatch.setattr(dask_client, "WORKER_SECONDS", 1)
+        from distributed import LocalCluster
+
+        with (
+            LocalCluster(n_workers=0, dashboard_address=None,
+                         scheduler_kwargs={"dashboard_address": ":0"}) as cluster,
+            pytest.raises(InputError, match="has had no worker for 1 seconds; start some"),
+        ):  # fmt: skip
+            train(data, CONFIG, where=Where(scheduler=cluster.scheduler_address))
+
+
+class TestErrors:
     def test_data_in_memory(self):
         with pytest.raises(InputError, match="data in memory cannot be read by the workers"):
             train(make_data(), CONFIG, where=Where(workers=1))
@@ -253,17 +402,6 @@ class TestErrors:
         url = write_zarr(made, tmp_path / "data")
         with pytest.raises(TrainingError, match=r"partition part-00001: the (margin|gradient) of"):
             train(url, replace(CONFIG, loss="squared"), where=Where(scheduler=scheduler))
-
-    def test_a_cluster_without_workers(self, data, monkeypatch):
-        monkeypatch.setattr(dask_module, "WORKER_SECONDS", 1)
-        from distributed import LocalCluster
-
-        with (
-            LocalCluster(n_workers=0, dashboard_address=None,
-                         scheduler_kwargs={"dashboard_address": ":0"}) as cluster,
-            pytest.raises(InputError, match="has had no worker for 1 seconds; start some"),
-        ):  # fmt: skip
-            train(data, CONFIG, where=Where(scheduler=cluster.scheduler_address))
 
 
 def test_batches_chosen_for_a_cluster_are_recorded(scheduler, data):

@@ -53,6 +53,37 @@ def as_of(folder: Path, step: int, to: Path) -> str:
     return str(to)
 
 
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("batch_size", [1, 11])
+def test_a_finished_run_is_only_looked_at(tmp_path, batch_size):
+    data = make_data()
+    config = TrainConfig(step_size=0.3, batch_size=batch_size, passes=2)
+    finished = train(data, config, checkpoints=str(tmp_path / "run"))
+    before = content_of(tmp_path / "run")
+    announced: list[str] = []
+    again = resume(str(tmp_path / "run"), data=data, announce=announced.append)
+    assert content_of(tmp_path / "run") == before
+    assert everything(again) == everything(finished)
+    assert again.complete
+    assert again.report["seconds"] == pytest.approx(finished.report["seconds"], abs=0.5)
+    assert [line for line in announced if f"the run at {tmp_path / 'run'} is complete" in line]
+
+
+def test_a_finished_run_needs_no_cluster(tmp_path):
+    url = write_zarr(make_data(), tmp_path / "data")
+    config = TrainConfig(step_size=0.3, batch_size=11)
+    finished = train(url, config, checkpoints=str(tmp_path / "run"))
+    again = resume(str(tmp_path / "run"), where=Where(scheduler="tcp://127.0.0.1:1"))
+    assert again.model.digest == finished.model.digest
+
+
 SETTINGS = {
     "plain": ({}, {}),
     "penalties": ({"l1": 1e-3, "l2": 1e-3, "squares": "example", "lanes": 2}, {}),

@@ -126,16 +126,27 @@ def test_a_run_takes_the_memory_of_a_few_partitions(data: ZarrDataset) -> None:
     assert not any(held)
 
 
-def test_the_trial_of_step_sizes_reads_into_the_same_memory(
-    data: ZarrDataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class FreshData(ZarrDataset):
+    """Whatever memory is offered, each partition has its own."""
+
+    def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
+        return super().read_into(partition, Arena(), Arena())
+
+
+def test_the_trial_of_step_sizes_reads_into_the_same_memory(data: ZarrDataset) -> None:
     config = TrainConfig(batch_size=1)
     method, plan = method_of(data, replace(config, step_size=1.0)), make_plan(data, config)
-    chosen = []
-    for engine, kind in ((PoisoningEngine, PoisoningData), (WithoutArenas, ZarrDataset)):
-        monkeypatch.setattr("dadagrad.training.step_size.LocalEngine", engine)
-        chosen.append(choose_step_size(kind(data.url), method, plan))
-    assert chosen[0] == chosen[1]
+    kept: dict[int, Rows] = {}
+    chosen = [
+        choose_step_size(kind(data.url), method, plan, threads, kept.__setitem__)
+        for kind in (PoisoningData, FreshData)
+        for threads in (1, 3)
+    ]
+    assert len(set(chosen)) == 1
+    ((first, rows),) = kept.items()
+    assert first == plan.order(0)[0]
+    for name, column in columns(data.read(first)).items():
+        np.testing.assert_array_equal(columns(rows)[name], column, err_msg=name)
 
 
 def columns(rows: Rows) -> dict[str, np.ndarray]:

@@ -57,6 +57,9 @@ def test_multilabel_mistakes_are_shares_of_a_row():
     margins = np.array([[1.0, -1.0, 1.0]])
     tally = count(method, margins, rows_of([[1.0, 1.0, 0.0]]), None, "here", 0)
     np.testing.assert_allclose(tally.mistakes, [2 / 3])
+    # And so is the loss: the mean over the labels.
+    losses = np.log1p(np.exp([-1.0, 1.0, 1.0]))
+    np.testing.assert_allclose(tally.loss, [losses.mean()])
 
 
 def test_a_regression_has_no_error():

@@ -1,0 +1,159 @@
+"""From a configuration to the algorithm that it names, or to the reason why there is none.
+
+Three kinds of algorithm share one training loop:
+
+* compiled: an update in the diagonal metric with l1, l2 and a box (`dadagrad.kernels`), for data
+  of any size;
+* plain: an update in any metric with any regularizer or domain (`dadagrad.updates`), in NumPy;
+* a learner (`dadagrad.learners`), which goes row by row and is no gradient step in a metric.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dadagrad.errors import InputError
+from dadagrad.learners import LEARNERS, Learner, make_learner
+from dadagrad.metrics import make_metric
+from dadagrad.regularizers import Regularizer, make_regularizer
+from dadagrad.updates import UPDATES, Update, make_update
+
+if TYPE_CHECKING:
+    from dadagrad.config import TrainConfig
+    from dadagrad.losses import Loss
+
+ROW_LEARNERS = tuple(name for name in LEARNERS if name != "coin")
+"""Updates that are learners; "coin" is what ``step_size="free"`` stands for."""
+UPDATE_NAMES = (*UPDATES, *ROW_LEARNERS)
+
+MOST_BYTES = 2**31
+"""Of a matrix over all pairs of features: 16,000 features and one output."""
+_WITH_STEP_SIZE = ("eg", "eg-signed")
+_WITH_RADIUS = ("eg", "eg-signed", "strongly-convex", "strongly-convex-simplex")
+
+
+def learner_name(config: TrainConfig) -> str | None:
+    """The learner that the configuration names, or None where it names an update."""
+    if config.step_size == "free":
+        return "coin"
+    return None if config.update in UPDATES else config.update
+
+
+def is_compiled(config: TrainConfig) -> bool:
+    """Whether compiled kernels run the configuration."""
+    return (
+        learner_name(config) is None
+        and config.metric == "diagonal"
+        and config.regularizer is None
+        and config.domain is None
+        and not config.average
+    )
+
+
+def has_step_size(config: TrainConfig) -> bool:
+    """Whether the algorithm has a step size, that "auto" could choose."""
+    learner = learner_name(config)
+    return learner is None or learner in _WITH_STEP_SIZE
+
+
+def check_algorithm(config: TrainConfig) -> None:
+    """Refuse settings that cannot be combined; `InputError` says why and what to do."""
+    learner = learner_name(config)
+    if config.update not in UPDATE_NAMES:
+        raise InputError(
+            f"update {config.update!r} is not known; choose one of {', '.join(UPDATE_NAMES)}"
+        )
+    if learner is None:
+        make_metric(config.metric, config.delta, config.rank, config.blocks, config.seed)
+        _regularizer(config)
+        if config.squares == "example" and not is_compiled(config):
+            raise InputError(
+                "squares 'example' is for the diagonal metric with l1, l2 and a box, without "
+                "averaging; leave it out, or change the rest"
+            )
+        return
+    _check_learner(config, learner)
+
+
+def _check_learner(config: TrainConfig, learner: str) -> None:
+    what = "step_size 'free'" if learner == "coin" else f"update {learner!r}"
+    if learner == "coin" and config.update != "dual-averaging":
+        raise InputError(
+            f"step_size 'free' is an algorithm of its own and cannot be combined with update "
+            f"{config.update!r}; leave out the update, or give a step size"
+        )
+    if config.batch_size not in (1, "auto"):
+        raise InputError(
+            f"{what} learns row by row, so batch_size {config.batch_size} is not possible; leave "
+            "it out"
+        )
+    unused: list[tuple[str, object]] = [
+        ("metric", config.metric if config.metric != "diagonal" else None),
+        ("regularizer", config.regularizer),
+        ("domain", config.domain),
+        ("l1", config.l1 or None),
+        ("l2", config.l2 or None),
+        ("low", config.low if config.low > float("-inf") else None),
+        ("high", config.high if config.high < float("inf") else None),
+        ("squares", config.squares if config.squares != "batch" else None),
+        ("radius", config.radius if learner not in _WITH_RADIUS else None),
+        ("floor", config.floor if learner != "strongly-convex-simplex" else None),
+    ]
+    for name, given in unused:
+        if given is not None:
+            raise InputError(
+                f"{what} has no use for {name}={given!r}: it is no step in a metric with a "
+                f"regularizer; leave out {name}, or choose one of the updates {', '.join(UPDATES)}"
+            )
+
+
+def make_algorithm(
+    config: TrainConfig, step_size: float, loss: Loss, n_features: int, n_outputs: int
+) -> Update | Learner:
+    """The plain algorithm of `config`.
+
+    Raises `InputError` where the loss does not suit it, or where it needs a matrix over
+    all pairs of features and there are too many of them.
+    """
+    learner = learner_name(config)
+    if learner == "arow-full" or (learner is None and config.metric == "full"):
+        _check_pairs(learner or "metric 'full'", n_features, n_outputs)
+    if learner is not None:
+        return make_learner(
+            learner,
+            loss,
+            aggressiveness=config.aggressiveness,
+            epsilon=config.insensitivity,
+            r=config.confidence,
+            step_size=step_size,
+            radius=config.radius,
+            sigma=config.strong_convexity,
+            floor=config.floor,
+        )
+    metric = make_metric(config.metric, config.delta, config.rank, config.blocks, config.seed)
+    return make_update(config.update, step_size, metric, _regularizer(config))
+
+
+def _regularizer(config: TrainConfig) -> Regularizer:
+    return make_regularizer(
+        l1=config.l1,
+        l2=config.l2,
+        low=config.low,
+        high=config.high,
+        regularizer=config.regularizer,
+        strength=config.strength,
+        domain=config.domain,
+        radius=config.radius,
+        floor=config.floor,
+        blocks=config.blocks,
+    )
+
+
+def _check_pairs(what: str, n_features: int, n_outputs: int) -> None:
+    needed = 8 * n_features**2 * n_outputs
+    if needed > MOST_BYTES:
+        raise InputError(
+            f"{what} keeps a matrix over all pairs of {n_features} features for {n_outputs} "
+            f"output(s), {needed / 2**30:,.0f} GiB; at most {MOST_BYTES / 2**30:g} GiB are "
+            "allowed: choose the diagonal, block or sketch metric"
+        )

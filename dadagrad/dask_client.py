@@ -1,0 +1,77 @@
+"""Reaching a Dask scheduler, or finding out in bounded time that there is none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from dadagrad.errors import InputError
+
+CONNECT_SECONDS = 15.0
+WORKER_SECONDS = 60.0
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """A ``distributed.Client`` of the scheduler at `address`, closed at the end.
+
+    Raises
+    ------
+    InputError
+        Nothing that is a Dask scheduler answers there within `CONNECT_SECONDS`, or none of its
+        workers within `WORKER_SECONDS`.
+    """
+    from distributed import Client
+
+    problem = _problem(address)
+    client = None
+    if problem is None:
+        try:
+            client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            problem = str(error)
+    if client is None:
+        raise InputError(
+            f"no Dask scheduler answers at {address} ({problem}); start one with `dask scheduler` "
+            "and give the address that it prints, or work without a scheduler"
+        )
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=WORKER_SECONDS)
+        except TimeoutError as error:
+            raise InputError(
+                f"the scheduler at {address} has had no worker for {WORKER_SECONDS:g} seconds; "
+                f"start some with `dask worker {address}`"
+            ) from error
+        yield client
+
+
+def _problem(address: str) -> str | None:
+    """Why there is no scheduler at `address`; None if there is one.
+
+    A client waits for ever on a port where something else listens and keeps silent.
+    """
+    from distributed.core import rpc
+    from distributed.security import Security
+
+    async def ask() -> Any:
+        options = Security().get_connection_args("client")
+        async with rpc(address, timeout=CONNECT_SECONDS, connection_args=options) as server:
+            return await server.identity()
+
+    async def ask_in_time() -> Any:
+        return await asyncio.wait_for(ask(), CONNECT_SECONDS + 1)
+
+    try:
+        # On a thread of its own: that of the caller may have an event loop, as in a notebook.
+        with ThreadPoolExecutor(1, thread_name_prefix="dadagrad") as pool:
+            kind = pool.submit(lambda: asyncio.run(ask_in_time())).result()["type"]
+    except TimeoutError:
+        return f"something is there, but gave no answer in {CONNECT_SECONDS:g} seconds"
+    # Whatever the bytes of another service are taken for, also an array larger than the memory.
+    except Exception as error:
+        return str(error) or type(error).__name__
+    return None if kind == "Scheduler" else f"a Dask {str(kind).lower()} is there"

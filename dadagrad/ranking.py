@@ -1,0 +1,109 @@
+"""How good an order of the rows of queries is: pairs in the right order, and NDCG."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from dadagrad.training.pairs import query_begins
+
+Array = NDArray[np.float64]
+
+TOP = 10
+"""How many of the first rows of a query count in its NDCG."""
+
+
+@dataclass(slots=True)
+class RankingScores:
+    """Sums over queries, each of which counts as one.
+
+    Attributes
+    ----------
+    paired : int
+        Queries with rows of different relevance.
+    accuracy, loss : float
+        Over these: the share of pairs in the right order (equal scores count half), and the mean
+        hinge loss of the pairs.
+    relevant : int
+        Queries with a row of relevance above 0.
+    ndcg : float
+        Over these: NDCG of the first `TOP` rows.
+    """
+
+    paired: int = 0
+    accuracy: float = 0.0
+    loss: float = 0.0
+    relevant: int = 0
+    ndcg: float = 0.0
+
+    def add(self, relevance: Array, queries: NDArray[np.int64], scores: Array) -> int:
+        """Count the queries of some rows, and return how many; all three are (n_rows,)."""
+        begins = np.append(query_begins(queries), len(queries))
+        for start, stop in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True):
+            wanted, given = relevance[start:stop], scores[start:stop]
+            pairs, right, loss = _count_pairs(wanted, given)
+            if pairs:
+                self.paired += 1
+                self.accuracy += right / pairs
+                self.loss += loss / pairs
+            quality = ndcg(wanted, given)
+            if quality is not None:
+                self.relevant += 1
+                self.ndcg += quality
+        return len(begins) - 1
+
+    def means(self) -> dict[str, float | None]:
+        """``loss``, ``accuracy`` and ``ndcg`` of a query; None where none has them."""
+        return {
+            "loss": self.loss / self.paired if self.paired else None,
+            "accuracy": self.accuracy / self.paired if self.paired else None,
+            "ndcg": self.ndcg / self.relevant if self.relevant else None,
+        }
+
+
+def ndcg(relevance: Array, scores: Array, top: int = TOP) -> float | None:
+    """Normalised discounted cumulative gain of the order by falling scores.
+
+    The sum over the first `top` rows of (2^relevance - 1) / log2(1 + place), over the same of the
+    best order. Rows of equal score share their places, as if in random order: a model that says
+    nothing gains nothing by the order in which the rows came. A relevance below 0 is as 0.
+
+    Returns
+    -------
+    float or None
+        None where no row has a relevance above 0.
+    """
+    relevance = np.maximum(relevance, 0.0)
+    largest = relevance.max(initial=0.0)
+    if largest == 0.0:
+        return None
+    # Scaled by the largest gain, or large relevances would overflow.
+    gains = np.exp2(relevance - largest) - np.exp2(-largest)
+    places = np.arange(len(gains))
+    discounts = np.where(places < top, 1.0 / np.log2(2.0 + places), 0.0)
+    best = float(np.sort(gains)[::-1] @ discounts)
+    order = np.argsort(-scores, kind="stable")
+    begins = np.flatnonzero(np.diff(scores[order], prepend=np.nan) != 0.0)
+    sizes = np.diff(np.append(begins, len(gains)))
+    shared = np.add.reduceat(gains[order], begins) / sizes
+    return float(shared @ np.add.reduceat(discounts, begins)) / best
+
+
+@njit(nogil=True, cache=True)
+def _count_pairs(relevance, scores):  # type: ignore[no-untyped-def]
+    """Pairs of different relevance, how many are in order, and the sum of their hinge losses."""
+    pairs, right, loss = 0, 0.0, 0.0
+    for a in range(len(relevance)):
+        for b in range(len(relevance)):
+            if relevance[a] > relevance[b]:
+                margin = scores[a] - scores[b]
+                pairs += 1
+                if margin > 0.0:
+                    right += 1.0
+                elif margin == 0.0:
+                    right += 0.5
+                loss += max(0.0, 1.0 - margin)
+    return pairs, right, loss

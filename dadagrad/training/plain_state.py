@@ -1,0 +1,233 @@
+"""The state of an algorithm that runs as it is written down: any metric, regularizer or learner.
+
+Same duties as the compiled `dadagrad.training.state.State`, one row or one batch at a time in
+NumPy. The state is not taken apart by partition: most of these algorithms look at all features in
+every step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.learners import Learner, LearnerState
+from dadagrad.training.intercept import intercepts, step_intercepts, zero_intercept
+from dadagrad.updates import State as UpdateState
+from dadagrad.updates import Update
+
+if TYPE_CHECKING:
+    from dadagrad.data.rows import Rows
+    from dadagrad.method import Method
+    from dadagrad.training.gradient_sums import GradientSum
+    from dadagrad.training.states import TrainingState
+
+Array = NDArray[np.float64]
+_NO_SQUARES = np.zeros((0, 0))
+
+
+@dataclass(slots=True)
+class PlainState:
+    """Everything that training changes.
+
+    Attributes
+    ----------
+    algorithm : Update or Learner
+        A learner sees the intercept as one more feature, the last, that is 1 in every row.
+    inner : State of the algorithm
+    intercept : (1, n_outputs, 2) float64
+        The accumulators of the intercept of an update.
+    mean : (n_features + 1, n_outputs) float64, or (0, 0)
+        With averaging: the mean of the weights, and in the last row of the intercepts, that each
+        step met.
+    t : float
+        Steps so far, by importance.
+    """
+
+    algorithm: Update | Learner
+    inner: UpdateState | LearnerState
+    intercept: Array
+    mean: Array
+    t: float = 0.0
+    _current: Array | None = None
+
+    @classmethod
+    def zero(cls, method: Method) -> PlainState:
+        """The state before the first step."""
+        algorithm = method.algorithm
+        n_features, n_outputs = method.n_features, method.n_outputs
+        with_bias = method.learns_by_row and method.config.fit_intercept
+        inner = algorithm.init(n_features + with_bias, n_outputs)
+        averaged = (n_features + 1, n_outputs) if method.config.average else (0, 0)
+        return cls(algorithm, inner, zero_intercept(method), np.zeros(averaged))
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that a checkpoint must keep besides `t`."""
+        inner = self.inner
+        if isinstance(inner, LearnerState):
+            held = {f"learner.{name}": array for name, array in inner.arrays.items()}
+        else:
+            held = {f"metric.{name}": array for name, array in inner.metric.items()}
+            held["primary"] = inner.primary
+        return held | {"intercept": self.intercept, "mean": self.mean}
+
+    def with_arrays(self, arrays: dict[str, NDArray[Any]], t: float) -> PlainState:
+        """The state with other `arrays`, which become its own."""
+        inner = self.inner
+        named = {name.partition(".")[2]: array for name, array in arrays.items() if "." in name}
+        held: UpdateState | LearnerState
+        if isinstance(inner, LearnerState):
+            held = LearnerState(t, named)
+        else:
+            held = UpdateState(t, arrays["primary"], named)
+        return replace(
+            self, inner=held, intercept=arrays["intercept"], mean=arrays["mean"], t=t, _current=None
+        )
+
+    def copy(self) -> PlainState:
+        return self.with_arrays({name: array.copy() for name, array in self.arrays.items()}, self.t)
+
+    def pull(self, ids: NDArray[np.int64]) -> PlainState:
+        """All of the state, whatever the features."""
+        return self
+
+    def push(self, ids: NDArray[np.int64], share: TrainingState) -> None:
+        """Nothing: what `pull` gave is the state itself."""
+
+    def weights_at(self, method: Method, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The (len(ids), n_outputs) weights of some features at t."""
+        return self._weights_at(ids).astype(np.float32)
+
+    def _weights_at(self, ids: NDArray[np.int64]) -> Array:
+        if isinstance(self.inner, LearnerState) or self.algorithm.weighs_ids:  # type: ignore[union-attr]
+            return self._all_weights(ids)
+        if self._current is None:
+            self._current = self._all_weights()
+        some: Array = self._current[ids]
+        return some
+
+    def _all_weights(self, ids: NDArray[np.int64] | None = None) -> Array:
+        weights: Array = self.algorithm.weights(self.inner, ids)  # type: ignore[arg-type]
+        return weights
+
+    def weights(self, method: Method) -> NDArray[np.float32]:
+        """The (n_features, n_outputs) weights of the model: at t, or their mean."""
+        weights = self.mean if len(self.mean) else self._all_weights()
+        return weights[: method.n_features].astype(np.float32)
+
+    def intercepts(self, method: Method) -> Array:
+        """The (n_outputs,) intercepts of the model: at t, or their mean."""
+        return self.mean[-1].copy() if len(self.mean) else self._intercepts(method)
+
+    def _intercepts(self, method: Method) -> Array:
+        if not method.learns_by_row:
+            return intercepts(method, self.intercept, self.t)
+        if not method.config.fit_intercept:
+            return np.zeros(method.n_outputs)
+        bias: Array = self._weights_at(np.array([method.n_features]))[0]
+        return bias
+
+    def step(self, method: Method, total: GradientSum, importance: float) -> None:
+        """One step with the mean gradient of rows whose gradients sum to `total`."""
+        order = np.argsort(total.ids)
+        gradient = total.gradient[order] / importance
+        self._step(method, total.ids[order], gradient, total.intercept / importance, 1.0)
+
+    def _step(
+        self,
+        method: Method,
+        ids: NDArray[np.int64],
+        gradient: Array,
+        intercept: Array,
+        part: float,
+        scales: Array | None = None,
+    ) -> None:
+        """One step of importance `part` with `gradient` at `ids` and (1, n_outputs) `intercept`.
+
+        `scales` are the absolute values of the features, where one row makes the step.
+        """
+        assert isinstance(self.inner, UpdateState)
+        self._average(method, part)
+        step = self.algorithm.step  # type: ignore[union-attr]
+        self.inner = step(self.inner, gradient, part, ids, scales)
+        step_intercepts(method, self.intercept, self.t, part * intercept, _NO_SQUARES)
+        self._moved(part)
+
+    def _moved(self, part: float) -> None:
+        self.t += part
+        self._current = None
+
+    def _average(self, method: Method, part: float) -> None:
+        """Count the present weights `part` times."""
+        if len(self.mean):
+            share = part / (self.t + part)
+            weights = self._all_weights()[: method.n_features]
+            self.mean[:-1] += share * (weights - self.mean[:-1])
+            self.mean[-1] += share * (self._intercepts(method) - self.mean[-1])
+
+    def walk(self, method: Method, rows: Rows, importance: Array | None) -> Array:
+        """Walk the rows in order, one step each; the (n_rows, n_outputs) margins before each.
+
+        Importance counts as in `dadagrad.kernels.walk_dual`: a row of importance 2 is the row
+        twice, and beyond `MOST_STEPS` there are that many larger steps.
+        """
+        from dadagrad.kernels import MOST_STEPS
+
+        margins = np.empty((rows.n_rows, method.n_outputs))
+        targets = method.targets(rows.labels)
+        for row in range(rows.n_rows):
+            ids, values = _entries(method, rows, row)
+            left = 1.0 if importance is None else float(importance[row])
+            share = max(left / MOST_STEPS, 1.0)
+            margins[row] = now = self._margins(method, ids, values)
+            if not np.isfinite(now).all():
+                margins[row:] = now  # whoever counts the rows will name this one
+                break
+            while left > 0.0:
+                part = min(left, share)
+                left -= part
+                self._learn(method, ids, values, targets[row], now, part)
+                if left > 0.0:
+                    now = self._margins(method, ids, values)
+        return margins
+
+    def _margins(self, method: Method, ids: NDArray[np.int64], values: Array) -> Array:
+        if isinstance(self.inner, LearnerState):
+            margins = self.algorithm.margins(self.inner, ids, values)  # type: ignore[union-attr]
+        else:
+            margins = values @ self._weights_at(ids) + self._intercepts(method)
+        return np.asarray(margins, np.float64)
+
+    def _learn(
+        self,
+        method: Method,
+        ids: NDArray[np.int64],
+        values: Array,
+        targets: Array,
+        margins: Array,
+        part: float,
+    ) -> None:
+        if isinstance(self.inner, LearnerState):
+            self._average(method, part)
+            learn = self.algorithm.learn  # type: ignore[union-attr]
+            self.inner = learn(self.inner, ids, values, targets, margins, part)
+            self._moved(part)
+            return
+        slopes = method.loss.slope(margins[None], targets[None])
+        intercept = slopes if method.config.fit_intercept else np.zeros_like(slopes)
+        self._step(method, ids, np.outer(values, slopes), intercept, part, np.abs(values))
+
+
+def _entries(method: Method, rows: Rows, row: int) -> tuple[NDArray[np.int64], Array]:
+    """The features of a row and their values; for a learner with the intercept's."""
+    start, stop = rows.indptr[row], rows.indptr[row + 1]
+    ids = rows.vocabulary[rows.indices[start:stop]]
+    values = np.ones(stop - start) if rows.values is None else rows.values[start:stop].astype(float)
+    if rows.row_scale is not None:
+        values = values * float(rows.row_scale[row])
+    if method.learns_by_row and method.config.fit_intercept:
+        return np.append(ids, method.n_features), np.append(values, 1.0)
+    return ids, values

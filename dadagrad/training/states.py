@@ -1,0 +1,38 @@
+"""The state of whatever algorithm trains: compiled, or as plainly as it is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from dadagrad.training.plain_state import PlainState
+from dadagrad.training.state import State
+
+if TYPE_CHECKING:
+    from dadagrad.method import Method
+
+TrainingState: TypeAlias = State | PlainState
+"""Either has `t`, `arrays` and the same methods; the coordinator does not tell them apart."""
+
+
+def zero_state(method: Method) -> TrainingState:
+    """The state before the first step."""
+    return State.zero(method) if method.compiled else PlainState.zero(method)
+
+
+def restore_state(method: Method, arrays: Mapping[str, NDArray[Any]], t: float) -> TrainingState:
+    """The state that had these `arrays`; `KeyError` or `ValueError` if they are not of `method`."""
+    state = zero_state(method)
+    own = state.arrays
+    if own.keys() != arrays.keys():
+        raise ValueError(f"arrays {sorted(arrays)} where {sorted(own)} were expected")
+    for name, array in own.items():
+        given = arrays[name]
+        if given.shape != array.shape or given.dtype != array.dtype:
+            raise ValueError(
+                f"{name} is {given.dtype}, shape {given.shape}, where {array.dtype}, shape "
+                f"{array.shape} was expected"
+            )
+    return state.with_arrays(dict(arrays), t)

@@ -1,0 +1,258 @@
+"""Softmax, multiclass hinge, Poisson and quantile in training: what is counted, and what comes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from sklearn.metrics import roc_auc_score
+from training_cases import make_data, method_of, state_bytes, tally_bytes
+
+from dadagrad import AdaGradClassifier, AdaGradRegressor
+from dadagrad.config import TrainConfig
+from dadagrad.data.dataset import LabelColumn, MemoryDataset, Schema, describe_labels
+from dadagrad.data.rows import Rows
+from dadagrad.errors import InputError
+from dadagrad.evaluation import evaluate, predict
+from dadagrad.method import make_method
+from dadagrad.training import run as run_module
+from dadagrad.training.checkpoint import CheckpointReader
+from dadagrad.training.run import TrainResult, Where, resume, train
+from dadagrad.training.tally import count
+
+COUPLED = ("softmax", "multiclass-hinge")
+each_coupled = pytest.mark.parametrize("loss", COUPLED)
+
+
+def newsgroups(n_rows: int = 4000, n_classes: int = 6, seed: int = 0) -> MemoryDataset:
+    """Binary, normalised documents; each class prefers some of the words, and many are common."""
+    rng = np.random.default_rng(seed)
+    n_features, length = 800, 25
+    classes = rng.integers(0, n_classes, n_rows)
+    common = 1.0 / np.arange(10, n_features + 10)
+    leaning = np.exp(1.2 * np.random.default_rng(99).normal(size=(n_classes, n_features)))
+    words = common * leaning
+    words /= words.sum(axis=1, keepdims=True)
+    ids = [np.unique(rng.choice(n_features, length, p=words[of])) for of in classes]
+    parts = []
+    for rows in np.array_split(np.arange(n_rows), 3):
+        lengths = [len(ids[row]) for row in rows]
+        parts.append(
+            Rows.from_csr(
+                np.concatenate([[0], np.cumsum(lengths)]),
+                np.concatenate([ids[row] for row in rows]),
+                None,
+                classes[rows, None].astype(float),
+                None,
+                (1 / np.sqrt(lengths)).astype(np.float32),
+            )
+        )
+    columns = describe_labels(classes[:, None].astype(float), ["group"])
+    return MemoryDataset(parts, Schema(n_features, columns))
+
+
+def everything(result: TrainResult) -> tuple[object, ...]:
+    end = result.coordinator
+    return state_bytes(end.state), tally_bytes(end), result.model.digest
+
+
+@each_coupled
+def test_the_tally_is_the_one_loss_of_each_setting(loss):
+    data = make_data((40,), labels="multiclass")
+    method = method_of(data, TrainConfig(loss=loss, step_size=0.3, batch_size=1))
+    method = method.with_step_sizes((0.1, 0.3))
+    margins = np.random.default_rng(0).normal(size=(40, 6))
+    rows = data.read(0)
+    importance = np.random.default_rng(1).integers(0, 3, 40).astype(float)
+    tally = count(method, margins, rows, importance, "here", 0)
+    right = (rows.labels[:, 0] - 2.0).astype(int)
+    for setting in range(2):
+        scores = margins[:, 3 * setting : 3 * setting + 3]
+        own = scores[np.arange(40), right]
+        if loss == "softmax":
+            losses = np.log(np.exp(scores).sum(axis=1)) - own
+        else:
+            others = np.where(np.arange(3) == right[:, None], -np.inf, scores).max(axis=1)
+            losses = np.maximum(0.0, 1.0 + others - own)
+        assert tally.loss[setting] == pytest.approx(importance @ losses)
+        wrong = scores.argmax(axis=1) != right
+        assert tally.mistakes[setting] == importance @ wrong
+    np.testing.assert_allclose(tally.mean_loss(method), tally.loss / importance.sum())
+
+
+@each_coupled
+@pytest.mark.parametrize("settings", [{}, {"batch_size": 32, "step_size": 0.3}])
+def test_one_pass_learns_classes(loss, settings):
+    data, held_out = newsgroups(), newsgroups(seed=1)
+    result = train(data, TrainConfig(loss=loss, **settings))
+    assert result.report["progressive_error"] < 0.45  # chance: 0.83
+    first = train(data, TrainConfig(loss=loss, step_size=1e-9, batch_size=4000, lanes=3))
+    at_zero = np.log(6.0) if loss == "softmax" else 1.0
+    assert first.report["progressive_loss"] == pytest.approx(at_zero)
+    assert result.report["progressive_loss"] < 0.85 * at_zero
+    there = evaluate(result.model, held_out)
+    assert there["error"] < 0.35
+    assert there["loss"] < 0.75 * at_zero
+    assert there["auc"] is None
+
+
+@each_coupled
+@pytest.mark.parametrize("update", ["dual-averaging", "mirror-descent", "ftrl"])
+@pytest.mark.parametrize("batch_size", [1, 11])
+def test_same_bits_on_any_threads_and_from_any_checkpoint(
+    loss, update, batch_size, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(run_module, "CHUNK_ROWS", 7)
+    data = make_data((30, 17, 41), labels="multiclass")
+    config = TrainConfig(
+        loss=loss, update=update, batch_size=batch_size, step_size=0.3, passes=2, l1=1e-4
+    )
+    alone = everything(train(data, config, where=Where(threads=1)))
+    for threads in (2, 4):
+        assert everything(train(data, config, where=Where(threads=threads))) == alone
+    folder = tmp_path / "run"
+    train(data, config, checkpoints=str(folder), save_every=9, keep=1000)
+    steps = [info.step for info in CheckpointReader(str(folder)).list(verify=True)]
+    middle = sorted(steps)[len(steps) // 2]
+    copy = as_of(folder, middle, tmp_path / "copy")
+    assert everything(resume(copy, data=data)) == alone
+
+
+def as_of(folder: Path, step: int, to: Path) -> str:
+    """A copy of the checkpoints as they were after those of `step`."""
+    shutil.copytree(folder, to)
+    for manifest in to.glob("manifest-*.json"):
+        if int(manifest.stem.split("-")[1]) > step:
+            manifest.unlink()
+    return str(to)
+
+
+@each_coupled
+def test_compiled_and_plain_training_agree(loss):
+    """Averaging is left to the plain forms; a box as wide as any weight changes nothing."""
+    data = make_data((60,), labels="multiclass")
+    settings = {"loss": loss, "step_size": 0.3, "batch_size": 1, "shuffle": False}
+    compiled = train(data, TrainConfig(**settings)).model
+    plain = train(data, TrainConfig(**settings, domain="l2-ball", radius=1e6)).model
+    np.testing.assert_array_equal(plain.ids, compiled.ids)
+    np.testing.assert_allclose(plain.weights, compiled.weights, atol=1e-4)
+
+
+def test_probabilities_of_softmax_are_written(tmp_path):
+    data = newsgroups(600)
+    model = train(data, TrainConfig(loss="softmax", step_size=0.5)).model
+    out = str(tmp_path / "predictions.parquet")
+    predict(model, data, out)
+    table = pq.read_table(out)
+    margins = np.stack([table[f"margin_{label}"].to_numpy() for label in range(6)], axis=1)
+    found = np.stack([table[f"probability_{label}"].to_numpy() for label in range(6)], axis=1)
+    expected = np.exp(margins) / np.exp(margins).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    labels = np.concatenate([data.read(i).labels[:, 0] for i in range(3)]).astype(int)
+    likelihood = -np.log(found[np.arange(600), labels]).mean()
+    assert evaluate(model, data)["loss"] == pytest.approx(likelihood)
+    with np.errstate(over="raise", invalid="raise"):
+        far = model.probabilities(np.array([[1e4, -1e4, 0.0, 1e4, 0.0, 0.0]]))
+    np.testing.assert_array_equal(far, [[0.5, 0.0, 0.0, 0.5, 0.0, 0.0]])
+
+
+@each_coupled
+def test_two_classes_are_two_outputs(loss):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(500, 4))
+    y = np.where(X[:, 0] + 0.5 * rng.normal(size=500) > 0, "yes", "no")
+    classifier = AdaGradClassifier(loss=loss).fit(X, y)
+    assert classifier.coef_.shape == (2, 4)
+    decision = classifier.decision_function(X)
+    assert decision.shape == (500,)
+    predicted = classifier.predict(X)
+    np.testing.assert_array_equal(predicted, np.where(decision > 0, "yes", "no"))
+    assert np.mean(predicted == y) > 0.8
+    assert roc_auc_score(y == "yes", decision) > 0.9
+    if loss == "softmax":
+        probabilities = classifier.predict_proba(X)
+        np.testing.assert_allclose(probabilities[:, 1], 1 / (1 + np.exp(-decision)), rtol=1e-9)
+    else:
+        assert not hasattr(classifier, "predict_proba")
+
+
+def test_the_auc_of_two_outputs_is_that_of_their_difference():
+    data = make_data((200,), labels="binary", seed=4)
+    model = train(data, TrainConfig(loss="softmax", step_size=0.3)).model
+    rows = data.read(0)
+    margins = model.margins(rows)
+    expected = roc_auc_score(rows.labels[:, 0] > 0, margins[:, 1] - margins[:, 0])
+    assert evaluate(model, data)["auc"] == pytest.approx(expected)
+
+
+@each_coupled
+def test_losses_for_one_label_column_refuse_several(loss):
+    data = make_data(labels="multilabel")
+    with pytest.raises(InputError, match=f"the {loss} loss is for one label column.* has 3"):
+        make_method(TrainConfig(loss=loss), data.schema, 1)
+
+
+def test_a_count_below_zero_is_named():
+    data = make_data((30, 17), labels="real")
+    first = int(np.flatnonzero(data.read(0).labels[:, 0] < 0)[0])
+    message = rf"partition part-00000: row {first} has label -.*poisson loss needs labels from 0"
+    with pytest.raises(InputError, match=message):
+        train(data, TrainConfig(loss="poisson", shuffle=False))
+    X, y = np.eye(4), np.array([1.0, 0.0, -2.0, 3.0])
+    with pytest.raises(InputError, match="y: row 2 has label -2"):
+        AdaGradRegressor(loss="poisson").fit(X, y)
+
+
+def test_poisson_regression_finds_the_rates():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(4000, 5))
+    truth = np.array([0.5, -0.3, 0.0, 0.2, 0.4])
+    rate = np.exp(X @ truth + 0.7)
+    y = rng.poisson(rate)
+    regressor = AdaGradRegressor(loss="poisson").fit(X, y)
+    np.testing.assert_allclose(regressor.coef_, truth, atol=0.1)
+    predicted = regressor.predict(X)
+    assert (predicted > 0).all()
+    np.testing.assert_allclose(predicted.mean(), y.mean(), rtol=0.1)
+    np.testing.assert_allclose(predicted, np.exp(X @ regressor.coef_ + regressor.intercept_))
+    # A margin that no exponential can take is answered with the largest mean there is.
+    assert np.isfinite(regressor.predict(1e6 * X)).all()
+
+
+def test_the_loss_of_poisson_is_half_its_deviance():
+    data = make_data((50,), labels="real")
+    rows = data.read(0)
+    counts = np.round(np.abs(rows.labels) * 3)
+    part = Rows(rows.vocabulary, rows.indptr, rows.indices, rows.values, counts)
+    data = MemoryDataset([part], Schema(60, (LabelColumn("count"),)))
+    model = train(data, TrainConfig(loss="poisson", step_size=0.1)).model
+    mean = np.exp(model.margins(part))
+    ratio = np.where(counts > 0, counts * np.log(np.maximum(counts, 1e-9) / mean), 0.0)
+    assert evaluate(model, data)["loss"] == pytest.approx((ratio - counts + mean).mean())
+
+
+@pytest.mark.parametrize("quantile", [0.1, 0.5, 0.9])
+def test_quantile_regression_leaves_a_share_below(quantile):
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(3000, 3))
+    y = X @ [1.0, -2.0, 0.5] + rng.exponential(size=3000)
+    regressor = AdaGradRegressor(loss="quantile", quantile=quantile).fit(X, y)
+    assert np.mean(y < regressor.predict(X)) == pytest.approx(quantile, abs=0.03)
+    model = regressor.model_
+    rows = Rows.from_csr(
+        np.arange(0, 9001, 3), np.tile(np.arange(3), 3000), X.ravel().astype(np.float32), y[:, None]
+    )
+    data = MemoryDataset([rows], Schema(3, (LabelColumn("y"),)))
+    distance = y - model.margins(rows)[:, 0]
+    expected = np.where(distance > 0, quantile * distance, (quantile - 1) * distance).mean()
+    assert evaluate(model, data)["loss"] == pytest.approx(expected)
+
+
+def test_settings_of_the_quantile_are_checked():
+    with pytest.raises(InputError, match="quantile must be below 1"):
+        TrainConfig(quantile=1.0)
+    with pytest.raises(InputError, match="quantile must be a finite number above 0"):
+        TrainConfig(quantile=0.0)

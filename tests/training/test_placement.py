@@ -1,0 +1,92 @@
+"""Where work is asked for: near the rows, and evenly."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dadagrad.training.placement import Placement, worthwhile_tasks
+
+
+def test_steps_are_cut_as_far_as_it_pays():
+    assert [worthwhile_tasks(work) for work in (0, 1e4, 2e5, 3e5, 1e6)] == [1, 1, 1, 2, 7]
+
+
+def test_partitions_are_spread_by_threads():
+    placement = Placement({"a": 1, "b": 3}, 4)
+    homes = [placement.open(visit, visit) for visit in range(8)]
+    assert homes.count("a") == 2
+    assert homes.count("b") == 6
+
+
+def test_no_more_workers_are_used_than_there_are_tasks():
+    placement = Placement({"a": 1, "b": 1, "c": 1}, 2)
+    assert [placement.open(visit, visit) for visit in range(4)] == ["a", "b", "a", "b"]
+    # One that was there before has gone, and another took its partitions over.
+    for visit in (0, 2):
+        placement.found(visit, visit, "c")
+    placement.update({"b": 1, "c": 1, "d": 1})
+    assert {placement.open(visit, visit) for visit in range(4, 8)} == {"b", "c"}
+
+
+def test_one_task_stays_with_one_worker_whatever_its_threads():
+    placement = Placement({"a": 4, "b": 4}, 1)
+    for visit in range(4):
+        placement.open(visit, visit)
+    assert placement.groups(range(4)) == [("a", [0, 1, 2, 3])]
+
+
+def test_a_worker_that_read_a_partition_before_is_asked_again_where_that_is_even():
+    placement = Placement({"a": 1, "b": 1}, 2)
+    placement.open(0, 0)
+    placement.found(0, 0, "b")
+    placement.close(0)
+    assert placement.open(1, 0) == "b"
+    placement.found(1, 0, "b")
+    placement.found(2, 5, "b")
+    placement.close(2)
+    # It has one already.
+    assert placement.open(3, 5) == "a"
+
+
+def test_work_follows_the_rows():
+    placement = Placement({"a": 1, "b": 1}, 2)
+    assert [placement.open(visit, visit) for visit in range(4)] == ["a", "b", "a", "b"]
+    assert placement.groups([0, 1, 2, 3]) == [("a", [0, 2]), ("b", [1, 3])]
+    placement.found(0, 0, "b")  # a lost worker's, or one that another took over
+    assert placement.groups([0, 1, 2, 3]) == [("b", [0, 1, 3]), ("a", [2])]
+
+
+def test_a_worker_that_has_gone_is_given_no_partition():
+    placement = Placement({"a": 1, "b": 1}, 2)
+    placement.open(0, 0)
+    placement.update({"b": 2})
+    assert {placement.open(visit, visit) for visit in range(1, 4)} == {"b"}
+    # What it had is still asked of it: nobody else is known to have the rows.
+    assert placement.groups([0, 1]) == [("a", [0]), ("b", [1])]
+
+
+def test_without_a_known_worker_there_is_no_preference():
+    placement = Placement({}, 2)
+    assert placement.open(0, 0) is None
+    assert placement.groups([0, 1]) == [(None, [0]), (None, [1])]
+
+
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    st.integers(1, 12),
+    st.integers(1, 30),
+)
+def test_every_piece_is_in_one_group_and_groups_are_as_many_as_threads(threads, n_visits, tasks):
+    placement = Placement({f"w{number}": count for number, count in enumerate(threads)}, tasks)
+    for visit in range(n_visits):
+        placement.open(visit, visit)
+    groups = placement.groups(range(n_visits))
+    assert sorted(position for _, group in groups for position in group) == list(range(n_visits))
+    assert all(group == sorted(group) and group for _, group in groups)
+    for number, count in enumerate(threads):
+        assert sum(worker == f"w{number}" for worker, _ in groups) <= count
+    # Rounding up a worker's share may make a task more for each but one of them.
+    assert len(groups) <= min(n_visits, sum(threads), tasks + len(threads) - 1)
+    if tasks >= sum(threads):
+        assert len(groups) == min(n_visits, sum(threads))
