@@ -105,6 +105,14 @@ def _compile_as_couples(flat):
 
 
 @_inlined
+def _target(label, positive):
+    """What an output is to predict of a row: a sign, or the label itself."""
+    if np.isnan(positive):
+        return label
+    return 1.0 if label == positive else -1.0
+
+
+@_inlined
 def loss_slope(loss, parameter, margin, target):
     """d loss / d margin of one example."""
     if loss == HINGE:
@@ -170,9 +178,7 @@ def _fill_slopes(loss, parameter, n_targets, label_column, positive, labels, row
         return _fill_coupled(loss, n_targets, label_column, positive, labels, row, margins, slopes)
     any_slope = False
     for k in range(len(slopes)):
-        target = labels[row, label_column[k]]
-        if not np.isnan(positive[k]):
-            target = 1.0 if target == positive[k] else -1.0
+        target = _target(labels[row, label_column[k]], positive[k])
         slopes[k] = loss_slope(loss, parameter, margins[k], target)
         any_slope |= slopes[k] != 0.0
     return any_slope
@@ -357,29 +363,34 @@ def walk_dual(batch, problem, steps, state, intercept, t, margins):
     """
     n_outputs, real = state.shape[1], state.dtype
     longest = _longest(batch.indptr)
-    reals = np.zeros(2 * longest, real)
-    scratch = _DualScratch(
-        np.ones(0 if len(batch.values) else longest, np.float32),
-        _as_couples(reals),
-        reals,
-        np.zeros(longest, real),
+    ones = np.ones(0 if len(batch.values) else longest, np.float32)
+    if n_outputs == 1:
+        reals = np.zeros(2 * longest, real)
+        one_row = _Row(_as_couples(reals), reals, np.zeros(longest, real))
+        couples = _as_couples(state.reshape(-1))
+        return _walk_dual_one(batch, problem, steps, couples, intercept, t, margins, ones, one_row)
+    outputs = _Outputs(
         np.zeros((3, n_outputs), real),
         np.zeros(n_outputs, real),
         np.zeros(n_outputs, real),
         np.zeros(n_outputs),
         np.zeros(n_outputs),
     )
-    couples, pairs = _as_couples(state.reshape(-1)), state.reshape(len(state), 2 * n_outputs)
-    return _walk_dual(batch, problem, steps, couples, pairs, intercept, t, margins, scratch)
+    pairs = state.reshape(len(state), 2 * n_outputs)
+    return _walk_dual_all(batch, problem, steps, pairs, intercept, t, margins, ones, outputs)
 
 
-class _DualScratch(NamedTuple):
-    """Memory of `_walk_dual`: first for one row, then for one number of each output."""
+class _Row(NamedTuple):
+    """Memory of `_walk_dual_one` for one row, whose `gathered` and `reals` are the same."""
 
-    ones: NDArray[np.float32]
     gathered: NDArray[np.complexfloating]
     reals: NDArray[np.floating]
     weights: NDArray[np.floating]
+
+
+class _Outputs(NamedTuple):
+    """Memory of `_walk_dual_all` for numbers of each output."""
+
     table: NDArray[np.floating]
     sums: NDArray[np.floating]
     gradients: NDArray[np.floating]
@@ -388,12 +399,55 @@ class _DualScratch(NamedTuple):
 
 
 @_borrowing
-def _walk_dual(batch, problem, steps, couples, pairs, intercept, t, margins, scratch):
+def _walk_dual_one(batch, problem, steps, couples, intercept, t, margins, ones, one_row):
+    gathered, reals, weights = one_row
+    real = reals.dtype.type
+    indptr, indices, values, row_scale, labels, importance = batch
+    loss, parameter, _, label_column, positive, fit_intercept = problem
+    column, positive_label = label_column[0], positive[0]
+    step_size, l1, l2, low, high, delta, proximal = steps
+    eta, threshold, ridge = step_size[0], l1[0], l2[0]
+    stored = len(values) > 0
+    fixed = _fixed_settings(delta, low, high, real)
+    free = _fixed_settings(delta, -np.inf, np.inf, np.float64)
+    for row in range(len(indptr) - 1):
+        start, stop = indptr[row], indptr[row + 1]
+        ids = indices[start:stop]
+        xs = values[start:stop] if stored else ones[: stop - start]
+        scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
+        target = _target(labels[row, column], positive_label)
+        left = importance[row] if len(importance) else 1.0
+        share = max(left / MOST_STEPS, 1.0)
+        first = True
+        while left > 0.0 or first:
+            part = min(left, share)
+            left -= part
+            settings = _dual_settings(eta, threshold, ridge, t, real)
+            margin = scale * _dual_margin(
+                ids, xs, couples, settings, fixed, gathered, reals, weights
+            )
+            if fit_intercept:
+                margin += _dual_intercept(intercept, 0, eta, free)
+            if first:
+                margins[row, 0] = margin
+            first = False
+            slope = part * loss_slope(loss, parameter, margin, target)
+            if slope != 0.0:
+                if fit_intercept:
+                    _dual_learn_intercept(intercept, 0, slope, eta, free, proximal)
+                slope = real(slope * scale)
+                _dual_learn(ids, xs, couples, slope, real(eta), proximal, gathered, reals, weights)
+            t += part
+    return t
+
+
+@_borrowing
+def _walk_dual_all(batch, problem, steps, pairs, intercept, t, margins, ones, outputs):
     real = pairs.dtype.type
     indptr, indices, values, row_scale, labels, importance = batch
     loss, parameter, n_targets, label_column, positive, fit_intercept = problem
     step_size, l1, l2, low, high, delta, proximal = steps
-    ones, gathered, reals, weights, table, sums, gradients, slopes, now = scratch
+    table, sums, gradients, slopes, now = outputs
     n_outputs, stored = len(now), len(values) > 0
     fixed = _fixed_settings(delta, low, high, real)
     free = _fixed_settings(delta, -np.inf, np.inf, np.float64)
@@ -411,11 +465,7 @@ def _walk_dual(batch, problem, steps, couples, pairs, intercept, t, margins, scr
             for k in range(n_outputs):
                 settings = _dual_settings(step_size[k], l1[k], l2[k], t, real)
                 table[0, k], table[1, k], table[2, k] = settings
-            if n_outputs == 1:
-                settings = table[0, 0], table[1, 0], table[2, 0]
-                sums[0] = _dual_margin(ids, xs, couples, settings, fixed, gathered, reals, weights)
-            else:
-                _dual_margins(ids, xs, pairs, table, fixed, sums)
+            _dual_margins(ids, xs, pairs, table, fixed, sums)
             for k in range(n_outputs):
                 now[k] = scale * sums[k]
                 if fit_intercept:
@@ -431,11 +481,7 @@ def _walk_dual(batch, problem, steps, couples, pairs, intercept, t, margins, scr
                     gradients[k] = slope * scale
                     if fit_intercept:
                         _dual_learn_intercept(intercept, k, slope, step_size[k], free, proximal)
-                if n_outputs == 1:
-                    slope, eta = gradients[0], table[2, 0]
-                    _dual_learn(ids, xs, couples, slope, eta, proximal, gathered, reals, weights)
-                else:
-                    _dual_learn_all(ids, xs, pairs, gradients, table, fixed, proximal)
+                _dual_learn_all(ids, xs, pairs, gradients, table, fixed, proximal)
             t += part
     return t
 
