@@ -193,22 +193,22 @@ def _longest(indptr):
 
 
 @_inlined
-def _dot(values, weights):
-    """The sum of values * weights, in eight lanes."""
-    n = len(values)
+def _sum(terms):
+    """The sum of `terms`, in eight lanes."""
+    n = len(terms)
     whole = n // 8 * 8
-    m0 = m1 = m2 = m3 = m4 = m5 = m6 = m7 = weights.dtype.type(0.0)
+    m0 = m1 = m2 = m3 = m4 = m5 = m6 = m7 = terms.dtype.type(0.0)
     for j in range(0, whole, 8):
-        m0 += values[j] * weights[j]
-        m1 += values[j + 1] * weights[j + 1]
-        m2 += values[j + 2] * weights[j + 2]
-        m3 += values[j + 3] * weights[j + 3]
-        m4 += values[j + 4] * weights[j + 4]
-        m5 += values[j + 5] * weights[j + 5]
-        m6 += values[j + 6] * weights[j + 6]
-        m7 += values[j + 7] * weights[j + 7]
+        m0 += terms[j]
+        m1 += terms[j + 1]
+        m2 += terms[j + 2]
+        m3 += terms[j + 3]
+        m4 += terms[j + 4]
+        m5 += terms[j + 5]
+        m6 += terms[j + 6]
+        m7 += terms[j + 7]
     for j in range(whole, n):
-        m0 += values[j] * weights[j]
+        m0 += terms[j]
     return ((m0 + m4) + (m1 + m5)) + ((m2 + m6) + (m3 + m7))
 
 
@@ -250,13 +250,14 @@ def _pull(squares, grown, weight, eta):
 
 
 @_inlined
-def _dual_margin(indices, values, couples, settings, fixed, row, reals, weights):
+def _dual_margin(indices, values, couples, settings, fixed, row, reals, weights, terms):
     """<w, x> of one row, before the row's scale; its state and weights are kept."""
     for j in range(len(indices)):
         row[j] = couples[np.uint32(indices[j])]
     for j in range(len(indices)):
         weights[j] = _dual_weight(reals[2 * j], reals[2 * j + 1], settings, fixed)
-    return _dot(values, weights)
+        terms[j] = weights[j] * values[j]
+    return _sum(terms[: len(indices)])
 
 
 @_inlined
@@ -366,7 +367,7 @@ def walk_dual(batch, problem, steps, state, intercept, t, margins):
     ones = np.ones(0 if len(batch.values) else longest, np.float32)
     if n_outputs == 1:
         reals = np.zeros(2 * longest, real)
-        one_row = _Row(_as_couples(reals), reals, np.zeros(longest, real))
+        one_row = _Row(_as_couples(reals), reals, np.zeros(longest, real), np.zeros(longest, real))
         couples = _as_couples(state.reshape(-1))
         return _walk_dual_one(batch, problem, steps, couples, intercept, t, margins, ones, one_row)
     outputs = _Outputs(
@@ -386,6 +387,7 @@ class _Row(NamedTuple):
     gathered: NDArray[np.complexfloating]
     reals: NDArray[np.floating]
     weights: NDArray[np.floating]
+    terms: NDArray[np.floating]
 
 
 class _Outputs(NamedTuple):
@@ -400,7 +402,7 @@ class _Outputs(NamedTuple):
 
 @_borrowing
 def _walk_dual_one(batch, problem, steps, couples, intercept, t, margins, ones, one_row):
-    gathered, reals, weights = one_row
+    gathered, reals, weights, terms = one_row
     real = reals.dtype.type
     indptr, indices, values, row_scale, labels, importance = batch
     loss, parameter, _, label_column, positive, fit_intercept = problem
@@ -424,7 +426,7 @@ def _walk_dual_one(batch, problem, steps, couples, intercept, t, margins, ones, 
             left -= part
             settings = _dual_settings(eta, threshold, ridge, t, real)
             margin = scale * _dual_margin(
-                ids, xs, couples, settings, fixed, gathered, reals, weights
+                ids, xs, couples, settings, fixed, gathered, reals, weights, terms
             )
             if fit_intercept:
                 margin += _dual_intercept(intercept, 0, eta, free)
@@ -691,8 +693,8 @@ def apply_mirror(state, settled, steps, t, gradient, squares):
 def _plain_margin(indices, values, flat, row):
     """<w, x> of one row for the only output, before the row's scale."""
     for j in range(len(indices)):
-        row[j] = flat[np.uint32(indices[j])]
-    return _dot(values, row)
+        row[j] = flat[np.uint32(indices[j])] * values[j]
+    return _sum(row[: len(indices)])
 
 
 @_borrowing

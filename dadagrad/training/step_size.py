@@ -196,7 +196,11 @@ class _FirstRows:
             if number + 1 < len(self.chosen):
                 following = pool.submit(read, number + 1)
             where = f"{self._data.url}, partition {self._data.partitions[partition].name}"
-            positions = np.searchsorted(self._union, rows.vocabulary)
+            positions = (
+                np.arange(rows.n_local)
+                if len(self._union) == rows.n_local
+                else np.searchsorted(self._union, rows.vocabulary)
+            )
             yield _Part(partition, rows, n_rows, offset, positions, where)
             offset += n_rows
 
