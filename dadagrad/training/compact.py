@@ -1,4 +1,4 @@
-"""Compiled helpers of the exact exchange: its work grows with the features that are touched.
+"""Compiled helpers: taking out and putting back the state of some features, and small batches.
 
 A piece of a few rows touches a small share of its partition's vocabulary, and a step a small share
 of all features. What is done once a piece or once a step must not walk through the rest.
@@ -77,6 +77,20 @@ def assign_slots(slots, ids, seen, count):  # type: ignore[no-untyped-def]
             slots[ids[j]] = slot
         places[j] = slot - 1
     return places, count
+
+
+@njit(nogil=True, cache=True)
+def take(array, ids, out):  # type: ignore[no-untyped-def]
+    """Into (k,) `out` the elements `ids` of `array`."""
+    for j in range(len(ids)):
+        out[j] = array[np.uint64(ids[j])]
+
+
+@njit(nogil=True, cache=True)
+def put(array, ids, values):  # type: ignore[no-untyped-def]
+    """Make (k,) `values` the elements `ids` of `array`."""
+    for j in range(len(ids)):
+        array[np.uint64(ids[j])] = values[j]
 
 
 @njit(nogil=True, cache=True)

@@ -85,6 +85,7 @@ class Coordinator:
         self._results: list[Result | None] | None = None
         # Online, the state of the partition that is being walked, from its first piece to its last.
         self._share: TrainingState | None = None
+        self._last_share: TrainingState | None = None
         self._sums = GradientSums(method)
         self._save_every = save_every
         self._next_save = None if save_every is None else (steps // save_every + 1) * save_every
@@ -157,7 +158,7 @@ class Coordinator:
         given: list[Given]
         if self.method.online:
             if self._share is None:
-                self._share = self.state.pull(opened[0])
+                self._share = self.state.pull(opened[0], self._last_share)
             given = [self._share]
         else:
             intercept = self.state.intercepts(self.method)
@@ -211,7 +212,7 @@ class Coordinator:
         if piece.last or self._stop_wanted or self._save_is_due():
             self.state.push(self._vocabulary(piece), self._share)
         if piece.last:
-            self._share = None
+            self._share, self._last_share = None, self._share
 
     def _step(self, pieces: tuple[Piece, ...], results: list[Result]) -> None:
         """One step with the mean gradient of all the pieces' rows."""

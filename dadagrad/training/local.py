@@ -37,7 +37,7 @@ class LocalEngine:
     ----------
     data : Dataset
     threads : int
-        Threads that read and compute; at least 1.
+        Threads that compute, and as many that read; 1 does both in turn.
     """
 
     def __init__(self, data: Dataset, threads: int) -> None:
@@ -58,6 +58,10 @@ class LocalEngine:
         at once. Errors of reading, computing and saving are raised here.
         """
         with ThreadPoolExecutor(self._threads, thread_name_prefix="dadagrad") as pool:
+            # What is read for later must not hold up what is computed now.
+            reader = pool
+            if self._threads > 1:
+                reader = ThreadPoolExecutor(self._threads, thread_name_prefix="dadagrad-reader")
             try:
                 watcher.begin()
                 instructions = coordinator.start()
@@ -65,9 +69,10 @@ class LocalEngine:
                     for instruction in instructions:
                         if isinstance(instruction, Finish):
                             return instruction.complete
-                        self._carry_out(instruction, coordinator, pool, watcher)
+                        self._carry_out(instruction, coordinator, pool, reader, watcher)
                     instructions = coordinator.handle(self._next_event(watcher))
             finally:
+                reader.shutdown(wait=True, cancel_futures=True)
                 pool.shutdown(wait=True, cancel_futures=True)
                 for held in (self._rows, self._arenas, self._free_arenas, self._scratch):
                     held.clear()
@@ -90,13 +95,14 @@ class LocalEngine:
         instruction: Instruction,
         coordinator: Coordinator,
         pool: ThreadPoolExecutor,
+        reader: ThreadPoolExecutor,
         watcher: Watcher,
     ) -> None:
         match instruction:
             case Open(visit, partition):
                 arena = self._free_arenas.pop() if self._free_arenas else Arena()
                 self._arenas[visit] = arena
-                self._submit(pool, lambda: self._open(visit, partition, arena))
+                self._submit(reader, lambda: self._open(visit, partition, arena))
             case Compute(task, piece, given):
                 partition, rows = self._rows[piece.visit]
                 where = f"{self._data.url}, partition {self._data.partitions[partition].name}"

@@ -90,7 +90,7 @@ class PlainState:
     def copy(self) -> PlainState:
         return self.with_arrays({name: array.copy() for name, array in self.arrays.items()}, self.t)
 
-    def pull(self, ids: NDArray[np.int64]) -> PlainState:
+    def pull(self, ids: NDArray[np.int64], reuse: TrainingState | None = None) -> PlainState:
         """All of the state, whatever the features."""
         return self
 

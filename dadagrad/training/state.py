@@ -57,21 +57,41 @@ class State:
             intercept=self.intercept.copy(),
         )
 
-    def pull(self, ids: NDArray[np.int64]) -> State:
-        """The share of the features `ids`, as compact arrays of their own."""
+    def pull(self, ids: NDArray[np.int64], reuse: TrainingState | None = None) -> State:
+        """The share of the features `ids`, as compact arrays of their own.
+
+        It takes the memory of `reuse`, a share that nobody needs any more.
+        """
         return replace(
             self,
-            accumulators=_records(self.accumulators)[ids]
-            .view(np.float32)
-            .reshape(len(ids), *self.accumulators.shape[1:]),
+            accumulators=self._taken(ids, reuse),
             settled=self.settled[ids] if len(self.settled) else np.zeros(0),
             intercept=self.intercept.copy(),
         )
 
+    def _taken(self, ids: NDArray[np.int64], reuse: TrainingState | None) -> NDArray[np.float32]:
+        """The accumulators of `ids`."""
+        if self.accumulators.shape[1] > 1:
+            taken = _records(self.accumulators)[ids].view(np.float32)
+            return taken.reshape(len(ids), *self.accumulators.shape[1:])
+        from dadagrad.training.compact import take
+
+        memory = reuse.accumulators.base if isinstance(reuse, State) else None
+        if memory is None or memory.dtype != np.complex64 or len(memory) < len(ids):
+            memory = np.empty(len(ids) + len(ids) // 8, np.complex64)
+        out = memory[: len(ids)]
+        take(_couples(self.accumulators), ids, out)
+        return out.view(np.float32).reshape(len(ids), 1, 2)
+
     def push(self, ids: NDArray[np.int64], share: TrainingState) -> None:
         """Put a share that `pull` took out back in its place."""
         assert isinstance(share, State)
-        _records(self.accumulators)[ids] = _records(share.accumulators)
+        if self.accumulators.shape[1] == 1:
+            from dadagrad.training.compact import put
+
+            put(_couples(self.accumulators), ids, _couples(share.accumulators))
+        else:
+            _records(self.accumulators)[ids] = _records(share.accumulators)
         if len(self.settled):
             self.settled[ids] = share.settled
         self.intercept = share.intercept.copy()
@@ -139,3 +159,8 @@ def _records(accumulators: NDArray[np.float32]) -> NDArray[np.void]:
     width = accumulators.shape[1] * accumulators.shape[2]
     record = np.dtype((np.void, accumulators.itemsize * width))
     return accumulators.reshape(len(accumulators), width).view(record)[:, 0]
+
+
+def _couples(accumulators: NDArray[np.float32]) -> NDArray[np.complex64]:
+    """The two sums of the only output as one complex number: they move at once."""
+    return accumulators.reshape(-1).view(np.complex64)

@@ -23,7 +23,7 @@ from dadagrad.errors import TrainingError
 from dadagrad.method import Method
 from dadagrad.training.plan import Piece, Plan
 from dadagrad.training.protocol import Walked
-from dadagrad.training.states import TrainingState, zero_state
+from dadagrad.training.states import TrainingState, zero_states
 from dadagrad.training.tally import Tally
 
 logger = logging.getLogger(__name__)
@@ -119,9 +119,10 @@ def _try_all(
     """Of every step size what was counted in the second half; None where the weights diverged."""
     method = replace(method, n_features=first_rows.n_features)
     none = Tally.zero(method)
+    methods = [method.with_step_sizes((step_size,)) for step_size in step_sizes]
     trials = [
-        _Trial(own := method.with_step_sizes((step_size,)), zero_state(own), [none, none])
-        for step_size in step_sizes
+        _Trial(own, state, [none, none])
+        for own, state in zip(methods, zero_states(methods), strict=True)
     ]
     with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad-trial") as pool:
         for part in first_rows.read(pool):
