@@ -77,7 +77,7 @@ class CoinBetting:
 
     loss: Loss
     wealth: float = 1.0
-    leash: float = 1.0
+    leash: float = 10.0
 
     local: ClassVar[bool] = True
 

@@ -43,7 +43,7 @@ def make_learner(
     sigma: float = 1e-4,
     floor: float | None = None,
     wealth: float = 1.0,
-    leash: float = 1.0,
+    leash: float = 10.0,
 ) -> Learner:
     """The learner called `name`.
 

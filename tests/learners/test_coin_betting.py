@@ -220,7 +220,7 @@ def test_nothing_overflows(first, second, grows):
     for t in range(4000):
         state = bet(learner, state, -second if t else -first)
         weight = learner.weights(state)[0, 0]
-        assert 0.0 <= weight <= np.sqrt(t + 1) * (1 + 1e-12)
+        assert 0.0 <= weight <= learner.leash * np.sqrt(t + 1) * (1 + 1e-12)
     assert (weight > 1.0) == grows
 
 
