@@ -48,7 +48,9 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
     state = zero_state(two_features)
     piece = Piece(0, 0, 0, 1, True)
     if method.online:
-        compute(two_features, rows, piece, state, "the warm-up")
+        share = state.pull(rows.vocabulary)
+        compute(two_features, rows, piece, share, "the warm-up")
+        state.push(rows.vocabulary, share)
     else:
         intercept = state.intercepts(two_features)
         given = WeightsInState(two_features, state, rows.vocabulary, intercept)
