@@ -37,7 +37,7 @@ class LocalEngine:
     ----------
     data : Dataset
     threads : int
-        Threads that compute, and as many that read; 1 does both in turn.
+        Threads that compute; others read meanwhile. 1 does both in turn.
     """
 
     def __init__(self, data: Dataset, threads: int) -> None:
@@ -61,7 +61,8 @@ class LocalEngine:
             # What is read for later must not hold up what is computed now.
             reader = pool
             if self._threads > 1:
-                reader = ThreadPoolExecutor(self._threads, thread_name_prefix="dadagrad-reader")
+                n_readers = _readers(self._data.url, self._threads)
+                reader = ThreadPoolExecutor(n_readers, thread_name_prefix="dadagrad-reader")
             try:
                 watcher.begin()
                 instructions = coordinator.start()
@@ -135,3 +136,9 @@ class LocalEngine:
             self._scratch.append(scratch)
         self._rows[visit] = (partition, rows)
         return Opened(visit, rows.vocabulary)
+
+
+def _readers(url: str, threads: int) -> int:
+    """Threads that read: from afar they mostly wait, from here they are busy decompressing."""
+    far = "://" in url and not url.startswith(("file://", "memory://"))
+    return threads if far else threads - 1

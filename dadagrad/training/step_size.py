@@ -170,32 +170,35 @@ class _FirstRows:
                 taken = min(wanted - self.n_rows, data.partitions[partition].n_rows)
                 self.chosen.append((partition, taken))
                 self.n_rows += taken
+        self._arenas, self._scratch = [Arena(), Arena(), Arena()], Arena()
+        self._only: Rows | None = None
         self._union: NDArray[np.int64]
         if not compiled:  # blocks, simplices and the like are about all features there are
             self._union = np.arange(data.schema.n_features)
         elif len(self.chosen) == 1:
-            self._union = data.read_vocabulary(self.chosen[0][0])
+            self._only = self._read(0)
+            self._union = self._only.vocabulary
         else:
             vocabularies = [data.read_vocabulary(partition) for partition, _ in self.chosen]
             self._union, _ = find_vocabulary(np.concatenate(vocabularies))
         self.n_features = len(self._union)
+
+    def _read(self, number: int) -> Rows:
+        arena = self._arenas[0 if number == 0 else 1 + number % 2]
+        return self._data.read_into(self.chosen[number][0], arena, self._scratch)
 
     def read(self, pool: ThreadPoolExecutor) -> Iterator[_Part]:
         """The parts in order, each read while the one before it is in use.
 
         The first stays valid, the others until the part after next.
         """
-        arenas, scratch = [Arena(), Arena(), Arena()], Arena()
-
-        def read(number: int) -> Rows:
-            arena = arenas[0 if number == 0 else 1 + number % 2]
-            return self._data.read_into(self.chosen[number][0], arena, scratch)
-
-        following, offset = pool.submit(read, 0), 0
+        offset = 0
+        following = None if self._only is not None else pool.submit(self._read, 0)
         for number, (partition, n_rows) in enumerate(self.chosen):
-            rows = following.result()
+            rows = self._only if following is None else following.result()
+            assert rows is not None
             if number + 1 < len(self.chosen):
-                following = pool.submit(read, number + 1)
+                following = pool.submit(self._read, number + 1)
             where = f"{self._data.url}, partition {self._data.partitions[partition].name}"
             positions = (
                 np.arange(rows.n_local)
