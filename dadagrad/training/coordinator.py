@@ -161,7 +161,7 @@ class Coordinator:
                 self._share = self.state.pull(opened[0], self._last_share)
             given = [self._share]
         else:
-            intercept = self.state.intercepts(self.method)
+            intercept = self.state.intercepts_now(self.method)
             given = [
                 WeightsInState(self.method, self.state, vocabulary, intercept)
                 for vocabulary in opened

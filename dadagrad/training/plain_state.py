@@ -120,9 +120,10 @@ class PlainState:
 
     def intercepts(self, method: Method) -> Array:
         """The (n_outputs,) intercepts of the model: at t, or their mean."""
-        return self.mean[-1].copy() if len(self.mean) else self._intercepts(method)
+        return self.mean[-1].copy() if len(self.mean) else self.intercepts_now(method)
 
-    def _intercepts(self, method: Method) -> Array:
+    def intercepts_now(self, method: Method) -> Array:
+        """The (n_outputs,) intercepts at t, with which the next rows are predicted."""
         if not method.learns_by_row:
             return intercepts(method, self.intercept, self.t)
         if not method.config.fit_intercept:
@@ -166,7 +167,7 @@ class PlainState:
             share = part / (self.t + part)
             weights = self._all_weights()[: method.n_features]
             self.mean[:-1] += share * (weights - self.mean[:-1])
-            self.mean[-1] += share * (self._intercepts(method) - self.mean[-1])
+            self.mean[-1] += share * (self.intercepts_now(method) - self.mean[-1])
 
     def walk(self, method: Method, rows: Rows, importance: Array | None) -> Array:
         """Walk the rows in order, one step each; the (n_rows, n_outputs) margins before each.
@@ -198,7 +199,7 @@ class PlainState:
         if isinstance(self.inner, LearnerState):
             margins = self.algorithm.margins(self.inner, ids, values)  # type: ignore[union-attr]
         else:
-            margins = values @ self._weights_at(ids) + self._intercepts(method)
+            margins = values @ self._weights_at(ids) + self.intercepts_now(method)
         return np.asarray(margins, np.float64)
 
     def _learn(

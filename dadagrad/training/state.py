@@ -120,6 +120,10 @@ class State:
         """The (n_outputs,) intercepts at t; 0 where none is fitted."""
         return intercepts(method, self.intercept, self.t)
 
+    def intercepts_now(self, method: Method) -> NDArray[np.float64]:
+        """The same: without averaging, the model's are those at t."""
+        return self.intercepts(method)
+
     def step(self, method: Method, total: GradientSum, importance: float) -> None:
         """One step with the mean gradient of rows whose gradients sum to `total`."""
         share = self.pull(total.ids)
