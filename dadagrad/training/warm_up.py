@@ -12,11 +12,12 @@ from dadagrad.compiled import is_compiled
 from dadagrad.data.rows import Rows
 from dadagrad.method import Method
 from dadagrad.training.gradient_sums import GradientSums
+from dadagrad.training.intercept import step_intercepts
 from dadagrad.training.plan import Piece
 from dadagrad.training.protocol import Gradient, WeightsInState
-from dadagrad.training.states import zero_state
+from dadagrad.training.state import State
 
-_warm: set[tuple[bool, bool]] = set()
+_warm: set[tuple[bool, bool, bool]] = set()
 
 
 def warm_up(method: Method, announce: Callable[[str], None]) -> float:
@@ -29,10 +30,12 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
     from dadagrad.training.worker import compute
 
     begun = time.perf_counter()
-    kind = (method.online, method.config.update == "mirror-descent")
+    if method.learns_by_row:  # no kernel is called
+        return 0.0
+    kind = (method.compiled, method.online, method.config.update == "mirror-descent")
     if kind in _warm:
         return 0.0
-    if not is_compiled(kernels.walk_dual):
+    if not is_compiled(kernels.walk_dual if method.compiled else kernels.apply_dual):
         announce("compiling the kernels (once on this machine, a few seconds)")
     two_features = replace(method, n_features=2)
     labels = [0.0 if column.values is None else column.values[0] for column in method.label_columns]
@@ -45,9 +48,15 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
         np.array([labels, [label + 1.0 for label in labels]]),
         queries=np.zeros(2, np.int64),
     )
-    state = zero_state(two_features)
+    # What runs as it is written down calls kernels for intercepts and gradients alone, and may
+    # not be possible with two features.
+    state = State.zero(two_features)
     piece = Piece(0, 0, 0, 1, True)
-    if method.online:
+    if method.online and not method.compiled:
+        nothing = np.zeros((1, method.n_outputs))
+        step_intercepts(two_features, state.intercept, 0.0, nothing, np.zeros((0, 0)))
+        state.intercepts(two_features)
+    elif method.online:
         share = state.pull(rows.vocabulary)
         compute(two_features, rows, piece, share, "the warm-up")
         state.push(rows.vocabulary, share)

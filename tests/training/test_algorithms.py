@@ -18,6 +18,7 @@ from dadagrad.losses import make_loss
 from dadagrad.metrics import METRICS
 from dadagrad.regularizers import make_regularizer
 from dadagrad.training import run as run_module
+from dadagrad.training import warm_up
 from dadagrad.training.run import resume, train
 from dadagrad.training.watch import Watcher
 from dadagrad.updates import UPDATES
@@ -232,6 +233,30 @@ def test_weight_two_is_the_row_twice_and_weight_zero_no_row(settings):
         train(as_dataset([given], N_FEATURES), config).model for given in (weighted, repeated)
     ]
     assert models[0].digest == models[1].digest
+
+
+@pytest.mark.parametrize("batch_size", [1, 7])
+@pytest.mark.parametrize("update", UPDATES)
+def test_averaging_changes_the_model_and_not_the_steps(update, batch_size):
+    """Progressive validation is that of the weights that step, intercepts included."""
+    given = {"update": update, "metric": "sketch", "rank": 4, "delta": 0.1, "step_size": 0.3}
+    last, mean = (
+        train(
+            dataset(numbers=False),
+            TrainConfig(**given, batch_size=batch_size, passes=3, average=average),
+        )
+        for average in (False, True)
+    )
+    assert mean.report["progressive_loss"] == last.report["progressive_loss"]
+    assert mean.model.digest != last.model.digest
+
+
+@pytest.mark.parametrize("batch_size", [1, 7])
+def test_the_first_run_of_a_process_may_have_blocks_of_given_lengths(monkeypatch, batch_size):
+    """Kernels are compiled on a row of two features, which no such blocks have."""
+    monkeypatch.setattr(warm_up, "_warm", set())
+    config = TrainConfig(metric="block", blocks=(2, 4), step_size=0.3, batch_size=batch_size)
+    assert train(dataset(numbers=False), config).complete
 
 
 @pytest.mark.parametrize(
