@@ -10,6 +10,7 @@ Three kinds of algorithm share one training loop:
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from dadagrad.errors import InputError
@@ -59,10 +60,6 @@ def has_step_size(config: TrainConfig) -> bool:
 def check_algorithm(config: TrainConfig) -> None:
     """Refuse settings that cannot be combined; `InputError` says why and what to do."""
     learner = learner_name(config)
-    if config.update not in UPDATE_NAMES:
-        raise InputError(
-            f"update {config.update!r} is not known; choose one of {', '.join(UPDATE_NAMES)}"
-        )
     if learner is None:
         make_metric(config.metric, config.delta, config.rank, config.blocks, config.seed)
         _regularizer(config)
@@ -87,20 +84,15 @@ def _check_learner(config: TrainConfig, learner: str) -> None:
             f"{what} learns row by row, so batch_size {config.batch_size} is not possible; leave "
             "it out"
         )
-    unused: list[tuple[str, object]] = [
-        ("metric", config.metric if config.metric != "diagonal" else None),
-        ("regularizer", config.regularizer),
-        ("domain", config.domain),
-        ("l1", config.l1 or None),
-        ("l2", config.l2 or None),
-        ("low", config.low if config.low > float("-inf") else None),
-        ("high", config.high if config.high < float("inf") else None),
-        ("squares", config.squares if config.squares != "batch" else None),
-        ("radius", config.radius if learner not in _WITH_RADIUS else None),
-        ("floor", config.floor if learner != "strongly-convex-simplex" else None),
-    ]
-    for name, given in unused:
-        if given is not None:
+    unused = ["metric", "regularizer", "domain", "l1", "l2", "low", "high", "squares"]
+    if learner not in _WITH_RADIUS:
+        unused.append("radius")
+    if learner != "strongly-convex-simplex":
+        unused.append("floor")
+    usual = {field.name: field.default for field in fields(config)}
+    for name in unused:
+        given = getattr(config, name)
+        if given != usual[name]:
             raise InputError(
                 f"{what} has no use for {name}={given!r}: it is no step in a metric with a "
                 f"regularizer; leave out {name}, or choose one of the updates {', '.join(UPDATES)}"

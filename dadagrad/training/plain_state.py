@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.learners import Learner, LearnerState
+from dadagrad.learners import Learner, LearnerState, RunningMean
 from dadagrad.training.intercept import intercepts, step_intercepts, zero_intercept
 from dadagrad.updates import State as UpdateState
 from dadagrad.updates import Update
@@ -164,10 +164,9 @@ class PlainState:
     def _average(self, method: Method, part: float) -> None:
         """Count the present weights `part` times."""
         if len(self.mean):
-            share = part / (self.t + part)
             weights = self._all_weights()[: method.n_features]
-            self.mean[:-1] += share * (weights - self.mean[:-1])
-            self.mean[-1] += share * (self.intercepts_now(method) - self.mean[-1])
+            mean = RunningMean({"mean": self.mean, "importance": np.array([self.t])})
+            mean.add(np.vstack([weights, self.intercepts_now(method)]), part)
 
     def walk(self, method: Method, rows: Rows, importance: Array | None) -> Array:
         """Walk the rows in order, one step each; the (n_rows, n_outputs) margins before each.
