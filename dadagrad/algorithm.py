@@ -29,6 +29,7 @@ UPDATE_NAMES = (*UPDATES, *ROW_LEARNERS)
 
 MOST_BYTES = 2**31
 """Of a matrix over all pairs of features: 16,000 features and one output."""
+_OVER_PAIRS = ("full", "ada-lr")
 _WITH_STEP_SIZE = ("eg", "eg-signed")
 _WITH_RADIUS = ("eg", "eg-signed", "strongly-convex", "strongly-convex-simplex")
 
@@ -108,8 +109,8 @@ def make_algorithm(
     all pairs of features and there are too many of them.
     """
     learner = learner_name(config)
-    if learner == "arow-full" or (learner is None and config.metric == "full"):
-        _check_pairs(learner or "metric 'full'", n_features, n_outputs)
+    if learner == "arow-full" or (learner is None and config.metric in _OVER_PAIRS):
+        _check_pairs(learner or f"metric {config.metric!r}", n_features, n_outputs)
     if learner is not None:
         return make_learner(
             learner,

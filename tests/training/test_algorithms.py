@@ -289,7 +289,7 @@ def test_what_cannot_be_combined_is_refused_with_the_reason(settings, reason):
 
 
 def test_a_matrix_over_all_pairs_of_too_many_features_is_refused_before_it_is_made():
-    for settings in ({"metric": "full"}, {"update": "arow-full"}):
+    for settings in ({"metric": "full"}, {"metric": "ada-lr"}, {"update": "arow-full"}):
         with pytest.raises(InputError, match=r"all pairs of 2000000 features .* GiB are allowed"):
             make_algorithm(TrainConfig(**settings), 0.1, make_loss("hinge"), 2_000_000, 1)
 
