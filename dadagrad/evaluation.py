@@ -74,7 +74,7 @@ def evaluate(
     translate = Labels(model, data)
     loss = _loss_of(model)
     two_classes = model.task == "binary" or (model.task == "multiclass" and model.n_outputs == 2)
-    curve = _Curve(data.n_rows) if two_classes else None
+    curve = _Curve() if two_classes else None
     examples, total, loss_sum, mistakes = 0, 0.0, 0.0, 0.0
     for first, rows, margins in _walk(model, data, progress):
         labels = translate(rows.labels, first)
@@ -91,7 +91,7 @@ def evaluate(
         if curve is not None:
             # With an output for each of the two classes, what tells them apart is the difference.
             score = margins[:, -1] if model.n_outputs == 1 else margins[:, 1] - margins[:, 0]
-            curve.add(first, score, targets[:, -1], weight)
+            curve.add(score, targets[:, -1], weight)
     if total == 0.0:
         raise InputError(
             f"all rows of {data.url} have weight 0; an evaluation needs at least one that counts"
@@ -266,20 +266,21 @@ def _targets(model: Model, labels: Array) -> Array:
 class _Curve:
     """The area under the ROC curve, exactly: all margins are kept, at 12 bytes a row."""
 
-    def __init__(self, n_rows: int) -> None:
-        self._margins = np.zeros(n_rows)
+    def __init__(self) -> None:
+        # As they come: what the metadata say of the number of rows is not known to be true yet.
+        self._margins: list[Array] = []
         # The weight with the sign of the label.
-        self._signed = np.zeros(n_rows, np.float32)
+        self._signed: list[NDArray[np.float32]] = []
 
-    def add(self, first: int, margins: Array, targets: Array, weight: Array) -> None:
-        here = slice(first, first + len(margins))
-        self._margins[here] = margins
-        self._signed[here] = weight * targets
+    def add(self, margins: Array, targets: Array, weight: Array) -> None:
+        self._margins.append(margins.copy())
+        self._signed.append((weight * targets).astype(np.float32))
 
     def area(self) -> float | None:
         """The chance that a positive row has a larger margin than a negative one."""
-        order = np.argsort(self._margins)
-        margins, signed = self._margins[order], self._signed[order].astype(np.float64)
+        margins, signed = np.concatenate(self._margins), np.concatenate(self._signed)
+        order = np.argsort(margins)
+        margins, signed = margins[order], signed[order].astype(np.float64)
         starts = np.flatnonzero(np.diff(margins, prepend=np.nan) != 0.0)
         positive = np.add.reduceat(np.maximum(signed, 0.0), starts)
         negative = np.add.reduceat(np.maximum(-signed, 0.0), starts)

@@ -154,6 +154,9 @@ def _parse(storage: Storage, body: dict[str, Any], where: str) -> Model:
         RecursionError,
     ) as error:
         raise CorruptionError(f"{where} describes no model: {error}") from None
+    for name in ("weights", "intercept"):
+        if not np.isfinite(arrays[name]).all():
+            raise CorruptionError(f"{where}: the {name} are not finite")
     if model.digest != field(body, "digest", str, where):
         raise CorruptionError(f"{where} names another digest than that of its arrays")
     return model

@@ -101,10 +101,10 @@ def test_area_is_the_chance_that_a_positive_row_ranks_above_a_negative_one(rows)
     margins = np.array([margin for margin, _, _ in rows], np.float64)
     targets = np.where([positive for _, positive, _ in rows], 1.0, -1.0)
     weight = np.array([weight for _, _, weight in rows], np.float64)
-    curve = _Curve(len(rows))
+    curve = _Curve()
     half = len(rows) // 2
-    curve.add(0, margins[:half], targets[:half], weight[:half])
-    curve.add(half, margins[half:], targets[half:], weight[half:])
+    curve.add(margins[:half], targets[:half], weight[:half])
+    curve.add(margins[half:], targets[half:], weight[half:])
     pairs = np.outer(weight * (targets > 0), weight * (targets < 0))
     wins = np.sign(margins[:, None] - margins[None, :]) / 2 + 0.5
     if pairs.sum() == 0:

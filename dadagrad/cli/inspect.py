@@ -84,7 +84,7 @@ def _show_model(url: str, top: int, *, as_json: bool) -> None:
         click.echo("\nfeature space")
         print_facts(model.feature_space, indent="  ")
     for title in ("training", "config"):
-        if result[title]:
+        if result[title] and isinstance(result[title], dict):
             click.echo(f"\n{title}")
             print_facts(result[title], indent="  ")
     for output in result["outputs"]:
@@ -151,7 +151,7 @@ def _show_data(data: Dataset, url: str, *, as_json: bool) -> None:
     print_facts({name: result[name] for name in list(result)[:10]} | {"bytes": stored})
     _print_labels(result["labels"])
     for title in ("feature_space", "provenance"):
-        if result[title]:
+        if result[title] and isinstance(result[title], dict):
             click.echo(f"\n{title.replace('_', ' ')}")
             print_facts(result[title], indent="  ")
 
@@ -193,6 +193,12 @@ def _print_labels(labels: list[dict[str, Any]]) -> None:
                 click.echo(f"  and {len(values) - 20} more")
 
 
+def _examples(meta: dict[str, Any] | None) -> Any:
+    """How many examples a checkpoint has seen; 0 if it does not say."""
+    tally = (meta or {}).get("tally")
+    return tally.get("examples", 0) if isinstance(tally, dict) else 0
+
+
 def _show_checkpoints(url: str, *, verify: bool, as_json: bool) -> None:
     from dadagrad.training.checkpoint import CheckpointReader
 
@@ -209,7 +215,7 @@ def _show_checkpoints(url: str, *, verify: bool, as_json: bool) -> None:
                 "problem": info.problem,
                 "created": info.created,
                 "bytes": info.bytes,
-                "examples": (info.meta or {}).get("tally", {}).get("examples", 0),
+                "examples": _examples(info.meta),
             }
             for info in found
         ],
@@ -230,6 +236,6 @@ def _show_checkpoints(url: str, *, verify: bool, as_json: bool) -> None:
             facts["problem"] = info["problem"]
         print_facts(facts, indent="  ")
     for title in ("data", "config", "notes"):
-        if result[title]:
+        if result[title] and isinstance(result[title], dict):
             click.echo(f"\n{title}")
             print_facts(result[title], indent="  ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import zipfile
 from collections.abc import Iterator
@@ -13,11 +14,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dadagrad.data.array_checks import (
+    check_here,
+    check_npy,
+    check_npz,
+    guarded_zarr,
+    refuse_too_large,
+    stored_bytes,
+)
 from dadagrad.data.arrays import block_from_arrays
 from dadagrad.data.blocks import Block
 from dadagrad.data.dataset import LabelColumn, open_dataset
-from dadagrad.errors import InputError
+from dadagrad.errors import DadagradError, InputError
 
+_LONGEST_REASON = 500
 BLOCK_NNZ = 2_000_000
 """About how many entries a block of a large matrix has."""
 
@@ -38,12 +48,13 @@ def _readable(path: str, what: str) -> Iterator[None]:
     """Turn whatever a library makes of a damaged file into an `InputError` that names it."""
     try:
         yield
-    except InputError:
-        raise
-    except ImportError:
+    except (DadagradError, ImportError):
         raise
     except Exception as error:
-        raise InputError(f"cannot read {path} as {what}: {error}") from error
+        reason = " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__
+        raise InputError(
+            f"cannot read {path} as {what}: {reason}; write or copy it again"
+        ) from error
 
 
 def open_npz(path: str, *, no_labels: bool = False) -> ArraySource:
@@ -60,11 +71,12 @@ def open_npz(path: str, *, no_labels: bool = False) -> ArraySource:
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):
                 raise InputError(f"{path} is no whole npz file; write or copy it again")
+            check_npz(path, file)
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
-        matrix = _npz_matrix(path, arrays)
         labels, weights = (_beside(path, arrays, name) for name in ("labels", "weights"))
+        matrix = _npz_matrix(path, arrays)
     if no_labels:
         labels = np.zeros((matrix.shape[0], 0))
     if labels is None:
@@ -73,6 +85,7 @@ def open_npz(path: str, *, no_labels: bool = False) -> ArraySource:
             f"array named labels, or save the labels as {_sibling(path, 'labels')} (rows to be "
             "predicted are read with --no-labels)"
         )
+    _check_rows(matrix, labels, weights, path)
     block_from_arrays(matrix[:0], labels[:0], None, path)  # shapes and types, before any row
     return ArraySource(_matrix_blocks(matrix, labels, weights, path), matrix.shape[1])
 
@@ -81,18 +94,34 @@ def _npz_matrix(path: str, arrays: dict[str, NDArray[Any]]) -> Any:
     import scipy.sparse
 
     if "format" in arrays:
-        return scipy.sparse.csr_array(scipy.sparse.load_npz(path))
+        matrix: Any = scipy.sparse.load_npz(path)
+        # As CSR it has a pointer for each row, whether there is anything in the row or not.
+        refuse_too_large(f"{path}, shape", 8 * matrix.shape[0], os.path.getsize(path))
+        if hasattr(matrix, "indptr"):  # its compiled code relies on what is checked here
+            matrix.check_format(full_check=True)
+        return scipy.sparse.csr_array(matrix)
     if {"data", "indices", "indptr", "shape"} <= arrays.keys():
-        content = (arrays["data"], arrays["indices"], arrays["indptr"])
-        matrix = scipy.sparse.csr_array(content, shape=tuple(arrays["shape"].tolist()))
-        matrix.check_format(full_check=True)
-        return matrix
+        return _checked_csr(*(arrays[name] for name in ("data", "indices", "indptr", "shape")))
     if "X" in arrays:
         return arrays["X"]
     raise InputError(
         f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; needed is a matrix saved by "
         "scipy.sparse.save_npz, the arrays data, indices, indptr and shape of one, or a dense X"
     )
+
+
+def _checked_csr(data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
+    """A CSR array; raises `ValueError` for one that would lead SciPy's compiled code astray."""
+    import scipy.sparse
+
+    for name, array in (("indices", indices), ("indptr", indptr)):
+        if array.dtype.kind not in "iu" and array.size:
+            raise ValueError(f"{name} has dtype {array.dtype}; needed are whole numbers")
+    content = (data, indices.astype(np.int64), indptr.astype(np.int64))
+    n_rows, n_columns = map(operator.index, shape)
+    matrix = scipy.sparse.csr_array(content, shape=(n_rows, n_columns))
+    matrix.check_format(full_check=True)
+    return matrix
 
 
 def _sibling(path: str, name: str) -> Path:
@@ -105,21 +134,36 @@ def _beside(path: str, arrays: dict[str, NDArray[Any]], name: str) -> NDArray[An
     sibling = _sibling(path, name)
     if not sibling.exists():
         return None
-    with _readable(str(sibling), "npy"):
-        loaded: NDArray[Any] = np.load(sibling, allow_pickle=False)
+    with _readable(str(sibling), "npy"), open(sibling, "rb") as file:
+        check_npy(str(sibling), file, os.fstat(file.fileno()).st_size)
+        file.seek(0)
+        loaded: NDArray[Any] = np.load(file, allow_pickle=False)
     return loaded
+
+
+def _check_rows(matrix: Any, labels: Any, weights: Any, where: str) -> None:
+    """Raise `InputError` unless there are a matrix, and a label and a weight for each row of it."""
+    if len(matrix.shape) != 2:
+        raise InputError(
+            f"{where}: X has shape {matrix.shape}; it must have two dimensions, examples and "
+            "features"
+        )
+    for name, column in (("labels", labels), ("weights", weights)):
+        shape = (matrix.shape[0],) if column is None else np.shape(column)
+        if not shape or shape[0] != matrix.shape[0]:
+            raise InputError(
+                f"{where}: {name} of shape {shape} for {matrix.shape[0]} rows; needed is one each"
+            )
 
 
 def _matrix_blocks(
     matrix: Any, labels: NDArray[Any], weights: NDArray[Any] | None, where: str
 ) -> Iterator[Block]:
     """Blocks of a matrix that can be sliced by rows, with the labels of these rows."""
-    n_rows = matrix.shape[0]
-    for name, column in (("labels", labels), ("weights", weights)):
-        if column is not None and len(column) != n_rows:
-            raise InputError(f"{where}: {len(column)} {name} for {n_rows} rows; needed is one each")
-    n_entries = getattr(matrix, "nnz", None) or matrix.shape[0] * matrix.shape[1]
-    n_blocks = max(1, -(-(n_entries + n_rows) // BLOCK_NNZ))
+    _check_rows(matrix, labels, weights, where)
+    n_rows, n_columns = matrix.shape
+    n_entries = getattr(matrix, "nnz", n_rows * n_columns)
+    n_blocks = max(1, min(-(-(n_entries + n_rows) // BLOCK_NNZ), n_rows))
     for number in range(n_blocks):
         rows = slice(n_rows * number // n_blocks, n_rows * (number + 1) // n_blocks)
         with _readable(where, "a matrix"):
@@ -135,13 +179,13 @@ def _matrix_blocks(
 def open_anndata(path: str, label_column: str | None) -> ArraySource:
     """An AnnData file (.h5ad) or Zarr store: ``X``, and the labels from a column of ``obs``.
 
-    A `label_column` of None stands for no labels.
+    A `label_column` of None stands for no labels. Codecs that could run code are refused, and so
+    are links to other files, and arrays that declare a thousand times the bytes that are there.
     Weights are the column ``weight`` of ``obs``, if there is one.
     """
     try:
         import anndata.io
         import h5py  # type: ignore[import-untyped]
-        import zarr
     except ImportError as error:
         raise InputError(
             f"{path} is an AnnData file; reading it needs the extra: pip install dadagrad[anndata]"
@@ -149,14 +193,20 @@ def open_anndata(path: str, label_column: str | None) -> ArraySource:
     if not os.path.exists(path):
         raise InputError(f"there is no file {path}")
     with _readable(path, "AnnData"):
-        group = zarr.open_group(path, mode="r") if os.path.isdir(path) else h5py.File(path, "r")
+        group = guarded_zarr(path) if os.path.isdir(path) else h5py.File(path, "r")
+        stored = stored_bytes(path)
+        for name in ("obs", "var", "X"):
+            check_here(path, group, name, stored)
         obs, var = (anndata.io.read_elem(group[name]) for name in ("obs", "var"))
         kind = group["X"].attrs.get("encoding-type", "array")
         if kind == "csr_matrix":
             matrix = _SlicedCsr(group["X"])
         else:
             matrix = anndata.io.read_elem(group["X"])
-            matrix = matrix.tocsr() if kind == "csc_matrix" else matrix
+            if kind == "csc_matrix":
+                refuse_too_large(f"{path}, X", 8 * matrix.shape[0], stored)
+                matrix.check_format(full_check=True)
+                matrix = matrix.tocsr()
     if label_column is not None and label_column not in obs.columns:
         raise InputError(
             f"{path} has no column {label_column!r} in obs; it has "
@@ -165,7 +215,13 @@ def open_anndata(path: str, label_column: str | None) -> ArraySource:
         )
     labels = np.zeros((len(obs), 0)) if label_column is None else obs[label_column].to_numpy()
     weights = obs["weight"].to_numpy() if "weight" in obs.columns else None
+    _check_rows(matrix, labels, weights, path)
     names = var.index.astype(str)
+    if len(names) != matrix.shape[1]:
+        raise InputError(
+            f"{path}: var names {len(names)} features and X has {matrix.shape[1]} columns; they "
+            "must be as many"
+        )
     plain = all(name == str(number) for number, name in enumerate(names[:100]))
     return ArraySource(
         _matrix_blocks(matrix, labels, weights, path),
@@ -180,20 +236,22 @@ class _SlicedCsr:
     def __init__(self, group: Any) -> None:
         self._group = group
         self._indptr = np.asarray(group["indptr"][:], np.int64)
-        self.shape = tuple(int(size) for size in group.attrs["shape"])
+        self.shape = tuple(operator.index(size) for size in group.attrs["shape"])
         self.nnz = int(self._indptr[-1])
+        stored = min(group["indices"].shape[0], group["data"].shape[0])
+        rising = self._indptr[0] == 0 and self.nnz <= stored and (np.diff(self._indptr) >= 0).all()
+        if len(self._indptr) != self.shape[0] + 1 or not rising:
+            raise ValueError(f"X/indptr does not rise from 0 to {stored} in {self.shape[0]} rows")
 
     def __getitem__(self, rows: slice) -> Any:
-        import scipy.sparse
-
         indptr = self._indptr[rows.start : rows.stop + 1]
         first, last = int(indptr[0]), int(indptr[-1])
-        content = (
+        return _checked_csr(
             self._group["data"][first:last],
-            np.asarray(self._group["indices"][first:last], np.int64),
+            np.asarray(self._group["indices"][first:last]),
             indptr - first,
+            (len(indptr) - 1, self.shape[1]),
         )
-        return scipy.sparse.csr_array(content, shape=(len(indptr) - 1, self.shape[1]))
 
 
 def open_stored(url: str, *, no_labels: bool = False) -> ArraySource:

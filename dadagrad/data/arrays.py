@@ -119,7 +119,10 @@ def _as_labels(y: ArrayLike, n_rows: int, where: str) -> NDArray[Any]:
 
 def _as_texts(labels: NDArray[Any], where: str) -> NDArray[Any]:
     if labels.dtype.kind == "S":
-        labels = np.char.decode(labels, "utf-8")
+        try:
+            labels = np.char.decode(labels, "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{where}: a label is no UTF-8 text ({error}); decode them") from None
     if labels.dtype.kind == "O" and not all(isinstance(label, str) for label in labels.flat):
         try:
             return _as_labels(labels.astype(np.float64), len(labels), where)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import Block
-from dadagrad.data.delimited import Layout, OnError, Problems, iter_rows, parse_rows
+from dadagrad.data.delimited import Layout, OnError, Problems, iter_rows, parse_rows, shown
 from dadagrad.data.text import read_labels
 from dadagrad.errors import InputError
 
@@ -61,8 +61,8 @@ def read_table(
         rows = rows[1:]
     if layout.width == 1 and label is not None:
         raise InputError(
-            f"{path}: the first row has one column, {layout.names()[0]!r}; needed are a label and "
-            "at least one feature, with commas or tabs between (see --delimiter)"
+            f"{path}: the first row has one column, {shown(layout.names()[0])}; needed are a label "
+            "and at least one feature, with commas or tabs between (see --delimiter)"
         )
     categorical = []
     for column, name in enumerate(layout.names()):
@@ -73,9 +73,9 @@ def read_table(
             continue
         if hash_bits is None:
             raise InputError(
-                f"{path}, line {line + 1}: column {name!r} holds {text!r}, which is not a number; "
-                "give --hash-bits to hash each category as a feature, or choose --format text if "
-                "the column is text"
+                f"{path}, line {line + 1}: column {shown(name)} holds {shown(text)}, which is not "
+                "a number; give --hash-bits to hash each category as a feature, or choose --format "
+                "text if the column is text"
             )
         categorical.append(column)
     return Table(layout, label, tuple(categorical), hash_bits)
@@ -116,8 +116,8 @@ def parse(
             column = table.features[number]
             raise problems.at(
                 lines[row],
-                f"column {names[column]!r} holds {rows[row][column]!r}; the first rows have "
-                "numbers there, so every cell must be a finite number or empty",
+                f"column {shown(names[column])} holds {shown(rows[row][column])}; the first rows "
+                "have numbers there, so every cell must be a finite number or empty",
             )
         good = ~wrong.any(axis=1)
         skipped += int((~good).sum())

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dadagrad.data.arena import Arena
 from dadagrad.data.rows import Rows
+from dadagrad.data.schema_json import check_schema
 from dadagrad.errors import InputError
 
 MAX_LISTED_VALUES = 1000
@@ -65,27 +66,28 @@ class Schema:
         return plain
 
     @classmethod
-    def from_json(cls, plain: dict[str, Any]) -> Schema:
-        """The inverse of `to_json`."""
+    def from_json(cls, plain: Any) -> Schema:
+        """The inverse of `to_json`; raises `InputError` for anything that `to_json` cannot make."""
+        check_schema(plain)
 
         def optional(items: Sequence[Any] | None) -> tuple[Any, ...] | None:
             return None if items is None else tuple(items)
 
         columns = tuple(
             LabelColumn(
-                str(column["name"]),
-                optional(column["values"]),
-                optional(column["counts"]),
-                optional(column["names"]),
+                column["name"],
+                optional(column.get("values")),
+                optional(column.get("counts")),
+                optional(column.get("names")),
             )
             for column in plain["label_columns"]
         )
         return cls(
-            int(plain["n_features"]),
+            plain["n_features"],
             columns,
-            bool(plain["weighted"]),
-            plain["feature_space"],
-            bool(plain.get("queried", False)),
+            plain["weighted"],
+            plain.get("feature_space"),
+            plain.get("queried", False),
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ OnError = Literal["raise", "skip"]
 MAX_ROW_BYTES = 64 << 20
 """A CSV row longer than this is taken for a quote that was never closed."""
 
+_LONGEST_SHOWN, _MOST_SHOWN = 60, 30
 _COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 
 
@@ -44,8 +46,8 @@ class Layout:
         if isinstance(wanted, str) and not wanted.isdecimal():
             raise InputError(
                 f"{path} has no column named {wanted!r}; its first row has "
-                f"{', '.join(map(repr, self.header or ()))}; give {option} as one of these or as "
-                "a number counted from 0"
+                f"{', '.join(map(shown, (self.header or ())[:_MOST_SHOWN]))}; give "
+                f"{option} as one of these or as a number counted from 0"
             )
         if int(wanted) >= self.width or int(wanted) < 0:
             kind = "tab" if self.delimiter == "\t" else "comma"
@@ -58,6 +60,11 @@ class Layout:
     def names(self) -> tuple[str, ...]:
         """The name of each column: its number where there is no header."""
         return self.header or tuple(map(str, range(self.width)))
+
+
+def shown(text: str) -> str:
+    """`text` for a message: printable, on one line, not too long."""
+    return repr(text[:_LONGEST_SHOWN]) + ("..." if len(text) > _LONGEST_SHOWN else "")
 
 
 def is_name(column: int | str | None) -> bool:
@@ -86,7 +93,7 @@ def read_layout(path: str, head: bytes, delimiter: Delimiter | None, header: boo
         raise InputError(f"{path} has no rows; give a file with one example a row")
     if header and len(set(first)) < len(first):
         twice = next(name for name in first if first.count(name) > 1)
-        raise InputError(f"{path}: the first row names the column {twice!r} twice; rename one")
+        raise InputError(f"{path}: the first row names the column {shown(twice)} twice; rename one")
     return Layout(delimiter, len(first), tuple(first) if header else None)
 
 
@@ -95,15 +102,23 @@ def cut_at_rows(path: str, chunks: Iterable[tuple[bytes, int]]) -> Iterator[tupl
 
     Raises `InputError` naming the line at which a quote opens that is never closed.
     """
-    open_row, start = b"", 0
-    for chunk, offset in chunks:
-        if not open_row:
+    open_row, start, looked_at = b"", 0, 0
+    waiting: list[bytes] = []
+    for chunk, offset in itertools.chain(chunks, [(b"", 0)]):
+        if not open_row and not waiting:
             start = offset
-        data = open_row + chunk
+        waiting.append(chunk)
+        n_bytes = len(open_row) + sum(map(len, waiting))
+        # A row without an end is looked at again when it has doubled, not with each chunk.
+        if chunk and n_bytes < min(2 * looked_at, MAX_ROW_BYTES):
+            continue
+        data = b"".join([open_row, *waiting])
+        waiting = []
         end = len(data) if b'"' not in data else _end_of_rows(path, data, start)
         if end:
             yield data[:end], start
         open_row, start = data[end:], start + end
+        looked_at = 0 if end else len(data)
         if len(open_row) > MAX_ROW_BYTES:
             break
     if open_row:

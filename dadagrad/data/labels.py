@@ -111,7 +111,7 @@ class LabelEncoder:
         counts = self._number_counts[0] if self._number_counts else Counter()
         if counts is None:
             raise InputError(
-                f"some labels are text, like {next(iter(self._texts))!r}, and more than "
+                f"some labels are text, like {next(iter(self._texts))[:60]!r}, and more than "
                 f"{MAX_LISTED_VALUES} different ones are numbers; give labels that are either "
                 "classes or numbers"
             )
@@ -139,8 +139,9 @@ class LabelEncoder:
             if len(classes) > MAX_LISTED_VALUES:
                 raise InputError(
                     f"{len(classes)} different labels, like "
-                    f"{', '.join(map(repr, classes[:_SHOWN]))}; at most {MAX_LISTED_VALUES} "
-                    "classes can be told apart: is the label column the right one?"
+                    f"{', '.join(repr(one[:60]) for one in classes[:_SHOWN])}; at most "
+                    f"{MAX_LISTED_VALUES} classes can be told apart: is the label column the right "
+                    "one?"
                 )
             final = np.array([[position[text]] for text in texts], np.float64)
             described = _describe("label", _count(final[:, 0], repeats))

@@ -26,11 +26,17 @@ from dadagrad.data.parquet_columns import (
     lists_of,
     numbers_of,
 )
+from dadagrad.data.parquet_footer import ColumnChunk, RowGroup, read_row_groups
 from dadagrad.data.rows import Rows
-from dadagrad.errors import CorruptionError, InputError, StorageError
+from dadagrad.data.schema_json import MAX_FEATURES
+from dadagrad.errors import CorruptionError, DadagradError, InputError, StorageError
 from dadagrad.storage import Storage
 
 N_FEATURES_KEY = b"dadagrad.n_features"
+_LONGEST_REASON = 300
+# What pyarrow makes of a damaged file: it has errors of its own, and Python's of many kinds.
+_WHATEVER = (pa.ArrowException, OSError, ArithmeticError, LookupError, MemoryError, RuntimeError,
+             TypeError, ValueError)  # fmt: skip
 _SUFFIXES = (".parquet", ".pq")
 
 
@@ -88,13 +94,18 @@ class ParquetDataset(Dataset):
         self._files = _find_files(self._storage)
         if not self._files:
             raise InputError(f"no Parquet file at {self.url}; give one, or a folder of *.parquet")
+        self._row_groups = [self._read_row_groups(key) for key in self._files]
         self._footers: list[pq.FileMetaData] = [self._footer(key) for key in self._files]
+        self._schemas = [
+            self._schema(key, footer)
+            for key, footer in zip(self._files, self._footers, strict=True)
+        ]
         self._columns = self._common_columns()
         self._groups = [
             (file, number)
-            for file, footer in enumerate(self._footers)
-            for number in range(footer.num_row_groups)
-            if footer.row_group(number).num_rows
+            for file, groups in enumerate(self._row_groups)
+            for number, group in enumerate(groups)
+            if group.n_rows
         ]
         if not self._groups:
             raise InputError(f"{self.url} has no rows; give at least one")
@@ -116,6 +127,11 @@ class ParquetDataset(Dataset):
         """
         columns, where = self._columns, self._where(partition)
         table = self._table(partition, columns.all)
+        if table.num_rows != self.partitions[partition].n_rows:
+            raise CorruptionError(
+                f"{where} has {table.num_rows} rows where the footer says "
+                f"{self.partitions[partition].n_rows}; write or copy the file again"
+            )
         indptr, ids = lists_of(table.column(columns.indices), where, "indices", np.int64)
         self._check_ids(indptr, ids, where)
         values = weights = queries = None
@@ -155,13 +171,33 @@ class ParquetDataset(Dataset):
         with self._storage.open(key) as source:
             try:
                 return pq.ParquetFile(source).metadata
-            except StorageError:
+            except DadagradError:
                 raise
-            except (pa.ArrowException, OSError) as error:
+            except _WHATEVER as error:
                 raise InputError(
                     f"{self._name(key)} is not a whole Parquet file ({_brief(error)}); write it "
                     "again"
                 ) from None
+
+    def _read_row_groups(self, key: str) -> list[RowGroup]:
+        with self._storage.open(key) as source:
+            return read_row_groups(source, self._name(key))
+
+    def _schema(self, key: str, footer: pq.FileMetaData) -> pa.Schema:
+        try:
+            schema = footer.schema.to_arrow_schema()
+            names = list(schema.names)
+        except _WHATEVER as error:
+            raise InputError(
+                f"{self._name(key)} has a schema that cannot be read ({_brief(error)}); write it "
+                "again"
+            ) from None
+        if footer.num_row_groups != len(self._row_groups[self._files.index(key)]):
+            raise InputError(f"{self._name(key)} contradicts itself; write it again")
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InputError(f"{self._name(key)} has two columns {twice[0][:60]!r}; rename one")
+        return schema
 
     def _table(self, partition: int, columns: list[str]) -> pa.Table:
         file, group = self._groups[partition]
@@ -171,9 +207,9 @@ class ParquetDataset(Dataset):
                     source, metadata=self._footers[file], page_checksum_verification=True
                 )
                 return reader.read_row_group(group, columns=columns, use_threads=False)
-            except StorageError:
+            except DadagradError:
                 raise
-            except (pa.ArrowException, OSError) as error:
+            except _WHATEVER as error:
                 raise CorruptionError(
                     f"{self._where(partition)} cannot be decoded ({_brief(error)}); write or copy "
                     "the file again"
@@ -181,8 +217,8 @@ class ParquetDataset(Dataset):
 
     def _common_columns(self) -> Columns:
         first, *others = (
-            find_columns(footer.schema.to_arrow_schema(), self._name(key))
-            for key, footer in zip(self._files, self._footers, strict=True)
+            find_columns(schema, self._name(key))
+            for key, schema in zip(self._files, self._schemas, strict=True)
         )
         for number, other in enumerate(others, start=1):
             if other != first:
@@ -194,9 +230,7 @@ class ParquetDataset(Dataset):
 
     def _describe_label(self, name: str) -> LabelColumn:
         """The distinct values of a label column, from a scan of it."""
-        kinds = {
-            is_text(footer.schema.to_arrow_schema().field(name).type) for footer in self._footers
-        }
+        kinds = {is_text(schema.field(name).type) for schema in self._schemas}
         if len(kinds) > 1:
             raise InputError(f"{self.url}: column {name!r} is text in some files, not in others")
         text = kinds.pop()
@@ -227,43 +261,50 @@ class ParquetDataset(Dataset):
         return 1 + max(self._largest_id(number) for number in range(len(self._groups)))
 
     def _declared(self, text: bytes) -> int:
-        if not text.isdigit() or not 0 < int(text) < 2**62:
+        if not text.isdigit() or len(text) > 20 or not 0 < int(text) <= MAX_FEATURES:
+            name = N_FEATURES_KEY.decode()
             raise InputError(
-                f"{self.url}: the schema metadata {N_FEATURES_KEY.decode()} is {text!r}; needed is "
-                "a positive integer"
+                f"{self.url}: the schema metadata {name} is {text[:40]!r}; needed is a positive "
+                "integer"
             )
         return int(text)
 
     def _largest_id(self, partition: int) -> int:
         """The largest index of a row group, or -1 if it has none."""
-        chunk = self._chunk(partition, "indices")
-        statistics = chunk.statistics
-        if statistics is not None and statistics.has_min_max:
-            return int(statistics.max)
-        column = self._table(partition, ["indices"]).column("indices")
-        largest = pc.max(pc.list_flatten(column)).as_py()
-        return -1 if largest is None else int(largest)
+        chunk = self._indices(partition)
+        file, _ = self._groups[partition]
+        signed = pa.types.is_signed_integer(self._schemas[file].field("indices").type.value_type)
+        if chunk.largest is not None and len(chunk.largest) in (4, 8):
+            largest = int.from_bytes(chunk.largest, "little", signed=signed)
+        else:
+            column = self._table(partition, ["indices"]).column("indices")
+            found = pc.max(pc.list_flatten(column)).as_py()
+            largest = -1 if found is None else int(found)
+        if not -1 <= largest < MAX_FEATURES:
+            raise InputError(
+                f"{self._where(partition)}: the largest feature is {largest}; ids run from 0 to "
+                f"{MAX_FEATURES - 1}"
+            )
+        return largest
 
-    def _chunk(self, partition: int, name: str) -> Any:
-        """What the footer says of one column of a row group."""
+    def _indices(self, partition: int) -> ColumnChunk:
+        """What the footer says of the indices of a row group."""
         file, group = self._groups[partition]
-        row_group = self._footers[file].row_group(group)
-        chunks = (row_group.column(number) for number in range(row_group.num_columns))
-        return next(chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] == name)
+        chunk = self._row_groups[file][group].columns.get("indices")
+        if chunk is None:
+            raise InputError(f"{self._where(partition)} has no column 'indices'; write it again")
+        return chunk
 
     def _partition(self, number: int) -> Partition:
         file, group = self._groups[number]
-        row_group = self._footers[file].row_group(group)
-        chunk = self._chunk(number, "indices")
-        statistics = chunk.statistics
+        row_group, chunk = self._row_groups[file][group], self._indices(number)
         # An empty list counts as a value of the column, and as a null.
-        nulls = statistics.null_count if statistics is not None else None
-        nnz = chunk.num_values - (nulls or 0)
-        content = [self._files[file], group, row_group.to_dict()]
-        checksum = hashlib.sha256(json.dumps(content, default=str, sort_keys=True).encode())
+        nnz = chunk.n_values - (chunk.n_nulls or 0)
+        content = [self._files[file], group, row_group.digest]
+        checksum = hashlib.sha256(json.dumps(content).encode())
         name = f"{self._files[file] or 'file'}:{group}"
         n_local = min(nnz, self.schema.n_features)
-        return Partition(name, row_group.num_rows, nnz, n_local, checksum.hexdigest())
+        return Partition(name, row_group.n_rows, nnz, n_local, checksum.hexdigest())
 
     def _check_ids(self, indptr: NDArray[np.int64], ids: NDArray[np.int64], where: str) -> None:
         # Seen as unsigned, a negative id is too large as well.
@@ -307,4 +348,4 @@ def _count_numbers(column: pa.ChunkedArray, where: str, name: str) -> dict[Any, 
 
 
 def _brief(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]
+    return str(error).strip().partition("\n")[0][:_LONGEST_REASON] or type(error).__name__

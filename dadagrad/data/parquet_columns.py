@@ -112,7 +112,14 @@ def label_numbers(
     _check_null(array, where, name)
     if not pa.types.is_dictionary(array.type):
         array = array.dictionary_encode()
-    table = np.array([codes[text] for text in array.dictionary.to_pylist()], np.float64)
+    texts = array.dictionary.to_pylist()
+    unknown = [text for text in texts if text not in codes]
+    if unknown:
+        raise InputError(
+            f"{where}: {name!r} has {str(unknown[0])[:60]!r}, which it had not when the dataset "
+            "was opened; leave the file as it is while it is used"
+        )
+    table = np.array([codes[text] for text in texts], np.float64)
     numbers: NDArray[np.float64] = table[array.indices.to_numpy(zero_copy_only=False)]
     return numbers
 

@@ -30,6 +30,7 @@ TASK_BYTES = 4 << 20
 """What one task parses. It decides which rows share a stream of shuffle keys: a constant."""
 
 _HEAD_BYTES = 1 << 20
+_LONGEST_LIST = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +162,17 @@ class TextReader:
             self._first_path = path
         elif layout.names() != self.table.layout.names():
             raise InputError(
-                f"{path} has the columns {', '.join(layout.names())}; {self._first_path} has "
-                f"{', '.join(self.table.layout.names())}: all files must have the same columns"
+                f"{path} has the columns {_listed(layout)}; {self._first_path} has "
+                f"{_listed(self.table.layout)}: all files must have the same columns"
             )
         table = replace(self.table, layout=layout)
         return partial(csv_table.parse, table=table, on_error=options.on_error)
+
+
+def _listed(layout: Layout) -> str:
+    """The names of columns for a message: on one line, not too many."""
+    text = " ".join(", ".join(layout.names()).split())
+    return text[:_LONGEST_LIST] + ("..." if len(text) > _LONGEST_LIST else "")
 
 
 def _label_column(options: Options, layout: Layout, path: str) -> int | None:

@@ -10,14 +10,16 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Protocol, cast
 
 from dadagrad.errors import InputError
 
-MAX_LINE_BYTES = 1 << 30
+MAX_LINE_BYTES = 1 << 28
 """A line longer than this is taken for a file that is no text."""
 
 _READ_BYTES = 1 << 20
+_XZ_MEMORY = 1 << 28  # bytes: xz -9 takes 65 MB, and a header can ask for 4 GB
 _ZSTD_PIECE = 1 << 12  # zstd expands up to 32,000 times: small pieces bound what one gives
 _MAGIC = {
     b"\x1f\x8b": "gzip",
@@ -67,22 +69,23 @@ class _ZstdReader:
         self._decompressor = zstandard.ZstdDecompressor()
         self._frame = self._decompressor.decompressobj()
         self._fresh = True
-        self._ready = b""
+        self._ready = memoryview(b"")
 
     def read(self, size: int, /) -> bytes:
-        pieces = [self._ready]
-        n_bytes = len(self._ready)
-        while n_bytes < size:
-            packed = self._file.read(_ZSTD_PIECE)
-            if not packed:
-                if not self._fresh:
-                    raise EOFError("the file ends within a zstd frame")
-                break
-            pieces.append(self._decompress(packed))
-            n_bytes += len(pieces[-1])
-        data = b"".join(pieces)
-        self._ready = data[size:]
-        return data[:size]
+        pieces: list[memoryview] = []
+        while size > 0:
+            if not self._ready:
+                packed = self._file.read(_ZSTD_PIECE)
+                if not packed:
+                    if not self._fresh:
+                        raise EOFError("the file ends within a zstd frame")
+                    break
+                self._ready = memoryview(self._decompress(packed))
+            # Views: what is left of a piece, which may be large, is not copied for each read.
+            pieces.append(self._ready[:size])
+            self._ready = self._ready[size:]
+            size -= len(pieces[-1])
+        return b"".join(pieces)
 
     def _decompress(self, packed: bytes) -> bytes:
         pieces = []
@@ -202,7 +205,7 @@ def _decompressed(file: IO[bytes], kind: str | None) -> tuple[_Reader, str]:
     if kind == "bzip2":
         return _StreamsReader(file, bz2.BZ2Decompressor), kind
     if kind == "xz":
-        return _StreamsReader(file, lzma.LZMADecompressor), kind
+        return _StreamsReader(file, partial(lzma.LZMADecompressor, memlimit=_XZ_MEMORY)), kind
     if kind == "zstd":
         return _ZstdReader(file), kind
     return file, "text"
@@ -292,6 +295,7 @@ def _whole_lines(
     rest_bytes = 0
     while True:
         size = max(chunk_bytes - rest_bytes, rest_bytes, 1)  # doubles for a long line
+        size = min(size, max(MAX_LINE_BYTES, chunk_bytes) + 1 - rest_bytes)
         if stop is not None:
             size = min(size, stop - at)
         data = _read(path, reader, kind, size, at) if size > 0 else b""

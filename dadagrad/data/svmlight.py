@@ -192,9 +192,11 @@ def _describe(outcome: int, token: bytes, before: int | None, zero_based: bool) 
     name, _, value = token.partition(b":")
     if outcome == parsing.UNSORTED and before is not None:
         before += 0 if zero_based else 1
-        if int(name) == before:
+        # Without zeros in front: Python refuses to read thousands of digits.
+        feature = int(name.lstrip(b"0") or b"0")
+        if feature == before:
             return f"feature {before} comes twice; the ids of a line must increase"
-        return f"feature {int(name)} comes after {before}; the ids of a line must increase"
+        return f"feature {feature} comes after {before}; the ids of a line must increase"
     return _feature_problem(token, name, value)
 
 

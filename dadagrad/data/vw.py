@@ -29,6 +29,7 @@ from dadagrad.data.merging import merge_entries
 from dadagrad.errors import InputError
 
 MAX_HASH_BITS = 31
+MAX_TAG_BYTES = 256
 
 _TOKEN_END = re.compile(rb"[\s|]")
 _NAME_END = re.compile(rb"[\s|:]")
@@ -122,7 +123,7 @@ def parse(
         values=values,
         labels=labels[:, None],
         weights=weights,
-        tags=_tags(lines, tag_at),
+        tags=_tags(lines, tag_at, problems),
         skipped=skipped,
         names=names,
     )
@@ -216,13 +217,22 @@ def _names(
     return names
 
 
-def _tags(lines: Lines, tag_at: NDArray[np.int32]) -> NDArray[np.object_] | None:
-    """The tags of the rows, "" where a row has none; None if no row has one."""
+def _tags(
+    lines: Lines, tag_at: NDArray[np.int32], problems: dict[int, tuple[int, str]]
+) -> NDArray[np.object_] | None:
+    """The tags of the rows, "" where a row has none; None if no row has one.
+
+    Reports tags that are too long: on their way, all rows take the room of the longest.
+    """
     if not (tag_at >= 0).any():
         return None
     tags = np.full(len(tag_at), "", object)
     for row in np.flatnonzero(tag_at >= 0).tolist():
         token = lines.token(tag_at[row], _TOKEN_END)
+        if len(token) > MAX_TAG_BYTES:
+            problem = f"tag is {quote(token)}; it must have {MAX_TAG_BYTES} bytes or less"
+            problems.setdefault(row, (int(tag_at[row]), problem))
+            continue
         tags[row] = token.removeprefix(b"'").decode("utf-8", "backslashreplace")
     return tags
 

@@ -8,6 +8,7 @@ files are read or blosc decompresses without the interpreter lock.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,7 @@ blosc.use_threads = False
 
 DTYPES = ("int32", "int64", "float32", "float64")
 _SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle": blosc.BITSHUFFLE}
+_MOST_UNEVEN = 16  # chunks of one array are no smaller than this part of the largest
 _WORTH_IT = 0.9  # compressed values must be below this part of the uncompressed
 
 
@@ -99,14 +101,6 @@ def lay_out_strings(strings: Sequence[str]) -> bytes:
     return bytes(VLenUTF8().encode(np.array(strings, object)))
 
 
-def decode_strings(chunk: NDArray[np.uint8], length: int) -> NDArray[np.object_]:
-    """The inverse of `encode_strings`, for the one chunk of an array of `length` > 0."""
-    strings = VLenUTF8().decode(zstd.decompress(chunk))
-    if len(strings) != length:
-        raise CorruptionError(f"it holds {len(strings)} strings where {length} were declared")
-    return np.asarray(strings, object)
-
-
 class ArrayReader:
     """Decodes one array of numbers by its metadata: `take`, read the chunks, then `decode`.
 
@@ -115,35 +109,49 @@ class ArrayReader:
     taken for it.
     """
 
-    def __init__(
-        self, metadata: dict[str, Any], seals: Sequence[Sequence[int]], length: int, dtype: str
-    ) -> None:
+    def __init__(self, metadata: Any, seals: Any, length: int, dtype: str) -> None:
         if metadata["shape"] != [length] or metadata["data_type"] != dtype:
+            kind, shape = map(reprlib.repr, (metadata["data_type"], metadata["shape"]))
             raise CorruptionError(
-                f"its metadata declares {metadata['data_type']}{metadata['shape']} where "
-                f"{dtype}[{length}] was expected"
+                f"its metadata declares {kind[1:-1]}{shape} where {dtype}[{length}] was expected"
             )
         self.length, self.dtype = length, np.dtype(dtype)
-        self.sizes = [int(size) for size, _ in seals]
+        self.sizes = [size for size, _ in seals]
         self.fill_value = metadata["fill_value"]
         self.is_fill = not self.sizes and (length > 0 or self.fill_value == 1)
         (self._chunk,) = metadata["chunk_grid"]["configuration"]["chunk_shape"]
-        names = [codec["name"] for codec in metadata["codecs"]]
+        codecs = metadata["codecs"]
+        names = [codec["name"] for codec in codecs]
         if names not in (["bytes"], ["bytes", "blosc"]):
-            raise CorruptionError(f"its codecs are {names}; only bytes and blosc are known")
+            raise CorruptionError(
+                f"its codecs are {reprlib.repr(names)}; only bytes and blosc are known"
+            )
+        if codecs[0]["configuration"] != {"endian": "little"}:
+            raise CorruptionError("its bytes are not little-endian")
         self._compressed = len(names) == 2
         self._check_grid()
 
+    @property
+    def n_bytes(self) -> int:
+        """What `take` takes."""
+        stored = sum(self.sizes) if self._compressed else 0
+        return int(len(self.sizes) * self._chunk * self.dtype.itemsize + stored)
+
     def _check_grid(self) -> None:
+        if type(self._chunk) is not int or any(type(size) is not int for size in self.sizes):
+            raise CorruptionError("the sizes of its chunks are no whole numbers")
         whole = 0 < self._chunk <= MAX_CHUNK and len(self.sizes) == -(-self.length // self._chunk)
-        if not (whole or self.is_fill):
+        # Many small chunks would cost much more memory than they hold.
+        fine = len(self.sizes) > 1 and self._chunk < MAX_CHUNK // _MOST_UNEVEN
+        if not (whole or self.is_fill) or fine:
             raise CorruptionError(
                 f"{len(self.sizes)} chunks of {self._chunk} do not make {self.length} elements"
             )
         nbytes = self._chunk * self.dtype.itemsize
+        low = max(blosc.MAX_OVERHEAD, (nbytes - 1024) / MAX_RATIO) if self._compressed else nbytes
+        high = nbytes + blosc.MAX_OVERHEAD if self._compressed else nbytes
         for size in self.sizes:
-            wrong = size * MAX_RATIO + 1024 < nbytes if self._compressed else size != nbytes
-            if wrong:
+            if not low <= size <= high:
                 raise CorruptionError(f"a chunk of {size} bytes cannot hold {nbytes} bytes")
 
     def take(self, name: str, arena: Arena, scratch: Arena) -> list[NDArray[np.uint8]]:

@@ -17,6 +17,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import reprlib
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,10 +45,12 @@ _PARTITION_NAME = re.compile(r"part-[0-9]{5,9}")
 _ARRAY = {"encoding-type": "array", "encoding-version": "0.2.0"}
 
 
-def check_partition_name(name: str) -> str:
+def check_partition_name(name: Any) -> str:
     """Return `name`; raise `InputError` unless it is of the form ``part-00000``."""
     if not isinstance(name, str) or not _PARTITION_NAME.fullmatch(name):
-        raise InputError(f"{name!r} is no name of a partition; names are part-00000, part-00001...")
+        raise InputError(
+            f"{reprlib.repr(name)} is no name of a partition; names are part-00000, part-00001..."
+        )
     return name
 
 
@@ -61,7 +65,8 @@ def pointer_type(nnz: int) -> str:
 def check_label_names(names: Sequence[str]) -> None:
     """Raise `InputError` if the label columns cannot be columns of ``obs`` under these `names`."""
     for name in names:
-        if not name or "/" in name or name.startswith((".", "__")) or "\0" in name:
+        wrong = not name or "/" in name or name.startswith((".", "__"))
+        if wrong or any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
             raise InputError(f"label column {name!r} cannot be stored; use letters, digits and '_'")
         if name in RESERVED_COLUMNS:
             raise InputError(f"label column {name!r} has a reserved name; rename it")

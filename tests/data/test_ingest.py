@@ -556,9 +556,11 @@ def test_a_shuffle_through_files_gives_the_same_bytes_as_in_memory(
 
 
 def test_a_scheduler_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dadagrad import dask_client
+    import dask.config
 
-    monkeypatch.setattr(dask_client, "CONNECT_SECONDS", 1.0)
+    from dadagrad import dask_config  # noqa: F401 (adds its defaults to the configuration)
+
+    monkeypatch.setitem(dask.config.config["dadagrad"], "connect-timeout", 1)
     make_svmlight(tmp_path / "a.svm", 5, zero_based=True)
     with pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1 "):
         ingest(tmp_path / "a.svm", str(tmp_path / "out"), scheduler="tcp://127.0.0.1:1")

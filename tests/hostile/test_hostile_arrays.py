@@ -1,0 +1,354 @@
+"""Array files that mean harm: npz, npy and AnnData. Nothing in them is unpickled or evaluated."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import shutil
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numcodecs.pickles
+import numpy as np
+import pytest
+import scipy.sparse
+from hostile_cases import mutated_bytes, only_our_errors
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dadagrad import ingest
+from dadagrad.data.array_files import open_npz
+from dadagrad.errors import InputError
+
+MATRIX = scipy.sparse.random(12, 9, 0.4, "csr", random_state=0)
+LABELS = np.arange(12.0) % 2
+SLOW = settings(
+    max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
+)
+
+
+class Bomb:
+    """Whoever unpickles it leaves a trace."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.trace),)
+
+
+def npz(**arrays: Any) -> bytes:
+    sink = io.BytesIO()
+    np.savez(sink, **{name: np.asarray(array) for name, array in arrays.items()})
+    return sink.getvalue()
+
+
+def saved(kind: str) -> dict[str, Any]:
+    """The arrays that `scipy.sparse.save_npz` stores for a matrix of some format."""
+    sink = io.BytesIO()
+    scipy.sparse.save_npz(sink, MATRIX.asformat(kind))
+    sink.seek(0)
+    with np.load(sink) as archive:
+        return {**archive, "labels": LABELS}
+
+
+VALID = {
+    "plain": {
+        "data": MATRIX.data, "indices": MATRIX.indices, "indptr": MATRIX.indptr,
+        "shape": [12, 9], "labels": LABELS,
+    },
+    "dense": {"X": MATRIX.toarray(), "labels": LABELS, "weights": np.ones(12)},
+    **{kind: saved(kind) for kind in ("csr", "csc", "coo", "dia", "bsr")},
+}  # fmt: skip
+ODD: list[Any] = [
+    3.0, [], np.zeros((2, 2, 2)), ["a", "b"], [1 + 2j], 2**62, [-1], [2**60, 2**60], [np.nan] * 12,
+    np.zeros((0, 5)), b"\xff", [b"\xff"] * 12, np.arange(12), [12, 9], [12.5, 9], [True] * 12,
+    np.arange(13) * 10**9, "csc", "os.system", np.arange(13)[::-1], [2**40, 9], [12, 2**60],
+    np.full(12, -1.0), [np.datetime64("2020")] * 12,
+]  # fmt: skip
+
+
+@st.composite
+def archives(draw: st.DrawFn) -> bytes:
+    """An npz file of which some arrays are not what they should be, or some bytes."""
+    arrays = dict(VALID[draw(st.sampled_from(sorted(VALID)))])
+    for _ in range(draw(st.integers(0, 2))):
+        name = draw(st.sampled_from(sorted(arrays)))
+        array = np.array(arrays[name])
+        if draw(st.booleans()):
+            arrays[name] = draw(st.sampled_from(ODD))
+        elif array.size and array.dtype.kind in "iuf":
+            place = draw(st.integers(0, array.size - 1))
+            array.flat[place] = draw(st.sampled_from([-1, 2**31 - 1, -(2**31), 100, 12]))
+            arrays[name] = array
+        else:
+            del arrays[name]
+    data = npz(**arrays)
+    return draw(mutated_bytes(data)) if draw(st.integers(0, 3)) == 0 else data
+
+
+def check_npz(folder: Path, data: bytes) -> None:
+    path = folder / "a.npz"
+    path.write_bytes(data)
+    with only_our_errors():
+        source = open_npz(str(path))
+        for block in source.blocks:
+            # What SciPy and the kernels do with other indices is to read or write elsewhere.
+            assert not block.nnz or 0 <= block.ids.min() <= block.ids.max() < source.n_features
+            assert (np.diff(block.indptr) >= 0).all()
+
+
+@given(archives())
+@settings(max_examples=80)
+def test_archives(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    check_npz(tmp_path_factory.getbasetemp(), data)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_great_many_archives(tmp_path: Path) -> None:
+    SLOW(given(archives())(lambda data: check_npz(tmp_path, data)))()
+
+
+@pytest.mark.parametrize("kind", sorted(VALID))
+def test_what_is_valid_is_read(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(npz(**VALID[kind]))
+    blocks = list(open_npz(str(tmp_path / "a.npz")).blocks)
+    assert sum(block.nnz for block in blocks) == MATRIX.nnz
+
+
+BROKE: dict[str, tuple[dict[str, Any], str]] = {
+    # Compiled code of SciPy took these for places to write to: memory of others was overwritten.
+    "csc rows": (VALID["csc"] | {"indices": np.full(MATRIX.nnz, 10**8)}, "indices"),
+    "csr columns": (VALID["csr"] | {"indices": np.full(MATRIX.nnz, -5)}, "indices"),
+    "csr pointers": (VALID["csr"] | {"indptr": [0, 40, *MATRIX.indptr[2:]]}, "ind"),
+    # 2**41 blocks without rows.
+    "columns": (
+        {"data": [], "indices": [], "indptr": [0, 0], "shape": [1, 2**60], "labels": [1.0]},
+        "",
+    ),
+    # A pointer for each of 2**40 rows.
+    "rows": (VALID["csc"] | {"shape": [2**40, 9]}, "declares 8796093022208 bytes"),
+    "no label": (VALID["dense"] | {"labels": 3.0}, r"labels of shape \(\) for 12 rows"),
+    "no weight": (VALID["dense"] | {"weights": 3.0}, r"weights of shape \(\) for 12 rows"),
+    "one dimension": ({"X": [1.0], "labels": [1]}, r"X has shape \(1,\)"),
+    "no dimension": ({"X": 1.0, "labels": [1]}, r"X has shape \(\)"),
+    "text": (VALID["dense"] | {"labels": [b"\xff"] * 12}, "no UTF-8"),
+    "halves": (VALID["plain"] | {"indices": MATRIX.indices + 0.5}, "indices has dtype float64"),
+    "half a row": (VALID["plain"] | {"shape": [12.5, 9]}, "cannot be interpreted"),
+}
+
+
+@pytest.mark.parametrize("name", BROKE)
+def test_what_broke(name: str, tmp_path: Path) -> None:
+    arrays, said = BROKE[name]
+    (tmp_path / "a.npz").write_bytes(npz(**arrays))
+    if not said:
+        assert sum(block.n_rows for block in open_npz(str(tmp_path / "a.npz")).blocks) == 1
+        return
+    with pytest.raises(InputError, match=rf"a\.npz.*{said}"), only_our_errors(False):
+        list(open_npz(str(tmp_path / "a.npz")).blocks)
+
+
+def npy(header: str, data: bytes = b"", version: int = 1) -> bytes:
+    length = struct.pack("<H" if version == 1 else "<I", len(header))
+    return b"\x93NUMPY" + bytes([version, 0]) + length + header.encode() + data
+
+
+GOOD = "{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }\n"
+HEADERS = {
+    "2**60 numbers": GOOD.replace("(1,)", "(1152921504606846976,)"),
+    "an overflowing shape": GOOD.replace("(1,)", "(4294967296, 4294967296)"),
+    "objects": GOOD.replace("<f8", "|O"),
+    "records": GOOD.replace("'<f8'", "[('a', '<f8'), ('b', '|O')]"),
+    "no size": GOOD.replace("<f8", "<U"),
+    "a text of 4 GB": GOOD.replace("<f8", "<U999999999"),
+    "code": "__import__('os').mkdir('trace')",
+    "code within": GOOD.replace("(1,)", "(__import__('os').mkdir('trace'),)"),
+    "deep nesting": GOOD.replace("(1,)", "(" * 3000 + "1" + ")" * 3000),
+    "a wrong bool": GOOD.replace("False", "0"),
+    "one more": GOOD.replace("}", "'extra': 1}"),
+    "one twice": GOOD.replace("}", "'descr': '<f8'}"),
+    "one less": "{'descr': '<f8', 'shape': (1,)}",
+    "negative": GOOD.replace("(1,)", "(-1,)"),
+    "nothing": "",
+    "no end": GOOD.replace("}", ""),
+    "no literal": "0" * 4000,
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_headers_of_arrays(
+    name: str, version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    array = npy(HEADERS[name], bytes(8), version)
+    with zipfile.ZipFile("a.npz", "w") as archive:
+        archive.writestr("X.npy", array)
+    Path("b.npz").write_bytes(npz(X=[[1.0]]))
+    Path("b.labels.npy").write_bytes(array)
+    for file in ("a.npz", "b.npz"):
+        with pytest.raises(InputError, match=r"X\.npy|b\.labels\.npy"), only_our_errors(False):
+            open_npz(file)
+    assert not Path("trace").exists()
+
+
+def test_headers_of_other_programs(tmp_path: Path) -> None:
+    for header in (
+        GOOD,
+        '{"shape":(1,1),"fortran_order":False,"descr":"<f8"}',
+        "{'descr': '<f8', 'fortran_order': True, 'shape': (1, 1)}          \n",
+    ):
+        array = npy(header.replace("(1,)", "(1,1)"), struct.pack("<d", 2.5))
+        with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("X.npy", array)
+            archive.writestr("labels.npy", npy(GOOD, bytes(8)))
+        (block,) = open_npz(str(tmp_path / "a.npz")).blocks
+        assert block.values is not None
+        assert block.values.tolist() == [2.5]
+
+
+# --- AnnData
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same data as ``a.h5ad``, and as a Zarr store of both versions of the format."""
+    import anndata
+    import pandas
+
+    folder = tmp_path_factory.mktemp("anndata")
+    obs = pandas.DataFrame({"label": LABELS}, index=[f"r{row}" for row in range(12)])
+    data = anndata.AnnData(MATRIX.astype(np.float32), obs=obs)
+    data.write_h5ad(folder / "a.h5ad")
+    for version in (2, 3):
+        with anndata.settings.override(zarr_write_format=version):
+            data.write_zarr(folder / f"v{version}.zarr")
+    return folder
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+
+
+def edit_zarr(folder: Path, path: str, change: Any) -> None:
+    """Change the metadata of an array, also where it is consolidated."""
+    for document in [*folder.rglob(".zmetadata"), *folder.rglob("zarr.json")]:
+        plain = json.loads(document.read_text())
+        plain.pop("consolidated_metadata", None)
+        document.write_text(json.dumps(plain))
+        if document.name == ".zmetadata":
+            document.unlink()
+    document = folder / path / ("zarr.json" if (folder / "zarr.json").exists() else ".zarray")
+    plain = json.loads(document.read_text())
+    change(plain)
+    document.write_text(json.dumps(plain))
+
+
+@pytest.mark.parametrize("where", ["filters", "compressor", "codecs", "sharding"])
+@pytest.mark.parametrize("name", ["pickle", "json2", "msgpack2", "categorize", "somebodys_own"])
+def test_no_codec_of_zarr_unpickles(
+    stores: Path, where: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whatever the release of numcodecs is: not all of them ask before they unpickle.
+    monkeypatch.setattr(numcodecs.pickles, "ALLOW_UNSAFE_PICKLE_DECODE", True, raising=False)
+    version = 2 if where in ("filters", "compressor") else 3
+    folder = Path(shutil.copytree(stores / f"v{version}.zarr", tmp_path / "a.zarr"))
+
+    def change(plain: dict[str, Any]) -> None:
+        if where == "filters":
+            plain.update(filters=[{"id": name}], compressor=None)
+        elif where == "compressor":
+            plain.update(compressor={"id": name})
+        elif where == "codecs":
+            plain["codecs"] = [{"name": f"numcodecs.{name}", "configuration": {}}]
+        else:
+            inner = {"codecs": [{"name": name}], "index_codecs": [{"name": "bytes"}]}
+            plain["codecs"] = [{"name": "sharding_indexed", "configuration": inner}]
+
+    edit_zarr(folder, "obs/label", change)
+    for chunk in (folder / "obs/label").rglob("*0"):
+        chunk.write_bytes(pickle.dumps(Bomb(tmp_path / "trace")))
+    with pytest.raises(InputError, match=f"obs/label.*codec '.*{name}'"), only_our_errors(False):
+        ingest(folder, str(tmp_path / "out"), format="anndata")
+    assert not (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_shapes_of_zarr_that_lie(stores: Path, version: int, tmp_path: Path) -> None:
+    for path in ("X/indptr", "obs/label", "var/_index"):
+        for field in ("shape", "chunks"):
+            folder = Path(shutil.copytree(stores / f"v{version}.zarr", tmp_path / "a.zarr"))
+
+            def change(plain: dict[str, Any], field: str = field) -> None:
+                if field == "chunks" and version == 3:
+                    plain["chunk_grid"]["configuration"]["chunk_shape"] = [2**40]
+                else:
+                    plain[field] = [2**40]
+
+            edit_zarr(folder, path, change)
+            with pytest.raises(InputError, match=f"{path} declares"), only_our_errors(False):
+                ingest(folder, str(tmp_path / "out"), format="anndata")
+            shutil.rmtree(folder)
+
+
+def test_h5ad_that_lies(stores: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.h5"
+    with h5py.File(secret, "w") as file:
+        file["x"] = np.arange(12.0)
+    (tmp_path / "secret.bin").write_bytes(bytes(96))
+
+    def huge(file: Any) -> None:
+        del file["obs/label"]
+        file.create_dataset("obs/label", shape=(2**40,), dtype="f8", chunks=(1 << 20,))
+
+    def outside(file: Any) -> None:
+        del file["obs/label"]
+        file["obs/label"] = h5py.ExternalLink(str(secret), "/x")
+
+    def raw(file: Any) -> None:
+        del file["obs/label"]
+        outer = [(str(tmp_path / "secret.bin"), 0, 96)]
+        file["obs"].create_dataset("label", shape=(12,), dtype="f8", external=outer)
+
+    def virtual(file: Any) -> None:
+        del file["obs/label"]
+        layout = h5py.VirtualLayout(shape=(12,), dtype="f8")
+        layout[:] = h5py.VirtualSource(str(secret), "x", shape=(12,))
+        file.create_virtual_dataset("obs/label", layout)
+
+    def circle(file: Any) -> None:
+        file["obs/again"] = file["obs"]
+
+    def columns(file: Any) -> None:
+        file["X/indices"][3] = 10**6
+
+    def pointers(file: Any) -> None:
+        file["X/indptr"][3] = 10**6
+
+    def shape(file: Any) -> None:
+        file["X"].attrs["shape"] = [12, 2**50]
+
+    said = {
+        huge: "declares", outside: "link to another file", raw: "lies in another file",
+        virtual: "lies in another file", circle: "lies too deep", columns: "a.h5ad",
+        pointers: "does not rise", shape: "var names 9 features",
+    }  # fmt: skip
+    for damage, text in said.items():
+        path = tmp_path / "a.h5ad"
+        shutil.copy(stores / "a.h5ad", path)
+        with h5py.File(path, "r+") as file:
+            damage(file)
+        with pytest.raises(InputError, match=text), only_our_errors(False):
+            ingest(path, str(tmp_path / "out"))
+
+
+def test_valid_stores_are_read(stores: Path, tmp_path: Path) -> None:
+    for name in ("a.h5ad", "v2.zarr", "v3.zarr"):
+        report = ingest(stores / name, str(tmp_path / f"out-{name}"), format="anndata")
+        assert (report.examples, report.nnz) == (12, MATRIX.nnz)

@@ -1,0 +1,231 @@
+"""Models and checkpoints whose documents lie, with checksums that fit."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import io
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+from hostile_cases import corpus, mutated, only_our_errors, to_bytes
+from hypothesis import HealthCheck, given, settings
+
+from dadagrad.cli.inspect import _show_checkpoints, _show_model
+from dadagrad.data.dataset import LabelColumn, Schema
+from dadagrad.data.rows import Rows
+from dadagrad.documents import unseal
+from dadagrad.errors import CorruptionError, DadagradError, InputError
+from dadagrad.model import Model
+from dadagrad.storage import Storage
+from dadagrad.training.checkpoint import CheckpointReader, CheckpointWriter, Snapshot
+
+SLOW = settings(
+    max_examples=8000, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
+)
+_numbers = itertools.count()
+ROWS = Rows.from_csr(
+    np.array([0, 2, 3]), np.array([3, 5, 4]), None, np.zeros((2, 1)), None, None, None
+)
+
+
+def forge(body: Any) -> bytes:
+    """A sealed document of any body: the seal fits."""
+    text = json.dumps(body, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f'{{"sha256":"{digest}","body":{text}}}\n'.encode()
+
+
+def made_model() -> Storage:
+    url = f"memory://hostile-model-{next(_numbers)}"
+    Model(
+        n_features=64,
+        ids=np.array([3, 5], np.int64),
+        weights=np.array([[1.0, 2.0, 3.0]] * 2, np.float32),
+        intercept=np.zeros(3),
+        loss="softmax",
+        task="multiclass",
+        label_columns=(LabelColumn("y", (0.0, 1.0, 2.0), (1, 2, 3), ("a", "b", "c")),),
+        feature_space={"format": "text", "hash_bits": 6},
+        names={3: "good"},
+        report={"steps": 7, "loss": float("nan"), "config": {"l1": 0.0}},
+    ).save(url)
+    return Storage(url)
+
+
+def made_run() -> Storage:
+    url = f"memory://hostile-run-{next(_numbers)}"
+    arrays = {"a": np.arange(10.0), "b": np.zeros((3, 2), np.float32)}
+    with CheckpointWriter(url) as writer:
+        writer.save(Snapshot(5, arrays, {"x": [1, float("nan")], "tally": {"examples": 3}}))
+    return Storage(url)
+
+
+MODEL, RUN = made_model(), made_run()
+MANIFEST = next(key for key in RUN.list() if key.startswith("manifest-"))
+MODEL_BODY = unseal(MODEL.get("model.json"), "test")
+RUN_BODY = unseal(RUN.get(MANIFEST), "test")
+
+
+def use_model() -> None:
+    model = Model.load(MODEL)
+    margins = model.margins(ROWS)
+    assert np.isfinite(margins).all()
+    model.predict_labels(margins)
+    model.check_compatible(Schema(model.n_features, (), feature_space=model.feature_space))
+    with contextlib.redirect_stdout(io.StringIO()):
+        for as_json in (True, False):
+            _show_model(MODEL.url, 3, as_json=as_json)
+
+
+def use_run() -> None:
+    reader = CheckpointReader(RUN)
+    for info in reader.list(verify=True):
+        assert info.step == 5
+        if info.problem is not None:
+            assert "\n" not in info.problem
+    with contextlib.redirect_stdout(io.StringIO()):
+        _show_checkpoints(RUN.url, verify=True, as_json=True)
+    reader.load()
+
+
+def check_model(body: Any) -> None:
+    MODEL.put("model.json", forge(body))
+    with only_our_errors():
+        use_model()
+
+
+def check_run(body: Any) -> None:
+    RUN.put(MANIFEST, forge(body))
+    with only_our_errors():
+        use_run()
+
+
+@given(mutated(MODEL_BODY))
+@settings(max_examples=60)
+def test_models(body: Any) -> None:
+    check_model(body)
+
+
+@given(mutated(RUN_BODY))
+@settings(max_examples=60)
+def test_manifests(body: Any) -> None:
+    check_run(body)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("check", "body"), [(check_model, MODEL_BODY), (check_run, RUN_BODY)])
+def test_a_great_many(check: Any, body: Any) -> None:
+    SLOW(given(mutated(body, 5))(check))()
+
+
+def changed(body: Any, path: str, value: Any) -> Any:
+    body = copy.deepcopy(body)
+    target = body
+    *parents, last = path.split()
+    for step in parents:
+        target = target[int(step) if isinstance(target, list) else step]
+    target[int(last) if isinstance(target, list) else last] = value
+    return body
+
+
+@pytest.mark.parametrize("case", corpus("model.json"), ids=lambda case: case["broke"])
+def test_what_broke_a_model(case: dict[str, Any]) -> None:
+    MODEL.put("model.json", forge(changed(MODEL_BODY, case["path"], case["value"])))
+    with pytest.raises(CorruptionError, match=case["said"]), only_our_errors(False):
+        use_model()
+
+
+PARTS = {
+    "key": ["../../etc/passwd", "/etc/passwd", "a/../b", "a\0b", "", "a//b", ".hidden", "a\nb"],
+    "sha256": ["0" * 64, "", None, 3],
+    "bytes": [0, -1, 2**60, 2**63, 1.5, True, None],
+    "raw_bytes": [0, -1, 2**60, 7, 2**63, float("inf")],
+}
+ARRAYS = {
+    "dtype": ["|O", "object", "<f8,<f8", "<V8", "<U3", "<M8", "f8; import os", "<f3", "<f99"],
+    "shape": [[2**60], [2**32, 2**32], [-1], [10.0], [True], 10, None, [1] * 40, [0, 2**61]],
+    "parts": [[], None, {}, [[]], [None]],
+    "name": [None, 3, []],
+}
+
+
+@pytest.mark.parametrize("store", ["model", "run"])
+def test_arrays_that_lie(store: str) -> None:
+    storage, key, body = {
+        "model": (MODEL, "model.json", MODEL_BODY), "run": (RUN, MANIFEST, RUN_BODY)
+    }[store]  # fmt: skip
+    read = Model.load if store == "model" else lambda storage: CheckpointReader(storage).load()
+    cases = [(f"arrays 0 parts 0 {name}", value) for name in PARTS for value in PARTS[name]]
+    cases += [(f"arrays 0 {name}", value) for name in ARRAYS for value in ARRAYS[name]]
+    for path, value in cases:
+        storage.put(key, forge(changed(body, path, value)))
+        with pytest.raises((CorruptionError, InputError)), only_our_errors(False):
+            read(storage)
+    storage.put(key, forge(body))
+
+
+def test_a_part_that_is_a_bomb() -> None:
+    """Its frame declares what the document does; the content is a thousand times as large."""
+    storage = made_run()
+    key = next(key for key in storage.list() if key.startswith("manifest-"))
+    body = unseal(storage.get(key), "test")
+    part = body["arrays"][0]["parts"][0]
+    assert part["raw_bytes"] == 80
+    bomb = zstandard.ZstdCompressor().compress(bytes(10_000_000))
+    lying = bomb[:4] + b"\x20\x50" + bomb[9:]  # a header of one byte for the size: 80
+    for data in (bomb, lying, bomb[:-4], b"", zstandard.ZstdCompressor().compress(b"")):
+        storage.put(part["key"], data)
+        part.update(bytes=max(len(data), 1), sha256=hashlib.sha256(data).hexdigest())
+        storage.put(key, forge(body))
+        with pytest.raises(InputError, match="all damaged"), only_our_errors(False):
+            CheckpointReader(storage).load()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("name", ["weights", "intercept"])
+def test_weights_that_are_not_finite(name: str, value: float) -> None:
+    storage = made_model()
+    body = unseal(storage.get("model.json"), "test")
+    record = next(record for record in body["arrays"] if record["name"] == name)
+    raw = np.full(record["shape"], value, record["dtype"]).tobytes()
+    data = zstandard.ZstdCompressor().compress(raw)
+    (part,) = record["parts"]
+    storage.put(part["key"], data)
+    part.update(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    storage.put("model.json", forge(body))
+    with pytest.raises(CorruptionError, match=f"{name} are not finite"), only_our_errors(False):
+        Model.load(storage)
+
+
+@pytest.mark.parametrize("depth", [200, 900, 100_000])
+@pytest.mark.parametrize("where", ["report", "schema", "meta", "arrays"])
+def test_deep_nesting(where: str, depth: int) -> None:
+    storage, key, body = (
+        (RUN, MANIFEST, RUN_BODY) if where == "meta" else (MODEL, "model.json", MODEL_BODY)
+    )
+    good = storage.get(key)
+    deep = b'{"a":' * depth + b"1" + b"}" * depth
+    text = to_bytes(changed(body, where, "DEEP")).replace(b", ", b",").replace(b": ", b":")
+    text = text.replace(b'"DEEP"', deep)
+    digest = hashlib.sha256(text).hexdigest().encode()
+    storage.put(key, b'{"sha256":"' + digest + b'","body":' + text + b"}\n")
+    try:
+        with only_our_errors():
+            (use_run if where == "meta" else use_model)()
+    finally:
+        storage.put(key, good)
+
+
+def test_documents_that_are_too_large() -> None:
+    url = f"memory://hostile-model-{next(_numbers)}"
+    Storage(url).put("model.json", b" " * (65 << 20))
+    with pytest.raises(DadagradError, match="no such document has"):
+        Model.load(url)
+    Storage(url).delete("model.json")

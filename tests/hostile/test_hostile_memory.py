@@ -1,0 +1,238 @@
+"""What declares more than there is gets an error before memory is taken.
+
+Readers run in processes that may take little more memory than their libraries have taken already:
+whoever believes a header there gets a `MemoryError`, and no error of ours.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import shutil
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hostile_cases import in_little_memory
+
+from dadagrad import TrainConfig, ingest, train
+from dadagrad.data.zarr_writer import attributes_checksum
+from dadagrad.documents import unseal
+
+PROGRAM = """
+    import sys, json, resource, warnings
+    import numpy as np
+    import dadagrad
+    from dadagrad.data.dataset import open_dataset
+    from dadagrad.data.ingest import ingest
+    from dadagrad.data import parsing
+    from dadagrad.errors import DadagradError
+    from dadagrad.evaluation import evaluate
+    from dadagrad.model import Model
+    from dadagrad.training.checkpoint import CheckpointReader
+    import pyarrow.parquet, scipy.sparse
+    warnings.simplefilter("ignore")
+    good, cases = sys.argv[1], json.loads(sys.argv[2])
+
+    def read(url):
+        data = open_dataset(url)
+        for number in range(len(data.partitions)):
+            data.read(number)
+        data.names(np.arange(10))
+
+    do = {
+        "read": read,
+        "load": Model.load,
+        "checkpoints": lambda url: CheckpointReader(url).load(),
+        "evaluate": lambda url: evaluate(good + "/model", url),
+        "train": lambda url: dadagrad.train(url, dadagrad.TrainConfig(step_size=0.1)),
+        "predict": lambda url: dadagrad.predict(good + "/model", url, url + ".out.parquet"),
+        "svmlight": lambda path: ingest(path, path + ".out", format="svmlight", overwrite=True),
+        "vw": lambda path: ingest(path, path + ".out", format="vw", hash_bits=9),
+        "csv": lambda path: ingest(path, path + ".out", format="csv"),
+        "text": lambda path: ingest(path, path + ".out", format="text"),
+        "npz": lambda path: ingest(path, path + ".out", format="npz"),
+    }
+    for name in ("read", "load", "checkpoints", "evaluate", "train"):
+        do[name](good + {"load": "/model", "checkpoints": "/run"}.get(name, "/data"))
+    do["svmlight"](good + "/good.svmlight")
+    limit()
+    for what, path in cases:
+        try:
+            do[what](path)
+            print(path, "read")
+        except DadagradError as error:
+            print(path, "refused", str(error)[-300:].replace(chr(10), " "))
+"""
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("good")
+    lines = [f"{row % 2} {1 + row % 7}:0.5 {10 + row % 5}:1" for row in range(200)]
+    (folder / "good.svmlight").write_text("\n".join(lines))
+    ingest(folder / "good.svmlight", str(folder / "data"), partition_nnz=300)
+    result = train(
+        str(folder / "data"), TrainConfig(step_size=0.1), checkpoints=str(folder / "run")
+    )
+    result.model.save(str(folder / "model"))
+    return folder
+
+
+def forge(url: Path, counts: dict[str, Any] | None = None, change: Any = None) -> None:
+    """Change a dataset, so that all checksums fit."""
+    root = json.loads((url / "zarr.json").read_text())
+    first = root["attributes"]["partitions"][0]
+    first.update(counts or {})
+    if change is not None:
+        document = json.loads((url / "part-00000/zarr.json").read_text())
+        change(document["consolidated_metadata"]["metadata"], document["attributes"]["dadagrad"])
+        data = json.dumps(document).encode()
+        (url / "part-00000/zarr.json").write_bytes(data)
+        first["checksum"] = hashlib.sha256(data).hexdigest()
+    root["attributes"]["checksum"] = attributes_checksum(root["attributes"])
+    (url / "zarr.json").write_text(json.dumps(root))
+
+
+def datasets(good: Path, folder: Path) -> list[tuple[str, str]]:
+    """Datasets that declare far more rows, entries or features than they have."""
+    huge = 2**31 - 1
+
+    def everything(metadata: Any, seals: Any) -> None:
+        for path, array in metadata.items():
+            if array["node_type"] == "array" and array["data_type"] != "string":
+                array["shape"] = [huge + (path == "X/indptr")]
+                array["chunk_grid"]["configuration"]["chunk_shape"] = [1 << 22]
+                if array["codecs"][-1]["name"] == "bytes" and path in seals["chunks"]:
+                    array["codecs"].append({"name": "blosc", "configuration": {}})
+                seals["chunks"][path] = [[1 << 18, 0]] * 512
+
+    forgeries: dict[str, tuple[Any, Any]] = {
+        "rows": ({"n_rows": huge}, None),
+        "nnz": ({"nnz": huge}, None),
+        "local": ({"n_local": huge}, None),
+        "all": ({"n_rows": huge, "nnz": huge, "n_local": huge}, everything),
+    }
+    cases = []
+    for name, (counts, change) in forgeries.items():
+        url = Path(shutil.copytree(good / "data", folder / name))
+        forge(url, counts, change)
+        cases += [(what, str(url)) for what in ("read", "evaluate", "predict")]
+        if "n_rows" not in counts:
+            cases.append(("train", str(url)))
+    return cases
+
+
+def check(output: str, cases: list[tuple[str, str]]) -> None:
+    lines = output.splitlines()
+    assert len(lines) == len(cases), output
+    for line, (what, path) in zip(lines, cases, strict=True):
+        assert line.startswith(f"{path} refused"), (what, line)
+
+
+def npy(shape: str, data: bytes = b"") -> bytes:
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data
+
+
+def write(folder: Path, name: str, data: bytes) -> str:
+    (folder / name).write_bytes(data)
+    return str(folder / name)
+
+
+def endless(kind: str) -> bytes:
+    """600 MB without a newline; a line that long is in no text."""
+    ones = b"1" * (1 << 20)
+    compress: Any = {
+        "gz": gzip.compress,
+        "bz2": bz2.compress,
+        "xz": lzma.compress,
+        "zst": zstandard.ZstdCompressor().compress,
+    }[kind]
+    return bytes(compress(ones) * 600)
+
+
+@pytest.mark.slow
+def test_texts_without_an_end(good: Path, tmp_path: Path) -> None:
+    cases = [
+        (what, write(tmp_path, f"{what}.{kind}", endless(kind)))
+        for what, kind in (
+            ("svmlight", "gz"), ("svmlight", "bz2"), ("svmlight", "xz"), ("vw", "zst"),
+            ("csv", "zst"), ("text", "zst"),
+        )
+    ]  # fmt: skip
+    # One quote that never closes.
+    quote = gzip.compress(b'a,b\n1,"') + gzip.compress(bytes(1 << 20) + b"\n") * 600
+    cases.append(("csv", write(tmp_path, "quote.csv.gz", quote)))
+    check(in_little_memory(PROGRAM, good, json.dumps(cases)), cases)
+
+
+def files(folder: Path) -> list[tuple[str, str]]:
+    """Files that declare, or expand to, far more than they have."""
+    cases = [("svmlight", write(folder, "a.zst", endless("zst")))]
+    zeros = bytes(1 << 20)
+    # Arrays that are not there, and arrays that are zeros.
+    for name, shape in (("far", "(1152921504606846976,)"), ("near", "(250000000,)")):
+        sink = io.BytesIO()
+        with zipfile.ZipFile(sink, "w") as archive:
+            archive.writestr("X.npy", npy(shape))
+        cases.append(("npz", write(folder, f"{name}.npz", sink.getvalue())))
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("X.npy", npy("(1, 20000000)", zeros * 153))
+    cases.append(("npz", write(folder, "zeros.npz", sink.getvalue())))
+    return [*cases, ("read", write(folder, "a.parquet", billion_rows()))]
+
+
+def billion_rows() -> bytes:
+    """A Parquet file whose footer declares a billion rows of one value."""
+    content = pa.table({"indices": pa.array([[0]] * 9, pa.list_(pa.int32())), "label": [0.0] * 9})
+    sink = io.BytesIO()
+    pq.write_table(content, sink)
+    data = sink.getvalue()
+    start = len(data) - 8 - struct.unpack("<I", data[-8:-4])[0]
+    assert data.count(b"\x16\x12", start) >= 3
+    billion = b"\x16\x80\xa8\xd6\xb9\x07"  # where 9 was
+    footer = data[start:-8].replace(b"\x16\x12", billion)
+    return data[:start] + footer + struct.pack("<I", len(footer)) + b"PAR1"
+
+
+def artefacts(good: Path, folder: Path) -> list[tuple[str, str]]:
+    """A model and a checkpoint that declare 256 GB in parts that are not there."""
+    cases = []
+    for what, name, pattern in (("load", "model", "model.json"), ("checkpoints", "run", "man*")):
+        url = Path(shutil.copytree(good / name, folder / name))
+        (*_, document) = sorted(url.glob(pattern))
+        for other in url.glob("manifest-*"):
+            if other != document:
+                other.unlink()
+        body = unseal(document.read_bytes(), "test")
+        record = body["arrays"][0]
+        part = record["parts"][0]
+        width = np.dtype(record["dtype"]).itemsize
+        count = 4096  # of 64 MiB each
+        record["parts"] = [
+            part | {"key": f"{part['key']}{number}", "bytes": 1 << 16, "raw_bytes": 1 << 26}
+            for number in range(count)
+        ]
+        record["shape"] = [count * (1 << 26) // width, *([1] * (len(record["shape"]) - 1))]
+        text = json.dumps(body, separators=(",", ":"))
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        document.write_text(f'{{"sha256":"{digest}","body":{text}}}\n')
+        cases.append((what, str(url)))
+    return cases
+
+
+def test_what_declares_too_much(good: Path, tmp_path: Path) -> None:
+    cases = [*datasets(good, tmp_path), *files(tmp_path), *artefacts(good, tmp_path)]
+    check(in_little_memory(PROGRAM, good, json.dumps(cases)), cases)
