@@ -7,15 +7,19 @@ names the URL and the key and says what to do, with no credentials in it.
 
 from __future__ import annotations
 
-import io
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, cast
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeAlias, TypeVar, cast
 
 from dadagrad.errors import InputError, StorageError
 from dadagrad.storage_backends import (
+    LARGE_BYTES,
     SCHEMES,
+    Backend,
     MissingKey,
     TooLarge,
     check_size,
@@ -25,6 +29,7 @@ from dadagrad.storage_backends import (
     redact,
     segments,
 )
+from dadagrad.storage_file import ObjectFile
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -33,6 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["MissingKey", "Storage", "TooLarge", "open_store"]
 
 _AT_ONCE = 8  # requests in flight while several objects are read or written
+
+T = TypeVar("T")
+Listing: TypeAlias = list[Mapping[str, Any]]
 
 
 class Storage:
@@ -59,7 +67,12 @@ class Storage:
     Notes
     -----
     Keys are relative and separated by ``/``. Pickles by URL alone: another process takes the
-    credentials from its own environment. An unreachable endpoint fails after some 15 seconds.
+    credentials from its own environment.
+
+    A request that a store does not answer, or answers with 429 or 5xx, is repeated: for
+    ``DADAGRAD_STORAGE_PATIENCE`` seconds (120) where the store has answered before, and for 3
+    where it never has. A request counts as not answered after ``DADAGRAD_STORAGE_TIMEOUT`` seconds
+    (15) without a byte; a write of more than 1 MiB after four times as many.
     """
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
@@ -81,14 +94,14 @@ class Storage:
             path = os.path.expanduser(given) if not separator else path_of_url(given)
             self._root, self._prefix = os.path.abspath(path), ""
             self._address = self._root
-            self._store: ObjectStore | None = None
+            self._backend: Backend | None = None
         else:
-            self._store, self._prefix = open_backend(self._scheme, rest, self.url)
+            self._backend, self._prefix = open_backend(self._scheme, rest, self.url)
 
     @property
     def is_local(self) -> bool:
         """Whether this is a folder of the local file system."""
-        return self._store is None
+        return self._backend is None
 
     def local_path(self, key: str = "") -> str:
         """The path of a key in a local folder; only where `is_local`."""
@@ -100,14 +113,12 @@ class Storage:
         Raises `MissingKey` if there is none, `TooLarge` if it has more than `max_bytes` (before any
         of it is read), and `StorageError` if it cannot be read.
         """
+        if self._backend is not None:
+            return bytes(self._fetch(key, max_bytes))
         try:
-            if self._store is None:
-                with open(self.local_path(key), "rb", buffering=0) as file:
-                    check_size(os.fstat(file.fileno()).st_size, max_bytes, self.url, key)
-                    return cast(bytes, file.read())
-            result = self._store.get(self._full(key))
-            check_size(result.meta["size"], max_bytes, self.url, key)
-            return bytes(result.bytes())
+            with open(self.local_path(key), "rb", buffering=0) as file:
+                check_size(os.fstat(file.fileno()).st_size, max_bytes, self.url, key)
+                return cast(bytes, file.read())
         except Exception as error:
             self._explain(error, "read", key)
 
@@ -117,68 +128,78 @@ class Storage:
         Raises as `get`, with the size of the buffer for the limit.
         """
         view = memoryview(buffer).cast("B")
-        try:
-            if self._store is None:
-                with open(self.local_path(key), "rb", buffering=0) as file:
-                    size = os.fstat(file.fileno()).st_size
-                    check_size(size, len(view), self.url, key)
-                    filled = 0
-                    while more := file.readinto(view[filled:size]):
-                        filled += more
-                    return filled
-            result = self._store.get(self._full(key))
-            check_size(result.meta["size"], len(view), self.url, key)
-            data = memoryview(result.bytes())
+        if self._backend is not None:
+            data = memoryview(self._fetch(key, len(view)))
             view[: len(data)] = data
             return len(data)
+        try:
+            with open(self.local_path(key), "rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                check_size(size, len(view), self.url, key)
+                filled = 0
+                while more := file.readinto(view[filled:size]):
+                    filled += more
+                return filled
         except Exception as error:
             self._explain(error, "read", key)
 
     def read_many(self, buffers: Mapping[str, WriteableBuffer]) -> list[int]:
         """Read several objects, each into its buffer and at the same time where each takes a round
         trip; the numbers of their bytes."""
-        if self._store is None or len(buffers) < 2 or self._scheme == "memory":
+        if not self._takes_round_trips or len(buffers) < 2:
             return [self.read_into(key, buffer) for key, buffer in buffers.items()]
         with ThreadPoolExecutor(min(len(buffers), _AT_ONCE)) as pool:
             return list(pool.map(self.read_into, buffers.keys(), buffers.values()))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Up to `length` bytes of an object from offset `start`."""
+        if self._backend is not None:
+            store, full = self._backend.store, self._full(key)
+            return self._ask(
+                "read", key, lambda: bytes(store.get_range(full, start=start, length=length))
+            )
         try:
-            if self._store is None:
-                with open(self.local_path(key), "rb", buffering=0) as file:
-                    file.seek(start)
-                    return file.read(length)
-            return bytes(self._store.get_range(self._full(key), start=start, length=length))
+            with open(self.local_path(key), "rb", buffering=0) as file:
+                file.seek(start)
+                return file.read(length)
         except Exception as error:
             self._explain(error, "read", key)
 
     def open(self, key: str) -> BinaryIO:
         """A readable, seekable binary file over an object."""
         try:
-            if self._store is None:
+            if self._backend is None:
                 return open(self.local_path(key), "rb")
-            return cast(BinaryIO, _ObjectFile(self, key))
+            return cast(BinaryIO, ObjectFile(self, key))
         except Exception as error:
             self._explain(error, "read", key)
 
     def put(self, key: str, data: bytes | bytearray | memoryview, *, create: bool = False) -> None:
         """Write an object whole: a reader sees the old bytes, or all of the new ones.
 
-        With `create`, raises `AlreadyExists` if the key is taken; a store that does not honour
-        conditional writes overwrites instead (see the checkpoint's probe).
+        With `create`, raises `AlreadyExists` if the key is taken: perhaps by this very write, which
+        is sent again where its answer is lost. A store that does not honour conditional writes
+        overwrites instead (see the checkpoint's probe).
         """
-        try:
-            # A single request: the parts of a multipart upload cannot be create-only.
-            self._writer.put(
-                self._full(key), data, mode="create" if create else "overwrite", use_multipart=False
-            )
-        except Exception as error:
-            self._explain(error, "write", key)
+        full = self._full(key)
+        large = self._backend is not None and memoryview(data).nbytes > LARGE_BYTES
+        # A single request: the parts of a multipart upload cannot be create-only.
+        self._ask(
+            "write",
+            key,
+            lambda: (self._uploader if large else self._writer).put(
+                full, data, mode="create" if create else "overwrite", use_multipart=False
+            ),
+        )
+
+    def put_file(self, key: str, path: str) -> None:
+        """Write an object whole, out of a local file of any size."""
+        full = self._full(key)
+        self._ask("write", key, lambda: self._uploader.put(full, Path(path)))
 
     def put_many(self, objects: Mapping[str, bytes]) -> None:
         """Write several objects, at the same time where each takes a round trip."""
-        if self._store is None or len(objects) < 2 or self._scheme == "memory":
+        if not self._takes_round_trips or len(objects) < 2:
             for key, data in objects.items():
                 self.put(key, data)
         else:
@@ -187,14 +208,11 @@ class Storage:
 
     def list(self, prefix: str = "") -> list[str]:
         """All keys that lie under the folder `prefix`, sorted."""
-        try:
-            if self._store is None and not os.path.isdir(self.local_path(prefix)):
-                return []
-            start = len(self._full("x")) - 1
-            found = self._writer.list(self._full(prefix) or None, chunk_size=1000)
-            return sorted(entry["path"][start:] for page in found for entry in page)
-        except Exception as error:
-            self._explain(error, "list", prefix)
+        if self._backend is None and not os.path.isdir(self.local_path(prefix)):
+            return []
+        start = len(self._full("x")) - 1
+        found = self._entries("list", prefix)
+        return sorted(entry["path"][start:] for entry in found)
 
     def exists(self, key: str) -> bool:
         """Whether there is an object of that key."""
@@ -206,38 +224,38 @@ class Storage:
 
     def size(self, key: str) -> int:
         """The size of an object in bytes; raises `MissingKey` if there is none."""
-        try:
-            return int(self._writer.head(self._full(key))["size"])
-        except Exception as error:
-            self._explain(error, "look up", key)
+        if self._backend is None:
+            # Not through obstore: its threads are not there in a process that is forked, which
+            # waits for them for ever. What only reads can so be forked.
+            try:
+                status = os.stat(self.local_path(key))
+                if stat.S_ISDIR(status.st_mode):
+                    raise IsADirectoryError
+                return status.st_size
+            except Exception as error:
+                self._explain(error, "look up", key)
+        full, store = self._full(key), self._backend.store
+        return self._ask("look up", key, lambda: int(store.head(full)["size"]))
 
     def n_bytes(self) -> int:
         """The size of all objects that lie here together, or of the one that this is.
 
         Raises `MissingKey` if there is none, and `StorageError` where they cannot be listed.
         """
-        try:
-            if self._store is None and not os.path.isdir(self._root):
-                return self.size("")
-            found = self._writer.list(self._full("") or None, chunk_size=1000)
-            sizes = [int(entry["size"]) for page in found for entry in page]
-        except Exception as error:
-            self._explain(error, "list", "")
+        if self._backend is None and not os.path.isdir(self._root):
+            return self.size("")
+        sizes = [int(entry["size"]) for entry in self._entries("list", "")]
         return sum(sizes) if sizes else self.size("")
 
     def delete(self, key: str) -> None:
         """Remove an object; nothing happens if there is none."""
-        try:
-            self._writer.delete(self._full(key))
-        except Exception as error:
-            try:
-                self._explain(error, "delete", key)
-            except MissingKey:
-                return
+        full = self._full(key)
+        with suppress(MissingKey):
+            self._ask("delete", key, lambda: self._writer.delete(full))
 
     def delete_prefix(self, prefix: str = "") -> None:
         """Remove all objects under the folder `prefix`."""
-        if self._store is None:
+        if self._backend is None:
             self._delete_folder(prefix)
         else:
             with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -247,23 +265,61 @@ class Storage:
         """A store that `zarr` and `anndata` can open, rooted at this prefix."""
         import zarr.storage
 
-        if self._store is None:
+        if self._backend is None:
             return zarr.storage.LocalStore(self._root, read_only=read_only)
-        store = zarr.storage.ObjectStore(self._store, read_only=read_only)
+        store = zarr.storage.ObjectStore(self._backend.store, read_only=read_only)
         return zarr.storage.StorePath(store, self._prefix)
 
     @property
+    def _takes_round_trips(self) -> bool:
+        """Whether requests are worth being made side by side."""
+        return self._backend is not None and self._backend.patience is not None
+
+    @property
     def _writer(self) -> ObjectStore:
-        if self._store is None:
+        if self._backend is None:
             from obstore.store import LocalStore
 
             # Rooted at / so that nothing is created before something is written.
             return LocalStore("/")
-        return self._store
+        return self._backend.store
+
+    @property
+    def _uploader(self) -> ObjectStore:
+        return self._writer if self._backend is None else self._backend.uploads
+
+    def _ask(self, action: str, key: str, call: Callable[[], T]) -> T:
+        """What the store answers; its failures are waited out, and explained."""
+        patience = None if self._backend is None else self._backend.patience
+        try:
+            return call() if patience is None else patience.ask(call)
+        except Exception as error:
+            self._explain(error, action, key)
+
+    def _fetch(self, key: str, max_bytes: int | None) -> Any:
+        """The bytes of an object that is not local, as a buffer."""
+        full = self._full(key)
+
+        def fetch() -> Any:
+            result = self._writer.get(full)
+            check_size(result.meta["size"], max_bytes, self.url, key)
+            return result.bytes()
+
+        return self._ask("read", key, fetch)
+
+    def _entries(self, action: str, prefix: str) -> Listing:
+        """What a listing says of all objects under the folder `prefix`."""
+        full = self._full(prefix) or None
+
+        def entries() -> Listing:
+            pages = self._writer.list(full, chunk_size=1000)
+            return [cast(dict[str, Any], entry) for page in pages for entry in page]
+
+        return self._ask(action, prefix, entries)
 
     def _full(self, key: str) -> str:
         """The key from the root of the store."""
-        start = self._root.strip("/") if self._store is None else self._prefix
+        start = self._root.strip("/") if self._backend is None else self._prefix
         return "/".join([part for part in (start, *segments(key)) if part])
 
     def _delete_folder(self, prefix: str) -> None:
@@ -282,8 +338,8 @@ class Storage:
         # Without the cause: its text can hold the URL with its credentials.
         raise explained(error, action, self.url, key, self._scheme) from None
 
-    def __reduce__(self) -> tuple[type[Storage], tuple[str]]:
-        return (Storage, (self._address,))
+    def __reduce__(self) -> tuple[Callable[[str], Storage], tuple[str]]:
+        return (_arrived, (self._address,))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Storage) and self._address == other._address
@@ -295,34 +351,12 @@ class Storage:
         return f"Storage({self.url!r})"
 
 
-class _ObjectFile(io.RawIOBase):
-    """A seekable file over an object that is not local; each read is one request."""
-
-    def __init__(self, storage: Storage, key: str) -> None:
-        self._storage, self._key = storage, key
-        self._size, self._position = storage.size(key), 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
-        self._position = start + offset
-        return self._position
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        view = memoryview(buffer).cast("B")
-        length = max(min(len(view), self._size - self._position), 0)
-        if length:
-            view[:length] = self._storage.get_range(self._key, self._position, length)
-        self._position += length
-        return length
+def _arrived(address: str) -> Storage:
+    """What another process had: it has found the store, so that this one need not doubt it."""
+    storage = Storage(address)
+    if storage._backend is not None and storage._backend.patience is not None:
+        storage._backend.patience.answered = True
+    return storage
 
 
 def open_store(url: str) -> ObjectStore:

@@ -33,28 +33,36 @@ class Server:
     secret: str
     client: object = field(repr=False)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The usual variables, for a process that is to talk to this server."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": self.key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+        }
+
     def set_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Have everything that reads the usual variables talk to this server."""
-        monkeypatch.setenv("AWS_ENDPOINT_URL", self.endpoint)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", self.key)
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", self.secret)
-        monkeypatch.setenv("AWS_REGION", "us-east-1")
-        monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+        for name, text in self.environment.items():
+            monkeypatch.setenv(name, text)
         for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ENDPOINT_URL_S3"):
             monkeypatch.delenv(name, raising=False)
 
 
 @contextlib.contextmanager
-def rclone_server(folder: Path) -> Iterator[Server]:
-    """`rclone serve s3` over `folder`."""
-    key, secret, port = "rclone-access-key", "rclone-secret-value", free_port()
+def rclone_server(folder: Path, port: int | None = None) -> Iterator[Server]:
+    """`rclone serve s3` over `folder`, where an earlier one left its objects."""
+    key, secret, port = "rclone-access-key", "rclone-secret-value", port or free_port()
     program = _program("rclone")
     command = [program, "serve", "s3", "--config", str(folder / "rclone.conf")]
     command += ["--addr", f"127.0.0.1:{port}", "--auth-key", f"{key},{secret}"]
     data = folder / "data"
-    data.mkdir()
+    (data / BUCKET).mkdir(parents=True, exist_ok=True)
     with _running([*command, str(data)], port, folder / "rclone.log"):
-        yield _prepared(port, key, secret)
+        yield _client(port, key, secret)
 
 
 @contextlib.contextmanager
@@ -63,7 +71,9 @@ def moto_server(folder: Path) -> Iterator[Server]:
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with _running(command, port, folder / "moto.log"):
-        yield _prepared(port, "moto-access-key", "moto-secret-value")
+        server = _client(port, "moto-access-key", "moto-secret-value")
+        server.client.create_bucket(Bucket=BUCKET)  # type: ignore[attr-defined]
+        yield server
 
 
 def free_port() -> int:
@@ -95,12 +105,9 @@ def _running(command: list[str], port: int, log: Path) -> Iterator[None]:
                 time.sleep(0.05)
             yield
         finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            # Asked to end, rclone first waits for those who have a connection open.
+            process.kill()
+            process.wait()
 
 
 def _answers(port: int) -> bool:
@@ -109,7 +116,7 @@ def _answers(port: int) -> bool:
     return False
 
 
-def _prepared(port: int, key: str, secret: str) -> Server:
+def _client(port: int, key: str, secret: str) -> Server:
     endpoint = f"http://127.0.0.1:{port}"
     client = boto3.client(
         "s3",
@@ -117,7 +124,6 @@ def _prepared(port: int, key: str, secret: str) -> Server:
         region_name="us-east-1",
         aws_access_key_id=key,
         aws_secret_access_key=secret,
-        config=Config(s3={"addressing_style": "path"}, proxies={}),
+        config=Config(s3={"addressing_style": "path"}, proxies={}, retries={"max_attempts": 1}),
     )
-    client.create_bucket(Bucket=BUCKET)
     return Server(endpoint, key, secret, client)

@@ -236,6 +236,25 @@ def test_a_killed_writer_leaves_the_old_bytes(tmp_path: Path) -> None:
         assert storage.list() == ["a"]
 
 
+def test_who_has_only_read_can_be_forked(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    program = """
+import os, sys, time
+from dadagrad.storage import Storage
+storage = Storage(sys.argv[1])
+print(storage.get("a"), storage.exists("a"), storage.exists("b"), storage.size("a"), flush=True)
+child = os.fork()
+if child == 0:
+    storage.put("b", b"y")
+    print(storage.list(), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+    assert result.stdout.splitlines() == ["b'x' True False 1", "['a', 'b']"]
+
+
 def test_a_full_disk_says_so(tmp_path: Path) -> None:
     # Written over the link by the only call that does not replace it.
     storage = Storage(tmp_path)
@@ -302,6 +321,7 @@ def test_credentials_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "SECRETID")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SECRETKEY")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("DADAGRAD_STORAGE_PATIENCE", "0")
     shown = []
     with pytest.raises(InputError) as refused:
         Storage("s3://SECRETID:SECRETKEY@bucket/x")

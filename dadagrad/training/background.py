@@ -44,6 +44,11 @@ class LatestOnly(Generic[T]):
                 self._thread.start()
             self._changed.notify_all()
 
+    def check(self) -> None:
+        """Raise the error of an earlier item, once, if there was one."""
+        with self._changed:
+            self._raise_error()
+
     def wait(self) -> None:
         """Return when everything put in is done; raises the error of any of it, once."""
         with self._changed:

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import pickle
 
 import numpy as np
 import pytest
-from servers import BUCKET, Server, moto_server, rclone_server
+from servers import BUCKET, Server
 
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.errors import StorageError
 from dadagrad.model import Model
+from dadagrad.storage import Storage
 from dadagrad.training.checkpoint import CheckpointReader, CheckpointWriter, Snapshot
 
 HONOURS = {"rclone": False, "moto": True}
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Server]]:
-    with (
-        rclone_server(tmp_path_factory.mktemp("rclone")) as rclone,
-        moto_server(tmp_path_factory.mktemp("moto")) as moto,
-    ):
-        yield {"rclone": rclone, "moto": moto}
 
 
 @pytest.fixture(params=["rclone", "moto"])
@@ -150,6 +142,10 @@ def test_credentials_stay_out_of_everything(
         CheckpointReader(f"s3://no-such-bucket-{BUCKET}/x").load()
     logged = [record.getMessage() for record in caplog.records]
     texts = [repr(writer), repr(reader), repr(reader.list()), str(absent.value), *logged]
+    # What is sent to workers.
+    storage = Storage(url)
+    storage.list()
+    texts += [pickle.dumps(storage).decode("latin-1"), repr(vars(storage)), repr(storage)]
     texts += [data.decode("latin-1") for data in all_objects(server, url.split("/", 3)[3]).values()]
     assert any("manifest" in text for text in texts)
     assert not [text for text in texts if server.secret in text or server.key in text]

@@ -1,0 +1,92 @@
+"""Servers and processes that all tests of stores that fail share: starting them takes seconds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+for _folder in ("", "faults"):
+    sys.path.append(str(Path(__file__).parents[1] / _folder))
+
+import cluster_processes  # noqa: E402
+from cluster_processes import Nursery  # noqa: E402
+from runs import make_data, write_data  # noqa: E402
+from servers import BUCKET, Server, moto_server, rclone_server  # noqa: E402
+
+from dadagrad.data.dataset import Dataset  # noqa: E402
+
+
+@pytest.fixture(scope="package")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Server]]:
+    """One of each kind: "rclone" ignores the condition of create-only writes, "moto" does not."""
+    with (
+        rclone_server(tmp_path_factory.mktemp("rclone")) as rclone,
+        moto_server(tmp_path_factory.mktemp("moto")) as moto,
+    ):
+        yield {"rclone": rclone, "moto": moto}
+
+
+@pytest.fixture(params=["files", "moto", "rclone"])
+def folder(
+    request: pytest.FixtureRequest,
+    servers: dict[str, Server],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:
+    """URL of a folder that is not there yet, in each kind of store; the environment says how."""
+    if request.param == "files":
+        return str(tmp_path / "folder")
+    servers[request.param].set_environment(monkeypatch)
+    name = request.node.name.translate(str.maketrans("[]", "--"))
+    return f"s3://{BUCKET}/{name}"
+
+
+@pytest.fixture(scope="package")
+def data() -> Dataset:
+    return make_data()
+
+
+@pytest.fixture(scope="package")
+def local_data(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_data(data, str(tmp_path_factory.mktemp("data") / "data"))
+
+
+# Children find the kernels compiled: each would have to load them. And they keep to the size of a
+# file that is given in one of the nursery's files, if there is such: a write beyond it kills them.
+WARM = """
+import os, resource, signal, sys
+
+def limit():
+    if os.path.exists(os.environ["FILE_BYTES"]):
+        with open(os.environ["FILE_BYTES"]) as file:
+            size = int(file.read())
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+
+os.register_at_fork(after_in_child=limit)
+import obstore.store
+from dadagrad.config import TrainConfig
+from dadagrad.method import make_method
+from dadagrad.synthetic import Corpus
+from dadagrad.training.warm_up import warm_up
+
+schema = Corpus(8, n_features=64, nnz_per_row=4).dataset().schema
+warm_up(make_method(TrainConfig(batch_size=16), schema, 16), lambda line: None)
+"""
+
+
+@pytest.fixture(scope="package")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """Starts processes of `dadagrad` and `dask`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster_processes, "NURSERY", WARM + cluster_processes.NURSERY)
+        nursery = Nursery(tmp_path_factory.mktemp("processes"))
+        patch.setenv("FILE_BYTES", str(nursery.folder / "file-bytes"))
+        nursery.__enter__()
+    try:
+        yield nursery
+    finally:
+        nursery.__exit__()

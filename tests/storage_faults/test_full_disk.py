@@ -1,0 +1,139 @@
+"""A full disk: one line that says so, nothing half-written taken for whole, and going on after."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from cluster_processes import Nursery
+from runs import Program, digest, refusal, undisturbed
+
+from dadagrad.data.dataset import open_dataset
+from dadagrad.errors import DadagradError
+from dadagrad.model import Model
+from dadagrad.storage import Storage
+from dadagrad.synthetic import Corpus
+from dadagrad.training.checkpoint import CheckpointReader
+
+PAGE = 4096
+NO_SPACE = "no space is left on the device; free some or write elsewhere"
+
+
+class Disk:
+    """A small disk, mounted at `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._filler = path / "filler"
+
+    def leave(self, size: int) -> None:
+        """Fill it up but for `size` bytes."""
+        with self._filler.open("wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(PAGE))
+        os.truncate(self._filler, self._filler.stat().st_size - size)
+
+    def make_room(self) -> None:
+        self._filler.unlink()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    path = tmp_path / "disk"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(path)]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no command mount, for a small disk that can be filled up")
+    if done.returncode:
+        pytest.skip(f"a small disk cannot be mounted: {done.stderr.strip()}")
+    try:
+        yield Disk(path)
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("pages", "resumed"),
+    [
+        (0, False),
+        (2, True),
+        pytest.param(1, False, marks=pytest.mark.slow),
+        pytest.param(4, True, marks=pytest.mark.slow),
+        pytest.param(7, True, marks=pytest.mark.slow),
+    ],
+)
+def test_checkpoints(
+    pages: int, resumed: bool, disk: Disk, local_data: str, nursery: Nursery
+) -> None:
+    """Full before the first one is there, which makes the run, and after."""
+    disk.leave(pages * PAGE)
+    program = Program(nursery, local_data, str(disk.path))
+    message = refusal(program.train())
+    assert message.startswith("cannot write ")
+    assert f" in {program.checkpoints}: {NO_SPACE}" in message
+    assert not Storage(program.model).list()
+    begun = CheckpointReader(program.checkpoints).list(verify=True)
+    assert all(info.valid for info in begun)
+    assert bool(begun) is resumed
+    disk.make_room()
+    process = program.resume() if resumed else program.train()
+    assert digest(process) == undisturbed(local_data, program.passes)
+
+
+def test_model(disk: Disk, local_data: str, nursery: Nursery, tmp_path: Path) -> None:
+    disk.leave(PAGE)
+    program = Program(nursery, local_data, str(tmp_path))
+    program.model = f"{disk.path}/model"
+    message = refusal(program.train())
+    assert message.startswith("cannot write ")
+    assert f" in {program.model}: {NO_SPACE}" in message
+    with pytest.raises(DadagradError, match=r"there is no model\.json"):
+        Model.load(program.model)
+    disk.make_room()
+    expected = undisturbed(local_data, program.passes)
+    assert digest(program.resume()) == expected
+    assert Model.load(program.model).digest == expected
+
+
+@pytest.mark.parametrize("suffix", ["parquet", pytest.param("csv", marks=pytest.mark.slow)])
+def test_predictions(
+    suffix: str, disk: Disk, local_data: str, nursery: Nursery, tmp_path: Path
+) -> None:
+    program = Program(nursery, local_data, str(tmp_path))
+    digest(program.train())
+    disk.leave(PAGE)
+    out = disk.path / f"predictions.{suffix}"
+    predict = ("predict", program.model, local_data, "--out", str(out))
+    message = refusal(nursery.start("dadagrad", *predict))
+    assert message.startswith(f"cannot write {out}: ")
+    assert "No space left on device" in message
+    assert os.listdir(disk.path) == ["filler"]
+    disk.make_room()
+    assert nursery.start("dadagrad", *predict).wait(30) == 0
+    assert out.exists()
+
+
+@pytest.mark.parametrize("pages", [0, 20])
+def test_ingest(pages: int, disk: Disk, nursery: Nursery, tmp_path: Path) -> None:
+    text = tmp_path / "corpus.svm"
+    Corpus(3000, n_features=5000, nnz_per_row=20).write_text(text)
+    out = str(disk.path / "data")
+    disk.leave(pages * PAGE)
+    ingest = ("ingest", str(text), "--format", "svmlight", "--shuffle", "0", "--out", out)
+    ingest += ("--partition-nnz", "5000")
+    message = refusal(nursery.start("dadagrad", *ingest))
+    assert message.startswith("cannot write part-0")
+    assert f" in {out}: {NO_SPACE}" in message
+    assert not Storage(out).list()
+    with pytest.raises(DadagradError):
+        open_dataset(out)
+    disk.make_room()
+    process = nursery.start("dadagrad", *ingest)
+    assert process.wait(30) == 0, process.text()
+    assert open_dataset(out).n_rows == 3000

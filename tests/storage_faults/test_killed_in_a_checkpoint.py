@@ -1,0 +1,103 @@
+"""A process that dies while it writes a checkpoint, at each of its writes: resumed, the same bits.
+
+On S3 a proxy holds a request back, or passes on half of it, and the process is killed meanwhile; on
+files the kernel kills it in the middle of a write that makes a file larger than it may be.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cluster_processes import Nursery, wait_until
+from faulty_proxy import Proxy, Request
+from runs import Program, digest, make_data, undisturbed, write_data
+from servers import BUCKET, Server
+
+from dadagrad.model import Model
+from dadagrad.training.checkpoint import CheckpointReader
+
+WAYS = [(how, what) for how in ("tear", "hold") for what in ("part", "manifest", "model")]
+OFTEN = {("tear", "part", "moto"), ("tear", "manifest", "rclone"), ("hold", "manifest", "moto")}
+
+
+@pytest.mark.parametrize(
+    ("how", "what", "store"),
+    [
+        pytest.param(*way, store, marks=[] if (*way, store) in OFTEN else pytest.mark.slow)
+        for way in WAYS
+        for store in ("moto", "rclone")
+    ],
+)
+def test_on_s3(
+    how: str,
+    what: str,
+    store: str,
+    servers: dict[str, Server],
+    local_data: str,
+    nursery: Nursery,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    servers[store].set_environment(monkeypatch)
+    folder = f"s3://{BUCKET}/killed-{how}-{what}-{store}"
+    with Proxy(servers[store]) as proxy:
+
+        def act(request: Request) -> str:
+            n_manifests = proxy.count("PUT", "/run/manifest-")
+            wanted = {
+                "part": n_manifests > 1 and ".zst" in request.path,
+                "manifest": n_manifests > 2 and "/run/manifest-" in request.path,
+                "model": "/model/model.json" in request.path,
+            }
+            return how if request.method == "PUT" and wanted[what] else "pass"
+
+        proxy.act = act
+        program = Program(
+            nursery, local_data, folder, passes=4, environment=proxy.server.environment
+        )
+        process = program.train()
+        assert proxy.held.wait(20), process.text()
+        process.kill()
+        # Where a whole request was on its way, it arrives after the death of who sent it.
+        proxy.release()
+        wait_until(lambda: not proxy.busy, 10, "the requests under way")
+    program = Program(nursery, local_data, folder, environment=servers[store].environment)
+    before = CheckpointReader(program.checkpoints).list(verify=True)
+    assert all(info.valid for info in before)
+    expected = undisturbed(local_data, 4)
+    assert digest(program.resume()) == expected
+    assert Model.load(program.model).digest == expected
+    after = CheckpointReader(program.checkpoints).list(verify=True)
+    assert all(info.valid for info in after)
+
+
+@pytest.mark.parametrize(
+    ("what", "n_features", "bytes"),
+    [("part", 300, 1500), ("manifest", 40, 1250), ("model", 40, 1900)],
+)
+def test_on_files(what: str, n_features: int, bytes: int, nursery: Nursery, tmp_path: Path) -> None:
+    """Parts are of 330 or 2250 bytes, manifests of 930 (the first) and 1660, models of 2200."""
+    data = write_data(make_data(n_features), str(tmp_path / "data"))
+    program = Program(nursery, data, str(tmp_path))
+    limit = nursery.folder / "file-bytes"
+    limit.write_text(str(bytes))
+    try:
+        process = program.train()
+        assert process.wait(30) is None, process.text()  # it was killed
+    finally:
+        limit.unlink()
+    left = [path.name for path in Path(program.checkpoints).rglob("*")]
+    saved = CheckpointReader(program.checkpoints).list(verify=True)
+    assert all(info.valid for info in saved)
+    if what == "model":
+        assert saved[0].step == 60
+        assert not (Path(program.model) / "model.json").exists()
+    else:
+        assert [info.step for info in saved] == [0]
+        begun = ".zst#" if what == "part" else "manifest-"
+        assert [name for name in left if begun in name and "#" in name], left
+    expected = undisturbed(data, program.passes)
+    assert digest(program.resume()) == expected
+    assert Model.load(program.model).digest == expected
+    if what != "model":  # the next checkpoint removes what was left
+        assert not list(Path(program.checkpoints).rglob("*.zst#*"))

@@ -1,0 +1,111 @@
+"""A store that knows who asks and says no: which bucket, and what to check."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import boto3
+import pytest
+from cluster_processes import Nursery
+from runs import Program, refusal
+from servers import BUCKET, Server
+
+from dadagrad.data.dataset import open_dataset
+from dadagrad.errors import StorageError
+from dadagrad.storage import Storage
+from dadagrad.training.checkpoint import CheckpointWriter
+
+
+def ask_who_is_there(server: Server, after: str) -> None:
+    """Have moto check who asks, and whether he may, but for so many requests first."""
+    url = f"{server.endpoint}/moto-api/reset-auth"
+    kind = {"Content-Type": "text/plain"}
+    urllib.request.urlopen(urllib.request.Request(url, after.encode(), kind)).close()
+
+
+@pytest.fixture
+def reader(servers: dict[str, Server]) -> Iterator[Server]:
+    """A server that lets this user read and list, and nothing else."""
+    server = servers["moto"]
+    iam = boto3.client(
+        "iam",
+        endpoint_url=server.endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=server.key,
+        aws_secret_access_key=server.secret,
+    )
+    iam.create_user(UserName="reader")
+    rights = {"Effect": "Allow", "Action": ["s3:GetObject", "s3:ListBucket"], "Resource": "*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [rights]})
+    iam.put_user_policy(UserName="reader", PolicyName="reads", PolicyDocument=policy)
+    key = iam.create_access_key(UserName="reader")["AccessKey"]
+    ask_who_is_there(server, "0")
+    try:
+        yield replace(server, key=key["AccessKeyId"], secret=key["SecretAccessKey"])
+    finally:
+        ask_who_is_there(server, "inf")
+        iam.delete_access_key(UserName="reader", AccessKeyId=key["AccessKeyId"])
+        iam.delete_user_policy(UserName="reader", PolicyName="reads")
+        iam.delete_user(UserName="reader")
+
+
+MAY = f"and that they may read, list, write and delete in the bucket {BUCKET!r}"
+UNKNOWN = "permission denied; the store does not know these credentials; check AWS_ACCESS_KEY_ID"
+
+
+def test_a_bucket_that_may_only_be_read(
+    reader: Server,
+    local_data: str,
+    nursery: Nursery,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader.set_environment(monkeypatch)
+    assert Storage(f"s3://{BUCKET}/nothing").list() == []
+    program = Program(nursery, local_data, f"s3://{BUCKET}/refused", environment=reader.environment)
+    # What would be wrong at the end is found out before a run begins.
+    message = refusal(program.train())
+    assert message.startswith("cannot write probe-")
+    assert f" in {program.model}: permission denied; check AWS_ACCESS_KEY_ID" in message
+    assert message.endswith(MAY)
+    program.model = str(tmp_path / "model")
+    message = refusal(program.train())
+    assert message.startswith("cannot write probe-")
+    assert f" in {program.checkpoints}: permission denied; check AWS_ACCESS_KEY_ID" in message
+    assert message.endswith(MAY)
+    assert reader.key not in message
+
+
+def test_credentials_that_nobody_knows(
+    reader: Server, servers: dict[str, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each server has words of its own for that."""
+    for server in (
+        replace(reader, key="AKIAUNKNOWNUNKNOWNUN", secret="unknown-secret"),
+        replace(reader, secret="wrong-secret-value"),
+        replace(servers["rclone"], key="unknown-key", secret="unknown-secret"),
+        replace(servers["rclone"], secret="wrong-secret-value"),
+    ):
+        server.set_environment(monkeypatch)
+        for ask, problem in (
+            (lambda: CheckpointWriter(f"s3://{BUCKET}/run"), UNKNOWN),
+            # Whether an object is there is asked without wanting a word of it.
+            (lambda: open_dataset(f"s3://{BUCKET}/data"), "permission denied; "),
+        ):
+            with pytest.raises(StorageError) as denied:
+                ask()
+            assert problem in str(denied.value)
+            assert f"s3://{BUCKET}/" in str(denied.value)
+            assert not [part for part in (server.key, server.secret) if part in str(denied.value)]
+
+
+def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are none, those of a machine of the cloud are looked for."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(StorageError, match="no credentials found; set AWS_ACCESS_KEY_ID"):
+        Storage("s3://bucket/x").get("key")

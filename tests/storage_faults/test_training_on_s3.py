@@ -1,0 +1,199 @@
+"""Training with data, checkpoints and model on S3: killed, hindered, cut off, and the same bits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from cluster_processes import Cluster, Nursery
+from faulty_proxy import Proxy, always, mishaps
+from runs import Program, digest, refusal, saved, undisturbed, write_data
+from servers import BUCKET, Server, free_port, rclone_server
+
+from dadagrad.data.dataset import Dataset
+from dadagrad.model import Model
+from dadagrad.storage import Storage
+
+MISHAPS = {"503": 0.05, "reset": 0.02, "lose": 0.03, "cut": 0.02, "stall": 0.01}
+NOISY = {"RUST_LOG": "trace", "DASK_LOGGING__DISTRIBUTED": "debug"}
+
+
+def remote(server: Server, data: Dataset, monkeypatch: pytest.MonkeyPatch, name: str) -> str:
+    """A folder of the server that holds the data, in ``data``; the environment leads there."""
+    server.set_environment(monkeypatch)
+    folder = f"s3://{BUCKET}/{name}"
+    write_data(data, f"{folder}/data")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("store", "order"),
+    [
+        ("moto", "cluster first"),
+        ("rclone", "cluster last"),
+        pytest.param("rclone", "cluster first", marks=pytest.mark.slow),
+        pytest.param("moto", "cluster last", marks=pytest.mark.slow),
+    ],
+)
+def test_killed_and_resumed(
+    store: str,
+    order: str,
+    servers: dict[str, Server],
+    data: Dataset,
+    local_data: str,
+    nursery: Nursery,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By workers that have the address and the credentials from their environment, or by none."""
+    server = servers[store]
+    folder = remote(server, data, monkeypatch, f"killed-{store}-{order[8:]}")
+    environment = server.environment | NOISY
+    before = set(nursery.folder.iterdir())
+    with Cluster(nursery, 2, environment) as cluster:
+        program = Program(nursery, f"{folder}/data", folder, passes=8, environment=environment)
+        on_cluster = ("--scheduler", cluster.address)
+        program.options = on_cluster if order == "cluster first" else ()
+        with saved(program, 10) as process:
+            process.kill()
+        program.options = () if order == "cluster first" else on_cluster
+        expected = undisturbed(local_data, program.passes)
+        assert digest(program.resume()) == expected
+    assert Model.load(program.model).digest == expected
+    # Neither what they wrote to the store nor what they said shows a credential.
+    storage = Storage(folder)
+    texts = {key: storage.get(key) for key in storage.list()}
+    said = [path for path in set(nursery.folder.iterdir()) - before if path.is_file()]
+    texts |= {path.name: path.read_bytes() for path in said}
+    assert any(name.endswith("dask-worker.log") and text for name, text in texts.items())
+    assert any("manifest" in name for name in texts)
+    secrets = server.secret.encode(), server.key.encode()
+    assert not [name for name, text in texts.items() if any(one in text for one in secrets)]
+
+
+@pytest.fixture
+def hindered(
+    servers: dict[str, Server], data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Proxy]:
+    """Before a store that has the data, in ``hindered/data``."""
+    remote(servers["moto"], data, monkeypatch, "hindered")
+    with Proxy(servers["moto"]) as proxy:
+        yield proxy
+
+
+@pytest.mark.parametrize(
+    ("engine", "seed"),
+    [
+        ("threads", 0),
+        ("cluster", 1),
+        *(
+            pytest.param(engine, seed, marks=pytest.mark.slow)
+            for seed in range(2, 12)
+            for engine in ("threads", "cluster")
+        ),
+    ],
+)
+def test_a_store_with_mishaps(
+    engine: str, seed: int, hindered: Proxy, local_data: str, nursery: Nursery
+) -> None:
+    """One request in eight goes wrong, in every way there is; of data and of checkpoints."""
+    environment = hindered.server.environment | {"DADAGRAD_STORAGE_TIMEOUT": "1"}
+    hindered.act = mishaps(seed, MISHAPS)
+    folder = f"s3://{BUCKET}/hindered"
+    with ExitStack() as stack:
+        options: tuple[str, ...] = ()
+        if engine == "cluster":
+            cluster = stack.enter_context(Cluster(nursery, 2, environment))
+            options = ("--scheduler", cluster.address)
+        program = Program(
+            nursery,
+            f"{folder}/data",
+            f"{folder}/{engine}-{seed}",
+            options=options,
+            environment=environment,
+        )
+        assert digest(program.train()) == undisturbed(local_data, program.passes)
+    assert Model.load(program.model).digest == undisturbed(local_data, program.passes)
+    assert len(hindered.seen) - len([act for _, act in hindered.done if act == "pass"]) > 4
+
+
+@pytest.mark.parametrize(
+    ("engine", "seconds"),
+    [
+        ("threads", 4.0),
+        pytest.param("threads", 30.0, marks=pytest.mark.slow),
+        pytest.param("cluster", 30.0, marks=pytest.mark.slow),
+    ],
+)
+def test_a_server_that_dies_and_comes_back(
+    engine: str,
+    seconds: float,
+    data: Dataset,
+    local_data: str,
+    nursery: Nursery,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = free_port()
+    with ExitStack() as stack:
+        with rclone_server(tmp_path, port) as server:
+            folder = remote(server, data, monkeypatch, "dies")
+            options: tuple[str, ...] = ()
+            if engine == "cluster":
+                cluster = stack.enter_context(Cluster(nursery, 2, server.environment))
+                options = ("--scheduler", cluster.address)
+            program = Program(
+                nursery,
+                f"{folder}/data",
+                folder,
+                passes=8,
+                options=options,
+                environment=server.environment,
+            )
+            process = stack.enter_context(saved(program, 20))
+        time.sleep(seconds)
+        assert process.alive, process.text()
+        with rclone_server(tmp_path, port):
+            assert digest(process) == undisturbed(local_data, program.passes)
+            assert Model.load(program.model).digest == undisturbed(local_data, program.passes)
+    assert "; trying again for up to 120 seconds" in process.log.read_text()
+    assert f"s3://{BUCKET} answers again" in process.log.read_text()
+
+
+@pytest.mark.parametrize("engine", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["reset", pytest.param("stall", marks=pytest.mark.slow)])
+def test_a_store_that_is_gone_for_good(
+    how: str, engine: str, hindered: Proxy, local_data: str, nursery: Nursery
+) -> None:
+    """The run ends in bounded time, says what it was asking for, and can be resumed later."""
+    settings = {"DADAGRAD_STORAGE_TIMEOUT": "1", "DADAGRAD_STORAGE_PATIENCE": "1.5"}
+    environment = hindered.server.environment | settings
+    folder = f"s3://{BUCKET}/hindered"
+    with ExitStack() as stack:
+        options: tuple[str, ...] = ()
+        if engine == "cluster":
+            cluster = stack.enter_context(Cluster(nursery, 2, environment))
+            options = ("--scheduler", cluster.address)
+        program = Program(
+            nursery,
+            f"{folder}/data",
+            f"{folder}/gone-{how}-{engine}",
+            passes=8,
+            options=options,
+            environment=environment,
+        )
+        with saved(program, 10) as process:
+            hindered.act = always(how)
+        begun = time.monotonic()
+        message = refusal(process)
+        assert time.monotonic() - begun < 40
+    assert message.startswith("cannot ")
+    assert f" in s3://{BUCKET}/hindered/" in message
+    problem = "no answer in time" if how == "stall" else "the endpoint cannot be reached"
+    assert f": {problem} (tried for " in message
+    assert "check the network, the host name and AWS_ENDPOINT_URL" in message
+    hindered.act = always("pass")
+    program.options = ()
+    assert digest(program.resume()) == undisturbed(local_data, program.passes)

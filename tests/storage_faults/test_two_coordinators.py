@@ -1,0 +1,162 @@
+"""Several coordinators on one folder: one wins, whatever the store, and no other does damage."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from cluster_processes import Nursery, Process
+from faulty_proxy import Proxy, Request
+from runs import SETTINGS, Program, digest, refusal, saved, undisturbed
+from servers import BUCKET, Server
+
+from dadagrad.config import TrainConfig
+from dadagrad.model import Model
+from dadagrad.training.checkpoint import CheckpointReader, CheckpointWriter, TakenOver
+from dadagrad.training.protocol import Report
+from dadagrad.training.run import train
+
+AWS = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
+
+
+def environment() -> dict[str, str]:
+    """What processes need to reach the store that this test is about."""
+    return {name: os.environ[name] for name in AWS if name in os.environ}
+
+
+def outcomes(processes: list[Process], seconds: float) -> tuple[list[str], list[str]]:
+    """The digests of those that end well, and the messages of those that end with code 2."""
+    digests, messages = [], []
+    for process in processes:
+        if process.wait(seconds) == 0:
+            digests.append(digest(process))
+        else:
+            messages.append(refusal(process))
+    return digests, messages
+
+
+def test_of_16_that_begin_at_once_one_goes_on(
+    folder: str, local_data: str, nursery: Nursery
+) -> None:
+    program = Program(nursery, local_data, folder, environment=environment())
+    digests, messages = outcomes([program.train() for _ in range(16)], 60)
+    assert digests == [undisturbed(local_data, program.passes)]
+    assert len(messages) == 15
+    for message in messages:
+        assert message.startswith(
+            (
+                f"another run has just begun at {program.checkpoints}: this one stops without",
+                f"{program.checkpoints} already holds the checkpoints of a run; go on with it by",
+            )
+        )
+    assert CheckpointReader(program.checkpoints).load().step == 60
+    assert Model.load(program.model).digest == digests[0]
+
+
+@pytest.mark.slow
+def test_of_16_that_go_on_at_once_one_ends(folder: str, local_data: str, nursery: Nursery) -> None:
+    program = Program(nursery, local_data, folder, passes=300, environment=environment())
+    with saved(program, 20) as process:
+        process.kill()
+    digests, messages = outcomes([program.resume() for _ in range(16)], 300)
+    assert digests == [undisturbed(local_data, program.passes)]
+    assert all("another run took over the checkpoints at" in message for message in messages)
+    assert Model.load(program.model).digest == digests[0]
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["files", *(pytest.param(store, marks=pytest.mark.slow) for store in ("moto", "rclone"))],
+    indirect=True,
+)
+def test_one_that_was_paused_does_no_damage(folder: str, local_data: str, nursery: Nursery) -> None:
+    program = Program(nursery, local_data, folder, passes=20, every=20, environment=environment())
+    with saved(program, 20) as paused:
+        paused.send(signal.SIGSTOP)
+        expected = undisturbed(local_data, program.passes)
+        assert digest(program.resume()) == expected
+        before = CheckpointReader(program.checkpoints).list(verify=True)
+        paused.send(signal.SIGCONT)
+        message = refusal(paused)
+    assert f"another run took over the checkpoints at {program.checkpoints} (its ep" in message
+    assert "this run stops without writing; give each run a folder of its own" in message
+    after = CheckpointReader(program.checkpoints).list(verify=True)
+    assert [info.key for info in after if info.epoch == 2] == [info.key for info in before][:3]
+    assert all(info.valid for info in after)
+    assert CheckpointReader(program.checkpoints).load().step == 600
+    assert Model.load(program.model).digest == expected
+
+
+def test_a_run_stops_as_soon_as_it_knows(local_data: str, tmp_path: Path) -> None:
+    """That a checkpoint was not written is known long before the next one is due."""
+    url, rounds = str(tmp_path / "run"), 0
+
+    def progress(report: Report) -> None:
+        nonlocal rounds
+        rounds += 1
+        time.sleep(0.002)
+        if rounds == 10:
+            CheckpointWriter(url)
+
+    config = TrainConfig(**SETTINGS, passes=40)
+    with pytest.raises(TakenOver):
+        train(local_data, config, checkpoints=url, save_every=300, progress=progress)
+    assert 300 <= rounds < 550
+
+
+@pytest.mark.parametrize(
+    ("at", "store"),
+    [
+        ("manifest", "rclone"),
+        ("removal", "moto"),
+        *(
+            pytest.param(at, store, marks=pytest.mark.slow)
+            for at, store in (
+                ("parts", "moto"),
+                ("parts", "rclone"),
+                ("manifest", "moto"),
+                ("removal", "rclone"),
+            )
+        ),
+    ],
+)
+def test_what_arrives_late_counts_for_nothing(
+    at: str,
+    store: str,
+    servers: dict[str, Server],
+    local_data: str,
+    nursery: Nursery,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A request of the first one is on its way for so long that the second is done meanwhile."""
+
+    def act(request: Request) -> str:
+        goes_on = proxy.count("PUT", "/run/manifest-") > 1
+        wanted = {
+            "parts": goes_on and request.method == "PUT" and ".zst" in request.path,
+            "manifest": goes_on and request.method == "PUT" and "/manifest-" in request.path,
+            "removal": goes_on and request.method == "POST" and "delete" in request.path,
+        }
+        return "hold" if wanted[at] and not proxy.held.is_set() else "pass"
+
+    servers[store].set_environment(monkeypatch)
+    folder = f"s3://{BUCKET}/late-{at}-{store}"
+    with Proxy(servers[store]) as proxy:
+        proxy.act = act
+        environment = proxy.server.environment
+        first = Program(nursery, local_data, folder, passes=4, keep=1, environment=environment)
+        second = Program(nursery, local_data, folder, environment=servers[store].environment)
+        late = first.train()
+        assert proxy.held.wait(20), late.text()
+        expected = undisturbed(local_data, first.passes)
+        assert digest(second.resume()) == expected
+        proxy.release()
+        assert "another run took over the checkpoints at" in refusal(late)
+    newest, *others = CheckpointReader(first.checkpoints).list(verify=True)
+    assert (newest.epoch, newest.step, newest.valid) == (2, 120, True)
+    assert {info.epoch for info in others} <= {1}
+    assert CheckpointReader(first.checkpoints).load().step == 120
+    assert Model.load(first.model).digest == expected
