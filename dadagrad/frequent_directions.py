@@ -57,12 +57,21 @@ def check_rank(rank: int) -> None:
 def init(n_features: int, rank: int) -> Arrays:
     """An empty sketch of rows with `n_features` entries."""
     check_rank(rank)
+    kinds = {"filled": np.int64}
     return {
-        "directions": np.zeros((n_features, 2 * rank)),
-        "gram": np.zeros((2 * rank, 2 * rank)),
-        "products": np.zeros(2 * rank),
-        "filled": np.zeros(1, np.int64),
-        "removed": np.zeros(1),
+        name: np.zeros(shape, kinds.get(name, np.float64))
+        for name, shape in shapes(n_features, rank).items()
+    }
+
+
+def shapes(n_features: int, rank: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the arrays of a sketch; each of their numbers has 8 bytes."""
+    return {
+        "directions": (n_features, 2 * rank),
+        "gram": (2 * rank, 2 * rank),
+        "products": (2 * rank,),
+        "filled": (1,),
+        "removed": (1,),
     }
 
 

@@ -25,11 +25,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from dadagrad.errors import InputError
-from dadagrad.learners.base import Array, Ids, LearnerState, counts, require_positive, rows_of
-
-MOST_COVARIANCES = 2**28
-"""The most numbers that full covariances may take: 2 GiB of them."""
+from dadagrad.learners.base import (
+    Array,
+    Ids,
+    LearnerState,
+    Shapes,
+    counts,
+    require_positive,
+    rows_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +62,11 @@ class Arow:
         require_positive("r", self.r)
 
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
-        shape = (n_features, n_outputs)
-        return LearnerState(0.0, {"mean": np.zeros(shape), "precision": np.zeros(shape)})
+        shapes = self.shapes(n_features, n_outputs)
+        return LearnerState(0.0, {name: np.zeros(shape) for name, shape in shapes.items()})
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        return {"mean": (n_features, n_outputs), "precision": (n_features, n_outputs)}
 
     def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
         margins: Array = values @ state.arrays["mean"][ids]
@@ -119,16 +126,14 @@ class ArowFull:
         require_positive("r", self.r)
 
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
-        size = n_outputs * n_features**2
-        if size > MOST_COVARIANCES:
-            raise InputError(
-                f"full covariances of {n_features} features and {n_outputs} outputs are {size} "
-                f"numbers, and {MOST_COVARIANCES} is the most; choose 'arow', which keeps their "
-                "diagonals"
-            )
-        covariance = np.tile(np.eye(n_features), (n_outputs, 1, 1))
-        mean = np.zeros((n_features, n_outputs))
-        return LearnerState(0.0, {"mean": mean, "covariance": covariance})
+        shapes = self.shapes(n_features, n_outputs)
+        arrays = {name: np.zeros(shape) for name, shape in shapes.items()}
+        arrays["covariance"][:] = np.eye(n_features)
+        return LearnerState(0.0, arrays)
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        covariance = (n_outputs, n_features, n_features)
+        return {"mean": (n_features, n_outputs), "covariance": covariance}
 
     def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
         margins: Array = values @ state.arrays["mean"][ids]

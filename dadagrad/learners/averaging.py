@@ -16,7 +16,16 @@ from typing import ClassVar
 import numpy as np
 
 from dadagrad.errors import InputError
-from dadagrad.learners.base import Array, Arrays, Ids, Learner, LearnerState, counts, rows_of
+from dadagrad.learners.base import (
+    Array,
+    Arrays,
+    Ids,
+    Learner,
+    LearnerState,
+    Shapes,
+    counts,
+    rows_of,
+)
 
 
 @dataclass(slots=True)
@@ -93,6 +102,10 @@ class Averaged:
         state.arrays["weight_sums"] = np.zeros((n_features, n_outputs))
         state.arrays["settled"] = np.zeros(n_features)
         return state
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        shapes = self.learner.shapes(n_features, n_outputs)
+        return {**shapes, "weight_sums": (n_features, n_outputs), "settled": (n_features,)}
 
     def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
         return self.learner.margins(state, ids, values)

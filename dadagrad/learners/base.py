@@ -20,6 +20,8 @@ from dadagrad.errors import InputError
 Array = NDArray[np.float64]
 Ids = NDArray[np.integer[Any]]
 Arrays = dict[str, Array]
+Shapes = dict[str, tuple[int, ...]]
+"""Of arrays by name; each of their numbers has 8 bytes."""
 
 
 @dataclass(slots=True)
@@ -59,6 +61,9 @@ class Learner(Protocol):
         InputError
             If the settings cannot serve that many features or outputs.
         """
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        """The shapes of the arrays that `init` gives, found without taking the memory."""
 
     def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
         """The (n_outputs,) margins of the row with `values` at the features `ids`."""

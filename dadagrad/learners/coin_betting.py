@@ -46,7 +46,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from dadagrad.learners.base import Array, Ids, LearnerState, counts, require_positive, rows_of
+from dadagrad.learners.base import (
+    Array,
+    Ids,
+    LearnerState,
+    Shapes,
+    counts,
+    require_positive,
+    rows_of,
+)
 from dadagrad.losses import Loss
 
 NAMES = ("gradient_sum", "gradient_squares", "first", "largest", "travel")
@@ -86,7 +94,11 @@ class CoinBetting:
         require_positive("leash", self.leash)
 
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
-        return LearnerState(0.0, {name: np.zeros((n_features, n_outputs)) for name in NAMES})
+        shapes = self.shapes(n_features, n_outputs)
+        return LearnerState(0.0, {name: np.zeros(shape) for name, shape in shapes.items()})
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        return dict.fromkeys(NAMES, (n_features, n_outputs))
 
     def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
         margins: Array = values @ self.weights(state, ids)

@@ -29,7 +29,15 @@ from typing import ClassVar
 import numpy as np
 
 from dadagrad.learners import log_sum_tree
-from dadagrad.learners.base import Array, Ids, LearnerState, counts, require_positive, rows_of
+from dadagrad.learners.base import (
+    Array,
+    Ids,
+    LearnerState,
+    Shapes,
+    counts,
+    require_positive,
+    rows_of,
+)
 from dadagrad.losses import Loss
 
 
@@ -75,6 +83,11 @@ class ExponentiatedGradient:
         )
         arrays.update({f"sums_{depth}": level for depth, level in enumerate(levels)})
         return state
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        sizes = (n_features, *log_sum_tree.sizes(n_features))
+        names = ("scores", *(f"sums_{depth}" for depth in range(len(sizes) - 1)))
+        return {name: (size, n_outputs) for name, size in zip(names, sizes, strict=True)}
 
     def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
         margins: Array = values @ self.weights(state, ids)

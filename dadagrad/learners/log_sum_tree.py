@@ -26,12 +26,17 @@ def build(leaves: Callable[[Ids], Array], n_leaves: int, n_columns: int) -> list
     n_leaves, n_columns : int
         At least 1.
     """
-    sizes = [-(-n_leaves // FANOUT)]
-    while sizes[-1] > 1:
-        sizes.append(-(-sizes[-1] // FANOUT))
-    levels = [np.zeros((size, n_columns)) for size in sizes]
+    levels = [np.zeros((size, n_columns)) for size in sizes(n_leaves)]
     refresh(levels, leaves, n_leaves, np.arange(n_leaves))
     return levels
+
+
+def sizes(n_leaves: int) -> list[int]:
+    """How many nodes each level has, from those above the leaves to the root."""
+    found = [-(-n_leaves // FANOUT)]
+    while found[-1] > 1:
+        found.append(-(-found[-1] // FANOUT))
+    return found
 
 
 def refresh(levels: list[Array], leaves: Callable[[Ids], Array], n_leaves: int, ids: Ids) -> None:

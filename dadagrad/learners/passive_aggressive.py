@@ -35,6 +35,7 @@ from dadagrad.learners.base import (
     Array,
     Ids,
     LearnerState,
+    Shapes,
     counts,
     require_one_of,
     require_positive,
@@ -87,6 +88,9 @@ class PassiveAggressive:
                 "for two classes in one output choose the task 'binary'"
             )
         return LearnerState(0.0, {"weights": np.zeros((n_features, n_outputs))})
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        return {"weights": (n_features, n_outputs)}
 
     def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
         margins: Array = values @ state.arrays["weights"][ids]

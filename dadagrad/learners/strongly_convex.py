@@ -27,7 +27,15 @@ from typing import ClassVar
 import numpy as np
 
 from dadagrad.errors import InputError
-from dadagrad.learners.base import Array, Ids, LearnerState, counts, require_positive, rows_of
+from dadagrad.learners.base import (
+    Array,
+    Ids,
+    LearnerState,
+    Shapes,
+    counts,
+    require_positive,
+    rows_of,
+)
 from dadagrad.losses import Loss
 from dadagrad.projections import entropic_floor_projection
 
@@ -95,6 +103,10 @@ class StronglyConvexBall:
             "norm_squares": np.zeros(n_outputs),
         }
         return LearnerState(0.0, arrays)
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        of_outputs = dict.fromkeys(("scale", "norm_squares"), (n_outputs,))
+        return {"direction": (n_features, n_outputs), **of_outputs}
 
     def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
         margins: Array = (values @ state.arrays["direction"][ids]) * state.arrays["scale"]
@@ -175,6 +187,9 @@ class StronglyConvexSimplex:
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
         _check_floor(self._floor(n_features), n_features)
         return LearnerState(0.0, {"shares": np.full((n_features, n_outputs), 1.0 / n_features)})
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        return {"shares": (n_features, n_outputs)}
 
     def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
         margins: Array = self.radius * (values @ state.arrays["shares"][ids])

@@ -10,6 +10,7 @@ does not tell from 0 (b times the machine's precision of the largest one of the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from dadagrad.errors import InputError
 from dadagrad.metrics.directions import Directions
-from dadagrad.metrics.metric import Array, Arrays, Ids, check_delta, check_outputs
+from dadagrad.metrics.metric import Array, Arrays, Ids, Shapes, check_delta, check_outputs
 from dadagrad.metrics.proximal import is_nothing, minimise_outputs
 from dadagrad.regularizers import Regularizer
 
@@ -47,15 +48,24 @@ class Blocks:
         """For each size b, the features of the blocks of that size: (n_blocks, b)."""
         raise NotImplementedError
 
+    def counts(self, n_features: int) -> dict[int, int]:
+        """For each size b, how many blocks have it."""
+        raise NotImplementedError
+
     def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
-        n_outputs = check_outputs(self.name, n_outputs)
-        arrays: Arrays = {}
-        for size, features in self.layout(n_features).items():
-            blocks = (n_outputs, len(features))
-            arrays[f"outer-{size}"] = np.zeros((*blocks, size, size))
-            arrays[f"roots-{size}"] = np.zeros((*blocks, size))
-            arrays[f"vectors-{size}"] = np.tile(np.eye(size), (*blocks, 1, 1))
+        shapes = self.shapes(n_features, check_outputs(self.name, n_outputs))
+        arrays: Arrays = {name: np.zeros(shape) for name, shape in shapes.items()}
+        for size in self.counts(n_features):
+            arrays[f"vectors-{size}"][:] = np.eye(size)
         return arrays
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        shapes: Shapes = {}
+        for size, n_blocks in self.counts(n_features).items():
+            shapes[f"outer-{size}"] = (n_outputs, n_blocks, size, size)
+            shapes[f"roots-{size}"] = (n_outputs, n_blocks, size)
+            shapes[f"vectors-{size}"] = (n_outputs, n_blocks, size, size)
+        return shapes
 
     def add(
         self,
@@ -177,6 +187,9 @@ class Full(Blocks):
     def layout(self, n_features: int) -> dict[int, NDArray[np.int64]]:
         return {n_features: np.arange(n_features)[None, :]}
 
+    def counts(self, n_features: int) -> dict[int, int]:
+        return {n_features: 1}
+
 
 @dataclass(frozen=True, slots=True)
 class Block(Blocks):
@@ -202,15 +215,26 @@ class Block(Blocks):
     def layout(self, n_features: int) -> dict[int, NDArray[np.int64]]:
         return _layout(self.blocks, n_features)
 
+    def counts(self, n_features: int) -> dict[int, int]:
+        if isinstance(self.blocks, tuple):
+            _check_sum(self.blocks, n_features)
+            return dict(sorted(Counter(self.blocks).items()))
+        whole, rest = divmod(n_features, self.blocks)
+        return {size: n for size, n in ((rest, 1), (self.blocks, whole)) if size and n}
+
+
+def _check_sum(blocks: tuple[int, ...], n_features: int) -> None:
+    if sum(blocks) != n_features:
+        raise InputError(
+            f"the blocks have {sum(blocks)} features together, but there are {n_features}"
+        )
+
 
 @lru_cache(maxsize=16)
 def _layout(blocks: Sizes, n_features: int) -> dict[int, NDArray[np.int64]]:
     if isinstance(blocks, tuple):
+        _check_sum(blocks, n_features)
         lengths = np.array(blocks)
-        if lengths.sum() != n_features:
-            raise InputError(
-                f"the blocks have {lengths.sum()} features together, but there are {n_features}"
-            )
     else:
         lengths = np.full(-(-n_features // blocks), blocks)
         lengths[-1:] += n_features - lengths.sum()

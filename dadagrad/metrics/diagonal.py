@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dadagrad.metrics.metric import Array, Arrays, Ids, Separable, check_delta, zeros
+from dadagrad.metrics.metric import Array, Arrays, Ids, Separable, Shapes, check_delta, zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,9 @@ class Diagonal(Separable):
 
     def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
         return {"squares": zeros(n_features, n_outputs)}
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        return {"squares": (n_features, n_outputs)}
 
     def add(
         self,

@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from dadagrad.errors import InputError
-from dadagrad.metrics.metric import Array, Arrays, Ids, Separable, zeros
+from dadagrad.metrics.metric import Array, Arrays, Ids, Separable, Shapes, zeros
 
 POWERS = {"constant": 0.0, "sqrt": 0.5, "linear": 1.0}
 
@@ -43,6 +43,9 @@ class Identity(Separable):
     def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
         # The number of features is all that tells how long the diagonal is.
         return {"time": zeros(1, n_outputs)[0, ...], "n_features": np.array(n_features)}
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        return {"time": (n_outputs,), "n_features": ()}
 
     def add(
         self,

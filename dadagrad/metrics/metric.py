@@ -15,6 +15,8 @@ Array = NDArray[np.float64]
 Ids = NDArray[np.int64]
 Arrays = dict[str, NDArray[Any]]
 """All that a metric remembers, by name."""
+Shapes = dict[str, tuple[int, ...]]
+"""Of arrays by name; each of their numbers has 8 bytes."""
 
 
 class Metric(Protocol):
@@ -31,6 +33,9 @@ class Metric(Protocol):
 
     def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
         """Before the first gradient. Without `n_outputs` vectors are plain (n_features,)."""
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        """The shapes of what `init` gives, found without taking the memory."""
 
     def add(
         self,

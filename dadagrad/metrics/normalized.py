@@ -22,7 +22,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dadagrad.metrics.metric import Array, Arrays, Ids, Separable, check_delta, zeros
+from dadagrad.metrics.metric import Array, Arrays, Ids, Separable, Shapes, check_delta, zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,9 @@ class Normalized(Separable):
             "squares": zeros(n_features, n_outputs),
             "largest": zeros(n_features, n_outputs),
         }
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        return {"squares": (n_features, n_outputs), "largest": (n_features, n_outputs)}
 
     def add(
         self,

@@ -22,7 +22,7 @@ import numpy as np
 
 from dadagrad import frequent_directions as fd
 from dadagrad.metrics.low_rank import Factors, LowRank
-from dadagrad.metrics.metric import Array, Arrays, Ids, check_delta, check_outputs
+from dadagrad.metrics.metric import Array, Arrays, Ids, Shapes, check_delta, check_outputs
 
 
 @lru_cache(maxsize=4)
@@ -55,13 +55,13 @@ class _Projected(LowRank):
         curvature = self.delta + np.sqrt(values[known])
         return Factors(arrays["directions"][output], mix, curvature, self.base)
 
-    def _init(self, n_features: int, n_outputs: int | None) -> Arrays:
-        n_outputs = check_outputs(self.name, n_outputs)
+    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
+        shapes = self.shapes(n_features, check_outputs(self.name, n_outputs))
+        return {name: np.zeros(shape) for name, shape in shapes.items()}
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         rank = min(self.rank, n_features)
-        return {
-            "directions": np.zeros((n_outputs, n_features, rank)),
-            "values": np.zeros((n_outputs, rank)),
-        }
+        return {"directions": (n_outputs, n_features, rank), "values": (n_outputs, rank)}
 
     def _keep(self, arrays: Arrays, output: int, directions: Array, values: Array) -> None:
         """Store V and Sigma; a Sigma that rounding does not tell from 0 is 0."""
@@ -84,9 +84,9 @@ class RadaGrad(_Projected):
         check_delta(self.delta)
         fd.check_rank(self.rank)
 
-    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
-        arrays = self._init(n_features, n_outputs)
-        return {**arrays, "projected": np.zeros_like(arrays["directions"])}
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        shapes = _Projected.shapes(self, n_features, n_outputs)
+        return {**shapes, "projected": shapes["directions"]}
 
     def add(
         self,
@@ -133,10 +133,9 @@ class AdaLowRank(_Projected):
         check_delta(self.delta)
         fd.check_rank(self.rank)
 
-    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
-        arrays = self._init(n_features, n_outputs)
-        shape = (len(arrays["values"]), n_features, n_features)
-        return {**arrays, "outer": np.zeros(shape)}
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        shapes = _Projected.shapes(self, n_features, n_outputs)
+        return {**shapes, "outer": (n_outputs, n_features, n_features)}
 
     def add(
         self,

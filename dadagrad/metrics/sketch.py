@@ -28,7 +28,7 @@ import numpy as np
 
 from dadagrad import frequent_directions as fd
 from dadagrad.metrics.low_rank import Factors, LowRank
-from dadagrad.metrics.metric import Array, Arrays, Ids, check_delta, check_outputs
+from dadagrad.metrics.metric import Array, Arrays, Ids, Shapes, check_delta, check_outputs
 
 
 class _Sketched(LowRank):
@@ -44,12 +44,17 @@ class _Sketched(LowRank):
     delta: float
 
     def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
-        n_outputs = check_outputs(self.name, n_outputs)
-        empty = fd.init(n_features, self.rank)
-        arrays = {key: np.zeros((n_outputs, *a.shape), a.dtype) for key, a in empty.items()}
-        arrays["values"] = np.zeros((n_outputs, 2 * self.rank))
-        arrays["vectors"] = np.zeros((n_outputs, 2 * self.rank, 2 * self.rank))
-        return arrays
+        shapes = self.shapes(n_features, check_outputs(self.name, n_outputs))
+        arrays: Arrays = {name: np.zeros(shape) for name, shape in shapes.items()}
+        return {**arrays, "filled": arrays["filled"].astype(np.int64)}
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        of_one = fd.shapes(n_features, self.rank)
+        return {
+            **{name: (n_outputs, *shape) for name, shape in of_one.items()},
+            "values": (n_outputs, 2 * self.rank),
+            "vectors": (n_outputs, 2 * self.rank, 2 * self.rank),
+        }
 
     def add(
         self,
@@ -152,6 +157,9 @@ class SketchedNewton(_Sketched):
     def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
         arrays = _Sketched.init(self, n_features, n_outputs)
         return {**arrays, "time": np.zeros(len(arrays["filled"]))}
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        return {**_Sketched.shapes(self, n_features, n_outputs), "time": (n_outputs,)}
 
     def add(
         self,

@@ -11,7 +11,6 @@ from scipy.optimize import minimize
 
 from dadagrad.errors import InputError
 from dadagrad.learners import Arow, ArowFull
-from dadagrad.learners import arow as arow_module
 
 trusts = st.sampled_from([0.1, 1.0, 10.0])
 N_FEATURES, N_OUTPUTS = 6, 2
@@ -137,13 +136,6 @@ def test_a_margin_of_one_is_enough(learner):
     state = learn(learner, state, row)
     for name, array in state.arrays.items():
         np.testing.assert_array_equal(array, before.arrays[name])
-
-
-def test_covariances_too_large_are_refused(monkeypatch):
-    monkeypatch.setattr(arow_module, "MOST_COVARIANCES", 200)
-    ArowFull().init(10, 2)
-    with pytest.raises(InputError, match=r"of 11 features and 2 outputs are 242 numbers.*'arow'"):
-        ArowFull().init(11, 2)
 
 
 @pytest.mark.parametrize("learner", [Arow, ArowFull])
