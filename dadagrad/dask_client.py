@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+from dadagrad.dask_config import seconds
+from dadagrad.dask_tls import tls_problem
 from dadagrad.errors import InputError
-
-CONNECT_SECONDS = 15.0
-WORKER_SECONDS = 60.0
 
 
 @contextmanager
@@ -21,8 +20,8 @@ def connected(address: str) -> Iterator[Any]:
     Raises
     ------
     InputError
-        Nothing that is a Dask scheduler answers there within `CONNECT_SECONDS`, or none of its
-        workers within `WORKER_SECONDS`.
+        Nothing that is a Dask scheduler answers there within ``dadagrad.connect-timeout``, it and
+        this process do not agree on TLS, or it has no worker within ``dadagrad.workers-timeout``.
     """
     from distributed import Client
 
@@ -30,7 +29,8 @@ def connected(address: str) -> Iterator[Any]:
     client = None
     if problem is None:
         try:
-            client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+            timeout = seconds("connect-timeout")
+            client = Client(address, timeout=timeout, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
             problem = str(error)
     if client is None:
@@ -39,11 +39,12 @@ def connected(address: str) -> Iterator[Any]:
             "and give the address that it prints, or work without a scheduler"
         )
     with client:
+        timeout = seconds("workers-timeout")
         try:
-            client.wait_for_workers(1, timeout=WORKER_SECONDS)
+            client.wait_for_workers(1, timeout=timeout)
         except TimeoutError as error:
             raise InputError(
-                f"the scheduler at {address} has had no worker for {WORKER_SECONDS:g} seconds; "
+                f"the scheduler at {address} has had no worker for {timeout:g} seconds; "
                 f"start some with `dask worker {address}`"
             ) from error
         yield client
@@ -57,21 +58,29 @@ def _problem(address: str) -> str | None:
     from distributed.core import rpc
     from distributed.security import Security
 
+    timeout = seconds("connect-timeout")
+
     async def ask() -> Any:
         options = Security().get_connection_args("client")
-        async with rpc(address, timeout=CONNECT_SECONDS, connection_args=options) as server:
+        async with rpc(address, timeout=timeout, connection_args=options) as server:
             return await server.identity()
 
     async def ask_in_time() -> Any:
-        return await asyncio.wait_for(ask(), CONNECT_SECONDS + 1)
+        return await asyncio.wait_for(ask(), timeout + 1)
 
     try:
         # On a thread of its own: that of the caller may have an event loop, as in a notebook.
         with ThreadPoolExecutor(1, thread_name_prefix="dadagrad") as pool:
             kind = pool.submit(lambda: asyncio.run(ask_in_time())).result()["type"]
     except TimeoutError:
-        return f"something is there, but gave no answer in {CONNECT_SECONDS:g} seconds"
+        return f"something is there, but gave no answer in {timeout:g} seconds"
     # Whatever the bytes of another service are taken for, also an array larger than the memory.
     except Exception as error:
+        unlike = tls_problem(address, error)
+        if unlike is not None:
+            why, what_to_do = unlike
+            raise InputError(
+                f"no Dask scheduler answers at {address} ({why}); {what_to_do}"
+            ) from error
         return str(error) or type(error).__name__
     return None if kind == "Scheduler" else f"a Dask {str(kind).lower()} is there"

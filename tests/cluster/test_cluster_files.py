@@ -1,0 +1,251 @@
+"""The files of cluster/: held to the published schemas, the shell's pitfalls, and the programs."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import jsonschema
+import pytest
+import yaml
+from cluster_cases import CLUSTER, blocks, environment, replaced, started, wait_for_port
+from servers import free_port
+
+from dadagrad.cli import dadagrad
+
+
+def package(name: str) -> Path:
+    """The folder of an installed package, which is not imported."""
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0])
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    return yaml.safe_load((CLUSTER / "compose.yaml").read_text())
+
+
+@pytest.fixture(scope="module")
+def manifests() -> dict[str, dict[str, Any]]:
+    documents = yaml.safe_load_all((CLUSTER / "kubernetes.yaml").read_text())
+    return {document["kind"]: document for document in documents}
+
+
+def check_options(command: list[str]) -> None:
+    """Raise if the program of `command` does not take its arguments."""
+    from distributed.cli import dask_scheduler, dask_worker
+
+    program, name, *arguments = command
+    commands = {
+        ("dask", "scheduler"): dask_scheduler.main,
+        ("dask", "worker"): dask_worker.main,
+        ("dadagrad", name): dadagrad.get_command(click.Context(dadagrad), name),
+    }
+    commands[program, name].make_context(name, arguments)
+
+
+class TestCompose:
+    def test_the_schema_of_compose_files(self, compose):
+        folder = package("check_jsonschema") / "builtin_schemas/vendor"
+        schema = json.loads((folder / "compose-spec.json").read_text())
+        validator = jsonschema.validators.validator_for(schema)(schema)
+        validator.validate(compose)
+        wrong = compose["services"]["worker"] | {"memory_limit": "3g"}
+        services = compose["services"] | {"worker": wrong}
+        with pytest.raises(jsonschema.ValidationError, match="memory_limit"):
+            validator.validate(compose | {"services": services})
+
+    def test_the_programs_take_the_commands(self, compose):
+        for name in ("scheduler", "worker", "train"):
+            check_options(shlex.split(compose["services"][name]["command"]))
+
+    def test_what_is_named_is_there(self, compose):
+        services = compose["services"]
+        for service in services.values():
+            assert set(service.get("depends_on", ())) <= services.keys()
+            for volume in service["volumes"]:
+                source = volume.partition(":")[0]
+                assert source in compose["volumes"] or source == "./tls"
+        build = services["train"]["build"]
+        assert (CLUSTER / build["context"] / build["dockerfile"]).exists()
+        for command in blocks("Docker compose")[0].replace("\\\n", " ").splitlines()[1:]:
+            words = shlex.split(command)
+            assert words[:4] == ["docker", "compose", "-f", "cluster/compose.yaml"]
+            if words[4] == "run":
+                check_options(words[words.index("train") + 1 :])
+
+    @pytest.mark.skipif(
+        shutil.which("docker") is None
+        or subprocess.run(["docker", "compose", "version"], capture_output=True).returncode != 0,
+        reason="docker compose is not installed",
+    )
+    def test_docker_takes_the_file(self, tmp_path):
+        command = ["docker", "compose", "-f", str(CLUSTER / "compose.yaml"), "config", "--quiet"]
+        keys = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "something"}
+        subprocess.run(command, env=environment(tmp_path, **keys), check=True)
+
+
+def test_the_image_has_what_is_installed_from():
+    """What the project's build needs is copied, onto a Python that it takes."""
+    lines = (CLUSTER / "Dockerfile").read_text().splitlines()
+    copied = {word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]}
+    project = tomllib.loads((CLUSTER.parent / "pyproject.toml").read_text())["project"]
+    assert {"pyproject.toml", "dadagrad", project["readme"], *project["license-files"]} == copied
+    assert all((CLUSTER.parent / name).exists() for name in copied)
+    (version,) = re.findall(r"^FROM python:3\.(\d+)-slim$", "\n".join(lines), re.M)
+    assert int(version) >= int(project["requires-python"].removeprefix(">=3."))
+
+
+def strict(schema: Any) -> Any:
+    """A schema of Kubernetes that also refuses what it would ignore."""
+    if isinstance(schema, list):
+        return [strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: strict(one) for name, one in schema.items()}
+    if isinstance(schema.get("properties"), dict):
+        made.setdefault("additionalProperties", False)
+    return made
+
+
+class TestKubernetes:
+    @pytest.mark.parametrize("kind", ["DaskCluster", "DaskAutoscaler"])
+    def test_the_schemas_of_the_operator(self, manifests, kind):
+        folder = package("dask_kubernetes") / "operator/deployment/helm/dask-kubernetes-operator"
+        text = (folder / f"crds/{kind.lower()}.yaml").read_text()
+        definition = yaml.load(text, yaml.CSafeLoader)["spec"]
+        manifest = manifests[kind]
+        (version,) = (one for one in definition["versions"] if one["served"])
+        assert manifest["apiVersion"] == f"{definition['group']}/{version['name']}"
+        assert manifest["metadata"].keys() == {"name"}
+        schema = strict(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
+        jsonschema.Draft7Validator(schema).validate(manifest["spec"])
+        with pytest.raises(jsonschema.ValidationError, match="wokers"):
+            jsonschema.Draft7Validator(schema).validate(manifest["spec"] | {"wokers": 3})
+
+    def test_the_job(self, manifests):
+        from kubernetes.client.models.v1_job import V1Job
+        from pydantic import ValidationError
+
+        job = manifests["Job"]
+        V1Job.model_validate(job)
+        with pytest.raises(ValidationError, match="backoffLimits"):
+            V1Job.model_validate(job | {"spec": job["spec"] | {"backoffLimits": 1}})
+
+    def pods(self, manifests) -> dict[str, dict[str, Any]]:
+        cluster = manifests["DaskCluster"]["spec"]
+        job = manifests["Job"]["spec"]["template"]["spec"]
+        pods = {"scheduler": cluster["scheduler"]["spec"], "worker": cluster["worker"]["spec"]}
+        return pods | {"train": job}
+
+    def test_what_is_named_is_there(self, manifests):
+        name = manifests["DaskCluster"]["metadata"]["name"]
+        assert manifests["DaskAutoscaler"]["spec"]["cluster"] == name
+        created = " ".join(blocks("Kubernetes")).split()
+        for pod in self.pods(manifests).values():
+            (container,) = pod["containers"]
+            assert {one["name"] for one in container["volumeMounts"]} == {"tls"}
+            for volume in pod["volumes"]:
+                assert volume["secret"]["secretName"] in created
+            for source in container["envFrom"]:
+                (kind, reference), *_ = source.items()
+                assert kind in ("secretRef", "configMapRef")
+                assert reference["name"] in created
+            assert container["image"] in created
+        service = manifests["DaskCluster"]["spec"]["scheduler"]["service"]
+        (scheduler,) = self.pods(manifests)["scheduler"]["containers"]
+        named = {port["name"]: port["containerPort"] for port in scheduler["ports"]}
+        assert {port["targetPort"]: port["port"] for port in service["ports"]} == named
+        assert service["selector"]["dask.org/cluster-name"] == name
+
+    def test_the_programs_take_the_commands(self, manifests):
+        for pod in self.pods(manifests).values():
+            check_options(pod["containers"][0]["args"])
+
+    def test_the_operator_gets_its_answers_from_the_scheduler(self, manifests, tmp_path):
+        """Over HTTP: its own certificates and versions of Dask do not matter then."""
+        (container,) = self.pods(manifests)["scheduler"]["containers"]
+        port = free_port()
+        command = [*container["args"], "--host", "127.0.0.1", "--port", "0"]
+        command += ["--dashboard-address", f"127.0.0.1:{port}"]
+        variables = {one["name"]: one["value"] for one in container["env"]}
+        process = started(
+            command, tmp_path / "log", environment(tmp_path, **variables), tmp_path
+        )  # fmt: skip
+        with with_path(tmp_path), process:
+            wait_for_port(port)
+            for path, expected in (
+                (container["readinessProbe"]["httpGet"]["path"], b"ok"),
+                ("/api/v1/adaptive_target", b'{"workers": 0}'),
+            ):
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+                    assert answer.read() == expected
+
+
+@contextlib.contextmanager
+def with_path(folder: Path) -> Iterator[None]:
+    """Programs are found where `environment` put them."""
+    environment(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", environment(folder)["PATH"])
+        yield
+
+
+def shellcheck(script: Path) -> None:
+    """Raise if ShellCheck finds anything, but files that it cannot follow."""
+    found = shutil.which("shellcheck", path=str(Path(sys.executable).parent))
+    command = [found or "shellcheck", "--exclude", "SC1091", str(script)]
+    answer = subprocess.run(command, capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stdout
+
+
+class TestSlurm:
+    def test_the_script(self):
+        shellcheck(CLUSTER / "slurm.sh")
+
+    def test_the_commands_of_the_guide_too(self, tmp_path):
+        for number, heading in enumerate(("By hand", "TLS", "Docker compose", "SLURM")):
+            script = tmp_path / f"{number}.sh"
+            script.write_text("#!/bin/bash\n" + "\n".join(blocks(heading)))
+            shellcheck(script)
+
+    def test_the_jobs_of_workers(self, tmp_path):
+        """As dask-jobqueue would submit them, by the settings of slurm.sh and of the guide."""
+        settings = [
+            line
+            for line in (CLUSTER / "slurm.sh").read_text().splitlines()
+            if line.startswith(("export", "lifetime"))
+        ]
+        program = "from dask_jobqueue import SLURMCluster; print(SLURMCluster().job_script())"
+        script = "\n".join([*blocks("SLURM")[1:], *settings, f"python -c '{program}'"])
+        script = replaced(script, {"=ib0": "=lo"})
+        answer = subprocess.run(
+            ["bash", "-c", script],
+            env=environment(tmp_path),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert answer.returncode == 0, answer.stderr
+        job = answer.stdout
+        assert "#SBATCH -p batch\n#SBATCH -A project\n" in job
+        assert "#SBATCH --cpus-per-task=16\n#SBATCH --mem=30G\n#SBATCH -t 04:00:00\n" in job
+        (line,) = (line for line in job.splitlines() if "dask_worker" in line)
+        assert "--nthreads 1 --memory-limit 1.86GiB --nworkers 16 --nanny" in line
+        assert "--local-directory /tmp --lifetime 230m --lifetime-stagger 5m" in line
+        (tmp_path / "job.sh").write_text(job)
+        shellcheck(tmp_path / "job.sh")
