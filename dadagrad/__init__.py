@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dadagrad.estimators import AdaGradClassifier, AdaGradRanker, AdaGradRegressor
     from dadagrad.evaluation import evaluate, predict
     from dadagrad.model import Model
+    from dadagrad.training.dry_run import DryRun, dry_run
     from dadagrad.training.run import TrainResult, Where, resume, train
 
 __version__ = "0.1.0"
@@ -31,6 +32,7 @@ _HOMES = {
     "AdaGradRegressor": "dadagrad.estimators",
     "DadagradError": "dadagrad.errors",
     "Dataset": "dadagrad.data.dataset",
+    "DryRun": "dadagrad.training.dry_run",
     "InputError": "dadagrad.errors",
     "Model": "dadagrad.model",
     "StorageError": "dadagrad.errors",
@@ -39,6 +41,7 @@ _HOMES = {
     "TrainingError": "dadagrad.errors",
     "Where": "dadagrad.training.run",
     "dataset_from_arrays": "dadagrad.data.arrays",
+    "dry_run": "dadagrad.training.dry_run",
     "evaluate": "dadagrad.evaluation",
     "ingest": "dadagrad.data.ingest",
     "open_dataset": "dadagrad.data.dataset",
@@ -53,6 +56,7 @@ __all__ = [
     "AdaGradRegressor",
     "DadagradError",
     "Dataset",
+    "DryRun",
     "InputError",
     "Model",
     "StorageError",
@@ -61,6 +65,7 @@ __all__ = [
     "TrainingError",
     "Where",
     "dataset_from_arrays",
+    "dry_run",
     "evaluate",
     "ingest",
     "open_dataset",

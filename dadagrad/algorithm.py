@@ -27,9 +27,6 @@ ROW_LEARNERS = tuple(name for name in LEARNERS if name != "coin")
 """Updates that are learners; "coin" is what ``step_size="free"`` stands for."""
 UPDATE_NAMES = (*UPDATES, *ROW_LEARNERS)
 
-MOST_BYTES = 2**31
-"""Of a matrix over all pairs of features: 16,000 features and one output."""
-_OVER_PAIRS = ("full", "ada-lr")
 _WITH_STEP_SIZE = ("eg", "eg-signed")
 _WITH_RADIUS = ("eg", "eg-signed", "strongly-convex", "strongly-convex-simplex")
 
@@ -85,6 +82,11 @@ def _check_learner(config: TrainConfig, learner: str) -> None:
             f"{what} learns row by row, so batch_size {config.batch_size} is not possible; leave "
             "it out"
         )
+    if config.delay:
+        raise InputError(
+            f"{what} learns row by row, each from where the one before has left it, so delay="
+            f"{config.delay} is not possible; leave it out"
+        )
     unused = ["metric", "regularizer", "domain", "l1", "l2", "low", "high", "squares"]
     if learner not in _WITH_RADIUS:
         unused.append("radius")
@@ -100,17 +102,46 @@ def _check_learner(config: TrainConfig, learner: str) -> None:
             )
 
 
-def make_algorithm(
-    config: TrainConfig, step_size: float, loss: Loss, n_features: int, n_outputs: int
-) -> Update | Learner:
-    """The plain algorithm of `config`.
+def check_exchange(config: TrainConfig) -> None:
+    """Refuse settings that do not go with the way of exchange; `InputError` says why."""
+    usual = {field.name: field.default for field in fields(config)}
+    if config.exchange != "local-steps":
+        for name in ("streams", "rounds"):
+            given = getattr(config, name)
+            if given != usual[name]:
+                raise InputError(
+                    f"{name}={given!r} is for exchange 'local-steps', whose streams are merged "
+                    f"now and then; leave out {name}, or choose that exchange"
+                )
+        return
+    if learner_name(config) is not None:
+        raise InputError(
+            f"{config.update if config.step_size != 'free' else 'step_size free'!r} learns row by "
+            "row from all that came before, and streams that walk apart have no sums that could "
+            f"be merged; leave out exchange, or choose one of the updates {', '.join(UPDATES)}"
+        )
+    if not is_compiled(config):
+        raise InputError(
+            "exchange 'local-steps' merges the sums of each coordinate by how much each stream saw "
+            "of it, which is for the diagonal metric with l1, l2 and a box, without averaging; "
+            "leave out exchange, or change the rest"
+        )
+    if config.batch_size not in (1, "auto"):
+        raise InputError(
+            f"with exchange 'local-steps' each row is a step of its stream, so batch_size "
+            f"{config.batch_size} is not possible; leave it out, or leave out exchange"
+        )
+    if config.delay:
+        raise InputError(
+            f"delay={config.delay} lets batches be under way while others make their steps, and "
+            "streams of local steps wait for nothing between two merges; leave out delay, or "
+            "leave out exchange"
+        )
 
-    Raises `InputError` where the loss does not suit it, or where it needs a matrix over
-    all pairs of features and there are too many of them.
-    """
+
+def make_algorithm(config: TrainConfig, step_size: float, loss: Loss) -> Update | Learner:
+    """The plain algorithm of `config`; `InputError` where the loss does not suit it."""
     learner = learner_name(config)
-    if learner == "arow-full" or (learner is None and config.metric in _OVER_PAIRS):
-        _check_pairs(learner or f"metric {config.metric!r}", n_features, n_outputs)
     if learner is not None:
         return make_learner(
             learner,
@@ -140,13 +171,3 @@ def _regularizer(config: TrainConfig) -> Regularizer:
         floor=config.floor,
         blocks=config.blocks,
     )
-
-
-def _check_pairs(what: str, n_features: int, n_outputs: int) -> None:
-    needed = 8 * n_features**2 * n_outputs
-    if needed > MOST_BYTES:
-        raise InputError(
-            f"{what} keeps a matrix over all pairs of {n_features} features for {n_outputs} "
-            f"output(s), {needed / 2**30:,.0f} GiB; at most {MOST_BYTES / 2**30:g} GiB are "
-            "allowed: choose the diagonal, block or sketch metric"
-        )

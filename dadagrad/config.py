@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeGuard
 
-from dadagrad.algorithm import UPDATE_NAMES, check_algorithm
+from dadagrad.algorithm import UPDATE_NAMES, check_algorithm, check_exchange
 from dadagrad.errors import InputError
 from dadagrad.losses import LOSSES
 
@@ -66,6 +66,18 @@ class TrainConfig:
         Whether each pass takes the partitions in a new (seeded) order.
     lanes : int
         Partitions that are walked side by side when batch_size > 1; each gives rows to each step.
+    delay : int
+        With k, the gradient of a step is taken at the weights of k steps before: so many batches
+        are worked on while earlier ones travel or make their steps. For batch_size > 1. Compiled
+        updates take shorter steps where such gradients agree (`GradientSums.delayed`).
+    exchange : {"gradients", "local-steps"}
+        What workers give each other. With "gradients" each step takes the gradient of a batch of
+        rows, exactly. With "local-steps" several streams walk rows of their own, one step per
+        row, and are merged now and then: far fewer messages, another model.
+    streams : int
+        Of local steps; as many workers can be busy. Decides the model, as `rounds` does.
+    rounds : int
+        How often the streams are merged in the first pass; in later ones it is less often.
     squares : {"batch", "example"}
         Whether G collects the square of the batch's mean gradient or the mean of its rows'
         squares.
@@ -107,6 +119,10 @@ class TrainConfig:
     passes: int = 1
     shuffle: bool = True
     lanes: int = 4
+    delay: int = 0
+    exchange: Literal["gradients", "local-steps"] = "gradients"
+    streams: int = 16
+    rounds: int = 40
     squares: Literal["batch", "example"] = "batch"
     fit_intercept: bool = True
     average: bool = False
@@ -147,6 +163,10 @@ class TrainConfig:
             _whole("batch_size", self.batch_size, least=1, alternatives=("auto",))
         _whole("passes", self.passes, least=1)
         _whole("lanes", self.lanes, least=1)
+        _whole("delay", self.delay, least=0)
+        _choice("exchange", self.exchange, ("gradients", "local-steps"))
+        _whole("streams", self.streams, least=1)
+        _whole("rounds", self.rounds, least=1)
         _whole("seed", self.seed, least=0)
         for name in ("shuffle", "fit_intercept", "average"):
             if not isinstance(getattr(self, name), bool):
@@ -156,6 +176,13 @@ class TrainConfig:
             if not _is_number(bound) or math.isnan(bound):
                 raise InputError(f"{name} must be a number, not {bound!r}")
         check_algorithm(self)
+        check_exchange(self)
+        if self.delay and self.batch_size == 1:
+            raise InputError(
+                f"delay={self.delay} needs a batch_size above 1: with one row a step, each waits "
+                "for the one before, and nothing is under way meanwhile; leave out delay, or "
+                "choose a batch_size"
+            )
         if isinstance(self.class_weight, Mapping):
             for label, weight in self.class_weight.items():
                 if not _is_number(label):

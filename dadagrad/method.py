@@ -73,7 +73,7 @@ class Method:
     def algorithm(self) -> Update | Learner:
         """The plain algorithm, of the only setting."""
         (step_size,) = self.step_sizes
-        return make_algorithm(self.config, step_size, self.loss, self.n_features, self.n_outputs)
+        return make_algorithm(self.config, step_size, self.loss)
 
     @cached_property
     def classes(self) -> NDArray[np.float64]:

@@ -84,7 +84,7 @@ class Model:
                     f"{np.dtype(dtype)}, shape {shape}"
                 )
         inside = not len(self.ids) or (self.ids[0] >= 0 and self.ids[-1] < self.n_features)
-        if not inside or (np.diff(self.ids) <= 0).any():
+        if not inside or (self.ids[1:] <= self.ids[:-1]).any():
             raise InputError(
                 f"the ids of a model must increase strictly within 0 to {self.n_features - 1}"
             )
@@ -111,7 +111,7 @@ class Model:
         """sha256 over the little-endian bytes of the weights, the ids and the intercepts."""
         digest = hashlib.sha256()
         for array, dtype in ((self.weights, "<f4"), (self.ids, "<i8"), (self.intercept, "<f8")):
-            digest.update(np.ascontiguousarray(array, dtype).tobytes())
+            digest.update(np.ascontiguousarray(array, dtype).data)
         return digest.hexdigest()
 
     def margins(self, rows: Rows) -> Vector:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.errors import InputError, StorageError
 from dadagrad.labels import label_text
-from dadagrad.storage import Storage, open_store
+from dadagrad.storage import Storage
 
 if TYPE_CHECKING:
     from dadagrad.model import Model
@@ -98,16 +98,8 @@ class PredictionFile:
                     os.fsync(file.fileno())
                 os.replace(self._temporary, self._storage.local_path())
                 return
-        scheme, _, rest = self._url.partition("://")
-        try:
-            # A large file goes up in parts, and is there when the last of them is.
-            with open(self._temporary, "rb") as file:
-                open_store(self._url).put(rest.partition("/")[2], file)
-        except Exception as error:
-            from dadagrad.storage_backends import explained
-
-            folder, _, name = self._storage.url.rpartition("/")
-            raise explained(error, "write", folder, name, scheme.lower()) from None
+        # A large file goes up in parts, and is there when the last of them is.
+        self._storage.put_file("", self._temporary)
 
     def _refuse_existing(self, overwrite: bool) -> None:
         if self._storage.is_local and os.path.isdir(self._storage.local_path()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,6 +34,13 @@ def where_options(command: Command) -> Command:
         type=click.IntRange(1),
         help="Start a Dask cluster of so many processes on this machine.",
     )(command)
+    command = click.option(
+        "--memory",
+        callback=_bytes,
+        metavar="SIZE",
+        help="Memory that the run may take in this process, like 8GB; what is predicted to take "
+        "more is refused.  [default: what is free]",
+    )(command)
     return click.option(
         "--threads",
         type=click.IntRange(1),
@@ -40,19 +48,37 @@ def where_options(command: Command) -> Command:
     )(command)
 
 
-def make_where(threads: int | None, workers: int | None, scheduler: str | None) -> Where:
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY_UNITS = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """``8GB``, ``500 MiB`` or a plain number."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]?i?)b?", value.strip().lower())
+    unit = None if found is None else (_UNITS | _BINARY_UNITS).get(found[2])
+    if found is None or unit is None or int(float(found[1]) * unit) < 1:
+        raise click.BadParameter(f"{value!r} is no amount of memory, like 8GB or 500MB")
+    return int(float(found[1]) * unit)
+
+
+def make_where(
+    threads: int | None, workers: int | None, scheduler: str | None, memory: int | None = None
+) -> Where:
     """What the options of `where_options` say; `click.UsageError` if they contradict each other."""
     check_one_of(threads=threads, workers=workers, scheduler=scheduler)
     from dadagrad.training.run import Where
 
-    where = Where(threads, workers, scheduler)
+    where = Where(threads, workers, scheduler, memory)
     if where.on_dask and "DASK_LOGGING__DISTRIBUTED" not in os.environ:
         # What fails on a worker fails here too, in one line: no need for its traceback as well.
         os.environ["DASK_LOGGING__DISTRIBUTED"] = "critical"
         import distributed  # noqa: F401 (sets the levels of its loggers)
 
-        # This one has a level of its own; it tells at length that a scheduler has gone.
+        # These have levels of their own; they tell at length that a scheduler has gone.
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+        logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
     return where
 
 

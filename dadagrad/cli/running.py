@@ -32,7 +32,10 @@ _RESULTS = (
     "checkpoints",
     "digest",
     "batch_size",
+    "bytes_per_step",
     "compile_seconds",
+    "skipped",
+    "skipped_partitions",
     "complete",
 )
 """What is shown of a run, in this order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -46,7 +46,7 @@ def _number_or(kind: type[int] | type[float], *words: str) -> Callable[..., Any]
 
 @click.command()
 @click.argument("data")
-@click.option("--model", required=True, metavar="URL", help="Where the model goes.")
+@click.option("--model", metavar="URL", help="Where the model goes; needed but for --dry-run.")
 @click.option("--loss", type=click.Choice(LOSSES), help="[default: hinge]")
 @click.option(
     "--huber-width", type=float, help="Where huber turns from squared to linear.  [default: 1]"
@@ -84,6 +84,30 @@ def _number_or(kind: type[int] | type[float], *words: str) -> Callable[..., Any]
     help="Partitions that give their rows to each batch side by side: at least as many as there "
     "are threads on a cluster, more where neighbouring rows are alike. Changes the model, and is "
     "not used with --batch-size 1.  [default: 4]",
+)
+@click.option(
+    "--delay",
+    type=int,
+    help="With K, a step takes the gradient at the weights of K steps before, so that K batches "
+    "travel and are worked on while one makes its step: for clusters whose messages take long. "
+    "Changes the model; needs batches.  [default: 0]",
+)
+@click.option(
+    "--exchange",
+    type=click.Choice(("gradients", "local-steps")),
+    help="gradients: each step takes the gradient of a batch, exactly. local-steps: streams walk "
+    "rows of their own, a step for each, and are merged a few dozen times a pass: for clusters, "
+    "with far fewer messages. Changes the model.  [default: gradients]",
+)
+@click.option(
+    "--streams",
+    type=int,
+    help="Of local steps; as many workers can be busy. Changes the model.  [default: 16]",
+)
+@click.option(
+    "--rounds",
+    type=int,
+    help="How often the streams of local steps are merged in the first pass.  [default: 40]",
 )
 @click.option(
     "--squares",
@@ -138,11 +162,31 @@ def _number_or(kind: type[int] | type[float], *words: str) -> Callable[..., Any]
     metavar="N",
     help="How many of the newest checkpoints are kept.",
 )
+@click.option(
+    "--on-error",
+    type=click.Choice(("raise", "skip")),
+    default="raise",
+    show_default=True,
+    help="Whether a partition that is missing or damaged ends the run, or is left out.",
+)
+@click.option(
+    "--or-resume",
+    is_flag=True,
+    help="Go on with the run whose checkpoints are there, if any: what decides the model is then "
+    "as it was. For jobs that are started again after whatever ended them.",
+)
+@click.option(
+    "--dry-run",
+    "dry",
+    is_flag=True,
+    help="Say what the run would take (memory here and of a worker, steps, bytes that move for "
+    "each) and whether it fits, and do nothing.",
+)
 @where_options
 @output_options
 def train(
     data: str,
-    model: str,
+    model: str | None,
     class_weight: str | None,
     file: str | None,
     holdout: str | None,
@@ -150,9 +194,13 @@ def train(
     checkpoint_every: int | None,
     checkpoint_seconds: float | None,
     keep: int,
+    on_error: Literal["raise", "skip"],
+    or_resume: bool,
+    dry: bool,
     threads: int | None,
     workers: int | None,
     scheduler: str | None,
+    memory: int | None,
     as_json: bool,
     quiet: bool,
     **settings: Any,
@@ -163,7 +211,17 @@ def train(
     goes on by `dadagrad resume` to the same bits.
     """
     _check_checkpoint_options(model, checkpoints, checkpoint_every, checkpoint_seconds)
-    where = make_where(threads, workers, scheduler)
+    if dry:
+        model = None
+    elif model is None:
+        raise click.UsageError("Missing option '--model'")
+    elif or_resume and _has_checkpoints(checkpoints):
+        place: dict[str, Any] = {"threads": threads, "workers": workers, "scheduler": scheduler}
+        place["memory"] = memory
+        what = {"checkpoints": checkpoints, "model": model, "data": data, "on_error": on_error}
+        click.get_current_context().invoke(resume, **what, **place, as_json=as_json, quiet=quiet)
+        return
+    where = make_where(threads, workers, scheduler, memory)
     display = Display(quiet=quiet)
     from dadagrad.data.dataset import open_dataset
     from dadagrad.training import run
@@ -172,6 +230,12 @@ def train(
     if class_weight is not None:
         settings["class_weight"] = parse_class_weight(class_weight)
     config = make_config(file, settings, rows.schema)
+    if model is None:
+        from dadagrad.cli.dry_run import show
+        from dadagrad.training.dry_run import dry_run
+
+        show(dry_run(rows, config, where=where, checkpoints=checkpoints), as_json=as_json)
+        return
     check_before(config, rows, model, holdout)
     if checkpoints is not None:
         check_checkpoints(checkpoints)
@@ -194,6 +258,7 @@ def train(
             progress=watching.progress,
             announce=watching.announce,
             notes=notes,
+            on_error=on_error,
         )
     finish(result, display, notes, model, checkpoints, as_json=as_json)
 
@@ -202,15 +267,23 @@ def train(
 @click.argument("checkpoints")
 @click.option("--model", metavar="URL", help="Where the model goes.  [default: as given to train]")
 @click.option("--data", metavar="URL", help="Where the data is now, if it was moved.")
+@click.option(
+    "--on-error",
+    type=click.Choice(("raise", "skip")),
+    help="Whether a partition that is missing or damaged ends the run, or is left out.  "
+    "[default: as given to train]",
+)
 @where_options
 @output_options
 def resume(
     checkpoints: str,
     model: str | None,
     data: str | None,
+    on_error: Literal["raise", "skip"] | None,
     threads: int | None,
     workers: int | None,
     scheduler: str | None,
+    memory: int | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -219,7 +292,7 @@ def resume(
     The model has the same bits as that of a run that never stopped, and goes where `train` was
     told to put it.
     """
-    where = make_where(threads, workers, scheduler)
+    where = make_where(threads, workers, scheduler, memory)
     display = Display(quiet=quiet)
     from dadagrad.config import TrainConfig
     from dadagrad.data.dataset import open_dataset
@@ -248,14 +321,23 @@ def resume(
                 keep=notes.get("keep", 3),
                 progress=watching.progress,
                 announce=watching.announce,
+                on_error=on_error,
             )
     finish(result, display, notes, model, checkpoints, as_json=as_json)
 
 
+def _has_checkpoints(checkpoints: str | None) -> bool:
+    if checkpoints is None:
+        raise click.UsageError("--or-resume needs --checkpoints URL")
+    from dadagrad.training.checkpoint import CheckpointReader
+
+    return bool(CheckpointReader(checkpoints).list())
+
+
 def _check_checkpoint_options(
-    model: str, checkpoints: str | None, every: int | None, seconds: float | None
+    model: str | None, checkpoints: str | None, every: int | None, seconds: float | None
 ) -> None:
-    if checkpoints is not None and absolute(checkpoints) == absolute(model):
+    if checkpoints is not None and model is not None and absolute(checkpoints) == absolute(model):
         raise click.UsageError("--model and --checkpoints name the same folder; give each its own")
     if checkpoints is None and (every is not None or seconds is not None):
         raise click.UsageError("--checkpoint-every and --checkpoint-seconds need --checkpoints URL")

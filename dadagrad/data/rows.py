@@ -61,6 +61,15 @@ class Rows:
     def nnz(self) -> int:
         return int(self.indptr[-1] - self.indptr[0])
 
+    @property
+    def nbytes(self) -> int:
+        """What the arrays take together."""
+        arrays = (
+            self.vocabulary, self.indptr, self.indices, self.values, self.labels, self.weights,
+            self.row_scale, self.queries,
+        )  # fmt: skip
+        return sum(array.nbytes for array in arrays if array is not None)
+
     @classmethod
     def from_csr(
         cls,

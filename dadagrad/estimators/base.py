@@ -23,7 +23,8 @@ _SETTINGS = (
     "loss", "huber_width", "quantile", "update", "l1", "l2", "low", "high", "step_size", "delta",
     "batch_size", "passes", "shuffle", "lanes", "squares", "fit_intercept", "metric", "rank",
     "blocks", "regularizer", "strength", "domain", "radius", "floor", "average", "aggressiveness",
-    "insensitivity", "confidence", "strong_convexity",
+    "insensitivity", "confidence", "strong_convexity", "delay",
+    "exchange", "streams", "rounds",
 )  # fmt: skip
 
 

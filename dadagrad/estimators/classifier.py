@@ -94,6 +94,14 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         r of "arow" and "arow-full".
     strong_convexity : float, default=1e-4
         sigma of "strongly-convex" and "strongly-convex-simplex".
+    delay : int, default=0
+        With k, the gradient of a step is taken at the weights of k steps before, as on a cluster
+        whose messages take long; for a `batch_size` above 1.
+    exchange : {"gradients", "local-steps"}, default="gradients"
+        With "local-steps" several streams walk rows of their own, one step per row, and are
+        merged now and then, as on a cluster with few messages.
+    streams, rounds : int, default=16, 40
+        Of local steps: how many streams, and how often they are merged in the first pass.
     random_state : int, RandomState or None, default=None
         Decides the order of rows. None is 0: the same call gives the same bits.
     threads : int or None, default=None
@@ -166,6 +174,10 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         insensitivity: float = 0.1,
         confidence: float = 1.0,
         strong_convexity: float = 1e-4,
+        delay: int = 0,
+        exchange: str = "gradients",
+        streams: int = 16,
+        rounds: int = 40,
         random_state: int | np.random.RandomState | None = None,
         threads: int | None = None,
         checkpoints: str | None = None,
@@ -198,6 +210,10 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         self.insensitivity = insensitivity
         self.confidence = confidence
         self.strong_convexity = strong_convexity
+        self.delay = delay
+        self.exchange = exchange
+        self.streams = streams
+        self.rounds = rounds
         self.random_state = random_state
         self.threads = threads
         self.checkpoints = checkpoints

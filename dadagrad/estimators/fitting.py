@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import Any
 
 from dadagrad.algorithm import has_step_size
@@ -13,10 +12,11 @@ from dadagrad.errors import InputError
 from dadagrad.estimators.dask_blocks import DaskDataset
 from dadagrad.estimators.learned import Learned
 from dadagrad.method import Method, make_method
+from dadagrad.training.begin import AnyCoordinator, make_coordinator, make_plan, online_plan
+from dadagrad.training.budget import make_budget
 from dadagrad.training.checkpoint import CheckpointReader
-from dadagrad.training.coordinator import Coordinator
-from dadagrad.training.plan import Plan
-from dadagrad.training.run import TrainResult, Where, auto_batch_size, make_model, resume, train
+from dadagrad.training.fitting_in import problem
+from dadagrad.training.run import TrainResult, Where, make_model, resume, train, with_batch_size
 from dadagrad.training.states import zero_state
 from dadagrad.training.step_size import choose_step_size
 from dadagrad.training.warm_up import warm_up
@@ -37,8 +37,7 @@ def fit(
     Raises `InputError` if `checkpoints` holds another run, and `KeyboardInterrupt` if this one is
     interrupted: an estimator is fitted or it is not.
     """
-    if config.batch_size == "auto":
-        config = replace(config, batch_size=auto_batch_size(data, on_dask=False))
+    config = with_batch_size(config, data, on_dask=False)
     where = Where(threads=threads)
     if checkpoints is not None and CheckpointReader(checkpoints).list():
         _check_same_run(checkpoints, config)
@@ -90,18 +89,23 @@ def fit_more(
     before : Learned or None
         Its state goes on changing.
     """
-    batch_size = config.batch_size
-    if batch_size == "auto":
-        batch_size = auto_batch_size(data, on_dask=False)
-    method = make_method(config, schema, batch_size)
+    config = with_batch_size(config, data, on_dask=False)
+    assert isinstance(config.batch_size, int)
+    method = make_method(config, schema, config.batch_size)
     if before is not None:
         method = _continued(method, before.method)
+    rows = [partition.n_rows for partition in data.partitions]
+    plan = make_plan(config, rows, passes=1)
+    where = Where(threads=threads)
+    if before is None:
+        budget = make_budget(data, method, plan, on_dask=False, threads=where.local_threads)
+        why = problem(budget, method, None, [])
+        if why is not None:
+            raise InputError(why)
     warm_up(method, logger.info)
-    rows = tuple(partition.n_rows for partition in data.partitions)
-    plan = Plan(rows, batch_size, config.lanes, 1, config.shuffle, config.seed)
     if before is None and config.step_size == "auto" and has_step_size(config):
-        method = method.with_step_sizes((choose_step_size(data, method, plan),))
-    coordinator = Coordinator(
+        method = method.with_step_sizes((choose_step_size(data, method, online_plan(plan)),))
+    coordinator = make_coordinator(
         method,
         plan,
         zero_state(method) if before is None else before.state,
@@ -109,7 +113,7 @@ def fit_more(
         tally=None if before is None else before.tally,
     )
     watcher = Watcher()
-    with Where(threads=threads).engine(data) as engine, watcher.on_interrupt():
+    with where.engine(data) as engine, watcher.on_interrupt():
         complete = engine.run(coordinator, watcher)
     if not complete:
         raise KeyboardInterrupt("training was interrupted; some of the rows were learned from")
@@ -135,7 +139,7 @@ def _continued(method: Method, before: Method) -> Method:
     return method
 
 
-def _report(coordinator: Coordinator) -> dict[str, Any]:
+def _report(coordinator: AnyCoordinator) -> dict[str, Any]:
     tally, method = coordinator.tally, coordinator.method
     error = tally.error(method)
     return {

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dadagrad.data.dataset import Dataset, MemoryDataset
 from dadagrad.method import Method
 from dadagrad.model import Model
-from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.begin import AnyCoordinator
 from dadagrad.training.run import make_model
 from dadagrad.training.states import TrainingState
 from dadagrad.training.tally import Tally
@@ -55,7 +55,7 @@ class Learned:
     @classmethod
     def by(
         cls,
-        coordinator: Coordinator,
+        coordinator: AnyCoordinator,
         data: Dataset,
         report: dict[str, Any],
         model: Model | None = None,

@@ -29,7 +29,8 @@ class AdaGradRanker(LinearEstimator):
     loss : {"ranking"}, default="ranking"
     update, l1, l2, low, high, step_size, delta, batch_size, passes, shuffle, squares, lanes, \
 metric, rank, blocks, regularizer, strength, domain, radius, floor, average, aggressiveness, \
-insensitivity, confidence, strong_convexity, random_state, threads, checkpoints
+insensitivity, confidence, strong_convexity, delay, exchange, streams, rounds, random_state, \
+threads, checkpoints
         As in `AdaGradClassifier`. `shuffle` takes the queries in a random order, their rows
         together; `random_state` also decides the pairs. There is no intercept: it would cancel.
 
@@ -80,6 +81,10 @@ insensitivity, confidence, strong_convexity, random_state, threads, checkpoints
         insensitivity: float = 0.1,
         confidence: float = 1.0,
         strong_convexity: float = 1e-4,
+        delay: int = 0,
+        exchange: str = "gradients",
+        streams: int = 16,
+        rounds: int = 40,
         random_state: int | np.random.RandomState | None = None,
         threads: int | None = None,
         checkpoints: str | None = None,
@@ -110,6 +115,10 @@ insensitivity, confidence, strong_convexity, random_state, threads, checkpoints
         self.insensitivity = insensitivity
         self.confidence = confidence
         self.strong_convexity = strong_convexity
+        self.delay = delay
+        self.exchange = exchange
+        self.streams = streams
+        self.rounds = rounds
         self.random_state = random_state
         self.threads = threads
         self.checkpoints = checkpoints

@@ -33,7 +33,8 @@ class AdaGradRegressor(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         The share of y that lies below what loss="quantile" predicts.
     update, l1, l2, low, high, step_size, delta, batch_size, passes, shuffle, squares, \
 fit_intercept, lanes, metric, rank, blocks, regularizer, strength, domain, radius, floor, average, \
-aggressiveness, insensitivity, confidence, strong_convexity, random_state, threads, checkpoints
+aggressiveness, insensitivity, confidence, strong_convexity, delay, exchange, streams, rounds, \
+random_state, threads, checkpoints
         As in `AdaGradClassifier`.
 
     Attributes
@@ -90,6 +91,10 @@ aggressiveness, insensitivity, confidence, strong_convexity, random_state, threa
         insensitivity: float = 0.1,
         confidence: float = 1.0,
         strong_convexity: float = 1e-4,
+        delay: int = 0,
+        exchange: str = "gradients",
+        streams: int = 16,
+        rounds: int = 40,
         random_state: int | np.random.RandomState | None = None,
         threads: int | None = None,
         checkpoints: str | None = None,
@@ -123,6 +128,10 @@ aggressiveness, insensitivity, confidence, strong_convexity, random_state, threa
         self.insensitivity = insensitivity
         self.confidence = confidence
         self.strong_convexity = strong_convexity
+        self.delay = delay
+        self.exchange = exchange
+        self.streams = streams
+        self.rounds = rounds
         self.random_state = random_state
         self.threads = threads
         self.checkpoints = checkpoints

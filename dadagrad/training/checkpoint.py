@@ -5,10 +5,10 @@ never used before, makes sure that no other run has taken the folder over, and t
 manifest, create-only where the store honours that. `CheckpointReader` trusts manifests alone: the
 newest whose parts are all genuine wins, and a damaged one is skipped with a warning.
 
-Two writers in one folder are told apart by their fencing epoch. Each claims, at start, one more
-than the highest there is; a writer that sees a higher one than its own stops before committing,
-and whatever it may still commit at that very moment ranks below every checkpoint of the later
-epoch.
+Two writers in one folder are told apart by their fencing epoch (see `dadagrad.training.fence`). A
+writer that sees a higher one than its own stops before committing, and whatever it may still commit
+at that very moment ranks below every checkpoint of the later epoch. It stops as well, however long
+it was paused, before removing anything that a run of a later epoch may need.
 
 Nothing here knows what is in a snapshot.
 """
@@ -27,7 +27,7 @@ from dadagrad.parts import sync, write_arrays
 from dadagrad.storage import Storage
 from dadagrad.training.background import LatestOnly
 from dadagrad.training.checkpoint_reader import CheckpointInfo, CheckpointReader
-from dadagrad.training.fence import Fence, now
+from dadagrad.training.fence import Fence, TakenOver, now
 from dadagrad.training.manifest import (
     Manifest,
     Snapshot,
@@ -38,9 +38,10 @@ from dadagrad.training.manifest import (
     manifest_key,
     manifest_keys,
     read_manifest,
+    step_of,
 )
 
-__all__ = ["CheckpointInfo", "CheckpointReader", "CheckpointWriter", "Snapshot"]
+__all__ = ["CheckpointInfo", "CheckpointReader", "CheckpointWriter", "Snapshot", "TakenOver"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,16 +58,21 @@ class CheckpointWriter:
         A folder of any store; it need not exist.
     keep : int
         How many checkpoints to keep; older ones are removed after a newer one is committed.
+    new : bool
+        For a run that begins: the folder must not be, or become at this moment, that of another.
 
     Raises
     ------
     InputError
-        If `keep` is less than 1, or the URL is none.
+        If `keep` is less than 1, or the URL is none, or for a `new` run if another one has begun
+        there.
     StorageError
         If the folder cannot be written.
     """
 
-    def __init__(self, url: str | os.PathLike[str] | Storage, *, keep: int = 3) -> None:
+    def __init__(
+        self, url: str | os.PathLike[str] | Storage, *, keep: int = 3, new: bool = False
+    ) -> None:
         if keep < 1:
             raise InputError(f"keep={keep} was given; at least 1 checkpoint must be kept")
         self._storage = url if isinstance(url, Storage) else Storage(url)
@@ -74,7 +80,7 @@ class CheckpointWriter:
         self._sequence = 0
         self._saving = threading.Lock()
         self._background = LatestOnly(self.save, "dadagrad-checkpoint")
-        self._fence = Fence(self._storage)
+        self._fence = Fence(self._storage, new=new)
 
     @property
     def url(self) -> str:
@@ -128,6 +134,10 @@ class CheckpointWriter:
             snapshot.check()
         self._background.put(snapshot)
 
+    def check(self) -> None:
+        """Raise the failure of an earlier background write, once, if there was one."""
+        self._background.check()
+
     def wait(self) -> None:
         """Return when all that was submitted is committed; raises what went wrong with it."""
         self._background.wait()
@@ -163,6 +173,9 @@ class CheckpointWriter:
             logger.info("committed %s at %s", key, self.url)
             try:
                 self._remove_old(key)
+            except TakenOver:
+                # What was committed counts for nothing any more.
+                raise
             except StorageError as error:
                 logger.warning("could not remove old checkpoints: %s", error)
 
@@ -188,7 +201,11 @@ class CheckpointWriter:
             # older checkpoint, by this run, or by a later epoch at this very moment.
             self._fence.check()
             key = manifest_key(manifest.step, uuid)
-            self._fence.create(key, document)
+            if not self._fence.create(key, document):
+                raise StorageError(
+                    f"cannot write {key} in {self.url}: something else is there, under a name that "
+                    "nobody else gives; check who writes there"
+                )
         sync(self._storage, [key])
         return key
 
@@ -214,7 +231,10 @@ class CheckpointWriter:
         if not manifests or manifests[0].key != newest:
             logger.warning("%s of %s does not read back: older ones stay", newest, self.url)
             return
-        for key in [*damaged, *(manifest.key for manifest in manifests[self._keep :])]:
+        # Not those of later steps: a run that takes over now may give the same names, once they
+        # are gone, to what must stay.
+        past = [key for key in damaged if (step_of(key) or 0) <= manifests[0].step]
+        for key in [*past, *(manifest.key for manifest in manifests[self._keep :])]:
             self._storage.delete(key)
         for key in filter(is_probe, keys):
             self._storage.delete(key)

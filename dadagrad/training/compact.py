@@ -94,6 +94,19 @@ def put(array, ids, values):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
+def add_known(slots, ids, terms, divisor, sums):  # type: ignore[no-untyped-def]
+    """Add (k, n_outputs) `terms` over `divisor` to the `sums` of those ids that have a place.
+
+    `slots` are as in `assign_slots`; what other ids have is left out.
+    """
+    for j in range(len(ids)):
+        slot = slots[ids[j]]
+        if slot:
+            for k in range(sums.shape[1]):
+                sums[slot - 1, k] += terms[j, k] / divisor
+
+
+@njit(nogil=True, cache=True)
 def add_at(sums, places, terms):  # type: ignore[no-untyped-def]
     """Add (k, n_outputs) float32 `terms` to the rows `places` of float64 `sums`."""
     for j in range(len(places)):

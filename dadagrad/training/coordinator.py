@@ -9,17 +9,22 @@ computing); each piece may take the weights of its own vocabulary; the gradients
 are summed in the order of the pieces in float64, divided by the importance of the rows, and make
 one step. The online method is the same with one piece a round: the piece is handed the state of
 its vocabulary, walks its rows one step each, and hands the state back.
+
+With a delay of k there are k + 1 rounds under way, so that messages travel while others are worked
+on: round s takes the weights at which round s - k - 1 has left the state. The order of things is
+that of numbers alone. When round s - k - 1 has made its step, round s is issued, and the step of
+round s - k waits for that, however long the partitions of round s take to open.
 """
 
 from __future__ import annotations
 
 from collections import deque
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from dadagrad.method import Method
-from dadagrad.training.gradient_sums import GradientSums
+from dadagrad.training.gradient_sums import GradientSums, RoundSum
+from dadagrad.training.lookahead import Lookahead
 from dadagrad.training.plan import Cursor, Piece, Plan, Round
 from dadagrad.training.protocol import (
     Close,
@@ -30,7 +35,6 @@ from dadagrad.training.protocol import (
     Given,
     Gradient,
     Instruction,
-    Open,
     Opened,
     Report,
     Result,
@@ -44,8 +48,24 @@ from dadagrad.training.states import TrainingState
 from dadagrad.training.tally import Tally
 
 
+@dataclass(slots=True)
+class _UnderWay:
+    """A round that has been issued and has not made its step.
+
+    `results` are those of its pieces; once they are all there, `sum` is what came of them.
+    """
+
+    round: Round
+    results: list[Result | None]
+    missing: int
+    sum: RoundSum | None = None
+
+
 class Coordinator:
     """Drives a run from one round to the next.
+
+    An engine carries out all instructions that it gets before it calls again: `start` first, then
+    `go_on` for as long as that has instructions, then `handle` with the next event.
 
     Parameters
     ----------
@@ -53,8 +73,10 @@ class Coordinator:
     plan : Plan
     state : State
         Where the run starts; changed in place from here on.
-    cursor, steps, tally
-        What a checkpoint remembers besides; the defaults start a new run.
+    cursor, steps, tally, pending
+        What a checkpoint remembers besides; the defaults start a new run. `pending` are the first
+        rounds after `cursor`, which only have to make their steps, and before them the last that
+        have.
     save_every : int or None
         Steps after which a `Save` is due; None leaves that to `SaveRequested`.
     prefetch : int
@@ -70,6 +92,7 @@ class Coordinator:
         cursor: Cursor = Cursor(),  # noqa: B008 (frozen)
         steps: int = 0,
         tally: Tally | None = None,
+        pending: Sequence[RoundSum] = (),
         save_every: int | None = None,
         prefetch: int = 2,
     ) -> None:
@@ -78,11 +101,17 @@ class Coordinator:
         self.cursor = cursor
         self.steps = steps
         self.tally = tally or Tally.zero(method)
-        self._rounds = plan.rounds(cursor)
-        self._upcoming: deque[Round] = deque()
-        self._prefetch = prefetch
-        self._vocabularies: dict[int, NDArray[np.int64] | None] = {}
-        self._results: list[Result | None] | None = None
+        self.delay = method.config.delay
+        rounds = plan.rounds(cursor)
+        # In the order of the plan.
+        self._under_way = deque(
+            _UnderWay(next(rounds), [], 0, done) for done in pending if not done.stepped
+        )
+        # The rounds whose steps those that are under way have not all seen.
+        self._unseen = deque((done for done in pending if done.stepped), maxlen=self.delay)
+        self._to_come = Lookahead(rounds, self.delay + 1, prefetch)
+        self._tasks: dict[int, tuple[_UnderWay, int]] = {}
+        self._n_tasks = 0
         # Online, the state of the partition that is being walked, from its first piece to its last.
         self._share: TrainingState | None = None
         self._last_share: TrainingState | None = None
@@ -91,12 +120,14 @@ class Coordinator:
         self._next_save = None if save_every is None else (steps // save_every + 1) * save_every
         self._save_wanted = False
         self._saved: Cursor | None = None
+        # A save that is due waits for the results of the rounds that are under way.
+        self._saving = False
         self._stop_wanted = False
         self._finished = False
 
     def start(self) -> list[Instruction]:
         """The first instructions."""
-        return self._advance()
+        return self.go_on()
 
     def handle(self, event: Event) -> list[Instruction]:
         """Take note of `event`; say what to do next."""
@@ -104,91 +135,110 @@ class Coordinator:
             return []
         match event:
             case Opened(visit, vocabulary):
-                self._vocabularies[visit] = vocabulary
+                self._to_come.opened(visit, vocabulary)
             case Computed(task, result):
-                assert self._results is not None
-                self._results[task] = result
+                self._take(task, result)
             case SaveRequested():
                 self._save_wanted = True
             case StopRequested():
                 self._stop_wanted = True
-        return self._advance()
+        return self.go_on()
 
-    def _advance(self) -> list[Instruction]:
-        instructions: list[Instruction] = []
-        if self._results is not None:
-            results = [result for result in self._results if result is not None]
-            if len(results) < len(self._results):
+    def go_on(self) -> list[Instruction]:
+        """What can be done without another event; none if it takes one.
+
+        One step and one new round at most: what the round is given is there to be taken until the
+        next step.
+        """
+        if self._finished:
+            return []
+        instructions = self._finish_round() if self._can_step() else []
+        stopping = self._stop_wanted and not (self._is_full or self._to_come.is_over)
+        if self._saving or stopping:
+            if any(under_way.missing for under_way in self._under_way):
                 return instructions
-            instructions += self._finish_round(results)
-        opens = self._look_ahead()
-        if not self._upcoming or self._stop_wanted:
-            self._finished = True
             if self._saved != self.cursor:
                 instructions.append(self._save())
-            return [*instructions, Finish(complete=not self._upcoming)]
+            self._saving = False
+            if stopping:
+                return [*instructions, self._finish(complete=False)]
+        opens = self._to_come.opens([under_way.round for under_way in self._under_way])
+        if not self._under_way and self._to_come.is_over:
+            if self._saved != self.cursor:
+                instructions.append(self._save())
+            return [*instructions, self._finish(complete=True)]
         # What is computed now goes before what is read for later.
-        return [*instructions, *self._start_round(), *opens]
+        return [*instructions, *self._issue_round(), *opens]
 
-    def _look_ahead(self) -> list[Instruction]:
-        """Open the partitions of the next round, and `prefetch` more."""
-        opens: list[Instruction] = []
-        while not self._upcoming or self._ahead() < self._prefetch:
-            following = next(self._rounds, None)
-            if following is None:
-                break
-            self._upcoming.append(following)
-            for piece in following.pieces:
-                if piece.visit not in self._vocabularies:
-                    self._vocabularies[piece.visit] = None
-                    opens.append(Open(piece.visit, piece.partition))
-        return opens
+    def _finish(self, complete: bool) -> Finish:
+        self._finished = True
+        return Finish(complete)
 
-    def _ahead(self) -> int:
-        now = {piece.visit for piece in self._upcoming[0].pieces}
-        return len(self._vocabularies.keys() - now)
-
-    def _start_round(self) -> list[Instruction]:
-        pieces = self._upcoming[0].pieces
-        vocabularies = [self._vocabularies[piece.visit] for piece in pieces]
-        opened = [vocabulary for vocabulary in vocabularies if vocabulary is not None]
-        if len(opened) < len(pieces):
+    def _issue_round(self) -> list[Instruction]:
+        taken = None if self._is_full else self._to_come.take()
+        if taken is None:
             return []
-        self._results = [None] * len(pieces)
-        given: list[Given]
+        issued, ahead = taken
+        n_pieces = len(issued.pieces)
+        under_way = _UnderWay(issued, [None] * n_pieces, n_pieces)
+        self._under_way.append(under_way)
+        tasks = range(self._n_tasks, self._n_tasks + n_pieces)
+        self._n_tasks += n_pieces
+        self._tasks |= {task: (under_way, position) for position, task in enumerate(tasks)}
+        return list(map(Compute, tasks, issued.pieces, self._given(issued.pieces), ahead))
+
+    def _given(self, pieces: tuple[Piece, ...]) -> list[Given]:
+        vocabularies = [self._to_come.vocabulary(piece) for piece in pieces]
         if self.method.online:
             if self._share is None:
-                self._share = self.state.pull(opened[0], self._last_share)
-            given = [self._share]
-        else:
-            intercept = self.state.intercepts_now(self.method)
-            given = [
-                WeightsInState(self.method, self.state, vocabulary, intercept)
-                for vocabulary in opened
-            ]
-        return [Compute(task, piece, given[task]) for task, piece in enumerate(pieces)]
+                self._share = self.state.pull(vocabularies[0], self._last_share)
+            return [self._share]
+        intercept = self.state.intercepts_now(self.method)
+        return [
+            WeightsInState(self.method, self.state, vocabulary, intercept)
+            for vocabulary in vocabularies
+        ]
 
-    def _vocabulary(self, piece: Piece) -> NDArray[np.int64]:
-        vocabulary = self._vocabularies[piece.visit]
-        assert vocabulary is not None
-        return vocabulary
+    def _take(self, task: int, result: Result) -> None:
+        under_way, position = self._tasks.pop(task)
+        under_way.results[position] = result
+        under_way.missing -= 1
+        if not under_way.missing and not self.method.online:
+            under_way.sum = self._sum(under_way.round.pieces, under_way.results)
+            under_way.results.clear()
 
-    def _finish_round(self, results: list[Result]) -> list[Instruction]:
-        finished = self._upcoming.popleft()
-        self._results = None
-        for result in results:
-            self.tally += result.tally
-        if self.method.online:
-            self._keep_share(finished.pieces[0], results)
+    def _sum(self, pieces: tuple[Piece, ...], results: list[Result | None]) -> RoundSum:
+        gradients = [result for result in results if isinstance(result, Gradient)]
+        if len(gradients) < len(results):
+            raise TypeError("the exact exchange takes gradients, not walks")
+        vocabularies = [self._to_come.vocabulary(piece) for piece in pieces]
+        total = self._sums.total(vocabularies, gradients)
+        return RoundSum(total, tuple(gradient.tally for gradient in gradients))
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether all rounds are under way that take the weights of this state or earlier ones."""
+        return len(self._under_way) == self.delay + 1
+
+    def _can_step(self) -> bool:
+        """Whether the oldest round is done, and what must be issued at this state has been."""
+        if self._saving or not self._under_way or self._under_way[0].missing:
+            return False
+        return self._is_full or self._to_come.is_over
+
+    def _finish_round(self) -> list[Instruction]:
+        finished = self._under_way.popleft()
+        pieces = finished.round.pieces
+        if finished.sum is None:
+            self._keep_share(pieces[0], finished.results)
         else:
-            self._step(finished.pieces, results)
-        self.cursor = finished.after
+            self._step(finished.sum)
+        self.cursor = finished.round.after
+        self._saving = self._save_is_due()
         instructions: list[Instruction] = [Report(self.cursor, self.steps, self.tally)]
-        if self._save_is_due():
-            instructions.append(self._save())
-        for piece in finished.pieces:
-            if piece.last:
-                del self._vocabularies[piece.visit]
+        for piece in pieces:
+            # What came out of a checkpoint may not have been opened in this run.
+            if piece.last and self._to_come.closed(piece.visit):
                 instructions.append(Close(piece.visit))
         return instructions
 
@@ -200,28 +250,31 @@ class Coordinator:
         if self._save_every is not None:
             self._next_save = (self.steps // self._save_every + 1) * self._save_every
         self._saved = self.cursor
-        return Save(self.cursor, self.steps, self.tally, self.state)
+        under_way = (one.sum for one in self._under_way if one.sum is not None)
+        pending = (*self._unseen, *under_way)
+        return Save(self.cursor, self.steps, self.tally, self.state, pending)
 
-    def _keep_share(self, piece: Piece, results: list[Result]) -> None:
+    def _keep_share(self, piece: Piece, results: list[Result | None]) -> None:
         """Take the walked share back; the state has it whenever somebody is to see the state."""
         (result,) = results
         if not isinstance(result, Walked):
             raise TypeError(f"the online method takes walks, not {type(result).__name__}")
+        self.tally += result.tally
         self.steps += result.tally.examples
         self._share = result.state
         if piece.last or self._stop_wanted or self._save_is_due():
-            self.state.push(self._vocabulary(piece), self._share)
+            self.state.push(self._to_come.vocabulary(piece), self._share)
         if piece.last:
             self._share, self._last_share = None, self._share
 
-    def _step(self, pieces: tuple[Piece, ...], results: list[Result]) -> None:
+    def _step(self, done: RoundSum) -> None:
         """One step with the mean gradient of all the pieces' rows."""
-        gradients = [result for result in results if isinstance(result, Gradient)]
-        if len(gradients) < len(results):
-            raise TypeError("the exact exchange takes gradients, not walks")
-        importance = sum(gradient.tally.weight for gradient in gradients)
-        if importance == 0.0:
-            return
-        total = self._sums.total([self._vocabulary(piece) for piece in pieces], gradients)
-        self.state.step(self.method, total, importance)
-        self.steps += 1
+        for tally in done.tallies:
+            self.tally += tally
+        if done.importance > 0.0:
+            total = done.total
+            if self.delay and self.method.compiled:
+                total = self._sums.delayed(done, self._unseen)
+            self.state.step(self.method, total, done.importance)
+            self.steps += 1
+        self._unseen.append(replace(done, stepped=True))

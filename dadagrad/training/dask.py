@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-from dadagrad.dask_client import WORKER_SECONDS, connected
+from dadagrad.dask_client import connected
+from dadagrad.dask_config import seconds
 from dadagrad.data.dataset import Dataset, MemoryDataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
-from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.begin import AnyCoordinator
+from dadagrad.training.room import WorkerRoom, workers_of
 from dadagrad.training.watch import Watcher
 
 KEPT_MESSAGES = 10
@@ -46,6 +48,8 @@ class DaskEngine:
         workers.
     """
 
+    bytes_moved: int | None = None
+
     def __init__(self, data: Dataset, *, workers: int | None, scheduler: str | None) -> None:
         if isinstance(data, MemoryDataset) or data.url.startswith("memory://"):
             raise InputError(
@@ -72,7 +76,11 @@ class DaskEngine:
     def hand_over(self, partition: int, rows: Rows) -> None:
         """Nothing: the workers read for themselves."""
 
-    def run(self, coordinator: Coordinator, watcher: Watcher) -> bool:
+    def workers(self) -> list[WorkerRoom]:
+        """The workers of the cluster, and the memory that each may take."""
+        return workers_of(self._client)
+
+    def run(self, coordinator: AnyCoordinator, watcher: Watcher) -> bool:
         """Drive `coordinator` until it finishes; True if the run is complete.
 
         Raises
@@ -84,7 +92,11 @@ class DaskEngine:
         """
         from dadagrad.training.dask_drive import Drive
 
-        return Drive(self._client, self._data, coordinator, watcher).run()
+        drive = Drive(self._client, self._data, coordinator, watcher)
+        try:
+            return drive.run()
+        finally:
+            self.bytes_moved = drive.bytes_moved
 
 
 @contextmanager
@@ -126,5 +138,5 @@ def _own_cluster(workers: int | None) -> Iterator[Any]:
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        client.wait_for_workers(workers, timeout=WORKER_SECONDS)
+        client.wait_for_workers(workers, timeout=seconds("workers-timeout"))
         yield client

@@ -15,15 +15,17 @@ on 2 cores, from 25 ms a step to 5 to 10):
 from __future__ import annotations
 
 import logging
-import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Mapping
 from typing import Any
 
+from numpy.typing import NDArray
+
 from dadagrad.data.dataset import Dataset
+from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import DadagradError, InputError, TrainingError
-from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.begin import AnyCoordinator
+from dadagrad.training.dask_flight import InFlight
 from dadagrad.training.dask_tasks import (
     Job,
     Read,
@@ -37,6 +39,7 @@ from dadagrad.training.dask_tasks import (
     same,
 )
 from dadagrad.training.placement import Placement, worthwhile_tasks
+from dadagrad.training.plan import Piece
 from dadagrad.training.protocol import (
     Close,
     Compute,
@@ -51,15 +54,21 @@ from dadagrad.training.protocol import (
     Report,
     Result,
     Save,
+    Walked,
+    Weights,
     WeightsInState,
 )
+from dadagrad.training.result_checks import problem_with
+from dadagrad.training.shares import ShareInState, StateShare
 from dadagrad.training.watch import Watcher
 
 logger = logging.getLogger(__name__)
 
-RETRIES = 2
-WORKERS_SECONDS = 2.0
-"""Between two looks at which workers there are."""
+PREPARE_SECONDS = 120.0
+"""How long the workers may take to load what they need before the run begins without that."""
+
+FORGET_SECONDS = 5.0
+"""How long the workers may take to let go of a run."""
 
 SPENT_TASKS = 64
 SPENT_BYTES = 16 << 20
@@ -75,32 +84,37 @@ class Drive:
     data : Dataset
     coordinator : Coordinator
     watcher : Watcher
+
+    Attributes
+    ----------
+    bytes_moved : int
+        What the arrays took that were sent and received for the steps: weights, gradients, and
+        which features they are of. Reading partitions is not counted.
     """
 
     def __init__(
-        self, client: Any, data: Dataset, coordinator: Coordinator, watcher: Watcher
+        self, client: Any, data: Dataset, coordinator: AnyCoordinator, watcher: Watcher
     ) -> None:
-        from distributed import as_completed
-
         self._client = client
+        self._data = data
         self._coordinator = coordinator
         self._watcher = watcher
         self._run = uuid.uuid4().hex
-        self._count = 0
-        self._running: dict[str, Callable[[Any], list[Event]]] = {}
-        self._completed = as_completed(with_results=True, raise_errors=False, loop=client.loop)
+        self._flight = InFlight(client, self._run)
         self._spent: list[Any] = []
         self._spent_bytes = 0
         method = coordinator.method
         config = method.config
         assert isinstance(config.batch_size, int)
         entries = config.batch_size * data.nnz / data.n_rows
+        if config.exchange == "local-steps":
+            # Of a mean round of the first pass; a walk takes three times a gradient's time.
+            entries = 3 * data.nnz / config.rounds
         self._placement = Placement(client.nthreads(), worthwhile_tasks(entries * method.n_outputs))
-        self._looked = time.monotonic()
-        # What the next rows of an open partition touch: only those weights are sent.
-        self._touched: dict[int, Touched | None] = {}
-        # A share of a batch, and one row more: shares differ by as much.
-        self._rows_ahead = config.batch_size // config.lanes + 2
+        # By open visit and first row, what the pieces touch that come next: only those weights are
+        # sent.
+        self._touched: dict[int, dict[int, Touched]] = {}
+        self.bytes_moved = 0
         self._fingerprint = data.fingerprint
         # Sent once. As the result of a task, it is made again should its worker be lost.
         job = Job(data, self._fingerprint, method)
@@ -111,7 +125,7 @@ class Drive:
         try:
             self._prepare()
             self._watcher.begin()
-            complete = self._carry_out(self._coordinator.start())
+            complete = self._go_on_after(self._coordinator.start())
             while complete is None:
                 complete = self._handle(self._next_events())
             return complete
@@ -120,8 +134,19 @@ class Drive:
 
     def _prepare(self) -> None:
         """Have the workers load and compile what they need, before the clock runs."""
-        answers = self._client.run(prepare, self._coordinator.method, on_error="return")
+        try:
+            answers = self._client.run(
+                prepare,
+                self._coordinator.method,
+                on_error="return",
+                callback_timeout=PREPARE_SECONDS,
+            )
+        except (OSError, TimeoutError) as error:  # the run itself finds out what is wrong
+            logger.warning("not all workers are known to be ready: %r", error)
+            return
         errors = [answer for answer in answers.values() if isinstance(answer, Exception)]
+        if any(isinstance(error, OSError) for error in errors):  # a worker that has gone meanwhile
+            return
         if errors and len(errors) == len(answers):
             raise InputError(
                 f"the workers of the cluster cannot load dadagrad ({errors[0]}); install the "
@@ -130,32 +155,33 @@ class Drive:
 
     def _handle(self, events: list[Event]) -> bool | None:
         for event in events:
-            complete = self._carry_out(self._coordinator.handle(event))
+            complete = self._go_on_after(self._coordinator.handle(event))
             if complete is not None:
                 return complete
         return None
 
-    def _next_events(self) -> list[Event]:
-        from distributed import KilledWorker
+    def _go_on_after(self, instructions: list[Instruction]) -> bool | None:
+        """Carry out `instructions` and all that need no event; as `_carry_out`."""
+        while instructions:
+            complete = self._carry_out(instructions)
+            if complete is not None:
+                return complete
+            instructions = self._coordinator.go_on()
+        return None
 
+    def _next_events(self) -> list[Event]:
         request = self._watcher.request()
         if request is not None:
             return [request]
-        future, result = next(self._completed)
-        as_events = self._running.pop(future.key)
-        if future.status == "error":
-            _, error, _ = result
-            if isinstance(error, KilledWorker):
-                raise TrainingError(
-                    f"the workers of the cluster keep dying at the same task ({error}); they "
-                    "probably run out of memory: give them more, or make smaller partitions"
-                ) from error
-            raise error
-        if future.status != "finished":
-            raise TrainingError(
-                f"the cluster gave up a task ({future.status}); its scheduler was probably "
-                "restarted. Go on from the last checkpoint with `dadagrad resume`"
-            )
+        threads = self._flight.new_look()
+        if threads is not None:
+            self._placement.update(threads)
+        arrived = self._flight.take()
+        if any(future.status != "finished" for future in self._spent):
+            self._let_go()  # its worker has gone: others would do it again before anything else
+        if arrived is None:
+            return []
+        future, as_events, result = arrived
         if isinstance(result, DadagradError):
             raise result
         self._spent.append(future)
@@ -170,8 +196,8 @@ class Drive:
             self._send(worker, [computes[position] for position in positions])
         for instruction in instructions:
             match instruction:
-                case Open(visit, partition):
-                    self._open(visit, partition)
+                case Open(visit, partition, ahead):
+                    self._open(visit, partition, ahead)
                 case Close(visit):
                     # Workers keep what they read last; nothing there has to be let go.
                     del self._touched[visit]
@@ -181,91 +207,133 @@ class Drive:
                 case Finish(complete):
                     return complete
         if len(self._spent) > SPENT_TASKS or self._spent_bytes > SPENT_BYTES:
-            self._spent.clear()
-            self._spent_bytes = 0
+            self._let_go()
         return None
 
-    def _open(self, visit: int, partition: int) -> None:
-        if time.monotonic() - self._looked > WORKERS_SECONDS:
-            # A scheduler that has gone is noticed when it gives up the tasks.
-            with suppress(OSError, TimeoutError):
-                self._placement.update(self._client.nthreads())
-            self._looked = time.monotonic()
+    def _let_go(self) -> None:
+        """Let go of the results that have arrived."""
+        self._spent.clear()
+        self._spent_bytes = 0
 
+    def _open(self, visit: int, partition: int, ahead: tuple[Piece, ...]) -> None:
         def opened(read: Read) -> list[Event]:
             self._placement.found(visit, partition, read.worker)
-            self._touched[visit] = read.touched
+            self._skip(read.skipped)
+            self._touched[visit] = {}
+            for piece, touched in zip(ahead, read.touched, strict=True):
+                self._note_touched(piece, touched)
             self._spent_bytes += read.vocabulary.nbytes
             return [Opened(visit, read.vocabulary)]
 
         worker = self._placement.open(visit, partition)
-        arguments = (self._job, self._run, partition, self._rows_ahead)
+        arguments = (self._job, self._run, partition, ahead)
         # What is computed goes first, also if it comes later.
-        self._submit(opened, worker, open_partition, *arguments, priority=-1)
+        self._flight.submit(opened, worker, open_partition, *arguments, priority=-1)
 
     def _send(self, worker: str | None, computes: list[Compute]) -> None:
         """Have one worker work on some of the pieces of a step."""
-        pieces = tuple(compute.piece for compute in computes)
-        given = tuple(self._given(compute) for compute in computes)
-        work = Work(self._run, pieces, given, self._rows_ahead)
+        work = Work(
+            self._run,
+            tuple(compute.piece for compute in computes),
+            tuple(self._given(compute) for compute in computes),
+            tuple(compute.ahead for compute in computes),
+            self._data.skipped if isinstance(self._data, SkippingDataset) else {},
+        )
+        self.bytes_moved += sum(map(_n_bytes, work.given))
+        doubts: list[str] = []
 
         def computed(worked: Worked | None) -> list[Event]:
             if worked is None:  # it went to a worker that never opened a partition of this run
-                self._submit(computed, worker, compute_pieces, work, self._job)
+                self._flight.submit(computed, worker, compute_pieces, work, self._job)
                 return []
-            for piece, touched in zip(pieces, worked.touched, strict=True):
+            self._skip(worked.skipped)
+            doubt = self._doubt(computes, worked)
+            if doubt is not None:
+                doubts.append(doubt)
+                if len(doubts) > 1:
+                    raise TrainingError(" and again: ".join(doubts))
+                logger.warning("%s; it is computed again", doubt)
+                other = self._placement.other(worked.worker)
+                self._flight.submit(computed, other, compute_pieces, work, self._job)
+                return []
+            for compute, touched in zip(computes, worked.touched, strict=True):
+                piece = compute.piece
                 self._placement.found(piece.visit, piece.partition, worked.worker)
-                self._touched[piece.visit] = touched
-            self._spent_bytes += sum(map(_n_bytes, worked.results))
+                if compute.ahead is not None:
+                    self._note_touched(compute.ahead, touched)
+            n_bytes = sum(map(_n_bytes, worked.results))
+            self._spent_bytes += n_bytes
+            self.bytes_moved += n_bytes
             return [
                 Computed(compute.task, result)
                 for compute, result in zip(computes, worked.results, strict=True)
             ]
 
-        self._submit(computed, worker, compute_pieces, work)
+        self._flight.submit(computed, worker, compute_pieces, work)
+
+    def _skip(self, skipped: Mapping[str, str]) -> None:
+        """Take note that a worker skips partitions: from now on all do."""
+        if isinstance(self._data, SkippingDataset):
+            self._data.skip(skipped)
+
+    def _doubt(self, computes: list[Compute], worked: Worked) -> str | None:
+        """What cannot be right of what a worker sent; None if all can."""
+        for compute, result in zip(computes, worked.results, strict=True):
+            if isinstance(result, Gradient | Walked) and isinstance(
+                compute.given, WeightsInState | ShareInState
+            ):
+                what = "gradient" if isinstance(result, Gradient) else "walk"
+                piece, vocabulary = compute.piece, compute.given.vocabulary
+                problem = problem_with(result, self._coordinator.method, piece, vocabulary)
+                if problem is not None:
+                    return (
+                        f"{self._data.url}, partition {self._data.partitions[piece.partition].name}"
+                        f", rows {piece.start} to {piece.stop - 1}: the {what} that worker "
+                        f"{worked.worker} sent cannot be right: {problem}"
+                    )
+        return None
 
     def _given(self, compute: Compute) -> Given:
         """What a piece is worked on with, as it is sent."""
-        if not isinstance(compute.given, WeightsInState):
+        if not isinstance(compute.given, WeightsInState | ShareInState):
             return compute.given
-        touched = self._touched[compute.piece.visit]
-        covered = touched is not None and touched.covers(compute.piece)
-        return compute.given.at(touched.positions if touched and covered else None)
+        piece = compute.piece
+        return compute.given.at(self._touched[piece.visit].pop(piece.start, None))
 
-    def _submit(
-        self,
-        as_events: Callable[[Any], list[Event]],
-        worker: str | None,
-        function: Callable[..., Any],
-        *arguments: Any,
-        priority: int = 0,
-    ) -> None:
-        self._count += 1
-        key = f"dadagrad-{function.__name__}-{self._run}-{self._count}"
-        self._running[key] = as_events
-        future = self._client.submit(
-            function,
-            *arguments,
-            key=key,
-            pure=False,
-            retries=RETRIES,
-            priority=priority,
-            workers=None if worker is None else [worker],
-            allow_other_workers=worker is not None,
-        )
-        self._completed.add(future)
+    def _note_touched(self, piece: Piece, touched: Touched) -> None:
+        """Keep what a piece to come touches until its weights are sent."""
+        if touched is not None:
+            self._touched[piece.visit][piece.start] = touched
+            self.bytes_moved += touched.nbytes
 
     def _clean_up(self) -> None:
         """Leave nothing on workers that outlive the run; a cluster that is gone has nothing."""
         self._spent.clear()
+        self._flight.stop()
+        if self._flight.is_lost:
+            return
         try:
             self._client.cancel([self._job])
-            self._client.run(forget, self._run, self._fingerprint, on_error="ignore")
+            self._client.run(
+                forget,
+                self._run,
+                self._fingerprint,
+                on_error="ignore",
+                callback_timeout=FORGET_SECONDS,
+            )
         except (OSError, TimeoutError, RuntimeError) as error:
             logger.debug("could not clean up the workers: %s", error)
 
 
-def _n_bytes(result: Result) -> int:
-    if not isinstance(result, Gradient):
-        return 0
-    return result.positions.nbytes + result.gradient.nbytes + result.squares.nbytes
+def _n_bytes(message: Given | Result) -> int:
+    """What the arrays of a message take."""
+    arrays: tuple[NDArray[Any] | None, ...] = ()
+    if isinstance(message, Weights):
+        arrays = (message.weights, message.intercept, message.positions)
+    elif isinstance(message, Gradient):
+        arrays = (message.positions, message.gradient, message.squares, message.intercept)
+    elif isinstance(message, StateShare):
+        arrays = (message.positions, *message.share.arrays.values())
+    elif isinstance(message, Walked):
+        arrays = (message.positions, *message.state.arrays.values())
+    return sum(array.nbytes for array in arrays if array is not None)

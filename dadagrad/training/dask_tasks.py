@@ -6,17 +6,22 @@ import logging
 import signal
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
+from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import DadagradError, StorageError
 from dadagrad.method import Method
+from dadagrad.training.partition_cache import PartitionCache, cache_bytes
 from dadagrad.training.plan import Piece
 from dadagrad.training.protocol import Given, Result
+from dadagrad.training.room import resident
 
 logger = logging.getLogger(__name__)
 
@@ -38,16 +43,18 @@ class Work:
     ----------
     run : str
         The run that they belong to.
-    pieces, given : tuples of the same length
-        What is worked on, and with what.
-    rows_ahead : int
-        How many of the rows after each piece the next step may take.
+    pieces, given, ahead : tuples of the same length
+        What is worked on, with what, and which rows of the same partition come later: it is told
+        what they touch.
+    skipped : mapping of str to str
+        Partitions that the run skips, and why.
     """
 
     run: str
     pieces: tuple[Piece, ...]
     given: tuple[Given, ...]
-    rows_ahead: int
+    ahead: tuple[Piece | None, ...]
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
 
 def same(job: Job) -> Job:
@@ -72,28 +79,38 @@ def dask_setup(worker: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-CACHED_PARTITIONS = 8
-"""Kept by a worker at least; all that can be open at a time are."""
-
 KNOWN_JOBS = 4
-_cache: OrderedDict[tuple[str, int], Rows] = OrderedDict()
+_cache: PartitionCache | None = None
 _jobs: OrderedDict[str, Job] = OrderedDict()
 _lock = threading.Lock()
 
 
 def _rows(job: Job, partition: int) -> Rows:
-    """The rows of a partition, from this process's cache if it read them before."""
-    key = (job.fingerprint, partition)
+    """The rows of a partition, from this worker's cache if it read them before."""
+    key, data = (job.fingerprint, partition), job.data
+    if isinstance(data, SkippingDataset):
+        # What stands for a partition is not kept: other runs do not want it.
+        return data.guarded(
+            partition, lambda: partitions().get(key, lambda: data.read_plainly(partition))
+        )
+    return partitions().get(key, lambda: data.read(partition))
+
+
+def _skipped(job: Job) -> Mapping[str, str]:
+    """The partitions that this worker knows to be skipped."""
+    return dict(job.data.skipped) if isinstance(job.data, SkippingDataset) else {}
+
+
+def partitions() -> PartitionCache:
+    """The cache of this worker: of the size that its memory allows when it is first needed."""
+    global _cache
     with _lock:
-        if key in _cache:
-            _cache.move_to_end(key)
-            return _cache[key]
-    rows = job.data.read(partition)
-    with _lock:
-        _cache[key] = rows
-        while len(_cache) > max(CACHED_PARTITIONS, 2 * job.method.config.lanes):
-            _cache.popitem(last=False)
-    return rows
+        if _cache is None:
+            from distributed import get_worker
+
+            limit = get_worker().memory_manager.memory_limit
+            _cache = PartitionCache(cache_bytes(limit, resident()))
+        return _cache
 
 
 def _remember(run: str, job: Job) -> None:
@@ -109,73 +126,55 @@ def forget(run: str, fingerprint: str) -> None:
     """Let go of what this process knows of a run, and has read of its data."""
     with _lock:
         _jobs.pop(run, None)
-        for key in [key for key in _cache if key[0] == fingerprint]:
-            del _cache[key]
+    if _cache is not None:
+        _cache.forget(fingerprint)
 
 
 # An error that would come again is handed back as a result: Dask must neither try again nor write
 # a traceback to the log of a worker. Only a store may do better the next time.
 
 
-@dataclass(frozen=True, slots=True)
-class Touched:
-    """The features that a stretch of rows touches.
-
-    `positions` is (k,) int32, increasing positions in the partition's vocabulary.
-    """
-
-    start: int
-    stop: int
-    positions: NDArray[np.int32]
-
-    def covers(self, piece: Piece) -> bool:
-        return self.start <= piece.start and piece.stop <= self.stop
-
-
-def _touched(rows: Rows, start: int, n_rows: int) -> Touched | None:
-    """What the `n_rows` rows from `start` on touch; None where that is most of the vocabulary.
-
-    Also where the rows have queries: pairs touch what other rows of the query do.
-    """
-    from dadagrad.training.compact import relabel
-
-    stop = min(start + n_rows, rows.n_rows)
-    part = rows.slice(start, stop)
-    if start == stop or part.nnz >= part.n_local or rows.queries is not None:
-        return None
-    return Touched(start, stop, relabel(part.indices, part.n_local)[0])
+Touched: TypeAlias = NDArray[np.int32] | None
+"""What some rows touch, as `dadagrad.training.worker.touched` has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
     """A partition was read by the worker at an address.
 
-    `vocabulary` is (n_local,) int64; `touched` is what the first rows touch.
+    `vocabulary` is (n_local,) int64; `touched` is what the first pieces touch.
     """
 
     worker: str
     vocabulary: NDArray[np.int64]
-    touched: Touched | None
+    touched: tuple[Touched, ...]
+    skipped: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Worked:
     """All pieces of some work were worked on by the worker at an address.
 
-    `touched` is what the rows after each piece touch.
+    `touched` is what the rows ahead of each piece touch.
     """
 
     worker: str
     results: tuple[Result, ...]
-    touched: tuple[Touched | None, ...]
+    touched: tuple[Touched, ...]
+    skipped: Mapping[str, str]
 
 
-def open_partition(job: Job, run: str, partition: int, n_rows: int) -> Read | DadagradError:
-    """Read a partition; what its first `n_rows` rows touch goes with its vocabulary."""
+def open_partition(
+    job: Job, run: str, partition: int, ahead: tuple[Piece, ...]
+) -> Read | DadagradError:
+    """Read a partition; what the pieces `ahead` touch goes with its vocabulary."""
+    from dadagrad.training.worker import touched
+
     _remember(run, job)
     try:
         rows = _rows(job, partition)
-        return Read(_address(), rows.vocabulary, _touched(rows, 0, n_rows))
+        found = tuple(touched(rows, piece) for piece in ahead)
+        return Read(_address(), rows.vocabulary, found, _skipped(job))
     except StorageError:
         raise
     except DadagradError as error:
@@ -194,28 +193,33 @@ def compute_pieces(work: Work, job: Job | None = None) -> Worked | DadagradError
         job = _jobs.get(work.run)
     if job is None:
         return None
+    if isinstance(job.data, SkippingDataset):
+        job.data.skip(work.skipped)
     try:
         done = [
-            _compute_piece(job, piece, given, work.rows_ahead)
-            for piece, given in zip(work.pieces, work.given, strict=True)
+            _compute_piece(job, *one)
+            for one in zip(work.pieces, work.given, work.ahead, strict=True)
         ]
     except StorageError:
         raise
     except DadagradError as error:
         return error
     results, touched = zip(*done, strict=True)
-    return Worked(_address(), results, touched)
+    return Worked(_address(), results, touched, _skipped(job))
 
 
 def _compute_piece(
-    job: Job, piece: Piece, given: Given, rows_ahead: int
-) -> tuple[Result, Touched | None]:
-    from dadagrad.training.worker import compute
+    job: Job, piece: Piece, given: Given, ahead: Piece | None
+) -> tuple[Result, Touched]:
+    from dadagrad.training.worker import compute, touched
 
     where = f"{job.data.url}, partition {job.data.partitions[piece.partition].name}"
     rows = _rows(job, piece.partition)
     result = compute(job.method, rows, piece, given, where)
-    return result, _touched(rows, piece.stop, rows_ahead)
+    in_last_pass = piece.visit // len(job.data.partitions) == job.method.config.passes - 1
+    if piece.last and in_last_pass and _cache is not None:
+        _cache.drop((job.fingerprint, piece.partition))
+    return result, None if ahead is None else touched(rows, ahead)
 
 
 def _address() -> str:

@@ -32,7 +32,7 @@ def intercepts(method: Method, state: Array, t: float) -> Array:
         values: Array = state[0, :, 0].copy()
         return values
     weights = np.zeros((1, state.shape[1]))
-    kernels.dual_weights(state, _free(method), t, weights)
+    kernels.dual_weights(state, free_steps(method), t, weights)
     found: Array = weights[0]
     return found
 
@@ -48,12 +48,12 @@ def step_intercepts(
 
     if method.config.update == "mirror-descent":
         settled = np.full(1, t)
-        kernels.apply_mirror(state, settled, _free(method), t, gradient, squares)
+        kernels.apply_mirror(state, settled, free_steps(method), t, gradient, squares)
     else:
-        kernels.apply_dual(state, _free(method), t, gradient, squares)
+        kernels.apply_dual(state, free_steps(method), t, gradient, squares)
 
 
-def _free(method: Method) -> Steps:
+def free_steps(method: Method) -> Steps:
     """The settings of the intercepts: no penalty, no box."""
     none = np.zeros(method.n_outputs)
     return method.steps._replace(l1=none, l2=none, low=-np.inf, high=np.inf)

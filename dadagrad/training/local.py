@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dadagrad.data.arena import Arena
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
-from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.begin import AnyCoordinator
 from dadagrad.training.protocol import (
     Close,
     Compute,
@@ -25,9 +25,11 @@ from dadagrad.training.protocol import (
     Opened,
     Report,
     Save,
+    WeightsInState,
 )
+from dadagrad.training.room import WorkerRoom
 from dadagrad.training.watch import Watcher
-from dadagrad.training.worker import compute
+from dadagrad.training.worker import compute, touched
 
 
 class LocalEngine:
@@ -40,6 +42,8 @@ class LocalEngine:
         Threads that compute; others read meanwhile. 1 does both in turn.
     """
 
+    bytes_moved: int | None = None
+
     def __init__(self, data: Dataset, threads: int) -> None:
         self._data = data
         self._threads = threads
@@ -51,7 +55,7 @@ class LocalEngine:
         self._free_arenas: list[Arena] = []
         self._scratch: list[Arena] = []
 
-    def run(self, coordinator: Coordinator, watcher: Watcher) -> bool:
+    def run(self, coordinator: AnyCoordinator, watcher: Watcher) -> bool:
         """Drive `coordinator` until it finishes; True if the run is complete.
 
         An interrupt (Ctrl-C) ends the run after the present round, with a checkpoint; a second one
@@ -71,7 +75,9 @@ class LocalEngine:
                         if isinstance(instruction, Finish):
                             return instruction.complete
                         self._carry_out(instruction, coordinator, pool, reader, watcher)
-                    instructions = coordinator.handle(self._next_event(watcher))
+                    instructions = coordinator.go_on()
+                    if not instructions:
+                        instructions = coordinator.handle(self._next_event(watcher))
             finally:
                 reader.shutdown(wait=True, cancel_futures=True)
                 pool.shutdown(wait=True, cancel_futures=True)
@@ -81,6 +87,10 @@ class LocalEngine:
     def hand_over(self, partition: int, rows: Rows) -> None:
         """Rows of a partition that was read before the run; they are used once."""
         self._handed_over[partition] = rows
+
+    def workers(self) -> list[WorkerRoom]:
+        """None."""
+        return []
 
     def _next_event(self, watcher: Watcher) -> Event:
         request = watcher.request()
@@ -94,20 +104,23 @@ class LocalEngine:
     def _carry_out(
         self,
         instruction: Instruction,
-        coordinator: Coordinator,
+        coordinator: AnyCoordinator,
         pool: ThreadPoolExecutor,
         reader: ThreadPoolExecutor,
         watcher: Watcher,
     ) -> None:
         match instruction:
-            case Open(visit, partition):
+            case Open(visit, partition, _):
                 arena = self._free_arenas.pop() if self._free_arenas else Arena()
                 self._arenas[visit] = arena
                 self._submit(reader, lambda: self._open(visit, partition, arena))
-            case Compute(task, piece, given):
+            case Compute(task, piece, given, _):
                 partition, rows = self._rows[piece.visit]
                 where = f"{self._data.url}, partition {self._data.partitions[partition].name}"
                 method = coordinator.method
+                if coordinator.delay and isinstance(given, WeightsInState):
+                    # The state moves on before the pool gets to it.
+                    given = given.at(touched(rows, piece))
                 self._submit(
                     pool, lambda: Computed(task, compute(method, rows, piece, given, where))
                 )

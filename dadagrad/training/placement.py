@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-TASK_WORK = 150_000
-"""Non-zeros, times outputs, that are worth a task of their own.
-
-A task costs 2 to 3 ms of the machines' time beside its work, in which so many can be worked on.
-"""
+from dadagrad.dask_config import count
 
 
 def worthwhile_tasks(work: float) -> int:
-    """Into how many tasks a step of so many non-zeros, times outputs, should be cut at most."""
-    return max(1, round(work / TASK_WORK))
+    """Into how many tasks a step of so many non-zeros, times outputs, should be cut at most.
+
+    A task costs 2 to 3 ms of the machines' time beside its work, in which as many can be worked on
+    as ``dadagrad.task-work`` says.
+    """
+    return max(1, round(work / count("task-work", 1)))
 
 
 class Placement:
@@ -40,8 +40,29 @@ class Placement:
         self._reader: dict[int, str] = {}
 
     def update(self, threads: Mapping[str, int]) -> None:
-        """Take note of the workers that there are now."""
+        """Take note of the workers that there are now: those that joined get their share."""
+        if self._threads == threads:
+            return
         self._threads = dict(threads)
+        for visit, home in list(self._home.items()):
+            if home not in self._threads:
+                del self._home[visit]
+        self._level()
+
+    def _level(self) -> None:
+        """Move open partitions until no worker has more than its share; each is read again."""
+        n_open = self._n_open()
+        used = self._used(n_open)
+        while used:
+            most = max(used, key=lambda worker: n_open[worker] / self._threads[worker])
+            least = min(used, key=lambda worker: (n_open[worker] + 1) / self._threads[worker])
+            before = n_open[most] / self._threads[most]
+            if (n_open[least] + 1) / self._threads[least] >= before:
+                return
+            visit = max(visit for visit, home in self._home.items() if home == most)
+            self._home[visit] = least
+            n_open[most] -= 1
+            n_open[least] += 1
 
     def open(self, visit: int, partition: int) -> str | None:
         """The worker that should read `partition`; None where no worker is known.
@@ -52,16 +73,21 @@ class Placement:
         """
         if not self._threads:
             return None
-        n_open = dict.fromkeys(self._threads, 0)
-        for home in self._home.values():
-            if home in n_open:
-                n_open[home] += 1
+        n_open = self._n_open()
         reader = self._reader.get(partition)
         self._home[visit] = min(
             self._used(n_open),
             key=lambda worker: ((n_open[worker] + 1) / self._threads[worker], worker != reader),
         )
         return self._home[visit]
+
+    def _n_open(self) -> dict[str, int]:
+        """How many of the open partitions each worker has."""
+        n_open = dict.fromkeys(self._threads, 0)
+        for home in self._home.values():
+            if home in n_open:
+                n_open[home] += 1
+        return n_open
 
     def _used(self, n_open: Mapping[str, int]) -> list[str]:
         """As many workers as it takes to have the threads for all tasks of a step."""
@@ -81,6 +107,12 @@ class Placement:
     def close(self, visit: int) -> None:
         """The partition will not be needed again in this visit."""
         self._home.pop(visit, None)
+
+    def other(self, worker: str) -> str | None:
+        """A worker that is not `worker`; None where there is no other."""
+        others = self._threads.keys() - {worker}
+        n_open = self._n_open()
+        return min(sorted(others), key=lambda one: n_open[one] / self._threads[one], default=None)
 
     def groups(self, visits: Iterable[int]) -> list[tuple[str | None, list[int]]]:
         """What should travel together: workers, and positions in `visits` for each.

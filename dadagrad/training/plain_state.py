@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dadagrad.learners import Learner, LearnerState, RunningMean
 from dadagrad.training.intercept import intercepts, step_intercepts, zero_intercept
+from dadagrad.training.state import Shapes
 from dadagrad.updates import State as UpdateState
 from dadagrad.updates import Update
 
@@ -62,6 +63,23 @@ class PlainState:
         inner = algorithm.init(n_features + with_bias, n_outputs)
         averaged = (n_features + 1, n_outputs) if method.config.average else (0, 0)
         return cls(algorithm, inner, zero_intercept(method), np.zeros(averaged))
+
+    @classmethod
+    def shapes(cls, method: Method) -> Shapes:
+        """The shapes of `arrays`, and the bytes of a number of each; no memory is taken."""
+        algorithm = method.algorithm
+        n_features, n_outputs = method.n_features, method.n_outputs
+        if method.learns_by_row:
+            with_bias = n_features + method.config.fit_intercept
+            inner = algorithm.shapes(with_bias, n_outputs)  # type: ignore[union-attr]
+            held = {f"learner.{name}": shape for name, shape in inner.items()}
+        else:
+            inner = algorithm.metric.shapes(n_features, n_outputs)  # type: ignore[union-attr]
+            held = {f"metric.{name}": shape for name, shape in inner.items()}
+            held["primary"] = (n_features, n_outputs)
+        held["intercept"] = (1, n_outputs, 2)
+        held["mean"] = (n_features + 1, n_outputs) if method.config.average else (0, 0)
+        return {name: (shape, 8) for name, shape in held.items()}
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -8,15 +8,19 @@ of the plan.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.method import Method
 from dadagrad.training.plan import Cursor, Piece
+from dadagrad.training.shares import ShareInState, StateShare
 from dadagrad.training.states import TrainingState
 from dadagrad.training.tally import Tally
+
+if TYPE_CHECKING:
+    from dadagrad.training.gradient_sums import RoundSum
 
 # What a piece is worked on with, and what comes of it.
 
@@ -57,7 +61,8 @@ class Weights:
 class WeightsInState:
     """The same weights, still in the coordinator's state.
 
-    They can be taken, on any thread, until the last result of their round has been handed in.
+    They can be taken until the coordinator is called again, which changes its state. Without delay
+    it does so only after the last result of their round: until then, and on any thread.
     """
 
     method: Method
@@ -106,13 +111,18 @@ class Gradient:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """The state after walking the rows one by one."""
+    """The state after walking the rows one by one.
+
+    `positions`, (k,) int32, are those in the partition's vocabulary that `state` is of: where it
+    has changed, increasing. None stands for all that was given.
+    """
 
     state: TrainingState
     tally: Tally
+    positions: NDArray[np.int32] | None = None
 
 
-Given: TypeAlias = Weights | WeightsInState | TrainingState
+Given: TypeAlias = Weights | WeightsInState | StateShare | ShareInState | TrainingState
 Result: TypeAlias = Gradient | Walked
 
 
@@ -129,7 +139,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """Piece number `task` of the present round is done."""
+    """What was to be reported as `task` is done."""
 
     task: int
     result: Result
@@ -142,7 +152,7 @@ class SaveRequested:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Somebody wants the run to end after the present round, to be resumed later."""
+    """Somebody wants the run to end soon, to be resumed later."""
 
 
 Event: TypeAlias = Opened | Computed | SaveRequested | StopRequested
@@ -153,19 +163,28 @@ Event: TypeAlias = Opened | Computed | SaveRequested | StopRequested
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Read a partition, or have it read, and report its vocabulary."""
+    """Read a partition, or have it read, and report its vocabulary.
+
+    `ahead` are the pieces whose weights are wanted before a result of this visit is in: what they
+    touch can be found out meanwhile.
+    """
 
     visit: int
     partition: int
+    ahead: tuple[Piece, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Work on a piece of an open partition, and report it as `task`."""
+    """Work on a piece of an open partition, and report it as `task`.
+
+    `ahead` is the piece of this visit whose weights are wanted once the result is in.
+    """
 
     task: int
     piece: Piece
     given: Given
+    ahead: Piece | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,12 +205,18 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Keep this state; `state` is the coordinator's own, to be copied before anything else."""
+    """Keep this state; `state` is the coordinator's own, to be copied before anything else.
+
+    `pending` is what came of the rounds after `cursor` that were under way: with a delay their
+    gradients are those of earlier weights, which nobody has any more. Before them come the rounds
+    whose steps were made since those weights were taken.
+    """
 
     cursor: Cursor
     steps: int
     tally: Tally
     state: TrainingState
+    pending: tuple[RoundSum, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

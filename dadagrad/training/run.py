@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,14 +13,18 @@ import numpy as np
 from dadagrad.algorithm import has_step_size, learner_name
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, open_dataset
+from dadagrad.data.skipping import OnError, n_skipped, skipped_partitions, skipping
 from dadagrad.errors import InputError
 from dadagrad.method import Method, make_method
 from dadagrad.model import Model
+from dadagrad.training.begin import AnyCoordinator, make_coordinator, make_plan, online_plan
+from dadagrad.training.budget import Budget, make_budget
 from dadagrad.training.checkpoint import CheckpointReader
-from dadagrad.training.coordinator import Coordinator
-from dadagrad.training.plan import CHUNK_ROWS, Cursor, Plan
+from dadagrad.training.fitting_in import problem
+from dadagrad.training.plan import CHUNK_ROWS, Cursor
+from dadagrad.training.room import WorkerRoom, give_back
 from dadagrad.training.saver import IN_MEMORY, CheckpointSaver, Start, restore
-from dadagrad.training.states import TrainingState, zero_state
+from dadagrad.training.states import TrainingState, nonzero_weights, zero_state
 from dadagrad.training.step_size import choose_step_size
 from dadagrad.training.watch import Progress, Watcher
 from dadagrad.training.where import Engine, Where
@@ -38,7 +42,9 @@ class TrainResult:
     ----------
     model : Model
     report : dict
-        Counts, rates and losses, as `dadagrad train --json` prints them.
+        Counts, rates and losses, as `dadagrad train --json` prints them. `bytes_per_step` is what
+        the weights sent to the workers of a cluster and the gradients received took, in the mean
+        of this call's steps; None without a cluster.
     complete : bool
         False where the run was stopped on request and can be resumed.
     coordinator : Coordinator
@@ -48,7 +54,7 @@ class TrainResult:
     model: Model
     report: dict[str, Any]
     complete: bool
-    coordinator: Coordinator = field(repr=False)
+    coordinator: AnyCoordinator = field(repr=False)
 
 
 def auto_batch_size(data: Dataset, on_dask: bool) -> int:
@@ -65,6 +71,34 @@ def auto_batch_size(data: Dataset, on_dask: bool) -> int:
     return max(16, min(data.n_rows // 256, rows_of_most_entries))
 
 
+def with_batch_size(config: TrainConfig, data: Dataset, on_dask: bool) -> TrainConfig:
+    """`config` with the batch size that "auto" stands for; `InputError` if its delay needs more."""
+    if config.batch_size != "auto":
+        return config
+    if config.exchange == "local-steps":
+        return replace(config, batch_size=1)
+    batch_size = auto_batch_size(data, on_dask)
+    if config.delay and batch_size == 1:
+        raise InputError(
+            f"delay={config.delay} needs a batch_size above 1, and 'auto' is 1 on this machine: "
+            "one row a step, with nothing under way meanwhile; leave out delay, give a batch_size, "
+            "or train on a cluster"
+        )
+    return replace(config, batch_size=batch_size)
+
+
+def prepared(data: Dataset, config: TrainConfig, where: Where) -> TrainConfig:
+    """`config` with a batch size, once it is clear that it can be trained on `data` there."""
+    if data.n_rows == 0:
+        raise InputError(f"the data at {data.url} has no rows; training needs at least one")
+    if where.on_dask and learner_name(config) is not None:
+        raise InputError(
+            f"{learner_name(config)!r} learns row by row, which no cluster can share; train "
+            "without workers"
+        )
+    return with_batch_size(config, data, where.on_dask)
+
+
 def train(
     data: Dataset | str,
     config: TrainConfig | None = None,
@@ -77,6 +111,7 @@ def train(
     progress: Progress | None = None,
     announce: Callable[[str], None] | None = None,
     notes: dict[str, Any] | None = None,
+    on_error: OnError = "raise",
 ) -> TrainResult:
     """Train a model on `data`.
 
@@ -100,41 +135,44 @@ def train(
         Told how far the run is, and what it is about to do.
     notes : dict
         Plain JSON that is kept with the checkpoints, for whoever resumes.
+    on_error : "raise" or "skip"
+        Whether a partition that is missing or damaged ends the run, or is left out from then on,
+        as rows of weight 0 would be. The model has the same bits wherever the run runs, as long as
+        the same partitions are found to be so at their first reading; the report names them.
 
     Raises
     ------
     InputError
-        The data and the configuration do not fit, or `checkpoints` holds another run.
+        The data and the configuration do not fit, the run does not fit into memory, or
+        `checkpoints` holds another run.
     TrainingError
         A margin or gradient that is not finite.
+    CorruptionError
+        A partition is missing or damaged, and `on_error` is "raise"; or all are.
     """
     data = open_dataset(data) if isinstance(data, str) else data
-    config = config or TrainConfig()
     where = where or Where()
-    _check_not_empty(data)
-    if where.on_dask and learner_name(config) is not None:
-        raise InputError(
-            f"{learner_name(config)!r} learns row by row, which no cluster can share; train "
-            "without workers"
-        )
-    if config.batch_size == "auto":
-        config = replace(config, batch_size=auto_batch_size(data, where.on_dask))
-    run = _Run(data, config, where, save_every, save_seconds, progress, announce)
+    config = prepared(data, config or TrainConfig(), where)
+    run = Run(data, config, where, save_every, save_seconds, progress, announce)
+    run.readable = skipping(data, on_error)
     if checkpoints is None:
-        with where.engine(data) as engine:
+        with where.engine(run.readable) as engine:
+            run.check_room(engine.workers(), checkpoints=False)
             return run.execute(engine)
     if CheckpointReader(checkpoints).list():
         raise InputError(
             f"{checkpoints} already holds the checkpoints of a run; go on with it by "
             "`dadagrad resume`, or choose another folder"
         )
-    # A cluster that is not there is no beginning of a run: connect first.
-    with (
-        where.engine(data) as engine,
-        CheckpointSaver(checkpoints, data, config, keep=keep, notes=notes or {}) as saver,
-    ):
-        saver.begin()
-        return run.execute(engine, saver)
+    # A cluster that is not there, or too little memory, is no beginning of a run.
+    with where.engine(run.readable) as engine:
+        run.check_room(engine.workers(), checkpoints=True)
+        kept = notes or {}
+        with CheckpointSaver(
+            checkpoints, run.readable, config, keep=keep, notes=kept, new=True
+        ) as saver:
+            saver.begin()
+            return run.execute(engine, saver)
 
 
 def resume(
@@ -147,11 +185,13 @@ def resume(
     keep: int = 3,
     progress: Progress | None = None,
     announce: Callable[[str], None] | None = None,
+    on_error: OnError | None = None,
 ) -> TrainResult:
     """Go on with the run whose checkpoints are at `checkpoints`, from the newest valid one.
 
     The model has the same bits as that of a run that never stopped. `data` is needed where the
-    run's data was not at a URL; other parameters are those of `train`.
+    run's data was not at a URL; other parameters are those of `train`. `on_error` is what it was
+    unless given; what was skipped before stays so.
 
     Raises
     ------
@@ -175,18 +215,21 @@ def resume(
         )
     config = TrainConfig.from_json(meta["config"])
     where = where or Where()
-    run = _Run(data, config, where, save_every, save_seconds, progress, announce)
-    start = restore(snapshot, run.method, checkpoints) if snapshot.arrays else None
+    run = Run(data, config, where, save_every, save_seconds, progress, announce)
+    skipped = meta.get("skipped")
+    on_error = on_error or ("raise" if skipped is None else "skip")
+    run.readable = skipping(data, "skip" if skipped else on_error, skipped)
+    start = restore(snapshot, run.method, run.plan, checkpoints) if snapshot.arrays else None
     if start is not None and start.cursor.pass_number >= config.passes:
         return run.at_end(start, checkpoints)
-    with (
-        where.engine(data) as engine,
-        CheckpointSaver(checkpoints, data, config, keep=keep, notes=meta["notes"]) as saver,
-    ):
-        return run.execute(engine, saver, start)
+    with where.engine(run.readable) as engine:
+        run.check_room(engine.workers(), checkpoints=True)
+        notes = meta["notes"]
+        with CheckpointSaver(checkpoints, run.readable, config, keep=keep, notes=notes) as saver:
+            return run.execute(engine, saver, start)
 
 
-class _Run:
+class Run:
     """One execution of a run, from the start or from a snapshot."""
 
     def __init__(
@@ -194,35 +237,29 @@ class _Run:
         data: Dataset,
         config: TrainConfig,
         where: Where,
-        save_every: int | None,
-        save_seconds: float | None,
-        progress: Progress | None,
-        announce: Callable[[str], None] | None,
+        save_every: int | None = None,
+        save_seconds: float | None = None,
+        progress: Progress | None = None,
+        announce: Callable[[str], None] | None = None,
     ) -> None:
-        self.data = data
+        self.data = self.readable = data
         self.config = config
         self.save_every = save_every
         self.save_seconds = save_seconds
         self.progress = progress
         self.announce = announce or logger.info
         assert isinstance(config.batch_size, int)
-        if where.on_dask and config.batch_size == 1:
+        if where.on_dask and config.batch_size == 1 and config.exchange == "gradients":
             raise InputError(
                 "batch_size 1 takes one row after the other, which no cluster can share; choose "
-                "'auto' or a larger batch_size, or train without workers"
+                "'auto' or a larger batch_size, or exchange 'local-steps', or train without workers"
             )
-        self.local_threads = where.local_threads
+        self.where = where
         self.method = make_method(config, data.schema, config.batch_size)
-        self.plan = Plan(
-            tuple(partition.n_rows for partition in data.partitions),
-            config.batch_size,
-            config.lanes,
-            config.passes,
-            config.shuffle,
-            config.seed,
-            # Of each row that is walked, the margins of all outputs are kept for a while.
-            min(CHUNK_ROWS, max(256, 2**20 // self.method.n_outputs)),
-        )
+        rows = [partition.n_rows for partition in data.partitions]
+        # Of each row that is walked, the margins of all outputs are kept for a while.
+        chunk_rows = min(CHUNK_ROWS, max(256, 2**20 // self.method.n_outputs))
+        self.plan = make_plan(config, rows, chunk_rows=chunk_rows)
 
     def execute(
         self,
@@ -231,7 +268,7 @@ class _Run:
         start: Start | None = None,
     ) -> TrainResult:
         """Run to the end, or until somebody asks to stop; from the beginning if `start` is None."""
-        compile_seconds = self._compile()
+        compile_seconds = self.compile()
         start = start or self._begin(engine, saver)
         coordinator = self._coordinator(start, None if saver is None else self.save_every)
         save_seconds = None if self.save_every is not None else self.save_seconds
@@ -249,44 +286,72 @@ class _Run:
                 "training needs at least one that counts"
             )
         url = None if saver is None else saver.url
-        return self._result(coordinator, complete, watcher.seconds, compile_seconds, url)
+        steps, moved = coordinator.steps - start.steps, engine.bytes_moved
+        per_step = moved / steps if moved is not None and steps else None
+        return self._result(
+            coordinator, complete, watcher.seconds, compile_seconds, url, bytes_per_step=per_step
+        )
+
+    def budget(self, worker_threads: int, checkpoints: bool) -> Budget:
+        """What it will take."""
+        return make_budget(
+            self.data,
+            self.method,
+            self.plan,
+            on_dask=self.where.on_dask,
+            threads=self.where.local_threads,
+            worker_threads=worker_threads,
+            checkpoints=checkpoints,
+        )
+
+    def check_room(self, workers: Sequence[WorkerRoom], *, checkpoints: bool) -> None:
+        """Refuse what cannot fit, before anything is made."""
+        threads = max((worker.threads for worker in workers), default=1)
+        why = problem(self.budget(threads, checkpoints), self.method, self.where.memory, workers)
+        if why is not None:
+            raise InputError(why)
 
     def at_end(self, start: Start, checkpoints: str) -> TrainResult:
         """What came of a run that is complete already; nothing is computed or saved."""
         self.announce(f"the run at {checkpoints} is complete: there is nothing to go on with")
-        compile_seconds = self._compile()
+        compile_seconds = self.compile()
         coordinator = self._coordinator(start, None)
         return self._result(coordinator, True, start.seconds, compile_seconds, checkpoints)
 
-    def _coordinator(self, start: Start, save_every: int | None) -> Coordinator:
-        return Coordinator(
+    def _coordinator(self, start: Start, save_every: int | None) -> AnyCoordinator:
+        return make_coordinator(
             self.method,
             self.plan,
             start.state,
             cursor=start.cursor,
             steps=start.steps,
             tally=start.tally,
+            pending=start.pending,
             save_every=save_every,
         )
 
     def _result(
         self,
-        coordinator: Coordinator,
+        coordinator: AnyCoordinator,
         complete: bool,
         seconds: float,
         compile_seconds: float,
         checkpoints: str | None,
+        *,
+        bytes_per_step: float | None = None,
     ) -> TrainResult:
         report = self._report(coordinator, complete, seconds) | {
+            "bytes_per_step": bytes_per_step,
             "compile_seconds": compile_seconds,
             "checkpoints": checkpoints,
         }
-        model = make_model(self.method, coordinator.state, self.data, report)
+        give_back()  # the memory of the partitions, before the model takes some
+        model = make_model(self.method, coordinator.state, self.readable, report)
         report["nonzeros"] = int(np.count_nonzero(model.weights))
         report["digest"] = model.digest
         return TrainResult(model, report, complete, coordinator)
 
-    def _compile(self) -> float:
+    def compile(self) -> float:
         """Have the kernels compiled, or loaded from the cache, before the clock runs."""
         from dadagrad.training.warm_up import warm_up
 
@@ -298,8 +363,13 @@ class _Run:
         if self.config.step_size == "auto" and has_step_size(self.config):
             self.announce("choosing the step size on the first rows")
             step_size = choose_step_size(
-                self.data, self.method, self.plan, self.local_threads, engine.hand_over
+                self.readable,
+                self.method,
+                online_plan(self.plan),
+                self.where.local_threads,
+                engine.hand_over,
             )
+            give_back()
             self.announce(f"step size {step_size:g}")
             self.config = replace(self.config, step_size=step_size)
             self.method = make_method(self.config, self.data.schema, self.plan.batch_size)
@@ -308,7 +378,9 @@ class _Run:
         seconds = time.perf_counter() - begun
         return Start(zero_state(self.method), Cursor(), seconds=seconds)
 
-    def _report(self, coordinator: Coordinator, complete: bool, seconds: float) -> dict[str, Any]:
+    def _report(
+        self, coordinator: AnyCoordinator, complete: bool, seconds: float
+    ) -> dict[str, Any]:
         tally, method = coordinator.tally, self.method
         error = tally.error(method)
         return {
@@ -323,6 +395,8 @@ class _Run:
             "features": method.n_features,
             "step_size": method.step_sizes[0] if has_step_size(self.config) else None,
             "batch_size": self.plan.batch_size,
+            "skipped": n_skipped(self.readable),
+            "skipped_partitions": list(skipped_partitions(self.readable)),
             "complete": complete,
         }
 
@@ -331,13 +405,11 @@ def make_model(
     method: Method, state: TrainingState, data: Dataset, report: dict[str, Any]
 ) -> Model:
     """The predict-only model: the features with a weight, their names where known."""
-    weights = state.weights(method)
-    ids = np.flatnonzero((weights != 0.0).any(axis=1))
-    kept = weights[ids]
+    ids, weights = nonzero_weights(method, state)
     return Model(
         n_features=method.n_features,
         ids=ids,
-        weights=kept,
+        weights=weights,
         intercept=state.intercepts(method),
         loss=method.config.loss,
         task=method.task,
@@ -346,8 +418,3 @@ def make_model(
         names=data.names(ids),
         report={**report, "config": method.config.to_json(), "data": data.url},
     )
-
-
-def _check_not_empty(data: Dataset) -> None:
-    if data.n_rows == 0:
-        raise InputError(f"the data at {data.url} has no rows; training needs at least one")

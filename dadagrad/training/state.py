@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from dadagrad.training.states import TrainingState
 
 
+Shapes = dict[str, tuple[tuple[int, ...], int]]
+
+
 @dataclass(slots=True)
 class State:
     """Everything that training changes.
@@ -48,6 +51,16 @@ class State:
             np.zeros(settled),
             zero_intercept(method),
         )
+
+    @classmethod
+    def shapes(cls, method: Method) -> Shapes:
+        """The shapes of `arrays`, and the bytes of a number of each; no memory is taken."""
+        lazy = method.config.update == "mirror-descent"
+        return {
+            "accumulators": ((method.n_features, method.n_outputs, 2), 4),
+            "settled": ((method.n_features if lazy else 0,), 8),
+            "intercept": ((1, method.n_outputs, 2), 8),
+        }
 
     def copy(self) -> State:
         return replace(
@@ -107,6 +120,14 @@ class State:
         else:
             kernels.dual_weights(self.accumulators, method.steps, self.t, weights)
         return weights
+
+    def part(self, start: int, stop: int) -> State:
+        """The share of the features from `start` to before `stop`: views, nothing is copied."""
+        return replace(
+            self,
+            accumulators=self.accumulators[start:stop],
+            settled=self.settled[start:stop],
+        )
 
     def with_arrays(self, arrays: dict[str, NDArray[Any]], t: float) -> State:
         """The state with other `arrays`, which become its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,6 +16,9 @@ from dadagrad.training.state import State
 if TYPE_CHECKING:
     from dadagrad.method import Method
 
+CHUNK_WEIGHTS = 1 << 20
+"""Weights of all features that are made at a time."""
+
 TrainingState: TypeAlias = State | PlainState
 """Either has `t`, `arrays` and the same methods; the coordinator does not tell them apart."""
 
@@ -22,6 +26,12 @@ TrainingState: TypeAlias = State | PlainState
 def zero_state(method: Method) -> TrainingState:
     """The state before the first step."""
     return State.zero(method) if method.compiled else PlainState.zero(method)
+
+
+def state_bytes(method: Method) -> int:
+    """What all arrays of the state of `method` take together, found without making them."""
+    shapes = State.shapes(method) if method.compiled else PlainState.shapes(method)
+    return sum(math.prod(shape) * size for shape, size in shapes.values())
 
 
 def zero_states(methods: list[Method]) -> list[TrainingState]:
@@ -39,6 +49,31 @@ def zero_states(methods: list[Method]) -> list[TrainingState]:
         for state, share in zip(states, block, strict=True)
         if isinstance(state, State)
     ]
+
+
+def nonzero_weights(
+    method: Method, state: TrainingState
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The features that have a weight other than 0 at t, (k,), and their (k, n_outputs) weights.
+
+    Beside them it takes little memory: there may be many features, and most weigh 0.
+    """
+    stride = max(1, CHUNK_WEIGHTS // method.n_outputs)
+    if isinstance(state, PlainState):
+        stride = max(1, method.n_features)
+    ids = np.empty(0, np.int64)
+    weights = np.empty((0, method.n_outputs), np.float32)
+    for start in range(0, method.n_features, stride):
+        some = state if isinstance(state, PlainState) else state.part(start, start + stride)
+        found = some.weights(method)
+        kept = np.flatnonzero((found != 0.0).any(axis=1))
+        n_before = len(ids)
+        # In place: large arrays are not copied, their pages only get other addresses.
+        ids.resize(n_before + len(kept), refcheck=False)
+        weights.resize((len(ids), method.n_outputs), refcheck=False)
+        np.add(kept, start, out=ids[n_before:])
+        weights[n_before:] = found[kept]
+    return ids, weights
 
 
 def restore_state(method: Method, arrays: Mapping[str, NDArray[Any]], t: float) -> TrainingState:

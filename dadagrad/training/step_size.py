@@ -81,15 +81,30 @@ class _Trial:
     """
 
     method: Method
-    state: TrainingState
+    state: TrainingState | None
     halves: list[Tally]
     failure: TrainingError | None = None
+
+    @classmethod
+    def begin(cls, method: Method, step_sizes: tuple[float, ...]) -> list[_Trial]:
+        """A trial of each of `step_sizes`."""
+        none = Tally.zero(method)
+        methods = [method.with_step_sizes((step_size,)) for step_size in step_sizes]
+        return [
+            cls(own, state, [none, none])
+            for own, state in zip(methods, zero_states(methods), strict=True)
+        ]
+
+    def ended(self) -> _Trial:
+        """The same without its state, which nobody needs any more."""
+        self.state = None
+        return self
 
     def walk(self, part: _Part, half_row: int, chunk_rows: int) -> None:
         """Learn from the rows of `part`; rows from `half_row` on are those of the second half."""
         from dadagrad.training.worker import compute
 
-        if self.failure is not None:
+        if self.failure is not None or self.state is None:
             return
         whole = len(part.positions) == self.method.n_features
         share = self.state if whole else self.state.pull(part.positions)
@@ -118,20 +133,20 @@ def _try_all(
 ) -> list[Tally | None]:
     """Of every step size what was counted in the second half; None where the weights diverged."""
     method = replace(method, n_features=first_rows.n_features)
-    none = Tally.zero(method)
-    methods = [method.with_step_sizes((step_size,)) for step_size in step_sizes]
-    trials = [
-        _Trial(own, state, [none, none])
-        for own, state in zip(methods, zero_states(methods), strict=True)
-    ]
+    # States over all features may be large: of those no more at a time than are in work.
+    at_once = len(step_sizes) if method.compiled else threads
+    trials: list[_Trial] = []
     with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad-trial") as pool:
-        for part in first_rows.read(pool):
-            walk = partial(
-                _Trial.walk, part=part, half_row=first_rows.n_rows // 2, chunk_rows=chunk_rows
-            )
-            list(pool.map(walk, trials))
-            if keep is not None and part.offset == 0:
-                keep(part.partition, part.rows)
+        for first in range(0, len(step_sizes), at_once):
+            together = _Trial.begin(method, step_sizes[first : first + at_once])
+            for part in first_rows.read(pool):
+                walk = partial(
+                    _Trial.walk, part=part, half_row=first_rows.n_rows // 2, chunk_rows=chunk_rows
+                )
+                list(pool.map(walk, together))
+                if keep is not None and part.offset == 0:
+                    keep(part.partition, part.rows)
+            trials += [trial.ended() for trial in together]
     failures = [trial.failure for trial in trials if trial.failure is not None]
     if len(failures) == len(trials):
         raise failures[0]
@@ -156,20 +171,26 @@ class _Part:
     where: str
 
 
+def first_partitions(data: Dataset, plan: Plan, compiled: bool) -> list[tuple[int, int]]:
+    """The partitions that the trial takes, and how many rows of each."""
+    least, most = (LEAST_ROWS, MOST_ROWS) if compiled else (PLAIN_ROWS, PLAIN_ROWS)
+    missing = min(max(least, int(SHARE * data.n_rows)), most)
+    chosen = []
+    for partition in plan.order(0):
+        taken = min(missing, data.partitions[partition].n_rows)
+        if taken:
+            chosen.append((partition, taken))
+        missing -= taken
+    return chosen
+
+
 class _FirstRows:
     """The first rows of a pass, over the union of their partitions' vocabularies."""
 
     def __init__(self, data: Dataset, plan: Plan, compiled: bool) -> None:
         self._data = data
-        least, most = (LEAST_ROWS, MOST_ROWS) if compiled else (PLAIN_ROWS, PLAIN_ROWS)
-        wanted = min(max(least, int(SHARE * data.n_rows)), most)
-        self.n_rows = 0
-        self.chosen: list[tuple[int, int]] = []
-        for partition in plan.order(0):
-            if self.n_rows < wanted:
-                taken = min(wanted - self.n_rows, data.partitions[partition].n_rows)
-                self.chosen.append((partition, taken))
-                self.n_rows += taken
+        self.chosen = first_partitions(data, plan, compiled)
+        self.n_rows = sum(taken for _, taken in self.chosen)
         self._arenas, self._scratch = [Arena(), Arena(), Arena()], Arena()
         self._only: Rows | None = None
         self._union: NDArray[np.int64]

@@ -11,13 +11,14 @@ import numpy as np
 from dadagrad.compiled import is_compiled
 from dadagrad.data.rows import Rows
 from dadagrad.method import Method
-from dadagrad.training.gradient_sums import GradientSums
+from dadagrad.training.gradient_sums import GradientSums, RoundSum
 from dadagrad.training.intercept import step_intercepts
 from dadagrad.training.plan import Piece
-from dadagrad.training.protocol import Gradient, WeightsInState
+from dadagrad.training.protocol import Gradient, Walked, WeightsInState
+from dadagrad.training.shares import ShareInState, Walk
 from dadagrad.training.state import State
 
-_warm: set[tuple[bool, bool, bool]] = set()
+_warm: set[tuple[bool, bool, bool, str, bool]] = set()
 
 
 def warm_up(method: Method, announce: Callable[[str], None]) -> float:
@@ -32,7 +33,8 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
     begun = time.perf_counter()
     if method.learns_by_row:  # no kernel is called
         return 0.0
-    kind = (method.compiled, method.online, method.config.update == "mirror-descent")
+    lazy, exchange = method.config.update == "mirror-descent", method.config.exchange
+    kind = (method.compiled, method.online, lazy, exchange, method.config.delay > 0)
     if kind in _warm:
         return 0.0
     if not is_compiled(kernels.walk_dual if method.compiled else kernels.apply_dual):
@@ -60,13 +62,33 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
         share = state.pull(rows.vocabulary)
         compute(two_features, rows, piece, share, "the warm-up")
         state.push(rows.vocabulary, share)
+        if exchange == "local-steps":
+            _merge(two_features, rows, piece, state)
     else:
         intercept = state.intercepts(two_features)
         given = WeightsInState(two_features, state, rows.vocabulary, intercept)
         result = compute(two_features, rows, piece, given, "the warm-up")
         assert isinstance(result, Gradient)
-        total = GradientSums(two_features).total([rows.vocabulary] * 2, [result] * 2)
+        sums = GradientSums(two_features)
+        total = sums.total([rows.vocabulary] * 2, [result] * 2)
+        if method.config.delay:
+            done = RoundSum(total, (replace(result.tally, weight=1.0),))
+            total = sums.delayed(done, [done])
         state.step(two_features, total, 1.0)
     state.weights(two_features)
     _warm.add(kind)
     return time.perf_counter() - begun
+
+
+def _merge(method: Method, rows: Rows, piece: Piece, state: State) -> None:
+    """What local steps take besides."""
+    from dadagrad.training.merge import merge
+    from dadagrad.training.worker import compute
+
+    given = ShareInState(state, rows.vocabulary, None)
+    result = compute(method, rows, piece, given, "the warm-up")
+    assert isinstance(result, Walked)
+    assert isinstance(result.state, State)
+    assert result.positions is not None
+    walk = Walk(rows.vocabulary[result.positions], result.state)
+    merge(method, state, [walk, walk])

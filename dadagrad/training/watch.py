@@ -26,6 +26,9 @@ class Saver(Protocol):
 
     def save(self, save: Save, seconds: float) -> None: ...
 
+    def check(self) -> None:
+        """Raise what went wrong with keeping an earlier one."""
+
 
 class Watcher:
     """Stands between an engine and the world.
@@ -71,7 +74,12 @@ class Watcher:
         self._stop.set()
 
     def request(self) -> SaveRequested | StopRequested | None:
-        """What the coordinator should be asked for now, if anything; asked once each."""
+        """What the coordinator should be asked for now, if anything; asked once each.
+
+        Raises what went wrong with the last checkpoint: nothing more of the run would be kept.
+        """
+        if self._saver is not None:
+            self._saver.check()
         if self._stop.is_set() and not self._told:
             self._told = True
             return StopRequested()

@@ -11,18 +11,28 @@ from typing import Protocol
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
-from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.begin import AnyCoordinator
+from dadagrad.training.room import WorkerRoom
 from dadagrad.training.watch import Watcher
 
 
 class Engine(Protocol):
-    """Carries out a coordinator's instructions."""
+    """Carries out a coordinator's instructions.
 
-    def run(self, coordinator: Coordinator, watcher: Watcher) -> bool:
+    `bytes_moved` is what weights and gradients took that went to other processes and came from
+    them; None where there are none.
+    """
+
+    bytes_moved: int | None
+
+    def run(self, coordinator: AnyCoordinator, watcher: Watcher) -> bool:
         """Drive `coordinator` until it finishes; True if the run is complete."""
 
     def hand_over(self, partition: int, rows: Rows) -> None:
         """Rows of a partition that was read before the run; to be used instead of reading it."""
+
+    def workers(self) -> list[WorkerRoom]:
+        """The workers there are, and the memory that each may take; none without a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +47,18 @@ class Where:
         Processes of a Dask cluster started for the run.
     scheduler : str or None
         Address of a running Dask scheduler.
+    memory : int or None
+        Bytes that the run may take in this process beside what it has already; None stands for
+        what is free. What is predicted to take more is refused.
     """
 
     threads: int | None = None
     workers: int | None = None
     scheduler: str | None = None
+    memory: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("threads", "workers"):
+        for name in ("threads", "workers", "memory"):
             given = getattr(self, name)
             if given is not None and (type(given) is not int or given < 1):
                 raise InputError(f"{name} must be a whole number of at least 1, not {given!r}")

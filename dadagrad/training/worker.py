@@ -16,6 +16,7 @@ from dadagrad.training.pairs import pair_rows
 from dadagrad.training.plain_state import PlainState
 from dadagrad.training.plan import Piece
 from dadagrad.training.protocol import Given, Gradient, Result, Walked
+from dadagrad.training.shares import ShareInState, StateShare
 from dadagrad.training.state import State
 from dadagrad.training.tally import count
 
@@ -45,6 +46,8 @@ def compute(method: Method, rows: Rows, piece: Piece, given: Given, where: str) 
         else:
             margins = given.walk(method, part, importance)
         return Walked(given, count(method, margins, part, importance, where, piece.start))
+    if isinstance(given, StateShare | ShareInState):
+        return _walk_share(method, part, importance, given, where, piece.start)
     # Rows that touch few of the partition's features get by with the weights of those.
     positions = None
     compact = part
@@ -69,6 +72,52 @@ def compute(method: Method, rows: Rows, piece: Piece, given: Given, where: str) 
     gradient = gradient[moved]
     _check_finite(gradient, squares, intercept, rows, kept, where)
     return Gradient(kept, gradient, squares, intercept, tally)
+
+
+def _walk_share(
+    method: Method,
+    part: Rows,
+    importance: NDArray[np.float64] | None,
+    given: StateShare | ShareInState,
+    where: str,
+    first_row: int,
+) -> Walked:
+    """Walk the rows of a stream; only what they changed of the state goes back."""
+    positions = None
+    compact = part
+    if given.partial or part.nnz < part.n_local:
+        positions, indices = relabel(part.indices, part.n_local)
+        compact = replace(part, indices=indices)
+    share = given.take(positions)
+    before = share.copy()
+    margins = _walk(method, as_batch(compact, importance), share)
+    tally = count(method, margins, part, importance, where, first_row)
+    sums = (share.accumulators != before.accumulators).reshape(-1, 2 * method.n_outputs)
+    # The common case apart, as above.
+    changed = sums[:, 0] | sums[:, 1] if sums.shape[1] == 2 else sums.any(axis=1)
+    if len(share.settled):
+        changed |= share.settled != before.settled
+    kept = np.flatnonzero(changed)
+    changed_at = kept.astype(np.int32) if positions is None else positions[kept]
+    changes = replace(
+        share,
+        accumulators=share.accumulators[kept],
+        settled=share.settled[kept] if len(share.settled) else share.settled,
+    )
+    return Walked(changes, tally, changed_at)
+
+
+def touched(rows: Rows, piece: Piece) -> NDArray[np.int32] | None:
+    """The increasing positions in the vocabulary of `rows` that the rows of `piece` touch.
+
+    None where that is most of the vocabulary, and where the rows have queries: pairs touch what
+    other rows of the query do.
+    """
+    part = rows.slice(piece.start, piece.stop)
+    if part.nnz >= part.n_local or rows.queries is not None:
+        return None
+    positions: NDArray[np.int32] = relabel(part.indices, part.n_local)[0]
+    return positions
 
 
 def _moved(gradient: NDArray[np.float32]) -> NDArray[np.bool_]:

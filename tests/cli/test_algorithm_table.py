@@ -20,7 +20,7 @@ N_FEATURES = 300
 
 
 def table() -> list[tuple[str, list[str]]]:
-    """The options of every line and variant, with the five cells beside them."""
+    """The options of every line and variant, with the six cells beside them."""
     text = README.read_text("utf-8")
     match = re.search(r"<!-- algorithms -->\n(.*?)<!-- /algorithms -->", text, re.DOTALL)
     assert match is not None
@@ -54,7 +54,7 @@ def test_every_choice_is_in_the_table():
 
 @pytest.mark.parametrize(("options", "cells"), table(), ids=lambda value: str(value)[:40])
 def test_a_line_of_the_table(run, rows, tmp_path, options, cells):
-    online, batches, cluster, resumes, runs = cells
+    online, batches, cluster, local_steps, resumes, runs = cells
     given = shlex.split(options)
     if "--step-size" not in given:
         given += ["--step-size", "0.1"]
@@ -73,6 +73,14 @@ def test_a_line_of_the_table(run, rows, tmp_path, options, cells):
         config = TrainConfig.from_json(Model.load(model).report["config"])
         assert is_compiled(config) == (runs == "compiled")
     assert resumes == "yes"
+    model = tmp_path / "local"
+    answer = run("train", rows, "--model", model, *given, "--exchange", "local-steps", "--json")
+    if local_steps == "no":
+        assert re.search("streams that walk apart|merges the sums of each coordinate", answer.error)
+    else:
+        assert local_steps == "yes"
+        config = TrainConfig.from_json(Model.load(model).report["config"])
+        assert (config.exchange, config.batch_size) == ("local-steps", 1)
     if cluster == "no":
         refused = run("train", rows, "--model", tmp_path / "none", *given, "--workers", "1")
         assert "row by row, which no cluster can share" in refused.error

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from training_cases import as_dataset
 
-from dadagrad.algorithm import ROW_LEARNERS, make_algorithm
+from dadagrad.algorithm import ROW_LEARNERS
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
@@ -286,12 +286,6 @@ def test_the_first_run_of_a_process_may_have_blocks_of_given_lengths(monkeypatch
 def test_what_cannot_be_combined_is_refused_with_the_reason(settings, reason):
     with pytest.raises(InputError, match=reason):
         TrainConfig(**settings)
-
-
-def test_a_matrix_over_all_pairs_of_too_many_features_is_refused_before_it_is_made():
-    for settings in ({"metric": "full"}, {"metric": "ada-lr"}, {"update": "arow-full"}):
-        with pytest.raises(InputError, match=r"all pairs of 2000000 features .* GiB are allowed"):
-            make_algorithm(TrainConfig(**settings), 0.1, make_loss("hinge"), 2_000_000, 1)
 
 
 def test_a_learner_does_not_run_on_a_cluster():

@@ -151,7 +151,7 @@ def test_submit_never_waits_and_the_newest_wins() -> None:
             assert (CheckpointReader(url).load(step).arrays["array"] == step).all()
 
 
-@pytest.mark.parametrize("call", ["wait", "close", "submit"])
+@pytest.mark.parametrize("call", ["check", "wait", "close", "submit"])
 def test_an_error_in_the_background_is_raised_once(call: str) -> None:
     storage = Failing(memory_url(), at=0, how="raises")
     writer = CheckpointWriter(storage)

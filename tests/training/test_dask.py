@@ -13,13 +13,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+import dask.config
 import pytest
 from training_cases import UPDATES, make_data, state_bytes, tally_bytes, write_zarr
 
-from dadagrad import dask_client
+from dadagrad import dask_config  # noqa: F401 (adds its defaults to the configuration)
 from dadagrad.config import TrainConfig
 from dadagrad.errors import CorruptionError, InputError, TrainingError
-from dadagrad.training import dask_drive, placement
+from dadagrad.training import dask_drive
 from dadagrad.training.protocol import Report, WeightsInState
 from dadagrad.training.run import TrainResult, Where, resume, train
 
@@ -30,7 +31,7 @@ each_update = pytest.mark.parametrize("update", UPDATES)
 @pytest.fixture(autouse=True)
 def every_row_is_worth_a_task(monkeypatch):
     """Else the steps of these little data would be left to one worker."""
-    monkeypatch.setattr(placement, "TASK_WORK", 1)
+    monkeypatch.setitem(dask.config.config["dadagrad"], "task-work", 1)
 
 
 def bits(result: TrainResult) -> tuple[object, ...]:
@@ -189,7 +190,7 @@ def test_nothing_of_a_run_is_left_on_the_workers(scheduler, data):
     def n_cached() -> int:
         from dadagrad.training import dask_tasks
 
-        return len(dask_tasks._cache)
+        return len(dask_tasks._cache or ())
 
     train(data, CONFIG, where=Where(scheduler=scheduler))
     with Client(scheduler, set_as_default=False) as client:
@@ -243,7 +244,7 @@ def test_the_pieces_of_a_step_travel_in_one_task_for_each_worker(data, workers, 
 
 
 def test_a_step_that_is_not_worth_cutting_is_one_task(scheduler, data, monkeypatch):
-    monkeypatch.setattr(placement, "TASK_WORK", 150_000)
+    monkeypatch.setitem(dask.config.config["dadagrad"], "task-work", 150_000)
     counts = n_pieces_of_tasks(monkeypatch)
     result = train(data, CONFIG, where=Where(scheduler=scheduler))
     assert bits(result) == bits(train(data, CONFIG))
@@ -309,7 +310,7 @@ class TestConnecting:
 
     @pytest.fixture(autouse=True)
     def soon(self, monkeypatch):
-        monkeypatch.setattr(dask_client, "CONNECT_SECONDS", 1.0)
+        monkeypatch.setitem(dask.config.config["dadagrad"], "connect-timeout", 1)
 
     def refused(self, data: str, address: str, folder=None) -> str:
         """The message; nothing was done before it."""
@@ -360,7 +361,7 @@ class TestConnecting:
         assert bits(asyncio.run(notebook())) == bits(train(data, CONFIG))
 
     def test_a_cluster_without_workers(self, data, monkeypatch):
-        monkeypatch.setattr(dask_client, "WORKER_SECONDS", 1)
+        monkeypatch.setitem(dask.config.config["dadagrad"], "workers-timeout", 1)
         from distributed import LocalCluster
 
         with (

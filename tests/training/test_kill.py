@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,13 +24,15 @@ from dadagrad.training.run import train
 TRIALS = """
 import json, os, random, signal, sys, time
 import dadagrad.kernels, dadagrad.training.compact, dadagrad.data.zarr
-import dadagrad.training.local, dadagrad.training.saver
+import dadagrad.training.fence, dadagrad.training.local, dadagrad.training.saver
 from dadagrad.config import TrainConfig
 from dadagrad.training import run
 from dadagrad.training.checkpoint import CheckpointReader
 
 data, folder, seed, n_trials, settings = sys.argv[1:]
 run.CHUNK_ROWS = 20
+# A child that is killed as it begins is dead for sure: the next one need not wait to see whether.
+dadagrad.training.fence.BEGIN_SECONDS = 0.0
 config = TrainConfig(**json.loads(settings))
 # Loaded here, once, what every child would have to load: a child lives for a moment.
 from dadagrad.data.dataset import open_dataset
@@ -78,6 +82,18 @@ for trial in range(int(n_trials)):
 """
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """In memory where that can be: what a dead process has written is there all the same, and most
+    of the time would go to waiting for the disk."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="dadagrad-", dir=memory) as name:
+        yield Path(name)
+
+
 @pytest.mark.parametrize(
     ("n_trials", "settings"),
     [
@@ -87,11 +103,11 @@ for trial in range(int(n_trials)):
     ],
     ids=["online", "exact", "auto"],
 )
-def test_killed_at_any_moment_and_resumed_the_bits_are_the_same(n_trials, settings, tmp_path):
-    data = write_zarr(make_data((150,) * 4, labels="multiclass"), tmp_path / "data")
+def test_killed_at_any_moment_and_resumed_the_bits_are_the_same(n_trials, settings, folder):
+    data = write_zarr(make_data((150,) * 4, labels="multiclass"), folder / "data")
     settings = settings | {"passes": 2}
     undisturbed = train(data, TrainConfig(**settings)).model.digest
-    arguments = [data, str(tmp_path), "7", str(n_trials), json.dumps(settings)]
+    arguments = [data, str(folder), "7", str(n_trials), json.dumps(settings)]
     command = [sys.executable, "-c", TRIALS, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr

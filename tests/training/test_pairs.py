@@ -17,7 +17,7 @@ from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
 from dadagrad.evaluation import evaluate, predict
 from dadagrad.method import make_method
-from dadagrad.training import dask_tasks, placement
+from dadagrad.training import dask_tasks
 from dadagrad.training import run as run_module
 from dadagrad.training.checkpoint import CheckpointReader
 from dadagrad.training.pairs import draw_partners, pair_rows, query_begins
@@ -312,7 +312,11 @@ def test_queries_are_part_of_what_the_data_is(tmp_path):
 
 def test_workers_of_a_cluster_get_the_weights_that_pairs_touch(tmp_path, monkeypatch):
     """Few rows touch few of many features, and their partners touch others."""
-    monkeypatch.setattr(placement, "TASK_WORK", 1)
+    import dask.config
+
+    from dadagrad import dask_config  # noqa: F401 (adds its defaults to the configuration)
+
+    monkeypatch.setitem(dask.config.config["dadagrad"], "task-work", 1)
     rng = np.random.default_rng(8)
     parts = []
     for _ in range(2):

@@ -62,8 +62,40 @@ def test_a_worker_that_has_gone_is_given_no_partition():
     placement.open(0, 0)
     placement.update({"b": 2})
     assert {placement.open(visit, visit) for visit in range(1, 4)} == {"b"}
-    # What it had is still asked of it: nobody else is known to have the rows.
-    assert placement.groups([0, 1]) == [("a", [0]), ("b", [1])]
+    # Of what it had, nobody is known to have the rows.
+    assert placement.groups([0, 1]) == [(None, [0]), ("b", [1])]
+
+
+def test_a_worker_that_joins_gets_its_share_of_what_is_open():
+    placement = Placement({"a": 1}, 4)
+    for visit in range(4):
+        placement.open(visit, visit)
+        placement.found(visit, visit, "a")
+    placement.update({"a": 1, "b": 1})
+    assert placement.groups(range(4)) == [("a", [0, 1]), ("b", [2, 3])]
+    placement.update({"a": 1, "b": 2})
+    assert placement.groups(range(4)) == [("a", [0]), ("b", [1, 3]), ("b", [2])]
+    placement.update({"b": 2})
+    assert placement.groups(range(4)) == [(None, [0]), ("b", [1, 3]), ("b", [2])]
+
+
+def test_a_worker_that_joins_is_left_alone_where_steps_are_not_worth_cutting():
+    placement = Placement({"a": 1}, 1)
+    for visit in range(4):
+        placement.open(visit, visit)
+    placement.update({"a": 1, "b": 1})
+    assert placement.groups(range(4)) == [("a", [0, 1, 2, 3])]
+
+
+def test_without_workers_nothing_is_asked_of_those_that_were():
+    placement = Placement({"a": 1}, 2)
+    for visit in range(2):
+        placement.open(visit, visit)
+    placement.update({})
+    assert placement.open(2, 2) is None
+    assert placement.groups([0, 1]) == [(None, [0]), (None, [1])]
+    placement.update({"c": 1})
+    assert placement.open(3, 3) == "c"
 
 
 def test_without_a_known_worker_there_is_no_preference():

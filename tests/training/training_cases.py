@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from dadagrad.training.protocol import (
     Save,
     WeightsInState,
 )
+from dadagrad.training.shares import ShareInState
 from dadagrad.training.state import State
 from dadagrad.training.worker import compute
 
@@ -148,18 +150,23 @@ class ByHand:
     def run(self, requests: dict[int, Event] | None = None) -> ByHand:
         """Until it finishes. `requests` are events to put in before the n-th other event."""
         handled = 0
-        self._carry_out(self.coordinator.start())
+        self._go_on_after(self.coordinator.start())
         while self.complete is None:
             if requests and handled in requests:
-                self._carry_out(self.coordinator.handle(requests[handled]))
+                self._go_on_after(self.coordinator.handle(requests[handled]))
                 if self.complete is not None:
                     break
             assert self.waiting, "nothing outstanding, and not finished"
             pick = 0 if self.rng is None else int(self.rng.integers(len(self.waiting)))
             event = self.waiting.pop(pick)()
-            self._carry_out(self.coordinator.handle(event))
+            self._go_on_after(self.coordinator.handle(event))
             handled += 1
         return self
+
+    def _go_on_after(self, instructions: list[object]) -> None:
+        while instructions:
+            self._carry_out(instructions)
+            instructions = self.coordinator.go_on()
 
     def _carry_out(self, instructions: list[object]) -> None:
         for instruction in instructions:
@@ -173,8 +180,9 @@ class ByHand:
                     vocabulary = self.data.read_vocabulary(partition)
                     self.waiting.append(lambda v=visit, ids=vocabulary: Opened(v, ids))
                 case Compute(task, piece, given):
-                    if self.rng is not None and isinstance(given, WeightsInState):
-                        given = given.at(None) if self.rng.random() < 0.5 else given
+                    if isinstance(given, WeightsInState | ShareInState):
+                        at_once = self.rng is not None and self.rng.random() < 0.5
+                        given = given.at(None) if at_once or self.coordinator.delay else given
                     self.waiting.append(
                         lambda t=task, p=piece, g=given: Computed(
                             t,
@@ -189,8 +197,8 @@ class ByHand:
                     )
                 case Close(visit):
                     del self.open[visit]
-                case Save(cursor, steps, tally, state):
-                    self.log[-1] = Save(cursor, steps, tally, state.copy())
+                case Save():
+                    self.log[-1] = replace(instruction, state=instruction.state.copy())
                 case Finish(complete):
                     self.complete = complete
 

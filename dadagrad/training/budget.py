@@ -1,0 +1,273 @@
+"""What a run will take, before it runs: memory here and on a worker, and what each step moves.
+
+Memory is what is taken at the worst moment if all features occur, which is one of three: while step
+sizes are tried, while rows are learned from, and while the model is made. It is found from the
+shapes of the state's arrays, which are exact, and from the metadata of the data (see
+`dadagrad.training.traffic`), which give estimates. Nothing is read, and nothing large is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dadagrad.algorithm import has_step_size
+from dadagrad.data.dataset import Dataset
+from dadagrad.method import Method
+from dadagrad.training.plan import Plan
+from dadagrad.training.states import CHUNK_WEIGHTS, state_bytes
+from dadagrad.training.step_size import GRID, first_partitions
+from dadagrad.training.stream_traffic import follow_streams
+from dadagrad.training.streams import StreamPlan
+from dadagrad.training.traffic import Walk, decoded_bytes, distinct, follow, reading_bytes
+
+_MARGINS = 6
+"""Arrays of the size of the margins that there are while rows are counted."""
+_PLAIN_VECTORS = 8
+"""Of all features, that there are while a plain algorithm makes a step."""
+_LEARNER_VECTORS = 4
+_MESSAGES = 3
+"""Times that what is on its way is in memory: the arrays, their message, the scheduler's."""
+_SPENT = 16 << 20
+"""Of tasks that are done, and of which the scheduler still knows."""
+_HELD_BACK = 24 << 20
+"""Of the memory of the trial, that the C library gives to nobody afterwards; about."""
+CLIENT_LIBRARIES = 30 << 20
+"""What the client of a cluster takes beside what there is without one."""
+WORKER_LIBRARIES = 230 << 20
+"""A worker before it has anything to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinator:
+    """Memory of the process that trains, beside what it takes before; bytes.
+
+    Attributes
+    ----------
+    state : int
+        Its arrays.
+    checkpoint : int
+        The copy that is written while training goes on. A store that takes longer for it than
+        there is time between two checkpoints makes it two.
+    sums : int
+        Where the sums of a batch are kept, feature by feature.
+    rows : int
+        Partitions that are open, and what reading the next one takes.
+    step : int
+        What a step works with, or what is on its way to and from workers.
+    model : int
+        The weights that are not 0, while the state is still there.
+    trial : int
+        The states of the step sizes that are tried, and their rows; before there is any other.
+    libraries : int
+        Of the client of a cluster.
+    """
+
+    state: int
+    checkpoint: int
+    sums: int
+    rows: int
+    step: int
+    model: int
+    trial: int
+    libraries: int
+
+    @property
+    def total(self) -> int:
+        """At the worst moment."""
+        lasting = self.state + self.checkpoint + self.sums
+        run = lasting + max(self.rows + self.step, self.model)
+        return self.libraries + max(self.trial, run + min(_HELD_BACK, self.trial // 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Memory of one worker; bytes.
+
+    Attributes
+    ----------
+    libraries : int
+        Of the process, before there is anything to do.
+    reading : int
+        The rows of a partition for each thread, and what reading them takes.
+    step : int
+        Weights and gradients of the pieces in work.
+    rows : int
+        Decoded partitions that are worth keeping, of all workers together: those that are open,
+        and in several passes all there are.
+    """
+
+    libraries: int
+    reading: int
+    step: int
+    rows: int
+
+    @property
+    def least(self) -> int:
+        """What it cannot do without."""
+        return self.libraries + self.reading + self.step
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a run takes.
+
+    Attributes
+    ----------
+    coordinator : Coordinator
+    worker : Worker or None
+        None where there is no cluster.
+    steps : int
+        Of all passes together.
+    mean_down, mean_up : float
+        Bytes that move for a step to and from workers; 0 without a cluster.
+    """
+
+    coordinator: Coordinator
+    worker: Worker | None
+    steps: int
+    mean_down: float
+    mean_up: float
+
+
+def make_budget(
+    data: Dataset,
+    method: Method,
+    plan: Plan | StreamPlan,
+    *,
+    on_dask: bool,
+    threads: int = 1,
+    worker_threads: int = 1,
+    checkpoints: bool = False,
+) -> Budget:
+    """What training `method` by `plan` on `data` takes.
+
+    `threads` are those of this process, `worker_threads` those of each worker.
+    """
+    merging = 0
+    if isinstance(plan, StreamPlan):
+        walk = follow_streams(data, method, plan)
+        merging, plan = _merging(method, walk), plan.walk
+    else:
+        walk = follow(data, method, plan)
+    state = state_bytes(method)
+    rows = _local_rows(data, walk, threads)
+    coordinator = Coordinator(
+        state=state,
+        checkpoint=state if checkpoints else 0,
+        sums=_sums(method, plan),
+        rows=walk.vocabulary_bytes if on_dask else rows,
+        step=_plain(method, state) + (_messages(method, walk) if on_dask else 0)
+        + (0 if on_dask and not method.online else _local_step(data, method, walk, threads))
+        + _total(method, walk) + merging,
+        model=_model(data, method),
+        trial=_trial(data, method, plan, threads),
+        libraries=CLIENT_LIBRARIES if on_dask else 0,
+    )  # fmt: skip
+    worker = _worker(data, method, walk, worker_threads) if on_dask else None
+    down, up = (walk.mean_down, walk.mean_up) if on_dask else (0.0, 0.0)
+    return Budget(coordinator, worker, n_steps(plan), down, up)
+
+
+def n_steps(plan: Plan) -> int:
+    """Steps of all passes, if every row counts."""
+    return plan.passes * -(-sum(plan.partition_rows) // plan.batch_size)
+
+
+def _sums(method: Method, plan: Plan) -> int:
+    """Four bytes a feature say where its sum is, where several pieces make a step."""
+    several = min(plan.lanes, sum(map(bool, plan.partition_rows))) > 1
+    return 4 * method.n_features if several and not method.online else 0
+
+
+def _local_rows(data: Dataset, walk: Walk, threads: int) -> int:
+    largest = max((reading_bytes(data, partition) for partition in data.partitions), default=0)
+    return walk.open_bytes + max(1, threads - 1) * largest
+
+
+def _margins(method: Method, walk: Walk) -> int:
+    return _MARGINS * 8 * method.n_outputs * walk.piece_rows
+
+
+def _local_step(data: Dataset, method: Method, walk: Walk, threads: int) -> int:
+    """The share of the state that is walked; or weights, gradients and relabelled indices."""
+    if method.online:
+        n_local = max((partition.n_local for partition in data.partitions), default=0)
+        of_feature = 8 * method.n_outputs + 8 * (method.config.update == "mirror-descent")
+        return _margins(method, walk) + (n_local * of_feature if method.compiled else 0)
+    in_work = 4 * walk.piece_nnz + _margins(method, walk)
+    in_work += 4 * method.n_outputs * walk.piece_touched
+    return threads * in_work + walk.step_touched * (12 + 8 * method.n_outputs)
+
+
+def _total(method: Method, walk: Walk) -> int:
+    """The sum of a batch in float64, its mean, and the share of the state that it changes."""
+    if method.config.exchange == "local-steps":
+        # What each stream changed, and the sums by which they are merged.
+        return walk.step_touched * (8 + 60 * method.n_outputs)
+    if method.online:
+        return 0
+    kept = walk.step_touched * (8 + 8 * method.n_outputs) * (1 + method.config.delay)
+    return kept + walk.step_touched * 16 * method.n_outputs
+
+
+def _merging(method: Method, walk: Walk) -> int:
+    """What the streams of a round have changed, and the sums over them."""
+    of_feature = 8 * method.n_outputs + 8 * (method.config.update == "mirror-descent")
+    union = min(walk.step_touched, method.n_features)
+    of_union = 8 + 2 * of_feature + 36 * method.n_outputs
+    return walk.step_touched * (12 + of_feature) + union * of_union + method.n_features // 4
+
+
+def _plain(method: Method, state: int) -> int:
+    """All features at once, several times over; learners that keep to a row's do without."""
+    if method.compiled or getattr(method.algorithm, "local", False):
+        return 0
+    vector = 8 * method.n_features * method.n_outputs
+    if state >= method.n_features * vector:
+        # A matrix over pairs of features is decomposed in memory of its own.
+        return 3 * state
+    return (_LEARNER_VECTORS if method.learns_by_row else _PLAIN_VECTORS) * vector
+
+
+def _messages(method: Method, walk: Walk) -> int:
+    return _MESSAGES * (1 + method.config.delay) * walk.step_bytes + _SPENT
+
+
+def _model(data: Dataset, method: Method) -> int:
+    of_feature = 8 + 4 * method.n_outputs
+    if not method.compiled:
+        return 22 * method.n_features * method.n_outputs
+    chunk = min(CHUNK_WEIGHTS, method.n_features * method.n_outputs)
+    return distinct(method.n_features, data.partitions) * of_feature + 9 * chunk
+
+
+def _trial(data: Dataset, method: Method, plan: Plan, threads: int) -> int:
+    """What it takes to try step sizes: their states, and three partitions at a time."""
+    config = method.config
+    if config.step_size != "auto" or not has_step_size(config):
+        return 0
+    chosen = [
+        data.partitions[number] for number, _ in first_partitions(data, plan, method.compiled)
+    ]
+    rows = sum(sorted(decoded_bytes(data, partition) for partition in chosen)[-3:])
+    rows += max(reading_bytes(data, partition) for partition in chosen)
+    if not method.compiled:
+        return rows + threads * (state_bytes(method) + _plain(method, state_bytes(method)))
+    n_features = distinct(method.n_features, chosen)
+    vocabularies = 8 * n_features + 8 * sum(partition.n_local for partition in chosen)
+    shares = 3 * threads * 8 * max(partition.n_local for partition in chosen)
+    lazy = 8 * (config.update == "mirror-descent")
+    states = len(GRID) * n_features * (8 * method.n_targets + lazy)
+    return rows + vocabularies + states + shares * method.n_targets
+
+
+def _worker(data: Dataset, method: Method, walk: Walk, threads: int) -> Worker:
+    most = max(
+        (decoded_bytes(data, one) + reading_bytes(data, one) for one in data.partitions), default=0
+    )
+    in_work = 4 * walk.piece_nnz + _margins(method, walk)
+    rows = walk.open_bytes
+    if method.config.passes > 1:
+        rows = sum(decoded_bytes(data, partition) for partition in data.partitions)
+    step = threads * in_work + 2 * walk.step_bytes
+    return Worker(WORKER_LIBRARIES, threads * most, step, rows)

@@ -1,0 +1,120 @@
+"""What streams walk with: shares of a state, of the features that their rows touch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.training.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How a stream has left the features that it changed.
+
+    Attributes
+    ----------
+    ids : (k,) int64
+        The features, strictly increasing.
+    share : State
+        Their state, the intercept, and the t that the stream has come to.
+    """
+
+    ids: NDArray[np.int64]
+    share: State
+
+    def then(self, other: Walk) -> Walk:
+        """What the stream has changed that walked on from here to `other`."""
+        ids = np.union1d(self.ids, other.ids)
+        shape = len(ids), *other.share.accumulators.shape[1:]
+        lazy = len(self.share.settled) > 0 or len(other.share.settled) > 0
+        joined = replace(
+            other.share,
+            accumulators=np.empty(shape, np.float32),
+            settled=np.empty(len(ids) if lazy else 0),
+        )
+        for walk in (self, other):
+            _put(joined, np.searchsorted(ids, walk.ids), walk.share)
+        return Walk(ids, joined)
+
+    def put_into(self, ids: NDArray[np.int64], share: State) -> None:
+        """Overwrite in `share`, of the increasing `ids`, what the stream has changed of it."""
+        if len(self.ids):
+            places = np.searchsorted(self.ids, ids)
+            places[places == len(self.ids)] = 0
+            found = np.flatnonzero(self.ids[places] == ids)
+            share.accumulators[found] = self.share.accumulators[places[found]]
+            if len(share.settled):
+                share.settled[found] = self.share.settled[places[found]]
+        share.intercept = self.share.intercept.copy()
+        share.t = self.share.t
+
+
+def _put(share: State, places: NDArray[np.int64], values: State) -> None:
+    share.accumulators[places] = values.accumulators
+    if len(share.settled):
+        share.settled[places] = values.settled
+
+
+@dataclass(frozen=True, slots=True)
+class StateShare:
+    """The state of some features, to walk rows with.
+
+    Attributes
+    ----------
+    share : State
+    positions : (k,) int32 or None
+        Where in the partition's vocabulary the features are, increasing; None stands for all of
+        it. They must include all that the rows touch.
+    """
+
+    share: State
+    positions: NDArray[np.int32] | None = None
+
+    @property
+    def partial(self) -> bool:
+        """Whether the state of some of the vocabulary is missing."""
+        return self.positions is not None
+
+    def take(self, positions: NDArray[np.int32] | None) -> State:
+        """That of the features at these `positions` of the vocabulary, or of all; a copy."""
+        # Copied first: what came over a network may be read-only, to a kernel another type.
+        share = self.share.copy()
+        if positions is None:
+            return share
+        if self.positions is None:
+            return share.pull(positions.astype(np.int64))
+        if len(positions) == len(self.positions):
+            return share
+        return share.pull(np.searchsorted(self.positions, positions))
+
+
+@dataclass(frozen=True, slots=True)
+class ShareInState:
+    """The same, still in the coordinator's state, which stays as it is until all streams are done.
+
+    `walk` is what the stream has changed since: it goes on from there.
+    """
+
+    state: State
+    vocabulary: NDArray[np.int64]
+    walk: Walk | None
+
+    @property
+    def partial(self) -> bool:
+        """False: the state of all of the vocabulary can be taken."""
+        return False
+
+    def take(self, positions: NDArray[np.int32] | None) -> State:
+        """As `StateShare.take`; only what is asked for is looked up."""
+        ids = self.vocabulary if positions is None else self.vocabulary[positions]
+        share = self.state.pull(ids)
+        if self.walk is not None:
+            self.walk.put_into(ids, share)
+        return share
+
+    def at(self, positions: NDArray[np.int32] | None) -> StateShare:
+        """That at `positions`, or all, to be sent to another process."""
+        return StateShare(self.take(positions), positions)

@@ -1,0 +1,84 @@
+"""What local steps will move and hold open, as `dadagrad.training.traffic` has it for batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from dadagrad.data.dataset import Dataset
+from dadagrad.method import Method
+from dadagrad.training.plan import Cursor, Piece
+from dadagrad.training.streams import StreamPlan, StreamRound
+from dadagrad.training.traffic import PREFETCH, Walk, decoded_bytes, touched
+
+MOST_PIECES = 20_000
+"""Of a pass that are looked at."""
+
+
+def follow_streams(data: Dataset, method: Method, plan: StreamPlan) -> Walk:
+    """Follow the first pass of `plan`, or its beginning, without data.
+
+    A step is a row, and what moves in a round is shared by its rows. `step_touched` is what the
+    streams of a round touch together, each counted for itself.
+    """
+    rounds = list(islice(plan.rounds(Cursor()), plan.first_rounds))
+    kept = max(1, MOST_PIECES // max(1, max(_n_pieces(one) for one in rounds)))
+    # The last rounds are the largest.
+    looked_at = rounds if kept >= len(rounds) else rounds[-kept:]
+    moved = [
+        [_moved(data, method, piece) for stretch in one.stretches for piece in stretch]
+        for one in looked_at
+    ]
+    pieces = [piece for one in moved for piece in one]
+    n_rows = sum(rows for rows, *_ in pieces)
+    open_bytes, vocabulary_bytes = _open(data, plan, rounds)
+    return Walk(
+        open_bytes,
+        vocabulary_bytes,
+        max(rows for rows, *_ in pieces),
+        round(max(nnz for _, nnz, *_ in pieces)),
+        round(max(some for _, _, some, *_ in pieces)),
+        round(max(sum(some for _, _, some, *_ in one) for one in moved)),
+        round(max(sum(down + up for *_, down, up in one) for one in moved)),
+        sum(down for *_, down, _ in pieces) / n_rows,
+        sum(up for *_, up in pieces) / n_rows,
+    )
+
+
+def _n_pieces(one: StreamRound) -> int:
+    return sum(len(stretch) for stretch in one.stretches)
+
+
+def _moved(data: Dataset, method: Method, piece: Piece) -> tuple[int, float, float, float, float]:
+    """Rows, non-zeros and touched features of a piece; bytes down and up."""
+    partition = data.partitions[piece.partition]
+    nnz = partition.nnz * piece.n_rows / partition.n_rows
+    some = touched(nnz, partition)
+    wide = method.n_outputs
+    of_feature = 8 * wide + 8 * (method.config.update == "mirror-descent")
+    # Where rows touch most of a vocabulary, the state of all of it is sent.
+    if nnz >= partition.n_local or method.loss.ranks:
+        down, announced = float(partition.n_local * of_feature), 0.0
+    else:
+        down, announced = some * (4 + of_feature), 4.0 * some
+    up = announced + some * (4 + of_feature)
+    return piece.n_rows, nnz, some, down + 16 * wide, up + 16 * wide
+
+
+def _open(data: Dataset, plan: StreamPlan, rounds: Sequence[StreamRound]) -> tuple[int, int]:
+    """The most bytes that rows and vocabularies of open partitions take.
+
+    Each stream has one open where it is, shared or not, and some more are open ahead.
+    """
+    most_rows = most_vocabulary = 0
+    largest = sorted((decoded_bytes(data, one) for one in data.partitions), reverse=True)[:PREFETCH]
+    widest = sorted((8 * one.n_local for one in data.partitions), reverse=True)[:PREFETCH]
+    lasting: dict[int, int] = {}
+    for one in rounds:
+        now = {stretch[0].visit: stretch[0].partition for stretch in one.stretches} | lasting
+        found = [data.partitions[partition] for partition in now.values()]
+        most_rows = max(most_rows, sum(decoded_bytes(data, partition) for partition in found))
+        most_vocabulary = max(most_vocabulary, sum(8 * partition.n_local for partition in found))
+        ends = [stretch[-1] for stretch in one.stretches if not stretch[-1].last]
+        lasting = {piece.visit: piece.partition for piece in ends}
+    return most_rows + sum(largest), most_vocabulary + sum(widest)

@@ -1,0 +1,194 @@
+"""The plan of local steps: which rows each stream walks in each round, fixed before the first.
+
+The rows of a pass, in the order of its partitions, are cut into as many blocks of neighbours as
+there are streams. In a round each stream walks the next stretch of its own block, one step per
+row, from the state that all share; then the states are merged (`dadagrad.training.merge`).
+
+Rounds grow with the data that has been seen: while weights move fast, streams must not walk far
+apart. After round r, (r / R)^2 passes have been seen, R being the rounds of the first pass: so
+round r is 2/r of what came before, the last of R = 40 rounds 5 % of it, and each pass has fewer
+rounds than the one before. With as many rounds in all, this did better than rounds of a fixed
+share of what came before, which are too long at the end; see `examples/benchmarks`.
+
+All of this depends on the rows of the partitions, the streams, the rounds and the seed, and on
+nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from dadagrad.training.plan import Cursor, Piece, Plan
+
+Stretch = tuple[Piece, ...]
+
+SHARING = 4
+"""Streams that share an open partition at most: others read it again, maybe elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRound:
+    """What the streams walk between two merges.
+
+    `cursor` is the place before the round, `after` the place after it. Of each stream that has
+    rows in this round, in the order of the streams, `stretches` has the pieces, one after the
+    other.
+    """
+
+    cursor: Cursor
+    after: Cursor
+    stretches: tuple[Stretch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """The rounds of a run with local steps.
+
+    Attributes
+    ----------
+    walk : Plan
+        That of the online walk over the same partitions: passes, order and seed are its own, and
+        pieces have at most its `chunk_rows` rows. With one stream, all rows come in its order.
+    streams : int
+    first_rounds : int
+        Rounds of the first pass, if it has rows enough.
+    """
+
+    walk: Plan
+    streams: int
+    first_rounds: int
+
+    @property
+    def batch_size(self) -> int:
+        """1: each row is a step."""
+        return self.walk.batch_size
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows of a piece at most."""
+        return self.walk.chunk_rows
+
+    @property
+    def partition_rows(self) -> tuple[int, ...]:
+        """Rows of each partition."""
+        return self.walk.partition_rows
+
+    def order(self, pass_number: int) -> Sequence[int]:
+        """The partitions that have rows, in the order of the pass."""
+        return self.walk.order(pass_number)
+
+    def rounds(self, start: Cursor) -> Iterator[StreamRound]:
+        """The rounds from `start` on, over all the passes that are left."""
+        for pass_number in range(start.pass_number, self.walk.passes):
+            found = self._pass(pass_number)
+            skip = start.round if pass_number == start.pass_number else 0
+            for number in range(skip, len(found)):
+                last = number + 1 == len(found)
+                after = Cursor(pass_number + 1) if last else Cursor(pass_number, number + 1)
+                yield StreamRound(Cursor(pass_number, number), after, found[number])
+
+    def _pass(self, pass_number: int) -> list[tuple[Stretch, ...]]:
+        """The stretches of each round of a pass; rounds without rows are left out."""
+        order = self.order(pass_number)
+        starts = [0]
+        for partition in order:
+            starts.append(starts[-1] + self.partition_rows[partition])
+        n_rows = starts[-1]
+        blocks = [
+            (n_rows * stream // self.streams, n_rows * (stream + 1) // self.streams)
+            for stream in range(self.streams)
+        ]
+        rounds: list[list[list[tuple[int, int, int]]]] = []
+        for done, following in self._shares(pass_number):
+            stretches = []
+            for first, stop in blocks:
+                n_block = stop - first
+                stretch = _cut(starts, first + _of(done, n_block), first + _of(following, n_block))
+                stretches.append(list(stretch))
+            if any(stretches):
+                rounds.append(stretches)
+        return self._pieces(pass_number, order, rounds)
+
+    def _shares(self, pass_number: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+        """The shares of the pass that were seen before and after each of its rounds."""
+        whole = self.first_rounds**2
+        before, seen = pass_number * whole, 0
+        number = math.isqrt(before)
+        while seen < whole:
+            number += 1
+            following = min(number**2 - before, whole)
+            yield (seen, whole), (following, whole)
+            seen = following
+
+    def _pieces(
+        self,
+        pass_number: int,
+        order: Sequence[int],
+        rounds: list[list[list[tuple[int, int, int]]]],
+    ) -> list[tuple[Stretch, ...]]:
+        """The same with pieces in the place of (position, start, stop)."""
+        visits = self._visits(pass_number, rounds)
+        last: dict[int, tuple[int, int, int]] = {}
+        made: list[list[list[Piece]]] = []
+        for number, stretches in enumerate(rounds):
+            made.append([])
+            for stream, stretch in enumerate(stretches):
+                pieces: list[Piece] = []
+                for position, start, stop in stretch:
+                    visit = visits[position, stream]
+                    for first in range(start, stop, self.chunk_rows):
+                        last[visit] = number, stream, len(pieces)
+                        end = min(first + self.chunk_rows, stop)
+                        pieces.append(Piece(visit, order[position], first, end, False))
+                made[-1].append(pieces)
+        for number, stream, position in last.values():
+            made[number][stream][position] = replace(made[number][stream][position], last=True)
+        return [tuple(tuple(pieces) for pieces in each if pieces) for each in made]
+
+    def _visits(
+        self, pass_number: int, rounds: list[list[list[tuple[int, int, int]]]]
+    ) -> dict[tuple[int, int], int]:
+        """The visit in which each stream walks its part of each partition.
+
+        Streams share one where the rounds in which they are at the partition meet. Where they do
+        not, as with the partition at which a stream ends and the next has begun, it would stay
+        open all the time between, and is read again instead. So it is for more than `SHARING`
+        streams, or few partitions would keep few workers busy.
+        """
+        spans: dict[int, dict[int, list[int]]] = {}
+        for number, stretches in enumerate(rounds):
+            for stream, stretch in enumerate(stretches):
+                for position, _, _ in stretch:
+                    span = spans.setdefault(position, {}).setdefault(stream, [number, number])
+                    span[1] = number
+        # More than there can be in a pass.
+        following = pass_number * (len(self.partition_rows) + self.streams)
+        visits = {}
+        for position, of_streams in sorted(spans.items()):
+            until, sharing = -2, 0
+            for stream, (first, last) in sorted(of_streams.items(), key=lambda one: one[1]):
+                if first > until + 1 or sharing == SHARING:
+                    following += 1
+                    sharing = 0
+                sharing += 1
+                visits[position, stream] = following - 1
+                until = max(until, last)
+        return visits
+
+
+def _of(share: tuple[int, int], n_rows: int) -> int:
+    """So many rows are that share of `n_rows`, to the nearest."""
+    part, whole = share
+    return (2 * n_rows * part + whole) // (2 * whole)
+
+
+def _cut(starts: list[int], first: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Rows ``first:stop`` of a pass as (position of the partition, first row, stop) each."""
+    while first < stop:
+        position = bisect_right(starts, first) - 1
+        end = min(stop, starts[position + 1])
+        yield position, first - starts[position], end - starts[position]
+        first = end

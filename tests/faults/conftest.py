@@ -1,0 +1,51 @@
+"""A cluster of real processes and data for it, shared by the tests of faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from cluster_processes import Cluster, Nursery
+from fault_cases import DATA_SIZES, make_dataset
+
+
+@pytest.fixture(scope="session")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    environment = {
+        # Else the steps of small data would be left to one worker.
+        "DASK_DADAGRAD__TASK_WORK": "1",
+        "DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE": "false",
+    }
+    with Nursery(tmp_path_factory.mktemp("nursery"), environment) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(nursery: Nursery) -> Iterator[Cluster]:
+    with Cluster(nursery, 2) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Cluster:
+    """A cluster of two workers; what an earlier test has killed is there again."""
+    if shared_cluster.scheduler.alive:
+        shared_cluster.have_workers(2)
+    else:
+        shared_cluster.restart(2)
+    return shared_cluster
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Six partitions, of 720 rows in all."""
+    return make_dataset(tmp_path_factory.mktemp("data") / "train", DATA_SIZES)
+
+
+@pytest.fixture(autouse=True)
+def every_row_is_worth_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    import dask.config
+
+    import dadagrad.dask_config  # noqa: F401 (first: it adds its defaults)
+
+    monkeypatch.setitem(dask.config.config["dadagrad"], "task-work", 1)

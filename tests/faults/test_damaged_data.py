@@ -1,0 +1,182 @@
+"""Partitions that disappear or are damaged: named, or left out where that was asked for."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from fault_cases import CONFIG, DATA_SIZES, At, bits, make_dataset
+
+from dadagrad.cli import dadagrad
+from dadagrad.data.dataset import MemoryDataset, open_dataset
+from dadagrad.data.rows import Rows
+from dadagrad.data.skipping import SkippingDataset
+from dadagrad.errors import CorruptionError, InputError
+from dadagrad.training.run import Where, resume, train
+
+VICTIM = "part-00003"
+DAMAGE = ("vanish", "chunk", "flip", "metadata")
+
+
+def damage(url: str, kind: str, partition: str = VICTIM) -> None:
+    folder = Path(url) / partition
+    (chunk,) = (folder / "X/indices/c").iterdir()
+    if kind == "vanish":
+        shutil.rmtree(folder)
+    elif kind == "chunk":
+        chunk.unlink()
+    elif kind == "flip":
+        content = bytearray(chunk.read_bytes())
+        content[len(content) // 2] ^= 4
+        chunk.write_bytes(content)
+    else:
+        (folder / "zarr.json").write_text("{}")
+
+
+@pytest.fixture
+def url(tmp_path) -> str:
+    """Data of its own, to be damaged."""
+    return make_dataset(tmp_path / "train", DATA_SIZES)
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_it_is_named(url, kind):
+    damage(url, kind)
+    with pytest.raises(CorruptionError, match=f"partition {VICTIM}"):
+        train(url, CONFIG)
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_it_is_skipped(url, kind, caplog):
+    """As if its rows had weight 0, which is what stands for them."""
+    whole = open_dataset(url)
+    parts = [whole.read(number) for number in range(len(whole.partitions))]
+    weightless = replace(parts[3], weights=np.zeros(parts[3].n_rows, np.float32))
+    expected = train(MemoryDataset([*parts[:3], weightless, *parts[4:]], whole.schema), CONFIG)
+    damage(url, kind)
+    result = train(url, CONFIG, on_error="skip")
+    assert bits(result) == bits(expected)
+    assert result.report["skipped"] == DATA_SIZES[3]
+    assert result.report["skipped_partitions"] == [VICTIM]
+    assert result.report["examples"] == CONFIG.passes * (sum(DATA_SIZES) - DATA_SIZES[3])
+    (line,) = (record.getMessage() for record in caplog.records if "skip" in record.getMessage())
+    assert re.match(rf"partition {VICTIM} is skipped: {url}: partition {VICTIM}, ", line)
+
+
+@pytest.mark.parametrize("batch_size", [1, 60])
+@pytest.mark.parametrize("step_size", ["auto", 0.3])
+def test_it_is_skipped_by_every_way_of_training(url, batch_size, step_size):
+    damage(url, "flip")
+    config = replace(CONFIG, batch_size=batch_size, step_size=step_size)
+    result = train(url, config, on_error="skip", where=Where(threads=1))
+    assert result.report["skipped"] == DATA_SIZES[3]
+    assert bits(train(url, config, on_error="skip", where=Where(threads=2))) == bits(result)
+
+
+@pytest.mark.parametrize("exchange", ["gradients", "local-steps"])
+def test_it_is_skipped_with_the_same_bits_on_a_cluster(cluster, url, exchange):
+    damage(url, "chunk")
+    batch_size = "auto" if exchange == "local-steps" else 60
+    config = replace(CONFIG, exchange=exchange, batch_size=batch_size)
+    on_cluster = train(url, config, on_error="skip", where=Where(scheduler=cluster.address))
+    assert on_cluster.report["skipped_partitions"] == [VICTIM]
+    assert bits(on_cluster) == bits(train(url, config, on_error="skip"))
+
+
+@pytest.mark.parametrize(
+    ("on_error", "kind"),
+    [
+        ("skip", "vanish"),
+        pytest.param("skip", "flip", marks=pytest.mark.slow),
+        pytest.param("raise", "vanish", marks=pytest.mark.slow),
+        pytest.param("raise", "flip", marks=pytest.mark.slow),
+    ],
+)
+def test_it_is_damaged_during_the_run(cluster, url, on_error, kind):
+    """Workers that have read it go on with it; those that have to read it again cannot."""
+
+    def strike() -> None:
+        damage(url, kind)
+        for worker in cluster.living:
+            worker.kill()
+        cluster.add_worker()
+
+    at = At(20, strike)
+    where = Where(scheduler=cluster.address)
+    if on_error == "raise":
+        with pytest.raises(CorruptionError, match=f"partition {VICTIM}"):
+            train(url, CONFIG, where=where, progress=at)
+        at.join()
+        return
+    result = train(url, CONFIG, where=where, progress=at, on_error="skip")
+    at.join()
+    assert result.complete
+    assert result.report["skipped_partitions"] == [VICTIM]
+    every, others = CONFIG.passes * sum(DATA_SIZES), CONFIG.passes * (600 - 140)
+    assert others < result.report["examples"] < every
+
+
+def test_what_was_skipped_stays_so_when_the_run_is_resumed(url, tmp_path):
+    backup = shutil.copytree(url, tmp_path / "backup")
+    damage(url, "vanish")
+    expected = bits(train(url, CONFIG, on_error="skip"))
+    folder = str(tmp_path / "run")
+
+    def fail(report) -> None:
+        if report.steps == 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(url, CONFIG, on_error="skip", checkpoints=folder, save_every=5, progress=fail)
+    shutil.copytree(backup / VICTIM, Path(url) / VICTIM)
+    result = resume(folder)
+    assert bits(result) == expected
+    assert result.report["skipped_partitions"] == [VICTIM]
+
+
+def test_a_run_that_was_ended_by_it_goes_on_without_it(url, tmp_path):
+    folder = str(tmp_path / "run")
+    damage(url, "vanish")
+    with pytest.raises(CorruptionError, match=VICTIM):
+        train(url, CONFIG, checkpoints=folder)
+    with pytest.raises(CorruptionError, match=VICTIM):
+        resume(folder)
+    assert bits(resume(folder, on_error="skip")) == bits(train(url, CONFIG, on_error="skip"))
+
+
+def test_when_all_are_damaged_there_is_nothing_to_go_on_with(cluster, url):
+    for path in Path(url).glob("part-*"):
+        shutil.rmtree(path)
+    for where in (None, Where(scheduler=cluster.address)):
+        with pytest.raises(CorruptionError, match="no partition can be read, part-0000"):
+            train(url, CONFIG, on_error="skip", where=where)
+
+
+def test_on_the_command_line(url, tmp_path):
+    damage(url, "flip")
+    options = ["train", url, "--model", str(tmp_path / "model"), "--step-size", "0.3", "--json"]
+    refused = CliRunner().invoke(dadagrad, options)
+    assert refused.exit_code == 2
+    assert f"partition {VICTIM}" in refused.stderr
+    done = CliRunner().invoke(dadagrad, [*options, "--on-error", "skip"])
+    shown = json.loads(done.stdout)
+    assert (shown["skipped"], shown["skipped_partitions"]) == (DATA_SIZES[3], [VICTIM])
+    assert f"partition {VICTIM} is skipped" in done.stderr
+
+
+def test_what_is_neither(url):
+    with pytest.raises(InputError, match="on_error must be 'raise' or 'skip', not 'ignore'"):
+        train(url, CONFIG, on_error="ignore")
+
+
+def test_names_of_features_are_those_that_can_be_read(url):
+    damage(url, "vanish")
+    data = SkippingDataset(open_dataset(url))
+    assert isinstance(data.read(3), Rows)
+    assert data.names(np.arange(5)) == {}

@@ -1,0 +1,114 @@
+"""Scheduler, workers and coordinator in network namespaces: addresses of their own, as machines."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster_processes import Process, dask_command, spawned, wait_until
+from fault_cases import CONFIG
+
+from dadagrad.training.run import train
+
+NAMES = ("scheduler", "one", "two", "train")
+PREFIX, BRIDGE = "ddg", "ddgbridge"
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=10)
+
+
+def inside(name: str, command: list[str]) -> list[str]:
+    return ["ip", "netns", "exec", f"{PREFIX}-{name}", *command]
+
+
+def address(name: str) -> str:
+    return f"10.213.7.{NAMES.index(name) + 10}"
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[None]:
+    """A namespace for each of `NAMES`, all on one bridge."""
+    with contextlib.ExitStack() as stack:
+        try:
+            ip("link", "add", BRIDGE, "type", "bridge")
+            stack.callback(ip, "link", "del", BRIDGE)
+            ip("link", "set", BRIDGE, "up")
+            for name in NAMES:
+                ip("netns", "add", f"{PREFIX}-{name}")
+                stack.callback(ip, "netns", "del", f"{PREFIX}-{name}")
+                outer = f"{PREFIX}-{name}"[:15]
+                ip("link", "add", outer, "type", "veth", "peer", "name", "eth0",
+                   "netns", f"{PREFIX}-{name}")  # fmt: skip
+                ip("link", "set", outer, "master", BRIDGE, "up")
+                ip("-n", f"{PREFIX}-{name}", "addr", "add", f"{address(name)}/24", "dev", "eth0")
+                for device in ("eth0", "lo"):
+                    ip("-n", f"{PREFIX}-{name}", "link", "set", device, "up")
+        except (OSError, subprocess.CalledProcessError) as error:
+            said = getattr(error, "stderr", b"") or str(error).encode()
+            pytest.skip(f"no network namespaces can be made here: {said.decode().strip()}")
+        yield
+
+
+@pytest.fixture
+def cluster(network, tmp_path) -> Iterator[dict[str, Process]]:
+    """A scheduler and two workers, each on a machine of its own; by name."""
+    scheduler = f"tcp://{address('scheduler')}:8786"
+    with contextlib.ExitStack() as stack:
+
+        def start(name: str, *arguments: str) -> Process:
+            command = inside(name, dask_command(*arguments))
+            return stack.enter_context(spawned(command, tmp_path, name))
+
+        options = ("--host", address("scheduler"), "--port", "8786", "--no-dashboard")
+        processes = {"scheduler": start("scheduler", "scheduler", *options)}
+        for name in ("one", "two"):
+            options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--name", name)
+            scratch = ("--local-directory", str(tmp_path / name))
+            processes[name] = start(name, "worker", scheduler, *options, *scratch)
+        for name in ("one", "two"):
+            log = processes[name].log
+            wait_until(lambda log=log: "Registered to" in log.read_text(), 60, f"worker {name}")
+        yield processes
+
+
+def command_of_run(data: str, folder: Path, verb: str = "train") -> list[str]:
+    program = [sys.executable, "-m", "dadagrad", verb]
+    if verb == "resume":
+        return [*program, str(folder / "run"), "--json", *scheduler_option()]
+    return [
+        *program, data, "--model", str(folder / "model"), "--checkpoints", str(folder / "run"),
+        "--checkpoint-every", "5", "--step-size", "0.3", "--batch-size", "60", "--l1", "1e-4",
+        "--passes", "5", "--json", *scheduler_option(),
+    ]  # fmt: skip
+
+
+def scheduler_option() -> list[str]:
+    return ["--scheduler", f"tcp://{address('scheduler')}:8786"]
+
+
+@pytest.mark.slow
+def test_the_bits_are_those_of_threads(cluster, data, tmp_path):
+    expected = train(data, CONFIG).model.digest
+    with spawned(inside("train", command_of_run(data, tmp_path)), tmp_path, "run") as run:
+        run.wait(60)
+    assert json.loads(run.out.read_text())["digest"] == expected
+
+
+@pytest.mark.slow
+def test_a_worker_whose_cable_is_pulled(cluster, data, tmp_path):
+    """No connection is closed: nothing comes any more. The other does its work in the end."""
+    expected = train(data, CONFIG).model.digest
+    with spawned(inside("train", command_of_run(data, tmp_path)), tmp_path, "run") as run:
+        wait_until(lambda: any((tmp_path / "run").glob("manifest-*")), 60, "a checkpoint")
+        ip("-n", f"{PREFIX}-two", "link", "set", "eth0", "down")
+        try:
+            run.wait(110)
+        finally:
+            ip("-n", f"{PREFIX}-two", "link", "set", "eth0", "up")
+    assert json.loads(run.out.read_text())["digest"] == expected

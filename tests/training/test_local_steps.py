@@ -1,0 +1,380 @@
+"""Local steps: the same bits for any order, threads, workers and stops; and they learn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import dask.config
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from training_cases import (
+    UPDATES,
+    ByHand,
+    make_data,
+    make_plan,
+    method_of,
+    new_coordinator,
+    state_bytes,
+    tally_bytes,
+    write_zarr,
+)
+
+from dadagrad import dask_config  # noqa: F401 (adds its defaults to the configuration)
+from dadagrad.config import TrainConfig
+from dadagrad.data.dataset import Dataset, MemoryDataset
+from dadagrad.errors import InputError, TrainingError
+from dadagrad.estimators import AdaGradClassifier
+from dadagrad.training import run as run_module
+from dadagrad.training.dry_run import dry_run
+from dadagrad.training.local_steps import StreamCoordinator
+from dadagrad.training.plan import Cursor
+from dadagrad.training.protocol import (
+    Close,
+    Compute,
+    Open,
+    Opened,
+    SaveRequested,
+    StopRequested,
+    Walked,
+)
+from dadagrad.training.result_checks import problem_with
+from dadagrad.training.run import TrainResult, Where, resume, train
+from dadagrad.training.shares import ShareInState
+from dadagrad.training.state import State
+from dadagrad.training.streams import StreamPlan
+from dadagrad.training.worker import compute
+
+DATA = make_data((30, 17, 0, 41, 8))
+LOCAL = TrainConfig(
+    step_size=0.3, batch_size=1, l1=1e-3, exchange="local-steps", streams=3, rounds=8, passes=2
+)
+each_update = pytest.mark.parametrize("update", UPDATES)
+configs = st.builds(
+    TrainConfig,
+    loss=st.sampled_from(["hinge", "logistic"]),
+    update=st.sampled_from(UPDATES),
+    l1=st.sampled_from([0.0, 1e-3]),
+    l2=st.sampled_from([0.0, 1e-3]),
+    step_size=st.just(0.3),
+    batch_size=st.just(1),
+    passes=st.integers(1, 2),
+    exchange=st.just("local-steps"),
+    streams=st.integers(1, 7),
+    rounds=st.integers(1, 12),
+)
+
+
+def coordinator_of(
+    data: Dataset, config: TrainConfig, chunk_rows: int = 7, **options
+) -> StreamCoordinator:
+    method = method_of(data, config)
+    plan = StreamPlan(make_plan(data, config, chunk_rows), config.streams, config.rounds)
+    return StreamCoordinator(method, plan, options.pop("state", State.zero(method)), **options)
+
+
+def finished(config: TrainConfig, seed: int | None = None, data=DATA, **options) -> ByHand:
+    return ByHand(data, coordinator_of(data, config, **options), seed).run()
+
+
+def everything(end: StreamCoordinator) -> tuple[object, ...]:
+    return state_bytes(end.state), tally_bytes(end)
+
+
+def bits(result: TrainResult) -> tuple[object, ...]:
+    return (*everything(result.coordinator), result.model.digest)
+
+
+@each_update
+@pytest.mark.parametrize("labels", ["binary", "multiclass", "multilabel", "regression"])
+@pytest.mark.parametrize("penalty", [0.0, 1e-3])
+def test_one_stream_is_the_online_walk_bit_for_bit(update, labels, penalty):
+    data = make_data((30, 17, 41, 8), labels=labels, weighted=True)
+    loss = "squared" if labels == "regression" else "hinge"
+    config = replace(LOCAL, update=update, loss=loss, l1=penalty, l2=penalty, streams=1)
+    online = replace(config, exchange="gradients", streams=16, rounds=40)
+    walked = ByHand(data, new_coordinator(data, online)).run().coordinator
+    merged = finished(config, data=data).coordinator
+    assert state_bytes(merged.state) == state_bytes(walked.state)
+    assert merged.steps == walked.steps
+    assert merged.tally.loss == pytest.approx(walked.tally.loss)
+    assert merged.tally.mistakes == pytest.approx(walked.tally.mistakes)
+
+
+@given(configs, st.integers(0, 100), st.integers(0, 4), st.sampled_from([1, 5, 100]))
+def test_bits_do_not_depend_on_arrival_prefetch_or_the_length_of_pieces(
+    config, seed, prefetch, chunk_rows
+):
+    in_order = finished(config)
+    shuffled = finished(config, seed, prefetch=prefetch, chunk_rows=chunk_rows)
+    assert state_bytes(in_order.coordinator.state) == state_bytes(shuffled.coordinator.state)
+    assert in_order.coordinator.steps == shuffled.coordinator.steps == 96 * config.passes
+    assert in_order.coordinator.tally.loss == pytest.approx(shuffled.coordinator.tally.loss)
+    assert shuffled.complete
+    assert not shuffled.open
+
+
+def test_other_streams_make_another_model():
+    found = {state_bytes(finished(replace(LOCAL, streams=k)).coordinator.state) for k in (1, 2, 3)}
+    rounds = {state_bytes(finished(replace(LOCAL, rounds=r)).coordinator.state) for r in (2, 8)}
+    assert len(found) == 3
+    assert len(rounds) == 2
+
+
+@each_update
+def test_a_run_goes_on_from_every_round_to_the_same_bits(update):
+    config = replace(LOCAL, update=update)
+    whole = finished(config, save_every=1)
+    saves = whole.saves()
+    assert len(saves) == 12  # 8 rounds, and 4 in the second pass
+    for save in saves:
+        again = finished(
+            config, state=save.state.copy(), cursor=save.cursor, steps=save.steps, tally=save.tally
+        )
+        assert everything(again.coordinator) == everything(whole.coordinator)
+
+
+@given(st.integers(0, 80))
+def test_a_stop_is_at_the_end_of_a_round_and_can_be_gone_on_from(when):
+    whole = finished(LOCAL)
+    stopped = ByHand(DATA, coordinator_of(DATA, LOCAL)).run({when: StopRequested()})
+    if stopped.complete:
+        return
+    (save,) = stopped.saves()
+    assert save.cursor.pass_number < LOCAL.passes
+    rest = finished(
+        LOCAL, state=save.state.copy(), cursor=save.cursor, steps=save.steps, tally=save.tally
+    )
+    assert everything(rest.coordinator) == everything(whole.coordinator)
+
+
+def test_a_save_is_made_at_the_end_of_a_round_when_it_is_asked_for():
+    asked = ByHand(DATA, coordinator_of(DATA, LOCAL)).run({5: SaveRequested()})
+    first, last = asked.saves()
+    assert first.cursor.pass_number == 0
+    assert last.cursor == Cursor(2)
+    assert everything(asked.coordinator) == everything(finished(LOCAL).coordinator)
+
+
+def test_partitions_are_open_while_streams_are_there_and_no_longer():
+    data = make_data((9,) * 30)
+    config = replace(LOCAL, streams=3, rounds=5, passes=2)
+    run = finished(config, data=data, prefetch=1)
+    opened = sum(isinstance(entry, Open) for entry in run.log)
+    closed = sum(isinstance(entry, Close) for entry in run.log)
+    assert opened == closed == 60  # blocks end where partitions do: none is read twice
+    # Also in a round in which each stream goes through four of them: one for each, and one ahead.
+    assert run.most_open <= 5
+    assert finished(replace(config, rounds=40), data=data, prefetch=1).most_open <= 5
+
+
+def test_what_comes_next_is_announced():
+    """All pieces but those of streams that come later to an open partition."""
+    known: set[tuple[int, int]] = set()
+    missed = 0
+    for entry in finished(replace(LOCAL, passes=1)).log:
+        match entry:
+            case Open(_, _, ahead):
+                known |= {(piece.visit, piece.start) for piece in ahead}
+            case Compute(_, piece, _, ahead):
+                missed += (piece.visit, piece.start) not in known
+                if ahead is not None:
+                    assert (ahead.visit, ahead.start) == (piece.visit, piece.stop)
+                    known.add((ahead.visit, ahead.start))
+    assert missed <= 3
+
+
+def test_only_what_the_rows_changed_comes_back():
+    coordinator = coordinator_of(DATA, LOCAL)
+    run = ByHand(DATA, coordinator)
+    sizes = []
+    whole = ShareInState.take
+
+    def spy(self, positions):
+        sizes.append((len(self.vocabulary), None if positions is None else len(positions)))
+        return whole(self, positions)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ShareInState, "take", spy)
+        run.run()
+    assert any(taken is not None and taken < some for some, taken in sizes)
+
+
+@pytest.mark.parametrize("update", UPDATES)
+def test_threads_make_the_same_bits(update, monkeypatch):
+    monkeypatch.setattr(run_module, "CHUNK_ROWS", 7)
+    config = replace(LOCAL, update=update, streams=5)
+    one, two = (train(DATA, config, where=Where(threads=threads)) for threads in (1, 2))
+    assert bits(one) == bits(two)
+    assert state_bytes(one.coordinator.state) == state_bytes(finished(config).coordinator.state)
+    assert one.report["steps"] == one.report["examples"] == 192
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 3])
+def test_workers_make_the_same_bits(workers, tmp_path, monkeypatch):
+    monkeypatch.setitem(dask.config.config["dadagrad"], "task-work", 1)
+    data = make_data((90, 70, 110, 40), weighted=True, n_features=300)
+    url = write_zarr(data, tmp_path / "data")
+    config = replace(LOCAL, streams=6)
+    here = train(url, config)
+    there = train(url, config, where=Where(workers=workers))
+    assert bits(here) == bits(there)
+    predicted = dry_run(url, config, where=Where(workers=workers)).bytes_per_step
+    assert there.report["bytes_per_step"] == pytest.approx(sum(predicted.values()), rel=0.4)
+    assert here.report["bytes_per_step"] is None
+
+
+@each_update
+def test_a_run_stopped_by_hand_goes_on_from_its_checkpoints(tmp_path, update):
+    config = replace(LOCAL, update=update)
+    whole = train(DATA, config)
+    folder = str(tmp_path / "run")
+    seen = []
+
+    def give_up(report):
+        seen.append(report)
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(DATA, config, checkpoints=folder, save_every=20, progress=give_up)
+    assert bits(resume(folder, data=DATA)) == bits(whole)
+
+
+def learnable(n_rows: int, seed: int) -> MemoryDataset:
+    return make_data((n_rows // 2, n_rows // 2), seed=seed, n_features=400, entries=20)
+
+
+@pytest.mark.parametrize(
+    ("update", "streams"),
+    [
+        ("dual-averaging", 16),
+        ("dual-averaging", 64),
+        ("mirror-descent", 16),
+        ("ftrl", 16),
+        pytest.param("mirror-descent", 64, marks=pytest.mark.slow),
+        pytest.param("ftrl", 64, marks=pytest.mark.slow),
+        pytest.param("dual-averaging", 4, marks=pytest.mark.slow),
+    ],
+)
+def test_steps_three_times_too_long_or_too_short_learn_as_the_online_walk_does(update, streams):
+    data = learnable(2_000, 7)
+    online = TrainConfig(update=update, batch_size=1)
+    grid = (0.1, 0.2, 0.4, 0.8)
+
+    def error(config: TrainConfig) -> float:
+        return train(data, config).report["progressive_error"]
+
+    best = min(grid, key=lambda eta: error(replace(online, step_size=eta)))
+    for factor in (1 / 3, 1.0, 3.0):
+        config = replace(online, step_size=factor * best)
+        local = replace(config, exchange="local-steps", streams=streams)
+        # In the first rounds streams know nothing of each other: that is the difference.
+        assert error(local) <= error(config) + 0.08
+
+
+def test_the_step_size_is_chosen_on_the_first_rows():
+    result = train(learnable(2_000, 3), replace(LOCAL, step_size="auto", passes=1))
+    assert result.report["step_size"] > 0.01
+    assert result.report["progressive_error"] < 0.4
+
+
+def test_rows_of_no_weight_are_no_rows():
+    data = make_data((60, 50), weighted=True)
+    empty = np.zeros(40, np.float32)
+    parts = []
+    for number in range(2):
+        rows = data.read(number)
+        weights = rows.weights.copy()
+        weights[:40] = empty
+        parts.append(replace(rows, weights=weights))
+    result = train(MemoryDataset(parts, data.schema), LOCAL)
+    assert result.report["steps"] == 2 * 30
+    assert result.coordinator.state.t == pytest.approx(
+        2 * sum(float(rows.weights.sum()) for rows in parts), rel=1e-6
+    )
+
+
+def test_a_value_that_is_too_large_is_named():
+    rows = DATA.read(0)
+    values = rows.values.copy()
+    values[:] = 1e30
+    broken = MemoryDataset([replace(rows, values=values)], DATA.schema)
+    with pytest.raises(TrainingError, match=r"partition .* the margin of row \d+ is not finite"):
+        train(broken, replace(LOCAL, loss="squared-hinge"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"batch_size": 8}, "each row is a step of its stream, so batch_size 8"),
+        ({"delay": 2, "batch_size": "auto"}, "delay=2 .* streams of local steps wait for nothing"),
+        ({"update": "pa", "l1": 0.0}, "'pa' learns row by row from all that came before"),
+        ({"step_size": "free", "l1": 0.0}, "learns row by row from all that came before"),
+        ({"metric": "full"}, "merges the sums of each coordinate .* the diagonal metric"),
+        ({"regularizer": "l2-norm", "strength": 1.0}, "the diagonal metric with l1, l2 and a box"),
+        ({"average": True}, "without averaging"),
+        ({"streams": 0}, "streams must be a whole number of at least 1, not 0"),
+        ({"rounds": 0}, "rounds must be a whole number of at least 1, not 0"),
+        ({"exchange": "rumours"}, "exchange 'rumours' is not known; choose one of gradients, loc"),
+        ({"exchange": "gradients", "rounds": 40}, "streams=3 is for exchange 'local-steps'"),
+        ({"exchange": "gradients", "streams": 16}, "rounds=8 is for exchange 'local-steps'"),
+    ],
+)
+def test_what_cannot_be_combined_is_refused_with_the_reason(settings, reason):
+    with pytest.raises(InputError, match=reason):
+        replace(LOCAL, **settings)
+
+
+def test_an_estimator_takes_local_steps():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 12))
+    y = X @ rng.normal(size=12) > 0
+    classifier = AdaGradClassifier(exchange="local-steps", streams=4, passes=1).fit(X, y)
+    assert classifier.score(X, y) > 0.9
+    before = classifier.coef_.copy()
+    classifier.partial_fit(X, y)
+    assert classifier.t_ == 1200
+    assert (classifier.coef_ != before).any()
+
+
+def sent_walk(update: str) -> tuple[Walked, tuple[object, ...]]:
+    """What a worker would send of the first piece, and what it is held against."""
+    coordinator = coordinator_of(DATA, replace(LOCAL, update=update))
+    (opened, *_) = (one for one in coordinator.start() if isinstance(one, Open))
+    rows = DATA.read(opened.partition)
+    (asked, *_) = (
+        one
+        for one in coordinator.handle(Opened(opened.visit, rows.vocabulary))
+        if isinstance(one, Compute)
+    )
+    result = compute(coordinator.method, rows, asked.piece, asked.given.at(None), "here")
+    assert isinstance(result, Walked)
+    return result, (coordinator.method, asked.piece, rows.vocabulary)
+
+
+@each_update
+def test_a_walk_that_cannot_be_right_is_doubted(update):
+    sound, against = sent_walk(update)
+    assert problem_with(sound, *against) is None
+    state = sound.state
+    nan = np.full_like(state.accumulators, np.nan)
+    broken = {
+        "its state is not finite": replace(sound, state=replace(state, accumulators=nan)),
+        "its intercept is not finite": replace(
+            sound, state=replace(state, intercept=state.intercept * np.nan)
+        ),
+        "its time is not finite": replace(sound, state=replace(state, t=np.inf)),
+        "its state has the shape": replace(
+            sound, state=replace(state, accumulators=state.accumulators[:-1])
+        ),
+        "its state of shrinking has the shape": replace(
+            sound, state=replace(state, settled=np.zeros(99))
+        ),
+        "its positions are not increasing": replace(sound, positions=sound.positions[::-1]),
+        "it does not say which features": replace(sound, positions=None),
+    }
+    for reason, walk in broken.items():
+        assert reason in str(problem_with(walk, *against))

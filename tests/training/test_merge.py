@@ -1,0 +1,308 @@
+"""Merging what streams made of one state: the compiled form against the formula, and its limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from training_cases import UPDATES, make_data, method_of, state_bytes
+
+from dadagrad.config import TrainConfig
+from dadagrad.method import Method
+from dadagrad.training import merge as merge_module
+from dadagrad.training.merge import merge, participation
+from dadagrad.training.shares import ShareInState, StateShare, Walk
+from dadagrad.training.state import State
+
+N = 12
+DUAL = ("dual-averaging", "ftrl")
+LAZY = "mirror-descent"
+each_update = pytest.mark.parametrize("update", UPDATES)
+
+
+def method_with(labels: str = "binary", **settings) -> Method:
+    given = {"batch_size": 1, "step_size": 0.4, "exchange": "local-steps", **settings}
+    return method_of(make_data((6, 5), labels=labels, n_features=N), TrainConfig(**given))
+
+
+def some_state(method: Method, rng: np.random.Generator) -> State:
+    state = State.zero(method)
+    state.accumulators[:, :, 0] = rng.normal(size=state.accumulators.shape[:2])
+    state.accumulators[:, :, 1] = rng.uniform(0.1, 3.0, state.accumulators.shape[:2])
+    state.intercept[:, :, 0] = rng.normal(size=state.intercept.shape[:2])
+    state.intercept[:, :, 1] = rng.uniform(0.1, 3.0, state.intercept.shape[:2])
+    state.t = 20.0
+    if len(state.settled):
+        state.settled[:] = rng.uniform(0.0, 20.0, N)
+    return state
+
+
+def walked(state: State, rng: np.random.Generator, ids=None) -> Walk:
+    """As a stream would leave `state`, having changed some features at random."""
+    ids = np.sort(rng.choice(N, rng.integers(1, N), False)) if ids is None else np.asarray(ids)
+    share = state.pull(ids)
+    share.t = state.t + float(rng.integers(1, 9))
+    changed = share.accumulators
+    changed[:, :, 0] += rng.normal(size=changed.shape[:2])
+    changed[:, :, 1] += rng.uniform(0.0, 1.0, changed.shape[:2])
+    share.intercept[:, :, 0] += rng.normal()
+    share.intercept[:, :, 1] += rng.uniform(0.1, 1.0)
+    if len(share.settled):
+        share.settled[:] = rng.uniform(state.t, share.t, len(ids))
+    return Walk(ids, share)
+
+
+def weight_at(method: Method, primary: float, squares: float, t: float) -> float:
+    """The weight of dual averaging and FTRL, as `dadagrad.updates` has it."""
+    config = method.config
+    over = max(abs(primary) - t * config.l1, 0.0)
+    size = 0.4 * over / (config.delta + np.sqrt(squares) + 0.4 * t * config.l2)
+    return -np.sign(primary) * size
+
+
+def by_the_formula(method: Method, state: State, walks: list[Walk], id_: int, output: int):
+    """(primary, squares, own time) of a coordinate, before it is moved to the common time."""
+    base = state.accumulators[id_, output].astype(np.float64)
+    changes = []
+    for walk in walks:
+        if id_ in walk.ids:
+            place = int(np.searchsorted(walk.ids, id_))
+            changes.append(walk.share.accumulators[place, output].astype(np.float64) - base)
+    begun, whole = state.t, sum(walk.share.t - state.t for walk in walks)
+    if not changes:
+        return *base, begun + whole
+    of_u, of_g = np.array(changes).T
+    c = of_g.sum() ** 2 / (of_g**2).sum()
+    return base[0] + of_u.sum() / c, base[1] + of_g.sum() / c, begun + whole / c
+
+
+@given(
+    st.integers(0, 10_000),
+    st.integers(2, 6),
+    st.sampled_from(DUAL),
+    st.sampled_from(["binary", "multiclass"]),
+    st.sampled_from([0.0, 0.02]),
+    st.sampled_from([0.0, 0.05]),
+)
+def test_each_weight_is_that_of_the_formula(seed, n_streams, update, labels, l1, l2):
+    rng = np.random.default_rng(seed)
+    method = method_with(labels, update=update, l1=l1, l2=l2)
+    state = some_state(method, rng)
+    before = state.copy()
+    walks = [walked(state, rng) for _ in range(n_streams)]
+    merge(method, state, walks)
+    assert state.t == before.t + sum(walk.share.t - before.t for walk in walks)
+    found = state.weights(method)
+    for id_ in range(N):
+        for output in range(method.n_outputs):
+            primary, squares, own = by_the_formula(method, before, walks, id_, output)
+            assert state.accumulators[id_, output, 1] == pytest.approx(squares, rel=1e-6)
+            wanted = weight_at(method, primary, squares, own)
+            assert found[id_, output] == pytest.approx(wanted, rel=2e-5, abs=2e-6)
+            if not l1 and not l2:
+                kept = state.accumulators[id_, output, 0]
+                assert kept == pytest.approx(primary, rel=1e-6, abs=1e-6)
+
+
+@given(st.integers(0, 10_000), st.integers(2, 5))
+def test_within_the_threshold_the_share_of_it_stays(seed, n_streams):
+    """A weight of 0 is no nearer to leaving 0, and no farther from it, than at its own time."""
+    rng = np.random.default_rng(seed)
+    method = method_with(l1=10.0)
+    state = some_state(method, rng)
+    before = state.copy()
+    walks = [walked(state, rng) for _ in range(n_streams)]
+    merge(method, state, walks)
+    assert not state.weights(method).any()
+    for id_ in range(N):
+        primary, _, own = by_the_formula(method, before, walks, id_, 0)
+        if sum(id_ in walk.ids for walk in walks) > 1:
+            assert state.accumulators[id_, 0, 0] / state.t == pytest.approx(primary / own, rel=1e-5)
+
+
+@each_update
+@pytest.mark.parametrize("labels", ["binary", "multiclass"])
+def test_one_stream_alone_leaves_its_bits(update, labels):
+    rng = np.random.default_rng(3)
+    method = method_with(labels, update=update, l1=1e-2)
+    state = some_state(method, rng)
+    walk = walked(state, rng)
+    wanted = state.copy()
+    wanted.push(walk.ids, walk.share)
+    merge(method, state, [walk])
+    assert state_bytes(state) == state_bytes(wanted)
+
+
+@pytest.mark.parametrize("update", DUAL)
+def test_what_one_stream_saw_of_several_counts_in_full(update):
+    rng = np.random.default_rng(5)
+    method = method_with(update=update, l1=1e-2, l2=1e-2)
+    state = some_state(method, rng)
+    walks = [walked(state, rng, ids) for ids in ([0, 3, 4], [1, 7], [2, 9, 11])]
+    untouched = state.accumulators[[5, 6, 8, 10]].copy()
+    merge(method, state, walks)
+    for walk in walks:
+        assert (state.accumulators[walk.ids] == walk.share.accumulators).all()
+    assert (state.accumulators[[5, 6, 8, 10]] == untouched).all()
+
+
+@each_update
+@pytest.mark.parametrize("n_streams", [2, 7])
+def test_streams_that_did_alike_count_once(update, n_streams):
+    """And so does the time: a stream's own, as if it had been alone."""
+    rng = np.random.default_rng(8)
+    method = method_with(update=update, l1=1e-2, l2=1e-2)
+    state = some_state(method, rng)
+    walk = walked(state, rng, np.arange(N))
+    alone = state.copy()
+    merge(method, alone, [walk])
+    merge(method, state, [walk] * n_streams)
+    assert state.weights(method) == pytest.approx(alone.weights(method), rel=1e-4, abs=1e-6)
+    assert state.accumulators[:, :, 1] == pytest.approx(alone.accumulators[:, :, 1], rel=1e-6)
+    assert state.intercepts(method) == pytest.approx(alone.intercepts(method), rel=1e-9)
+    assert state.t == 20.0 + n_streams * (walk.share.t - 20.0)
+
+
+@pytest.mark.parametrize("labels", ["binary", "multiclass"])
+def test_mirror_descent_shrinks_what_one_stream_saw_for_all_of_the_time(labels):
+    rng = np.random.default_rng(13)
+    method = method_with(labels, update=LAZY, l1=1e-2, l2=1e-2)
+    state = some_state(method, rng)
+    walks = [walked(state, rng, ids) for ids in ([0, 3, 4], [1, 7])]
+    merged = state.copy()
+    merge(method, merged, walks)
+    whole = merged.t
+    for walk in walks:
+        wanted = replace(walk.share, t=whole).weights(method)
+        found = merged.pull(walk.ids).weights(method)
+        assert found == pytest.approx(wanted, rel=1e-5, abs=1e-7)
+    rest = [2, 5, 6, 8, 9, 10, 11]
+    wanted = replace(state.pull(np.array(rest)), t=whole).weights(method)
+    assert merged.pull(np.array(rest)).weights(method) == pytest.approx(wanted)
+
+
+def test_mirror_descent_shrinks_what_two_of_three_saw_for_half_of_the_rest():
+    """As by the formula: its own time is T / c, of which each stream has been through its part."""
+    rng = np.random.default_rng(15)
+    method = method_with(update=LAZY, l1=1e-2, l2=1e-2)
+    state = some_state(method, rng)
+    seen, other = walked(state, rng, [0, 3, 4]), walked(state, rng, [1, 7])
+    other.share.t = state.t + 40.0
+    merge(method, state, [seen, other, seen])
+    own = replace(seen.share, t=seen.share.t + 40.0 / 2)
+    assert state.pull(seen.ids).weights(method) == pytest.approx(own.weights(method), rel=1e-5)
+
+
+def test_mirror_descent_without_a_penalty_merges_weights():
+    rng = np.random.default_rng(17)
+    method = method_with(update=LAZY)
+    state = some_state(method, rng)
+    before = state.copy()
+    walks = [walked(state, rng) for _ in range(4)]
+    merge(method, state, walks)
+    for id_ in range(N):
+        primary, squares, _ = by_the_formula(method, before, walks, id_, 0)
+        assert state.accumulators[id_, 0] == pytest.approx([primary, squares], rel=1e-5, abs=1e-6)
+
+
+def test_mirror_descent_takes_no_walk_that_only_shrank_for_a_change():
+    """A row that was right makes no gradient; its features have only been looked at."""
+    rng = np.random.default_rng(19)
+    method = method_with(update=LAZY, l1=1e-3)
+    state = some_state(method, rng)
+    ids = np.arange(N)
+    looked = walked(state, rng, ids)
+    looked.share.accumulators[:] = state.accumulators
+    looked.share.accumulators[:, :, 0] = replace(state, t=looked.share.t).weights(method)
+    looked.share.settled[:] = looked.share.t
+    moved = walked(state, rng, ids)
+    both = state.copy()
+    merge(method, both, [looked, moved])
+    wanted = replace(moved.share, t=both.t).weights(method)
+    assert both.weights(method) == pytest.approx(wanted, rel=1e-5)
+    assert both.accumulators[:, :, 1] == pytest.approx(moved.share.accumulators[:, :, 1])
+
+
+@pytest.mark.parametrize("update", ["dual-averaging", LAZY])
+def test_where_squares_no_longer_grow_all_that_moved_count_alike(update):
+    rng = np.random.default_rng(23)
+    method = method_with(update=update)
+    state = some_state(method, rng)
+    state.accumulators[:, :, 1] = 1e9
+    before = state.copy()
+    walks = [walked(state, rng, np.arange(N)) for _ in range(3)]
+    for walk in walks:
+        walk.share.accumulators[:, :, 1] = 1e9
+    merge(method, state, walks)
+    moved = [walk.share.accumulators[:, :, 0] - before.accumulators[:, :, 0] for walk in walks]
+    wanted = before.accumulators[:, :, 0] + np.mean(moved, axis=0)
+    assert state.accumulators[:, :, 0] == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+
+
+@given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=9).filter(any))
+def test_participation_is_between_one_and_the_streams(squares):
+    of_g = np.array(squares)
+    sums = np.array([0.0, of_g.sum(), (of_g**2).sum()])
+    c = participation(sums, np.array(len(of_g)))
+    if sums[2] > 0.0:
+        assert 1.0 - 1e-9 <= c <= np.count_nonzero(of_g) * (1 + 1e-9)
+
+
+@each_update
+def test_ids_beyond_a_map_of_bits_are_sorted(update, monkeypatch):
+    rng = np.random.default_rng(29)
+    method = method_with(update=update, l1=1e-2)
+    state = some_state(method, rng)
+    walks = [walked(state, rng) for _ in range(4)]
+    other = state.copy()
+    merge(method, state, walks)
+    monkeypatch.setattr(merge_module, "MOST_BITS", 1)
+    merge(method, other, walks)
+    assert state_bytes(state) == state_bytes(other)
+
+
+@each_update
+def test_a_walk_goes_on_from_where_it_was(update):
+    """What a second piece left of a feature stands in the place of what the first did."""
+    rng = np.random.default_rng(31)
+    method = method_with(update=update)
+    state = some_state(method, rng)
+    first, second = walked(state, rng, [1, 4, 6]), walked(state, rng, [0, 4, 11])
+    both = first.then(second)
+    assert both.ids.tolist() == [0, 1, 4, 6, 11]
+    wanted = state.copy()
+    wanted.push(first.ids, first.share)
+    wanted.push(second.ids, second.share)
+    assert state_bytes(both.share) == state_bytes(wanted.pull(both.ids))
+    nothing = walked(state, rng, np.zeros(0, np.int64))
+    kept = first.then(nothing).share
+    assert (kept.accumulators == first.share.accumulators).all()
+    assert (kept.settled == first.share.settled).all()
+    assert kept.t == nothing.share.t
+    assert nothing.then(second).ids.tolist() == second.ids.tolist()
+
+
+@each_update
+def test_a_share_is_that_of_the_state_and_of_the_walk_so_far(update):
+    rng = np.random.default_rng(37)
+    method = method_with(update=update)
+    state = some_state(method, rng)
+    walk = walked(state, rng, [1, 4, 6])
+    now = state.copy()
+    now.push(walk.ids, walk.share)
+    vocabulary = np.array([0, 1, 3, 4, 5, 6, 10])
+    given = ShareInState(state, vocabulary, walk)
+    for positions in (None, np.array([0, 3, 5], np.int32)):
+        ids = vocabulary if positions is None else vocabulary[positions]
+        wanted = state_bytes(now.pull(ids))
+        assert state_bytes(given.take(positions)) == wanted
+        for sent in (given.at(None), given.at(np.array([0, 2, 3, 5], np.int32))):
+            if positions is None and sent.partial:
+                continue
+            assert state_bytes(sent.take(positions)) == wanted
+    alone = StateShare(now.pull(vocabulary))
+    alone.take(None).accumulators[:] = 0.0  # a copy: the sent one may be worked on again
+    assert state_bytes(alone.share) == state_bytes(now.pull(vocabulary))

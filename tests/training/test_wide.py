@@ -1,0 +1,275 @@
+"""Models wider than a worker's memory, and the partitions that a worker keeps."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from training_cases import UPDATES, make_data, state_bytes
+from wide_cases import hashed_rows, kept, most_kept, peak_memory, set_cache, write_wide
+
+import dadagrad
+from dadagrad.config import TrainConfig
+from dadagrad.data.rows import Rows
+from dadagrad.training import states
+from dadagrad.training.partition_cache import SHARE, PartitionCache, cache_bytes
+from dadagrad.training.protocol import Report
+from dadagrad.training.run import Where, train
+
+BITS = 25
+LIMIT = 400 << 20
+CONFIG = TrainConfig(step_size=0.3, batch_size=500)
+
+
+@contextlib.contextmanager
+def running(*arguments: str) -> Iterator[None]:
+    """A `dask` command, told to end at the end, and made to where it does not."""
+    command = [sys.executable, "-m", "dask", *arguments]
+    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": paths},
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """A scheduler, and a worker with little memory that a nanny watches."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address = f"tcp://127.0.0.1:{port}"
+    scheduler = ("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
+    limited = ("--nthreads", "1", "--memory-limit", str(LIMIT), "--no-dashboard")
+    with running(*scheduler), running("worker", address, *limited):
+        yield address
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory) -> str:
+    return write_wide(tmp_path_factory.mktemp("wide") / "data", BITS, 5, 3000)
+
+
+def ask(address: str, function, *arguments: object):
+    """What the worker answers."""
+    from distributed import Client
+
+    with Client(address, set_as_default=False) as client:
+        client.wait_for_workers(1, timeout=60)
+        (answer,) = client.run(function, *arguments).values()
+    return answer
+
+
+def test_a_worker_trains_a_model_that_is_wider_than_its_memory(cluster, wide):
+    first = ask(cluster, os.getpid)
+    where = Where(scheduler=cluster)
+    predicted = dadagrad.dry_run(wide, CONFIG, where=where)
+    assert predicted.worker is not None
+    assert predicted.coordinator["state"] > LIMIT - predicted.worker["libraries"]
+    assert predicted.worker["total"] < predicted.worker["limit"] == LIMIT
+    on_cluster = train(wide, CONFIG, where=where)
+    digest, report = on_cluster.model.digest, on_cluster.report
+    del on_cluster  # there is memory for one of them
+    assert digest == train(wide, CONFIG).model.digest
+    assert ask(cluster, os.getpid) == first, "it was killed and another started"
+    assert ask(cluster, peak_memory) < LIMIT
+    moved = predicted.bytes_per_step
+    assert moved is not None
+    assert moved["down"] + moved["up"] == pytest.approx(report["bytes_per_step"], rel=0.3)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+@pytest.mark.parametrize("labels", ["binary", "multiclass"])
+@pytest.mark.parametrize("update", [*UPDATES, "pa"])
+def test_weights_are_made_a_few_features_at_a_time(update, labels, chunk, monkeypatch):
+    monkeypatch.setattr(states, "CHUNK_WEIGHTS", chunk)
+    data = make_data(labels=labels)
+    config = TrainConfig(update=update, step_size=0.3, l1=0.0 if update == "pa" else 1e-2)
+    end = train(data, config).coordinator
+    whole = end.state.weights(end.method)
+    ids, weights = states.nonzero_weights(end.method, end.state)
+    np.testing.assert_array_equal(ids, np.flatnonzero(whole.any(axis=1)))
+    np.testing.assert_array_equal(weights, whole[ids])
+    assert 0 < len(ids) < len(whole)
+    assert (ids.dtype, weights.dtype) == (np.int64, np.float32)
+
+
+def test_making_a_model_takes_little_memory_beside_it():
+    data = make_data()
+    data.schema = replace(data.schema, n_features=1 << 22)
+    end = train(data, TrainConfig(step_size=0.3)).coordinator
+    tracemalloc.start()
+    try:
+        states.nonzero_weights(end.method, end.state)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 10 << 20  # all weights are 16 MiB
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory) -> str:
+    return write_wide(tmp_path_factory.mktemp("narrow") / "data", 12, 6, 200, 20)
+
+
+def bits(result) -> tuple[object, ...]:
+    return state_bytes(result.coordinator.state), result.model.digest
+
+
+@pytest.mark.parametrize("n_kept", [0, 2])
+def test_what_does_not_stay_is_read_again_to_the_same_bits(cluster, narrow, n_kept):
+    """Nothing stays, or two partitions of the four that are open."""
+    config = TrainConfig(step_size=0.3, batch_size=40, passes=2)
+    data = dadagrad.open_dataset(narrow)
+    most_bytes = n_kept * max(data.read(number).nbytes for number in range(len(data.partitions)))
+    seen: list[tuple[int, int]] = []
+    ask(cluster, set_cache, most_bytes)
+
+    def look(report: Report) -> None:
+        if report.cursor.round % 10 == 5:
+            seen.append(ask(cluster, kept))
+
+    result = train(narrow, config, where=Where(scheduler=cluster), progress=look)
+    assert bits(result) == bits(train(narrow, config))
+    assert max(n_bytes for _, n_bytes in seen) <= most_bytes
+    assert max(found for found, _ in seen) == n_kept
+
+
+def test_a_last_pass_keeps_what_is_open_and_others_all_there_is(cluster, narrow):
+    most: dict[int, list[int]] = {0: [], 1: []}
+    ask(cluster, set_cache, 1 << 30)
+
+    def look(report: Report) -> None:
+        if report.cursor.pass_number in most and report.cursor.round % 6 == 5:
+            most[report.cursor.pass_number].append(ask(cluster, kept)[0])
+
+    config = TrainConfig(step_size=0.3, batch_size=40, passes=2, lanes=1)
+    train(narrow, config, where=Where(scheduler=cluster), progress=look)
+    assert most[0] == sorted(most[0])
+    assert most[0][-1] == 6
+    assert most[1] == sorted(most[1], reverse=True)
+    assert most[1][-1] <= 2
+
+
+def test_the_cache_has_a_share_of_the_worker_s_memory(cluster, narrow):
+    """Found when it is first needed: after the libraries were loaded."""
+
+    ask(cluster, set_cache, None)
+    train(narrow, TrainConfig(step_size=0.3, batch_size=100), where=Where(scheduler=cluster))
+    assert 0 < ask(cluster, most_kept) < SHARE * (LIMIT - (100 << 20))
+
+
+class TestCache:
+    def rows(self, number: int = 0, n_rows: int = 50) -> Rows:
+        return hashed_rows(number, n_rows, 8, 10)
+
+    def test_what_was_used_last_stays(self):
+        rows = [self.rows(number) for number in range(4)]
+        cache = PartitionCache(3 * max(one.nbytes for one in rows))
+        for number in (0, 1, 2, 0, 3):
+            cache.get(("data", number), partial(rows.__getitem__, number))
+        assert [number for number in range(4) if ("data", number) in cache] == [0, 2, 3]
+        assert cache.n_bytes == sum(rows[number].nbytes for number in (0, 2, 3))
+
+    def test_what_is_kept_is_not_read(self):
+        cache, reads = PartitionCache(1 << 20), []
+
+        def read() -> Rows:
+            reads.append(1)
+            return self.rows()
+
+        first = cache.get(("data", 0), read)
+        assert cache.get(("data", 0), read) is first
+        assert cache.get(("other", 0), read) is not first
+        assert len(reads) == 2
+
+    def test_bytes_count_and_not_partitions(self):
+        small, large = self.rows(0, 10), self.rows(1, 200)
+        cache = PartitionCache(large.nbytes + small.nbytes)
+        for number in range(12):
+            cache.get(("data", number), lambda: small)
+        assert len(cache) == 12
+        cache.get(("data", 99), lambda: large)
+        assert len(cache) == 2
+        assert cache.n_bytes <= cache.most_bytes
+
+    def test_what_is_too_large_displaces_nothing(self):
+        small, large = self.rows(0, 10), self.rows(1, 200)
+        cache = PartitionCache(2 * small.nbytes)
+        cache.get(("data", 0), lambda: small)
+        assert cache.get(("data", 1), lambda: large) is large
+        assert ("data", 0) in cache
+        assert len(cache) == 1
+
+    def test_a_dataset_is_forgotten_and_a_partition_dropped(self):
+        cache = PartitionCache(1 << 20)
+        for name in ("one", "two"):
+            for number in range(3):
+                cache.get((name, number), lambda: self.rows())
+        cache.forget("one")
+        cache.drop(("two", 1))
+        cache.drop(("two", 7))
+        assert [key in cache for key in (("two", 0), ("two", 1), ("two", 2))] == [True, False, True]
+        assert cache.n_bytes == 2 * self.rows().nbytes
+        cache.forget("two")
+        assert cache.n_bytes == len(cache) == 0
+
+    def test_threads_share_it(self):
+        rows = [self.rows(number) for number in range(8)]
+        cache = PartitionCache(4 * rows[0].nbytes)
+        random = np.random.default_rng(0)
+        wrong: list[int] = []
+
+        def work(numbers: list[int]) -> None:
+            for number in numbers:
+                got = cache.get(("data", number), partial(rows.__getitem__, number))
+                if got is not rows[number]:
+                    wrong.append(number)
+
+        threads = [
+            threading.Thread(target=work, args=(random.integers(0, 8, 500).tolist(),))
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert not wrong
+        assert cache.n_bytes == sum(
+            rows[number].nbytes for number in range(8) if ("data", number) in cache
+        )
+        assert cache.n_bytes <= cache.most_bytes
+
+    def test_its_size(self):
+        assert cache_bytes(1000, 200) == 320
+        assert cache_bytes(100, 200) == 0
+        assert cache_bytes(None, 0) > 1 << 20
+
+
+def test_the_bytes_of_rows_are_those_of_their_arrays():
+    rows = make_data(weighted=True).read(0)
+    fields = (rows.vocabulary, rows.indptr, rows.indices, rows.values, rows.labels, rows.weights)
+    assert rows.nbytes == sum(field.nbytes for field in fields if field is not None)
+    assert peak_memory() > rows.nbytes
