@@ -1,12 +1,14 @@
 """``step_size="auto"``: every step size of a grid walks the first rows of the stream.
 
 Each partition is read once, for all of them. The trial keeps state for the features of its own few
-partitions only, not for all of them.
+partitions only, not for all of them. It is a race: what is clearly behind leaves it early (Maron
+and Moore 1994).
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -36,6 +38,12 @@ LEAST_ROWS = 16_384
 MOST_ROWS = 262_144
 PLAIN_ROWS = 1_024
 """Of algorithms that are not compiled."""
+
+LEGS = (0.25, 0.5, 1.0)
+"""Where each leg of the race ends, in shares of its rows; the last one decides."""
+
+BEHIND = 3.0
+"""Standard errors of the least error by which a step size is clearly behind."""
 
 
 def choose_step_size(
@@ -75,23 +83,24 @@ def choose_step_size(
 
 @dataclass(slots=True)
 class _Trial:
-    """One step size on its way through the rows; `halves` are tallied apart.
+    """One step size on its way through the rows; each leg is tallied apart.
 
-    `failure` is what ended it: a step size so large that the weights diverged.
+    `failure` is what ended it, a step size so large that the weights diverged; `behind` says that
+    it was left behind.
     """
 
     method: Method
     state: TrainingState | None
-    halves: list[Tally]
+    legs: list[Tally]
     failure: TrainingError | None = None
+    behind: bool = False
 
     @classmethod
     def begin(cls, method: Method, step_sizes: tuple[float, ...]) -> list[_Trial]:
         """A trial of each of `step_sizes`."""
-        none = Tally.zero(method)
         methods = [method.with_step_sizes((step_size,)) for step_size in step_sizes]
         return [
-            cls(own, state, [none, none])
+            cls(own, state, [Tally.zero(method) for _ in LEGS])
             for own, state in zip(methods, zero_states(methods), strict=True)
         ]
 
@@ -100,27 +109,30 @@ class _Trial:
         self.state = None
         return self
 
-    def walk(self, part: _Part, half_row: int, chunk_rows: int) -> None:
-        """Learn from the rows of `part`; rows from `half_row` on are those of the second half."""
+    def walk(self, stretch: _Stretch, chunk_rows: int) -> None:
+        """Learn from the rows of `stretch`."""
         from dadagrad.training.worker import compute
 
-        if self.failure is not None or self.state is None:
-            return
+        assert self.state is not None
+        part = stretch.part
         whole = len(part.positions) == self.method.n_features
         share = self.state if whole else self.state.pull(part.positions)
-        middle = min(max(half_row - part.offset, 0), part.n_rows)
-        for half, (first, last) in enumerate(((0, middle), (middle, part.n_rows))):
-            for start in range(first, last, chunk_rows):
-                piece = Piece(0, part.partition, start, min(start + chunk_rows, last), False)
-                try:
-                    result = compute(self.method, part.rows, piece, share, part.where)
-                except TrainingError as error:
-                    self.failure = error
-                    return
-                assert isinstance(result, Walked)
-                self.halves[half] += result.tally
+        for start in range(stretch.start, stretch.stop, chunk_rows):
+            stop = min(start + chunk_rows, stretch.stop)
+            piece = Piece(0, part.partition, start, stop, False)
+            try:
+                result = compute(self.method, part.rows, piece, share, part.where)
+            except TrainingError as error:
+                self.failure = error
+                return
+            assert isinstance(result, Walked)
+            self.legs[stretch.leg] += result.tally
         if not whole:
             self.state.push(part.positions, share)
+
+    def so_far(self) -> Tally:
+        """What was counted on all the legs."""
+        return sum(self.legs[1:], self.legs[0])
 
 
 def _try_all(
@@ -131,7 +143,7 @@ def _try_all(
     threads: int,
     keep: Callable[[int, Rows], None] | None,
 ) -> list[Tally | None]:
-    """Of every step size what was counted in the second half; None where the weights diverged."""
+    """Of every step size what was counted on the last leg; None where it did not get there."""
     method = replace(method, n_features=first_rows.n_features)
     # States over all features may be large: of those no more at a time than are in work.
     at_once = len(step_sizes) if method.compiled else threads
@@ -139,20 +151,59 @@ def _try_all(
     with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad-trial") as pool:
         for first in range(0, len(step_sizes), at_once):
             together = _Trial.begin(method, step_sizes[first : first + at_once])
-            for part in first_rows.read(pool):
-                walk = partial(
-                    _Trial.walk, part=part, half_row=first_rows.n_rows // 2, chunk_rows=chunk_rows
-                )
-                list(pool.map(walk, together))
-                if keep is not None and part.offset == 0:
-                    keep(part.partition, part.rows)
+            _race(together, first_rows, chunk_rows, pool, keep)
             trials += [trial.ended() for trial in together]
-    failures = [trial.failure for trial in trials if trial.failure is not None]
-    if len(failures) == len(trials):
-        raise failures[0]
+    if all(trial.failure is not None for trial in trials):
+        raise next(trial.failure for trial in trials if trial.failure is not None)
     # Where all weight is in the first half, that has to do.
-    late = all(trial.failure or trial.halves[1].examples for trial in trials)
-    return [None if trial.failure else trial.halves[late] for trial in trials]
+    late = any(trial.legs[-1].examples for trial in trials)
+    return [
+        None if trial.behind or trial.failure else trial.legs[-1] if late else trial.so_far()
+        for trial in trials
+    ]
+
+
+def _race(
+    trials: list[_Trial],
+    first_rows: _FirstRows,
+    chunk_rows: int,
+    pool: ThreadPoolExecutor,
+    keep: Callable[[int, Rows], None] | None,
+) -> None:
+    """Walk the rows with those of `trials` that keep abreast.
+
+    What is not compiled goes all the way: who is tried side by side depends on the threads there,
+    and the choice must not.
+    """
+    racing, leg = trials, 0
+    for part in first_rows.read(pool):
+        for stretch in first_rows.stretches(part):
+            if stretch.leg > leg and trials[0].method.compiled:
+                leg, racing = stretch.leg, _abreast(racing)
+            list(pool.map(partial(_Trial.walk, stretch=stretch, chunk_rows=chunk_rows), racing))
+            racing = [trial for trial in racing if trial.failure is None]
+        if keep is not None and part.offset == 0:
+            keep(part.partition, part.rows)
+
+
+def _abreast(trials: list[_Trial]) -> list[_Trial]:
+    """Those whose error so far is not clearly behind the least; all, in a regression."""
+    if not trials:
+        return trials
+    tallies = [trial.so_far() for trial in trials]
+    errors = [tally.error(trial.method) for tally, trial in zip(tallies, trials, strict=True)]
+    known = [float(error[0]) for error in errors if error is not None]
+    if not known or not tallies[0].examples:
+        return trials
+    least = min(known)
+    bound = least + BEHIND * _standard_error(least, tallies[0].examples)
+    for trial, error in zip(trials, known, strict=True):
+        trial.behind = error > bound
+    return [trial for trial in trials if not trial.behind]
+
+
+def _standard_error(error: float, examples: int) -> float:
+    return math.sqrt(error * (1.0 - error) / examples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +220,16 @@ class _Part:
     offset: int
     positions: NDArray[np.int64]
     where: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Rows ``start:stop`` of a part, all on one leg."""
+
+    part: _Part
+    start: int
+    stop: int
+    leg: int
 
 
 def first_partitions(data: Dataset, plan: Plan, compiled: bool) -> list[tuple[int, int]]:
@@ -229,6 +290,15 @@ class _FirstRows:
             yield _Part(partition, rows, n_rows, offset, positions, where)
             offset += n_rows
 
+    def stretches(self, part: _Part) -> Iterator[_Stretch]:
+        """The rows of a part, leg by leg."""
+        start = 0
+        for leg, end in enumerate(LEGS):
+            stop = min(max(int(end * self.n_rows) - part.offset, start), part.n_rows)
+            if stop > start:
+                yield _Stretch(part, start, stop, leg)
+            start = stop
+
 
 def _target_scale(data: Dataset, chosen: list[tuple[int, int]]) -> float:
     """The root mean square of a regression's targets.
@@ -243,12 +313,12 @@ def _target_scale(data: Dataset, chosen: list[tuple[int, int]]) -> float:
 def _best(losses: NDArray[np.float64], errors: NDArray[np.float64], examples: int) -> int:
     """The least error (all 0 in a regression), and the least loss among near ties.
 
-    Both are those of the second half of the trial, when most weights have been seen to.
+    Both are those of the last leg of the race, when most weights have been seen to.
 
     Early in a stream the loss falls fastest with steps that are too large for the rest of it
     (margins still have to grow); the error does not depend on the scale of margins. It is coarse,
     so that step sizes within half its standard error of the best count as ties.
     """
-    least = errors.min()
-    tie = 0.5 * np.sqrt(least * (1.0 - least) / examples)
+    least = float(errors.min())
+    tie = 0.5 * _standard_error(least, examples)
     return int(np.argmin(np.where(errors <= least + tie, losses, np.inf)))

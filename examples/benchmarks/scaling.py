@@ -1,0 +1,385 @@
+"""Scaling: what a cluster of 1 and 2 workers does here, and what larger ones would do.
+
+Measured: one pass over a corpus of RCV1's size, by the local engine and through Dask with 1 and 2
+workers in processes of their own. Modelled: the same pass with more workers, from service times
+that are measured one by one (the work on a piece, its bytes, what the coordinator does for a step,
+what a message costs the coordinator, the scheduler and a worker) and a network that is assumed.
+The model (`cluster_model.py`) is held to the measured runs first, with the processors that all
+share here; then each machine has its own. The tables say where the coordinator is saturated, and
+which settings move that point.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import psutil
+import reporting
+from cluster_model import Forecast, Network, Services, forecast
+from memory import prepare
+from numpy.typing import NDArray
+
+from dadagrad import Dataset, TrainConfig, Where, open_dataset, train
+from dadagrad.method import Method, make_method
+from dadagrad.synthetic import Corpus
+from dadagrad.training.gradient_sums import GradientSums
+from dadagrad.training.placement import worthwhile_tasks
+from dadagrad.training.plan import Piece
+from dadagrad.training.protocol import Gradient, WeightsInState
+from dadagrad.training.run import auto_batch_size
+from dadagrad.training.states import zero_state
+from dadagrad.training.warm_up import warm_up
+from dadagrad.training.worker import compute
+
+CLUSTERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+GOAL = 2.0
+STEP_SIZE = 0.2
+
+
+def main() -> None:
+    options = arguments()
+    corpus = Corpus(options.rows, options.features, options.nnz)
+    data = open_dataset(str(prepare(options.folder, corpus)))
+    batch_size = auto_batch_size(data, on_dask=True)
+    config = TrainConfig(step_size=STEP_SIZE, batch_size=batch_size)
+    network = Network(options.latency / 1e3, options.bandwidth * 1e9 / 8)
+    here = measure(data, config, options.rounds)
+    with processes(1) as address:
+        overhead = message_overhead(address)
+    piece = PieceCosts(data, config)
+    sections = [
+        f"{data.n_rows:,} rows, {data.nnz:,} non-zeros, {data.schema.n_features:,} features; one "
+        f"pass in batches of {batch_size:,} rows ({-(-data.n_rows // batch_size)} steps):",
+        measured_table(data, config, here, piece, overhead),
+        f"Modelled: {options.latency:g} ms from one machine to another, links of "
+        f"{options.bandwidth:g} Gbit/s, as many lanes as workers:",
+        modelled_table(data, config, piece, overhead, network),
+        "Where more workers no longer help (90 % of the best rate is reached), by settings:",
+        saturation_table(data, config, piece, overhead, network),
+    ]
+    reporting.publish("scaling", "\n\n".join(sections), options.markdown)
+
+
+def arguments() -> argparse.Namespace:
+    parser = reporting.parser(__doc__)
+    parser.add_argument("--rows", type=int, default=804_414, help="default: %(default)s")
+    parser.add_argument("--features", type=int, default=1_950_000, help="default: %(default)s")
+    parser.add_argument("--nnz", type=float, default=200.0, help="a row (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--latency", type=float, default=0.25, help="ms, one way")
+    parser.add_argument("--bandwidth", type=float, default=10.0, help="Gbit/s of each link")
+    return parser.parse_args()
+
+
+# What runs here.
+
+
+@contextmanager
+def processes(workers: int) -> Iterator[str]:
+    """A scheduler and workers in processes of their own; the scheduler's address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address = f"tcp://127.0.0.1:{port}"
+    commands = [["scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]]
+    commands += [["worker", address, "--nthreads", "1", "--no-dashboard"]] * workers
+    environment = os.environ | {"DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error"}
+    with ExitStack() as stack:
+        for command in commands:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "dask", *command],
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+        from distributed import Client
+
+        with Client(address, set_as_default=False, timeout=60) as client:
+            client.wait_for_workers(workers, timeout=60)
+        yield address
+
+
+def measure(data: Dataset, config: TrainConfig, rounds: int) -> dict[str, float]:
+    """Median seconds of a pass, by engine; the rounds take turns."""
+    local = Where(threads=2)
+    taken: dict[str, list[float]] = {}
+
+    def run(name: str, config: TrainConfig, where: Where) -> None:
+        seconds = train(data.url, config, where=where).report["seconds"]
+        taken.setdefault(name, []).append(seconds)
+
+    with processes(1) as one, processes(2) as two:
+        for _ in range(rounds + 1):
+            run("local, one row a step", replace(config, batch_size=1), local)
+            run("local", config, local)
+            run("1 worker", config, Where(scheduler=one))
+            run("2 workers", config, Where(scheduler=two))
+    return {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}
+
+
+# What a message costs, whatever it is about.
+
+
+@dataclass(frozen=True)
+class Line:
+    """Seconds of processor time of a message: some for each, and some for each byte."""
+
+    fixed: float
+    per_byte: float
+
+    def at(self, n_bytes: float) -> float:
+        return max(self.fixed + self.per_byte * n_bytes, 0.0)
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Of one message and its result, beside the work: bytes are those of both."""
+
+    client: Line
+    scheduler: Line
+    worker: Line
+
+
+def echo(payload: NDArray[np.float32]) -> NDArray[np.float32]:
+    """A task without work: what came goes back."""
+    return payload
+
+
+def message_overhead(address: str, messages: int = 300) -> Overhead:
+    """From messages that go back and forth one by one, of two sizes."""
+    from distributed import Client
+
+    sizes = (1_000, 500_000)  # numbers of 4 bytes
+    costs: list[tuple[float, float, float]] = []
+    with Client(address, set_as_default=False) as client:
+        pids = [client.run_on_scheduler(os.getpid), *client.run(os.getpid).values()]
+        for size in sizes:
+            payload = np.zeros(size, np.float32)
+            for _ in range(20):
+                client.submit(echo, payload, pure=False).result()
+            before = times(pids)
+            for _ in range(messages):
+                client.submit(echo, payload, pure=False).result()
+            spent = [(now - then) / messages for now, then in zip(times(pids), before, strict=True)]
+            costs.append((spent[0], spent[1], spent[2]))
+    small, large = costs
+    lines = [
+        Line(first, max(second - first, 0.0) / (8 * (sizes[1] - sizes[0])))
+        for first, second in zip(small, large, strict=True)
+    ]
+    return Overhead(*lines)
+
+
+def times(pids: list[int]) -> list[float]:
+    """Processor seconds so far: of this process, and of others."""
+    spent = [psutil.Process(pid).cpu_times() for pid in pids]
+    return [time.process_time(), *(each.user + each.system for each in spent)]
+
+
+# What the work costs, and what the coordinator does for a step.
+
+
+class PieceCosts:
+    """Measures pieces and steps one by one, in this process, on the state of a trained model."""
+
+    SAMPLE = 8
+    """Partitions that pieces are cut from."""
+
+    def __init__(self, data: Dataset, config: TrainConfig) -> None:
+        self._data = data
+        self._state = train(data, config, where=Where(threads=2)).coordinator.state
+        begun = time.thread_time()
+        self._rows = [data.read(n) for n in range(min(self.SAMPLE, len(data.partitions)))]
+        read = sum(rows.nnz for rows in self._rows)
+        self._seconds_to_read = (time.thread_time() - begun) / read
+        self._known: dict[tuple[int, int], Services] = {}
+
+    def services(
+        self, config: TrainConfig, workers: int, overhead: Overhead
+    ) -> tuple[Services, int]:
+        """Of a step of `config` on `workers` workers, and how many messages it takes."""
+        assert isinstance(config.batch_size, int)
+        entries = config.batch_size * self._data.nnz / self._data.n_rows
+        messages = min(workers, config.lanes, worthwhile_tasks(entries))
+        key = (config.batch_size, config.lanes)
+        if key not in self._known:
+            self._known[key] = self._measure(config)
+        own = self._known[key]
+        share = config.lanes / messages  # pieces of a message
+        n_bytes = share * (own.down + own.up)
+        handling = overhead.client.at(n_bytes) / 2
+        return Services(
+            send=share * own.send + handling,
+            receive=handling,
+            schedule=overhead.scheduler.at(n_bytes),
+            work=share * own.work + overhead.worker.at(n_bytes),
+            step=own.step,
+            down=share * own.down,
+            up=share * own.up,
+        ), messages
+
+    def _measure(self, config: TrainConfig, steps: int = 3) -> Services:
+        """Of one piece of a step, without what messages cost."""
+        assert isinstance(config.batch_size, int)
+        method = make_method(config, self._data.schema, config.batch_size)
+        warm_up(method, lambda line: None)
+        state = self._state.copy() if config.update == "dual-averaging" else zero_state(method)
+        sums = GradientSums(method)
+        measured = [self._step(method, state, sums, config, step) for step in range(steps + 1)]
+        return Services(*np.median(np.array(measured[1:]), axis=0))
+
+    def _step(
+        self, method: Method, state: Any, sums: GradientSums, config: TrainConfig, step: int
+    ) -> list[float]:
+        assert isinstance(config.batch_size, int)
+        n_rows = max(config.batch_size // config.lanes, 1)
+        intercept = state.intercepts_now(method)
+        send = work = down = up = 0.0
+        vocabularies, gradients = [], []
+        for lane in range(config.lanes):
+            rows = self._rows[lane % len(self._rows)]
+            start = (step * config.lanes + lane) * n_rows % max(rows.n_rows - n_rows, 1)
+            piece = Piece(lane, 0, start, start + n_rows, False)
+            part = rows.slice(start, start + n_rows)
+            positions = np.unique(part.indices).astype(np.int32)
+            given = WeightsInState(method, state, rows.vocabulary, intercept)
+            begun = time.thread_time()
+            weights = given.at(positions)
+            taken = time.thread_time()
+            result = compute(method, rows, piece, weights, "here")
+            work += time.thread_time() - taken + part.nnz * self._seconds_to_read
+            send += taken - begun
+            assert isinstance(result, Gradient)
+            down += weights.weights.nbytes + positions.nbytes
+            # The next piece's features are announced with the result.
+            up += result.gradient.nbytes + result.positions.nbytes + positions.nbytes
+            vocabularies.append(rows.vocabulary)
+            gradients.append(result)
+        begun = time.thread_time()
+        total = sums.total(vocabularies, gradients)
+        state.step(method, total, sum(gradient.tally.weight for gradient in gradients))
+        stepped = time.thread_time() - begun
+        lanes = config.lanes
+        return [send / lanes, 0.0, 0.0, work / lanes, stepped, down / lanes, up / lanes]
+
+
+# Tables.
+
+
+def measured_table(
+    data: Dataset,
+    config: TrainConfig,
+    here: dict[str, float],
+    piece: PieceCosts,
+    overhead: Overhead,
+) -> str:
+    """The runs of this machine, and what the model makes of those on workers."""
+    assert isinstance(config.batch_size, int)
+    steps = -(-data.n_rows // config.batch_size)
+    loopback = Network(0.0, 4e9)
+    lines = []
+    for name, seconds in here.items():
+        modelled = ""
+        if name.endswith(("worker", "workers")):
+            workers = int(name.split()[0])
+            services, messages = piece.services(config, workers, overhead)
+            cores = os.cpu_count()
+            made = forecast(services, loopback, workers, messages, cores=cores, steps=steps)
+            modelled = f"{made.seconds * steps:.2f}"
+        rate = data.nnz / seconds / 1e6
+        ratios = [f"{seconds / here[of]:.2f}" for of in ("local", "local, one row a step")]
+        lines.append([name, f"{seconds:.2f}", f"{rate:.0f}", *ratios, modelled])
+    header = ["", "s", "M nnz/s", "x local", "x local, one row a step", "modelled, s"]
+    best = here["2 workers"] / here["local"]
+    goal = (
+        f"Goal: 2 workers in at most {GOAL:g} times the local engine's time for the same steps: "
+        f"{'reached' if best <= GOAL else 'not reached'}."
+    )
+    return f"{reporting.table(header, lines)}\n\n{goal}"
+
+
+def modelled_table(
+    data: Dataset, config: TrainConfig, piece: PieceCosts, overhead: Overhead, network: Network
+) -> str:
+    """The same pass with more workers."""
+    lines = []
+    for workers in CLUSTERS:
+        made, services, messages = one(data, config, piece, overhead, network, workers)
+        steps = -(-data.n_rows // int(config.batch_size))
+        lines.append(
+            [
+                f"{workers}",
+                f"{messages}",
+                f"{1e3 * made.seconds:.1f}",
+                f"{made.seconds * steps:.2f}",
+                f"{messages * (services.down + services.up) / 1e6:.1f}",
+                f"{1e3 * (services.step + messages * (services.send + services.receive)):.1f}",
+                f"{made.coordinator:.0%}",
+                f"{made.workers:.0%}",
+                made.bottleneck,
+            ]
+        )
+    header = ["workers", "messages a step", "ms a step", "s a pass", "MB a step"]
+    header += ["coordinator, ms a step", "coordinator busy", "workers busy", "bottleneck"]
+    return reporting.table(header, lines)
+
+
+def one(
+    data: Dataset,
+    config: TrainConfig,
+    piece: PieceCosts,
+    overhead: Overhead,
+    network: Network,
+    workers: int,
+    delay: int = 0,
+) -> tuple[Forecast, Services, int]:
+    """The forecast for a number of workers, each of which gets a lane."""
+    config = replace(config, lanes=max(config.lanes, workers))
+    services, messages = piece.services(config, workers, overhead)
+    return forecast(services, network, workers, messages, delay), services, messages
+
+
+def saturation_table(
+    data: Dataset, config: TrainConfig, piece: PieceCosts, overhead: Overhead, network: Network
+) -> str:
+    """For each setting the workers beyond which the rate hardly grows."""
+    assert isinstance(config.batch_size, int)
+    settings: list[tuple[str, TrainConfig, int]] = []
+    for factor in (1, 4, 16):
+        batched = replace(config, batch_size=factor * config.batch_size)
+        for delay in (0, 2):
+            name = f"batches of {batched.batch_size:,}, delay {delay}"
+            settings.append((name, batched, delay))
+    lines = []
+    for name, batched, delay in settings:
+        forecasts = [
+            one(data, batched, piece, overhead, network, workers, delay)[0] for workers in CLUSTERS
+        ]
+        best = min(made.seconds for made in forecasts)
+        enough, made = next(
+            (workers, made)
+            for workers, made in zip(CLUSTERS, forecasts, strict=True)
+            if 0.9 * made.seconds <= best
+        )
+        entries = int(batched.batch_size) * data.nnz / data.n_rows
+        rate = entries / made.seconds / 1e6
+        lines.append([name, f"{enough}", f"{rate:.0f}", f"{made.coordinator:.0%}", made.bottleneck])
+    header = ["", "workers", "M nnz/s there", "coordinator busy", "bottleneck"]
+    return reporting.table(header, lines)
+
+
+if __name__ == "__main__":
+    main()
