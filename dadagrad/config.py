@@ -59,7 +59,7 @@ class TrainConfig:
         Added to the diagonal of the metric.
     batch_size : int or "auto"
         Rows of one step. 1 is the online algorithm: one step per row. "auto" is 1 on this machine
-        and a size that keeps the workers busy on a cluster.
+        and a size that keeps the workers busy on a cluster; with local steps it is 1.
     passes : int
         How often the data is walked.
     shuffle : bool

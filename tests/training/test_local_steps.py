@@ -43,6 +43,7 @@ from dadagrad.training.result_checks import problem_with
 from dadagrad.training.run import TrainResult, Where, resume, train
 from dadagrad.training.shares import ShareInState
 from dadagrad.training.state import State
+from dadagrad.training.stream_traffic import follow_streams
 from dadagrad.training.streams import StreamPlan
 from dadagrad.training.worker import compute
 
@@ -167,6 +168,24 @@ def test_partitions_are_open_while_streams_are_there_and_no_longer():
     # Also in a round in which each stream goes through four of them: one for each, and one ahead.
     assert run.most_open <= 5
     assert finished(replace(config, rounds=40), data=data, prefetch=1).most_open <= 5
+
+
+@pytest.mark.parametrize("sizes", [(9,) * 30, (90, 70, 40), (400,)])
+def test_what_is_open_at_a_time_is_predicted(sizes):
+    data = make_data(sizes)
+    config = replace(LOCAL, streams=5, passes=1)
+    run = finished(config, data=data)
+    plan = run.coordinator.plan
+    predicted = follow_streams(data, run.coordinator.method, plan).vocabulary_bytes
+    is_open: dict[int, int] = {}
+    most = 0
+    for entry in run.log:
+        if isinstance(entry, Open):
+            is_open[entry.visit] = 8 * data.partitions[entry.partition].n_local
+        elif isinstance(entry, Close):
+            del is_open[entry.visit]
+        most = max(most, sum(is_open.values()))
+    assert most <= predicted <= 2 * most
 
 
 def test_what_comes_next_is_announced():
