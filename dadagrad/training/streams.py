@@ -7,8 +7,8 @@ row, from the state that all share; then the states are merged (`dadagrad.traini
 Rounds grow with the data that has been seen: while weights move fast, streams must not walk far
 apart. After round r, (r / R)^2 passes have been seen, R being the rounds of the first pass: so
 round r is 2/r of what came before, the last of R = 40 rounds 5 % of it, and each pass has fewer
-rounds than the one before. With as many rounds in all, this did better than rounds of a fixed
-share of what came before, which are too long at the end; see `examples/benchmarks`.
+rounds than the one before. With as many rounds in all, this learns as well as rounds of a fixed
+share of what came before, and many streams bear longer steps; see `examples/benchmarks`.
 
 All of this depends on the rows of the partitions, the streams, the rounds and the seed, and on
 nothing else.
