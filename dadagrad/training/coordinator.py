@@ -7,8 +7,8 @@ same bits, because results are added in the order of the plan, not of their arri
 A round goes like this: its partitions are opened (some ahead of time, so that reading hides behind
 computing); each piece may take the weights of its own vocabulary; the gradients that come back
 are summed in the order of the pieces in float64, divided by the importance of the rows, and make
-one step. The online method is the same with one piece a round: the piece is handed the state of
-its vocabulary, walks its rows one step each, and hands the state back.
+one step. The online method is the same with one piece a round: it is handed the state itself, and
+walks its rows one step each.
 """
 
 from __future__ import annotations
@@ -83,9 +83,6 @@ class Coordinator:
         self._prefetch = prefetch
         self._vocabularies: dict[int, NDArray[np.int64] | None] = {}
         self._results: list[Result | None] | None = None
-        # Online, the state of the partition that is being walked, from its first piece to its last.
-        self._share: TrainingState | None = None
-        self._last_share: TrainingState | None = None
         self._sums = GradientSums(method)
         self._save_every = save_every
         self._next_save = None if save_every is None else (steps // save_every + 1) * save_every
@@ -157,9 +154,7 @@ class Coordinator:
         self._results = [None] * len(pieces)
         given: list[Given]
         if self.method.online:
-            if self._share is None:
-                self._share = self.state.pull(opened[0], self._last_share)
-            given = [self._share]
+            given = [self.state]
         else:
             intercept = self.state.intercepts_now(self.method)
             given = [
@@ -179,7 +174,7 @@ class Coordinator:
         for result in results:
             self.tally += result.tally
         if self.method.online:
-            self._keep_share(finished.pieces[0], results)
+            self._note_walk(results)
         else:
             self._step(finished.pieces, results)
         self.cursor = finished.after
@@ -202,17 +197,12 @@ class Coordinator:
         self._saved = self.cursor
         return Save(self.cursor, self.steps, self.tally, self.state)
 
-    def _keep_share(self, piece: Piece, results: list[Result]) -> None:
-        """Take the walked share back; the state has it whenever somebody is to see the state."""
+    def _note_walk(self, results: list[Result]) -> None:
+        """Each row that was walked was a step, which has changed the state already."""
         (result,) = results
         if not isinstance(result, Walked):
             raise TypeError(f"the online method takes walks, not {type(result).__name__}")
         self.steps += result.tally.examples
-        self._share = result.state
-        if piece.last or self._stop_wanted or self._save_is_due():
-            self.state.push(self._vocabulary(piece), self._share)
-        if piece.last:
-            self._share, self._last_share = None, self._share
 
     def _step(self, pieces: tuple[Piece, ...], results: list[Result]) -> None:
         """One step with the mean gradient of all the pieces' rows."""

@@ -26,6 +26,7 @@ from dadagrad.training.protocol import (
     Report,
     Save,
 )
+from dadagrad.training.spread import over
 from dadagrad.training.watch import Watcher
 from dadagrad.training.worker import compute
 
@@ -107,9 +108,10 @@ class LocalEngine:
             case Compute(task, piece, given):
                 partition, rows = self._rows[piece.visit]
                 where = f"{self._data.url}, partition {self._data.partitions[partition].name}"
-                method = coordinator.method
+                method, spread = coordinator.method, over(pool, self._threads)
                 self._submit(
-                    pool, lambda: Computed(task, compute(method, rows, piece, given, where))
+                    pool,
+                    lambda: Computed(task, compute(method, rows, piece, given, where, spread)),
                 )
             case Close(visit):
                 del self._rows[visit]

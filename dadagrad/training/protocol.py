@@ -106,9 +106,8 @@ class Gradient:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """The state after walking the rows one by one."""
+    """The rows have been walked one by one, and the state that was given has been changed."""
 
-    state: TrainingState
     tally: Tally
 
 

@@ -18,7 +18,7 @@ from dadagrad.method import Method, make_method
 from dadagrad.model import Model
 from dadagrad.training.checkpoint import CheckpointReader
 from dadagrad.training.coordinator import Coordinator
-from dadagrad.training.plan import CHUNK_ROWS, Cursor, Plan
+from dadagrad.training.plan import CHUNK_ROWS, PLAIN_CHUNK_ROWS, Cursor, Plan
 from dadagrad.training.saver import IN_MEMORY, CheckpointSaver, Start, restore
 from dadagrad.training.states import TrainingState, zero_state
 from dadagrad.training.step_size import choose_step_size
@@ -220,9 +220,17 @@ class _Run:
             config.passes,
             config.shuffle,
             config.seed,
-            # Of each row that is walked, the margins of all outputs are kept for a while.
-            min(CHUNK_ROWS, max(256, 2**20 // self.method.n_outputs)),
+            self._chunk_rows(),
         )
+
+    def _chunk_rows(self) -> int:
+        """Rows walked in one go. The margins of all outputs are kept for as long.
+
+        They may take 8 MB, or a sixteenth of what the state takes.
+        """
+        method = self.method
+        most = CHUNK_ROWS if method.compiled else min(CHUNK_ROWS, PLAIN_CHUNK_ROWS)
+        return min(most, max(256, 2**20 // method.n_outputs, method.n_features // 16))
 
     def execute(
         self,

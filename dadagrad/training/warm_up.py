@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,9 @@ from dadagrad.training.intercept import step_intercepts
 from dadagrad.training.plan import Piece
 from dadagrad.training.protocol import Gradient, WeightsInState
 from dadagrad.training.state import State
+from dadagrad.training.tally import count
 
-_warm: set[tuple[bool, bool, bool]] = set()
+_warm: set[tuple[bool, ...]] = set()
 
 
 def warm_up(method: Method, announce: Callable[[str], None]) -> float:
@@ -27,15 +29,18 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
     long.
     """
     from dadagrad import kernels
-    from dadagrad.training.worker import compute
+    from dadagrad.loss_kernels import count_rows
+    from dadagrad.training.worker import as_batch, compute
 
     begun = time.perf_counter()
-    if method.learns_by_row:  # no kernel is called
-        return 0.0
-    kind = (method.compiled, method.online, method.config.update == "mirror-descent")
+    update, couples = method.config.update, method.loss.couples
+    kind = (method.compiled, method.online, update == "mirror-descent", couples)
+    first: Any = kernels.walk_dual if method.compiled else kernels.apply_dual
+    if method.learns_by_row:  # which calls no kernel but what counts
+        kind, first = (False, False, False, couples), count_rows
     if kind in _warm:
         return 0.0
-    if not is_compiled(kernels.walk_dual if method.compiled else kernels.apply_dual):
+    if not is_compiled(first):
         announce("compiling the kernels (once on this machine, a few seconds)")
     two_features = replace(method, n_features=2)
     labels = [0.0 if column.values is None else column.values[0] for column in method.label_columns]
@@ -48,18 +53,21 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
         np.array([labels, [label + 1.0 for label in labels]]),
         queries=np.zeros(2, np.int64),
     )
+    nothing = np.zeros((method.n_outputs, 1))
+    count(two_features, as_batch(rows.slice(0, 1), None), nothing, "the warm-up", 0)
+    if method.learns_by_row:
+        _warm.add(kind)
+        return time.perf_counter() - begun
     # What runs as it is written down calls kernels for intercepts and gradients alone, and may
     # not be possible with two features.
     state = State.zero(two_features)
     piece = Piece(0, 0, 0, 1, True)
     if method.online and not method.compiled:
-        nothing = np.zeros((1, method.n_outputs))
-        step_intercepts(two_features, state.intercept, 0.0, nothing, np.zeros((0, 0)))
+        step_intercepts(two_features, state.intercept, 0.0, nothing.T, np.zeros((0, 0)))
         state.intercepts(two_features)
     elif method.online:
-        share = state.pull(rows.vocabulary)
-        compute(two_features, rows, piece, share, "the warm-up")
-        state.push(rows.vocabulary, share)
+        state = State.zero(replace(method, n_features=3))  # of which the rows have some, not all
+        compute(two_features, rows, piece, state, "the warm-up")
     else:
         intercept = state.intercepts(two_features)
         given = WeightsInState(two_features, state, rows.vocabulary, intercept)

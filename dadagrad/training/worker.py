@@ -16,16 +16,27 @@ from dadagrad.training.pairs import pair_rows
 from dadagrad.training.plain_state import PlainState
 from dadagrad.training.plan import Piece
 from dadagrad.training.protocol import Given, Gradient, Result, Walked
+from dadagrad.training.spread import Spread, in_turn
 from dadagrad.training.state import State
-from dadagrad.training.tally import count
+from dadagrad.training.tally import Counter, Tally, count
 
 _NO_VALUES = np.zeros(0, np.float32)
 _NO_IMPORTANCE = np.zeros(0)
 _NO_SQUARES = np.zeros((0, 0), np.float32)
 
 
-def compute(method: Method, rows: Rows, piece: Piece, given: Given, where: str) -> Result:
+def compute(
+    method: Method,
+    rows: Rows,
+    piece: Piece,
+    given: Given,
+    where: str,
+    spread: Spread = in_turn,
+) -> Result:
     """Work on `piece` of the partition `rows`; `where` names the partition in messages.
+
+    A state is walked in place, its outputs by whatever threads `spread` finds for them; the bits
+    do not depend on it.
 
     Raises
     ------
@@ -39,12 +50,11 @@ def compute(method: Method, rows: Rows, piece: Piece, given: Given, where: str) 
     else:
         part = rows.slice(piece.start, piece.stop)
     importance = row_importance(method, part)
-    if isinstance(given, State | PlainState):
-        if isinstance(given, State):
-            margins = _walk(method, as_batch(part, importance), given)
-        else:
-            margins = given.walk(method, part, importance)
-        return Walked(given, count(method, margins, part, importance, where, piece.start))
+    if isinstance(given, State):
+        return Walked(_walk(method, part, importance, given, where, piece.start, spread))
+    if isinstance(given, PlainState):
+        walked = given.walk(method, part, importance)
+        return Walked(count(method, as_batch(part, importance), walked.T, where, piece.start))
     # Rows that touch few of the partition's features get by with the weights of those.
     positions = None
     compact = part
@@ -56,11 +66,11 @@ def compute(method: Method, rows: Rows, piece: Piece, given: Given, where: str) 
     squares = np.zeros_like(gradient) if method.config.squares == "example" else _NO_SQUARES
     intercept = np.zeros((2, method.n_outputs))
     margins = np.empty((part.n_rows, method.n_outputs))
+    batch = as_batch(compact, importance)
     kernels.piece_gradient(
-        as_batch(compact, importance), method.problem, weights, given.intercept,
-        gradient, squares, intercept, margins,
-    )  # fmt: skip
-    tally = count(method, margins, part, importance, where, piece.start)
+        batch, method.problem, weights, given.intercept, gradient, squares, intercept, margins
+    )
+    tally = count(method, batch, margins.T, where, piece.start)
     moved = _moved(gradient)
     if len(squares):
         moved |= _moved(squares)
@@ -101,20 +111,29 @@ def _check_finite(
         )
 
 
-def _walk(method: Method, batch: kernels.Batch, state: State) -> NDArray[np.float64]:
-    """One step per row, changing `state`, which is this piece's own; the margins before each."""
-    margins = np.empty((len(batch.indptr) - 1, method.n_outputs))
-    if method.config.update == "mirror-descent":
-        state.t = kernels.walk_mirror(
-            batch, method.problem, method.steps,
-            state.accumulators, state.settled, state.intercept, state.t, margins,
-        )  # fmt: skip
-    else:
-        state.t = kernels.walk_dual(
-            batch, method.problem, method.steps,
-            state.accumulators, state.intercept, state.t, margins,
-        )  # fmt: skip
-    return margins
+def _walk(
+    method: Method,
+    rows: Rows,
+    importance: NDArray[np.float64] | None,
+    state: State,
+    where: str,
+    first_row: int,
+    spread: Spread,
+) -> Tally:
+    """One step per row, changing `state`; what is counted before each."""
+    batch, width = as_batch(rows, importance), method.bundle_width
+    margins = np.empty((method.n_outputs, rows.n_rows))
+    counter = Counter(method, batch, margins, where, first_row)
+    after = np.empty(method.n_bundles)
+
+    def walk(bundle: int) -> None:
+        own = margins[bundle * width : (bundle + 1) * width]
+        after[bundle] = state.walk(method, bundle, rows.vocabulary, batch, own)
+        counter.count(bundle)
+
+    spread(walk, method.n_bundles)
+    state.t = float(after[0])
+    return counter.tally()
 
 
 def row_importance(method: Method, rows: Rows) -> NDArray[np.float64] | None:
@@ -135,6 +154,6 @@ def as_batch(rows: Rows, importance: NDArray[np.float64] | None) -> kernels.Batc
         rows.indices,
         _NO_VALUES if rows.values is None else rows.values,
         _NO_VALUES if rows.row_scale is None else rows.row_scale,
-        rows.labels,
+        np.ascontiguousarray(rows.labels.T),
         _NO_IMPORTANCE if importance is None else importance,
     )
