@@ -10,7 +10,8 @@ Each is held by tests to the plain formulas of `dadagrad.updates` and `dadagrad.
 
 State arrays are compact (aligned with a vocabulary) and generic in dtype: float32 in training,
 float64 where a test wants every digit. The outputs that a loss couples make a bundle, and are
-learned together; without such a loss each output is a bundle of its own. A walk is given one
+learned together; without such a loss one output is a bundle, or two that happen to be walked side
+by side. A walk is given one
 bundle, whose state is (n_local, width, 2): the primary sum (u, z or the weights) and the sum of
 squared gradients lie side by side, because a visit needs both. Elsewhere states are those of all
 bundles, (n_bundles, n_local, width, 2), and other arrays have the outputs in their last axis.
@@ -283,6 +284,54 @@ def _dual_learn(indices, values, couples, slope, eta, proximal, row, reals, weig
         couples[np.uint32(indices[j])] = row[j]
 
 
+# The same for two outputs. Those of a feature lie side by side, and what is near comes with what is
+# fetched.
+
+
+@_inlined
+def _dual_margin_two(indices, values, couples, settings, fixed, row, reals, terms, other_terms):
+    """<w, x> of one row for either output."""
+    for j in range(len(indices)):
+        place = np.uint64(2) * np.uint64(np.uint32(indices[j]))
+        one, other = couples[place], couples[place + np.uint64(1)]
+        row[2 * j], row[2 * j + 1] = one, other
+    for j in range(len(indices)):
+        terms[j] = values[j] * _dual_weight(reals[4 * j], reals[4 * j + 1], settings, fixed)
+        weight = _dual_weight(reals[4 * j + 2], reals[4 * j + 3], settings, fixed)
+        other_terms[j] = values[j] * weight
+    return _sum(terms[: len(indices)]), _sum(other_terms[: len(indices)])
+
+
+@_inlined
+def _dual_learn_two(
+    indices, values, couples, slope, other_slope, settings, fixed, proximal, row, reals
+):
+    """Add either output's gradient to the row that `_dual_margin_two` gathered."""
+    if proximal:
+        for k in range(2):
+            own = slope if k == 0 else other_slope
+            for j in range(len(indices)):
+                gradient = own * values[j]
+                dual, squares = reals[4 * j + 2 * k], reals[4 * j + 2 * k + 1]
+                grown = squares + gradient * gradient
+                weight = _dual_weight(dual, squares, settings, fixed)
+                reals[4 * j + 2 * k] = dual + (
+                    gradient - _pull(squares, grown, weight, settings[2])
+                )
+                reals[4 * j + 2 * k + 1] = grown
+    else:
+        for j in range(len(indices)):
+            gradient, other = slope * values[j], other_slope * values[j]
+            reals[4 * j] += gradient
+            reals[4 * j + 1] += gradient * gradient
+            reals[4 * j + 2] += other
+            reals[4 * j + 3] += other * other
+    for j in range(len(indices)):
+        place = np.uint64(2) * np.uint64(np.uint32(indices[j]))
+        one, other = row[2 * j], row[2 * j + 1]
+        couples[place], couples[place + np.uint64(1)] = one, other
+
+
 # In a bundle of many outputs, those of a feature lie side by side already: `pairs` is the state as
 # (n_local, 2 n_outputs).
 
@@ -339,7 +388,7 @@ def _dual_learn_intercept(intercept, k, slope, eta, fixed, proximal):
 def walk_dual(batch, problem, steps, state, intercept, t, margins):
     """Walk the rows in order, one step each: dual averaging, or FTRL where ``steps.proximal``.
 
-    The outputs are those of one bundle: a single one, or those that the loss couples.
+    The outputs are those of one bundle: one, two, or those that the loss couples.
 
     A row of importance c takes ceil(c) steps, the last of them weighted by what is left, so that
     importance 2 is the row twice and importance 0 is no row at all. Beyond an importance of
@@ -373,6 +422,18 @@ def walk_dual(batch, problem, steps, state, intercept, t, margins):
         one_row = _Row(_as_couples(reals), reals, np.zeros(longest, real), np.zeros(longest, real))
         couples = _as_couples(state.reshape(-1))
         return _walk_dual_one(batch, problem, steps, couples, intercept, t, margins, ones, one_row)
+    if problem.loss < MULTICLASS_HINGE:
+        reals = np.zeros(4 * longest, real)
+        two_rows = _TwoRows(
+            _as_couples(reals),
+            reals,
+            np.zeros(longest, real),
+            np.zeros(longest, real),
+            np.zeros(2),
+            np.zeros(2),
+        )
+        couples = _as_couples(state.reshape(-1))
+        return _walk_dual_two(batch, problem, steps, couples, intercept, t, margins, ones, two_rows)
     outputs = _Outputs(
         np.zeros(n_outputs, real),
         np.zeros(n_outputs, real),
@@ -390,6 +451,17 @@ class _Row(NamedTuple):
     reals: NDArray[np.floating]
     weights: NDArray[np.floating]
     terms: NDArray[np.floating]
+
+
+class _TwoRows(NamedTuple):
+    """Memory of `_walk_dual_two`, as `_Row`."""
+
+    gathered: NDArray[np.complexfloating]
+    reals: NDArray[np.floating]
+    terms: NDArray[np.floating]
+    other_terms: NDArray[np.floating]
+    slopes: NDArray[np.float64]
+    now: NDArray[np.float64]
 
 
 class _Outputs(NamedTuple):
@@ -440,6 +512,53 @@ def _walk_dual_one(batch, problem, steps, couples, intercept, t, margins, ones, 
                     _dual_learn_intercept(intercept, 0, slope, eta, free, proximal)
                 slope = real(slope * scale)
                 _dual_learn(ids, xs, couples, slope, real(eta), proximal, gathered, reals, weights)
+            t += part
+    return t
+
+
+@_borrowing
+def _walk_dual_two(batch, problem, steps, couples, intercept, t, margins, ones, two_rows):
+    gathered, reals, terms, other_terms, slopes, now = two_rows
+    real = reals.dtype.type
+    indptr, indices, values, row_scale, labels, importance = batch
+    loss, parameter, n_targets, label_column, positive, fit_intercept = problem
+    step_size, l1, l2, low, high, delta, proximal = steps
+    eta, stored = step_size[0], len(values) > 0
+    fixed = _fixed_settings(delta, low, high, real)
+    free = _fixed_settings(delta, -np.inf, np.inf, np.float64)
+    for row in range(len(indptr) - 1):
+        start, stop = indptr[row], indptr[row + 1]
+        ids = indices[start:stop]
+        xs = values[start:stop] if stored else ones[: stop - start]
+        scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
+        left = importance[row] if len(importance) else 1.0
+        share = max(left / MOST_STEPS, 1.0)
+        first = True
+        while left > 0.0 or first:
+            part = min(left, share)
+            left -= part
+            settings = _dual_settings(eta, l1[0], l2[0], t, real)
+            now[0], now[1] = _dual_margin_two(
+                ids, xs, couples, settings, fixed, gathered, reals, terms, other_terms
+            )
+            for k in range(2):
+                now[k] *= scale
+                if fit_intercept:
+                    now[k] += _dual_intercept(intercept, k, eta, free)
+                if first:
+                    margins[k, row] = now[k]
+            first = False
+            if part > 0.0 and _fill_slopes(
+                loss, parameter, n_targets, label_column, positive, labels, row, now, slopes
+            ):
+                for k in range(2):
+                    slopes[k] *= part
+                    if fit_intercept and slopes[k] != 0.0:
+                        _dual_learn_intercept(intercept, k, slopes[k], eta, free, proximal)
+                one, other = real(slopes[0] * scale), real(slopes[1] * scale)
+                _dual_learn_two(
+                    ids, xs, couples, one, other, settings, fixed, proximal, gathered, reals
+                )
             t += part
     return t
 

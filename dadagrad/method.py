@@ -96,11 +96,15 @@ class Method:
 
     @property
     def bundle_width(self) -> int:
-        """Outputs of a bundle: those that the loss couples and that are learned together, or one.
+        """Outputs of a bundle, which are walked together: those that the loss couples, or few.
 
-        Bundles have nothing to do with each other.
+        Two that have nothing to do with each other cost less side by side than one by one: they
+        share what is fetched from memory. Under mirror descent they would also share when their
+        weights are shrunk.
         """
-        return self.n_targets if self.loss.couples else 1
+        if self.loss.couples:
+            return self.n_targets
+        return 2 if self.n_targets % 2 == 0 and self.config.update != "mirror-descent" else 1
 
     @property
     def n_bundles(self) -> int:

@@ -80,8 +80,10 @@ class Case:
 
     @property
     def n_targets(self) -> int:
-        """Outputs of a setting: with a loss that couples them 2, or 3 of which 9 are 3 settings."""
-        return min(self.n_outputs, 3) if self.loss.couples else self.n_outputs
+        """Outputs of a setting: of a loss that couples them 2, or 3 of which 9 are 3 settings."""
+        if not self.loss.couples:
+            return self.n_outputs
+        return 3 if self.n_outputs % 3 == 0 else 2
 
     @property
     def problem(self) -> kernels.Problem:
@@ -99,7 +101,9 @@ class Case:
     @property
     def width(self) -> int:
         """Outputs of a bundle."""
-        return self.n_targets if self.loss.couples else 1
+        if self.loss.couples:
+            return self.n_targets
+        return 2 if self.n_outputs % 2 == 0 and not self.mirror else 1
 
     @property
     def n_bundles(self) -> int:
@@ -311,7 +315,7 @@ cases = st.builds(
     density=st.sampled_from([0.0, 0.2, 0.8, 1.0]),
     update=st.sampled_from(list(UPDATES)),
     loss_name=st.sampled_from(LOSS_NAMES),
-    n_outputs=st.sampled_from([1, 3, 9]),
+    n_outputs=st.sampled_from([1, 3, 4, 9]),
     l1=st.sampled_from([0.0, 0.01, 0.3]),
     l2=st.sampled_from([0.0, 0.02, 0.5]),
     box=st.sampled_from([NO_BOX, (-0.2, 0.1), (0.0, np.inf)]),

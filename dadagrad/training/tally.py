@@ -119,29 +119,37 @@ class Counter:
         self._margins = margins
         self._where = where
         self._first_row = first_row
-        self._loss = np.zeros(method.n_bundles)
-        self._mistakes = np.zeros(method.n_bundles)
+        self._loss = np.zeros(method.n_bundles if method.loss.couples else method.n_outputs)
+        self._mistakes = np.zeros(method.n_outputs)
         # Bundles of which some row cannot be counted.
         self._not_finite = np.zeros(method.n_bundles, np.bool_)
         self._unknown = np.zeros(method.n_bundles, np.bool_)
 
     def count(self, bundle: int) -> None:
         """Count the rows by the margins of one bundle; several threads may count at a time."""
-        method = self._method
-        problem, _ = method.of_bundle(bundle)
-        if method.loss.couples:
-            width = method.bundle_width
-            self._count_coupled(bundle, self._margins[bundle * width : (bundle + 1) * width].T)
+        width = self._method.bundle_width
+        outputs = range(bundle * width, (bundle + 1) * width)
+        if self._method.loss.couples:
+            self._count_coupled(bundle, self._margins[outputs.start : outputs.stop].T)
             return
+        for output in outputs:
+            self._count_output(bundle, output)
+
+    def _count_output(self, bundle: int, output: int) -> None:
         from dadagrad.loss_kernels import count_rows
 
+        method, problem = self._method, self._method.problem
+        own = slice(output, output + 1)
+        problem = problem._replace(
+            label_column=problem.label_column[own], positive=problem.positive[own]
+        )
         other = np.nan
         if method.task in ("binary", "multilabel"):
             other = method.label_columns[problem.label_column[0]].values[0]
-        loss, mistakes, unknown = count_rows(self._batch, problem, other, self._margins[bundle])
-        self._loss[bundle], self._mistakes[bundle] = loss, mistakes
-        self._not_finite[bundle] = np.isnan(loss)
-        self._unknown[bundle] = unknown > 0
+        loss, mistakes, unknown = count_rows(self._batch, problem, other, self._margins[output])
+        self._loss[output], self._mistakes[output] = loss, mistakes
+        self._not_finite[bundle] |= np.isnan(loss)
+        self._unknown[bundle] |= unknown > 0
 
     def _count_coupled(self, bundle: int, margins: NDArray[np.float64]) -> None:
         """The same for (n_rows, n_targets) margins of a loss that couples them."""

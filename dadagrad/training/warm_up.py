@@ -34,10 +34,11 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
 
     begun = time.perf_counter()
     update, couples = method.config.update, method.loss.couples
-    kind = (method.compiled, method.online, update == "mirror-descent", couples)
+    even = method.bundle_width % 2 == 0
+    kind = (method.compiled, method.online, update == "mirror-descent", couples, even)
     first: Any = kernels.walk_dual if method.compiled else kernels.apply_dual
     if method.learns_by_row:  # which calls no kernel but what counts
-        kind, first = (False, False, False, couples), count_rows
+        kind, first = (False, False, False, couples, False), count_rows
     if kind in _warm:
         return 0.0
     if not is_compiled(first):

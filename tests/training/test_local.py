@@ -268,7 +268,7 @@ def test_several_classes_are_models_of_their_own(update, l1, batch_size, squares
             rows = data.read(number)
             parts.append(replace(rows, labels=np.where(rows.labels == value, 1.0, -1.0)))
         alone = run(as_dataset(parts), config)
-        assert_same_bundle(together, k, alone)
+        assert_same_output(together, k, alone)
         losses.append(alone.tally.loss[0])
     assert together.tally.loss == pytest.approx([np.mean(losses)], rel=1e-12)
 
@@ -276,18 +276,31 @@ def test_several_classes_are_models_of_their_own(update, l1, batch_size, squares
 @each_update
 @each_l1
 @pytest.mark.parametrize("batch_size", [1, 9])
-def test_several_label_columns_are_models_of_their_own(update, l1, batch_size):
-    data = make_data(labels="multilabel", entries=entries(batch_size))
-    config = TrainConfig(update=update, step_size=0.3, l1=l1, batch_size=batch_size)
+@pytest.mark.parametrize("n_columns", [2, 3, 4])
+@pytest.mark.parametrize("loss", ["hinge", "logistic"])
+def test_several_label_columns_are_models_of_their_own(update, l1, batch_size, n_columns, loss):
+    made = make_data(labels="multilabel", entries=entries(batch_size), weighted=True)
+    signs = np.random.default_rng(4).random((400, n_columns)) < 0.3
+    every = [made.read(number) for number in range(len(made.partitions))]
+    data = as_dataset(
+        [
+            replace(
+                rows, labels=np.where(signs[: rows.n_rows], 1.0, rows.labels[:, [0] * n_columns])
+            )
+            for rows in every
+        ]
+    )
+    config = TrainConfig(loss=loss, update=update, step_size=0.3, l1=l1, batch_size=batch_size)
     together = run(data, config)
+    assert together.method.bundle_width == (2 if n_columns % 2 == 0 and update[0] != "m" else 1)
     losses = []
-    for k in range(3):
+    for k in range(n_columns):
         parts = [
             replace(data.read(number), labels=data.read(number).labels[:, k : k + 1])
             for number in range(len(data.partitions))
         ]
         alone = run(as_dataset(parts), config)
-        assert_same_bundle(together, k, alone)
+        assert_same_output(together, k, alone)
         losses.append(alone.tally.loss[0])
     assert together.tally.loss == pytest.approx([np.mean(losses)], rel=1e-12)
 
@@ -302,20 +315,29 @@ def test_several_step_sizes_are_models_of_their_own(update, l1, batch_size, labe
     config = TrainConfig(loss=loss, update=update, step_size=1.0, l1=l1, batch_size=batch_size)
     step_sizes = (0.05, 0.4, 1.5)
     together = run(data, config, step_sizes=step_sizes)
-    n_bundles = together.method.n_bundles // len(step_sizes)
+    n_targets = together.method.n_targets
     for setting, step_size in enumerate(step_sizes):
         alone = run(data, replace(config, step_size=step_size))
-        for bundle in range(n_bundles):
-            assert_same_bundle(together, setting * n_bundles + bundle, alone, bundle)
+        for target in range(n_targets):
+            assert_same_output(together, setting * n_targets + target, alone, target)
         expected = pytest.approx(alone.tally.loss[0], rel=1e-12)
         assert together.tally.loss[setting] == expected
 
 
-def assert_same_bundle(together: Coordinator, k: int, alone: Coordinator, of: int = 0) -> None:
-    """Bundle `k` has the bits of bundle `of` of a run of its own."""
-    for name in ("accumulators", "settled", "intercept"):
-        found, expected = getattr(together.state, name), getattr(alone.state, name)
-        assert found[k].tobytes() == expected[of].tobytes(), name
+def assert_same_output(together: Coordinator, k: int, alone: Coordinator, of: int = 0) -> None:
+    """Output `k` has the bits of output `of` of a run of its own."""
+    for found, expected in zip(by_output(together), by_output(alone), strict=True):
+        assert found[k].tobytes() == expected[of].tobytes()
+
+
+def by_output(coordinator: Coordinator) -> list[np.ndarray]:
+    """The arrays of the state, with outputs on the first axis and no bundles."""
+    state, width = coordinator.state, coordinator.method.bundle_width
+    accumulators, intercept = (
+        np.ascontiguousarray(array.swapaxes(1, 2)).reshape(-1, array.shape[1], 2)
+        for array in (state.accumulators, state.intercept)
+    )
+    return [accumulators, intercept, np.repeat(state.settled, width, axis=0)]
 
 
 @each_update
