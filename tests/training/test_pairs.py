@@ -17,7 +17,6 @@ from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
 from dadagrad.evaluation import evaluate, predict
 from dadagrad.method import make_method
-from dadagrad.training import dask_tasks
 from dadagrad.training import run as run_module
 from dadagrad.training.checkpoint import CheckpointReader
 from dadagrad.training.pairs import draw_partners, pair_rows, query_begins
@@ -25,7 +24,7 @@ from dadagrad.training.plan import Piece
 from dadagrad.training.protocol import Gradient, Weights
 from dadagrad.training.run import TrainResult, Where, resume, train
 from dadagrad.training.state import State
-from dadagrad.training.worker import compute
+from dadagrad.training.worker import compute, touched
 
 N_FEATURES = 30
 TRUTH = np.random.default_rng(77).normal(size=N_FEATURES)
@@ -224,7 +223,7 @@ def test_how_a_walk_is_cut_changes_nothing():
     method = method_of(data, config)
     states = []
     for chunk_rows in (60, 7):
-        state = State.zero(method).pull(data.read_vocabulary(0))
+        state = State.zero(method)
         for piece_round in make_plan(data, config, chunk_rows).rounds(start=_cursor()):
             (piece,) = piece_round.pieces
             compute(method, data.read(0), piece, state, "here")
@@ -330,8 +329,9 @@ def test_workers_of_a_cluster_get_the_weights_that_pairs_touch(tmp_path, monkeyp
     columns = describe_labels(np.concatenate([rows.labels for rows in parts]), ["relevance"])
     data = MemoryDataset(parts, Schema(20_010, columns, queried=True))
     url = write_zarr(data, tmp_path / "data.zarr")
-    assert dask_tasks._touched(parts[0], 0, 6) is None
-    assert dask_tasks._touched(replace(parts[0], queries=None), 0, 6) is not None
+    piece = Piece(0, 0, 0, 6, False)
+    assert touched(parts[0], piece) is None
+    assert touched(replace(parts[0], queries=None), piece) is not None
     config = TrainConfig(loss="ranking", step_size=0.3, batch_size=12, passes=2)
     alone = everything(train(url, config))
     assert everything(train(url, config, where=Where(workers=2))) == alone
