@@ -9,10 +9,15 @@ Each is held by tests to the plain formulas of `dadagrad.updates` and `dadagrad.
 * `margins`: predictions.
 
 State arrays are compact (aligned with a vocabulary) and generic in dtype: float32 in training,
-float64 where a test wants every digit. ``accumulators`` is (n_local, n_outputs, 2): the primary sum
-(u, z or the weights) and the sum of squared gradients lie side by side, because a visit needs
-both. Sums that could be reordered are taken in eight fixed lanes: compilers can use vector units,
-and still the bits do not depend on which the machine has.
+float64 where a test wants every digit. The outputs that a loss couples make a bundle, and are
+learned together; without such a loss one output is a bundle, or two that happen to be walked side
+by side. A walk is given one
+bundle, whose state is (n_local, width, 2): the primary sum (u, z or the weights) and the sum of
+squared gradients lie side by side, because a visit needs both. Elsewhere states are those of all
+bundles, (n_bundles, n_local, width, 2), and other arrays have the outputs in their last axis.
+
+Sums that could be reordered are taken in eight fixed lanes: compilers can use vector units, and
+still the bits do not depend on which the machine has.
 
 Three habits make these loops several times faster, and are kept on purpose. Inner loops run over
 flat arrays or slices, without branches, or LLVM does not vectorise them. Loops over rows are in
@@ -52,7 +57,7 @@ class Batch(NamedTuple):
     indices : (nnz,) int32
     values : (nnz,) or (0,) float32
     row_scale : (n_rows,) or (0,) float32
-    labels : (n_rows, n_label_columns) float64
+    labels : (n_label_columns, n_rows) float64
     importance : (n_rows,) or (0,) float64
     """
 
@@ -81,7 +86,7 @@ class Problem(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """The settings of the update, per output where they are arrays ((n_outputs,) float64)."""
+    """The settings of the update, per bundle where they are arrays ((n_bundles,) float64)."""
 
     step_size: NDArray[np.float64]
     l1: NDArray[np.float64]
@@ -146,7 +151,7 @@ def _fill_coupled(loss, n_targets, label_column, positive, labels, row, margins,
         right, best = -1, -1
         for k in range(first, first + n_targets):
             slopes[k] = 0.0
-            if labels[row, label_column[k]] == positive[k]:
+            if labels[label_column[k], row] == positive[k]:
                 right = k
             elif best < 0 or margins[k] > margins[best]:
                 best = k
@@ -178,7 +183,7 @@ def _fill_slopes(loss, parameter, n_targets, label_column, positive, labels, row
         return _fill_coupled(loss, n_targets, label_column, positive, labels, row, margins, slopes)
     any_slope = False
     for k in range(len(slopes)):
-        target = _target(labels[row, label_column[k]], positive[k])
+        target = _target(labels[label_column[k], row], positive[k])
         slopes[k] = loss_slope(loss, parameter, margins[k], target)
         any_slope |= slopes[k] != 0.0
     return any_slope
@@ -279,27 +284,72 @@ def _dual_learn(indices, values, couples, slope, eta, proximal, row, reals, weig
         couples[np.uint32(indices[j])] = row[j]
 
 
-# With many outputs, those of a feature lie side by side already: `pairs` is the state as
-# (n_local, 2 n_outputs). `table` is (3, n_outputs), the settings of each.
+# The same for two outputs. Those of a feature lie side by side, and what is near comes with what is
+# fetched.
+
+
+@_inlined
+def _dual_margin_two(indices, values, couples, settings, fixed, row, reals, terms, other_terms):
+    """<w, x> of one row for either output."""
+    for j in range(len(indices)):
+        place = np.uint64(2) * np.uint64(np.uint32(indices[j]))
+        one, other = couples[place], couples[place + np.uint64(1)]
+        row[2 * j], row[2 * j + 1] = one, other
+    for j in range(len(indices)):
+        terms[j] = values[j] * _dual_weight(reals[4 * j], reals[4 * j + 1], settings, fixed)
+        weight = _dual_weight(reals[4 * j + 2], reals[4 * j + 3], settings, fixed)
+        other_terms[j] = values[j] * weight
+    return _sum(terms[: len(indices)]), _sum(other_terms[: len(indices)])
+
+
+@_inlined
+def _dual_learn_two(
+    indices, values, couples, slope, other_slope, settings, fixed, proximal, row, reals
+):
+    """Add either output's gradient to the row that `_dual_margin_two` gathered."""
+    if proximal:
+        for k in range(2):
+            own = slope if k == 0 else other_slope
+            for j in range(len(indices)):
+                gradient = own * values[j]
+                dual, squares = reals[4 * j + 2 * k], reals[4 * j + 2 * k + 1]
+                grown = squares + gradient * gradient
+                weight = _dual_weight(dual, squares, settings, fixed)
+                reals[4 * j + 2 * k] = dual + (
+                    gradient - _pull(squares, grown, weight, settings[2])
+                )
+                reals[4 * j + 2 * k + 1] = grown
+    else:
+        for j in range(len(indices)):
+            gradient, other = slope * values[j], other_slope * values[j]
+            reals[4 * j] += gradient
+            reals[4 * j + 1] += gradient * gradient
+            reals[4 * j + 2] += other
+            reals[4 * j + 3] += other * other
+    for j in range(len(indices)):
+        place = np.uint64(2) * np.uint64(np.uint32(indices[j]))
+        one, other = row[2 * j], row[2 * j + 1]
+        couples[place], couples[place + np.uint64(1)] = one, other
+
+
+# In a bundle of many outputs, those of a feature lie side by side already: `pairs` is the state as
+# (n_local, 2 n_outputs).
 
 
 @_borrowing
-def _dual_margins(indices, values, pairs, table, fixed, margins):
+def _dual_margins(indices, values, pairs, settings, fixed, margins):
     """<w, x> of one row for every output, before the row's scale."""
-    threshold, ridge, eta = table[0], table[1], table[2]
     margins[:] = 0.0
     for j in range(len(indices)):
         i = indices[j]
         for k in range(len(margins)):
-            settings = threshold[k], ridge[k], eta[k]
             weight = _dual_weight(pairs[i, 2 * k], pairs[i, 2 * k + 1], settings, fixed)
             margins[k] += values[j] * weight
 
 
 @_borrowing
-def _dual_learn_all(indices, values, pairs, slopes, table, fixed, proximal):
+def _dual_learn_all(indices, values, pairs, slopes, settings, fixed, proximal):
     """Add the gradients ``slopes[k] * values`` of one row."""
-    threshold, ridge, eta = table[0], table[1], table[2]
     for j in range(len(indices)):
         i = indices[j]
         if proximal:
@@ -307,9 +357,8 @@ def _dual_learn_all(indices, values, pairs, slopes, table, fixed, proximal):
                 gradient = slopes[k] * values[j]
                 squares = pairs[i, 2 * k + 1]
                 grown = squares + gradient * gradient
-                settings = threshold[k], ridge[k], eta[k]
                 weight = _dual_weight(pairs[i, 2 * k], squares, settings, fixed)
-                pairs[i, 2 * k] += gradient - _pull(squares, grown, weight, eta[k])
+                pairs[i, 2 * k] += gradient - _pull(squares, grown, weight, settings[2])
                 pairs[i, 2 * k + 1] = grown
         else:
             for k in range(len(slopes)):
@@ -339,6 +388,8 @@ def _dual_learn_intercept(intercept, k, slope, eta, fixed, proximal):
 def walk_dual(batch, problem, steps, state, intercept, t, margins):
     """Walk the rows in order, one step each: dual averaging, or FTRL where ``steps.proximal``.
 
+    The outputs are those of one bundle: one, two, or those that the loss couples.
+
     A row of importance c takes ceil(c) steps, the last of them weighted by what is left, so that
     importance 2 is the row twice and importance 0 is no row at all. Beyond an importance of
     `MOST_STEPS` it is that many larger steps, or a row of weight 10,000 would take as long as
@@ -349,12 +400,13 @@ def walk_dual(batch, problem, steps, state, intercept, t, margins):
     batch : Batch
     problem : Problem
     steps : Steps
+        With arrays of length 1.
     state : (n_local, n_outputs, 2) float32 or float64, changed in place
     intercept : (1, n_outputs, 2) float64, changed in place
         State of the intercept, a feature that is always 1 and never regularized.
     t : float
         Importance of the steps so far.
-    margins : (n_rows, n_outputs) float64, written
+    margins : (n_outputs, n_rows) float64, written
         The margin of each row before it was learned from.
 
     Returns
@@ -370,8 +422,19 @@ def walk_dual(batch, problem, steps, state, intercept, t, margins):
         one_row = _Row(_as_couples(reals), reals, np.zeros(longest, real), np.zeros(longest, real))
         couples = _as_couples(state.reshape(-1))
         return _walk_dual_one(batch, problem, steps, couples, intercept, t, margins, ones, one_row)
+    if problem.loss < MULTICLASS_HINGE:
+        reals = np.zeros(4 * longest, real)
+        two_rows = _TwoRows(
+            _as_couples(reals),
+            reals,
+            np.zeros(longest, real),
+            np.zeros(longest, real),
+            np.zeros(2),
+            np.zeros(2),
+        )
+        couples = _as_couples(state.reshape(-1))
+        return _walk_dual_two(batch, problem, steps, couples, intercept, t, margins, ones, two_rows)
     outputs = _Outputs(
-        np.zeros((3, n_outputs), real),
         np.zeros(n_outputs, real),
         np.zeros(n_outputs, real),
         np.zeros(n_outputs),
@@ -390,10 +453,20 @@ class _Row(NamedTuple):
     terms: NDArray[np.floating]
 
 
+class _TwoRows(NamedTuple):
+    """Memory of `_walk_dual_two`, as `_Row`."""
+
+    gathered: NDArray[np.complexfloating]
+    reals: NDArray[np.floating]
+    terms: NDArray[np.floating]
+    other_terms: NDArray[np.floating]
+    slopes: NDArray[np.float64]
+    now: NDArray[np.float64]
+
+
 class _Outputs(NamedTuple):
     """Memory of `_walk_dual_all` for numbers of each output."""
 
-    table: NDArray[np.floating]
     sums: NDArray[np.floating]
     gradients: NDArray[np.floating]
     slopes: NDArray[np.float64]
@@ -417,7 +490,7 @@ def _walk_dual_one(batch, problem, steps, couples, intercept, t, margins, ones, 
         ids = indices[start:stop]
         xs = values[start:stop] if stored else ones[: stop - start]
         scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
-        target = _target(labels[row, column], positive_label)
+        target = _target(labels[column, row], positive_label)
         left = importance[row] if len(importance) else 1.0
         share = max(left / MOST_STEPS, 1.0)
         first = True
@@ -431,7 +504,7 @@ def _walk_dual_one(batch, problem, steps, couples, intercept, t, margins, ones, 
             if fit_intercept:
                 margin += _dual_intercept(intercept, 0, eta, free)
             if first:
-                margins[row, 0] = margin
+                margins[0, row] = margin
             first = False
             slope = part * loss_slope(loss, parameter, margin, target)
             if slope != 0.0:
@@ -444,12 +517,60 @@ def _walk_dual_one(batch, problem, steps, couples, intercept, t, margins, ones, 
 
 
 @_borrowing
+def _walk_dual_two(batch, problem, steps, couples, intercept, t, margins, ones, two_rows):
+    gathered, reals, terms, other_terms, slopes, now = two_rows
+    real = reals.dtype.type
+    indptr, indices, values, row_scale, labels, importance = batch
+    loss, parameter, n_targets, label_column, positive, fit_intercept = problem
+    step_size, l1, l2, low, high, delta, proximal = steps
+    eta, stored = step_size[0], len(values) > 0
+    fixed = _fixed_settings(delta, low, high, real)
+    free = _fixed_settings(delta, -np.inf, np.inf, np.float64)
+    for row in range(len(indptr) - 1):
+        start, stop = indptr[row], indptr[row + 1]
+        ids = indices[start:stop]
+        xs = values[start:stop] if stored else ones[: stop - start]
+        scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
+        left = importance[row] if len(importance) else 1.0
+        share = max(left / MOST_STEPS, 1.0)
+        first = True
+        while left > 0.0 or first:
+            part = min(left, share)
+            left -= part
+            settings = _dual_settings(eta, l1[0], l2[0], t, real)
+            now[0], now[1] = _dual_margin_two(
+                ids, xs, couples, settings, fixed, gathered, reals, terms, other_terms
+            )
+            for k in range(2):
+                now[k] *= scale
+                if fit_intercept:
+                    now[k] += _dual_intercept(intercept, k, eta, free)
+                if first:
+                    margins[k, row] = now[k]
+            first = False
+            if part > 0.0 and _fill_slopes(
+                loss, parameter, n_targets, label_column, positive, labels, row, now, slopes
+            ):
+                for k in range(2):
+                    slopes[k] *= part
+                    if fit_intercept and slopes[k] != 0.0:
+                        _dual_learn_intercept(intercept, k, slopes[k], eta, free, proximal)
+                one, other = real(slopes[0] * scale), real(slopes[1] * scale)
+                _dual_learn_two(
+                    ids, xs, couples, one, other, settings, fixed, proximal, gathered, reals
+                )
+            t += part
+    return t
+
+
+@_borrowing
 def _walk_dual_all(batch, problem, steps, pairs, intercept, t, margins, ones, outputs):
     real = pairs.dtype.type
     indptr, indices, values, row_scale, labels, importance = batch
     loss, parameter, n_targets, label_column, positive, fit_intercept = problem
     step_size, l1, l2, low, high, delta, proximal = steps
-    table, sums, gradients, slopes, now = outputs
+    sums, gradients, slopes, now = outputs
+    eta = step_size[0]
     n_outputs, stored = len(now), len(values) > 0
     fixed = _fixed_settings(delta, low, high, real)
     free = _fixed_settings(delta, -np.inf, np.inf, np.float64)
@@ -464,16 +585,14 @@ def _walk_dual_all(batch, problem, steps, pairs, intercept, t, margins, ones, ou
         while left > 0.0 or first:
             part = min(left, share)
             left -= part
-            for k in range(n_outputs):
-                settings = _dual_settings(step_size[k], l1[k], l2[k], t, real)
-                table[0, k], table[1, k], table[2, k] = settings
-            _dual_margins(ids, xs, pairs, table, fixed, sums)
+            settings = _dual_settings(eta, l1[0], l2[0], t, real)
+            _dual_margins(ids, xs, pairs, settings, fixed, sums)
             for k in range(n_outputs):
                 now[k] = scale * sums[k]
                 if fit_intercept:
-                    now[k] += _dual_intercept(intercept, k, step_size[k], free)
+                    now[k] += _dual_intercept(intercept, k, eta, free)
                 if first:
-                    margins[row, k] = now[k]
+                    margins[k, row] = now[k]
             first = False
             if part > 0.0 and _fill_slopes(
                 loss, parameter, n_targets, label_column, positive, labels, row, now, slopes
@@ -482,8 +601,8 @@ def _walk_dual_all(batch, problem, steps, pairs, intercept, t, margins, ones, ou
                     slope = part * slopes[k]
                     gradients[k] = slope * scale
                     if fit_intercept:
-                        _dual_learn_intercept(intercept, k, slope, step_size[k], free, proximal)
-                _dual_learn_all(ids, xs, pairs, gradients, table, fixed, proximal)
+                        _dual_learn_intercept(intercept, k, slope, eta, free, proximal)
+                _dual_learn_all(ids, xs, pairs, gradients, settings, fixed, proximal)
             t += part
     return t
 
@@ -494,10 +613,13 @@ def dual_weights(state, steps, t, weights):
     real = state.dtype.type
     step_size, l1, l2, low, high, delta, _ = steps
     fixed = _fixed_settings(delta, low, high, real)
-    for k in range(state.shape[1]):
-        settings = _dual_settings(step_size[k], l1[k], l2[k], t, real)
-        for i in range(state.shape[0]):
-            weights[i, k] = _dual_weight(state[i, k, 0], state[i, k, 1], settings, fixed)
+    n_bundles, n_local, width, _ = state.shape
+    for b in range(n_bundles):
+        settings = _dual_settings(step_size[b], l1[b], l2[b], t, real)
+        for i in range(n_local):
+            for k in range(width):
+                dual, squares = state[b, i, k, 0], state[b, i, k, 1]
+                weights[i, b * width + k] = _dual_weight(dual, squares, settings, fixed)
 
 
 @_compiled
@@ -508,23 +630,27 @@ def apply_dual(state, steps, t, gradient, squares):
     """
     step_size, l1, l2, low, high, delta, proximal = steps
     fixed = _fixed_settings(delta, low, high, np.float64)
-    for i in range(state.shape[0]):
-        for k in range(state.shape[1]):
-            change = gradient[i, k]
-            square = squares[i, k] if len(squares) else change * change
-            if change != 0.0 or square != 0.0:
-                dual, before = np.float64(state[i, k, 0]), np.float64(state[i, k, 1])
+    n_bundles, n_local, width, _ = state.shape
+    for b in range(n_bundles):
+        settings = _dual_settings(step_size[b], l1[b], l2[b], t, np.float64)
+        for i in range(n_local):
+            for k in range(width):
+                output = b * width + k
+                change = gradient[i, output]
+                square = squares[i, output] if len(squares) else change * change
+                if change == 0.0 and square == 0.0:
+                    continue
+                dual, before = np.float64(state[b, i, k, 0]), np.float64(state[b, i, k, 1])
                 if proximal:
-                    settings = _dual_settings(step_size[k], l1[k], l2[k], t, np.float64)
                     weight = _dual_weight(dual, before, settings, fixed)
-                    change -= _pull(before, before + square, weight, step_size[k])
-                state[i, k, 0] = dual + change
-                state[i, k, 1] = before + square
+                    change -= _pull(before, before + square, weight, step_size[b])
+                state[b, i, k, 0] = dual + change
+                state[b, i, k, 1] = before + square
 
 
 # Mirror descent: the weights themselves are the state. A feature that no row touches only
 # shrinks, in closed form, so it is settled when it is next looked at: `settled` holds the t up to
-# which its weights are valid. `settings` of an output are (eta, l1, l2).
+# which its weights are valid. `settings` of a bundle are (eta, l1, l2).
 
 
 @_inlined
@@ -564,15 +690,14 @@ def _mirror_step(weight, squares, gradient, part, settings, fixed):
 
 
 @_borrowing
-def _mirror_margins(indices, values, pairs, settled, t, step_size, l1, l2, delta, keep, margins):
+def _mirror_margins(indices, values, pairs, settled, t, settings, delta, keep, margins):
     """<w, x> of one row for every output, before the row's scale; `keep` the settled weights."""
     margins[:] = 0.0
     for j in range(len(indices)):
         i = indices[j]
         gap = t - settled[i]
         for k in range(len(margins)):
-            own = step_size[k], l1[k], l2[k]
-            weight = _shrink(pairs[i, 2 * k], pairs[i, 2 * k + 1], gap, own, delta)
+            weight = _shrink(pairs[i, 2 * k], pairs[i, 2 * k + 1], gap, settings, delta)
             margins[k] += weight * values[j]
             if keep:
                 pairs[i, 2 * k] = weight
@@ -581,7 +706,7 @@ def _mirror_margins(indices, values, pairs, settled, t, step_size, l1, l2, delta
 
 
 @_borrowing
-def _mirror_learn(indices, values, pairs, settled, t, part, step_size, l1, l2, fixed, slopes):
+def _mirror_learn(indices, values, pairs, settled, t, part, settings, fixed, slopes):
     """Step with the gradients ``slopes[k] * values`` of one row, settled at `t`."""
     for j in range(len(indices)):
         i = indices[j]
@@ -589,9 +714,8 @@ def _mirror_learn(indices, values, pairs, settled, t, part, step_size, l1, l2, f
         for k in range(len(slopes)):
             gradient = slopes[k] * values[j]
             squares = pairs[i, 2 * k + 1] + gradient * gradient
-            own = step_size[k], l1[k], l2[k]
             weight = np.float64(pairs[i, 2 * k])
-            pairs[i, 2 * k] = _mirror_step(weight, squares, gradient, part, own, fixed)
+            pairs[i, 2 * k] = _mirror_step(weight, squares, gradient, part, settings, fixed)
             pairs[i, 2 * k + 1] = squares
 
 
@@ -617,6 +741,7 @@ def _walk_mirror(batch, problem, steps, pairs, settled, intercept, t, margins, o
     loss, parameter, n_targets, label_column, positive, fit_intercept = problem
     step_size, l1, l2, low, high, delta, _ = steps
     n_outputs, stored = len(now), len(values) > 0
+    settings, unregularized = (step_size[0], l1[0], l2[0]), (step_size[0], 0.0, 0.0)
     fixed, free = (delta, low, high), (delta, -np.inf, np.inf)
     for row in range(len(indptr) - 1):
         start, stop = indptr[row], indptr[row + 1]
@@ -629,13 +754,13 @@ def _walk_mirror(batch, problem, steps, pairs, settled, intercept, t, margins, o
         while left > 0.0 or first:
             part = min(left, share)
             left -= part
-            _mirror_margins(ids, xs, pairs, settled, t, step_size, l1, l2, delta, part > 0.0, now)
+            _mirror_margins(ids, xs, pairs, settled, t, settings, delta, part > 0.0, now)
             for k in range(n_outputs):
                 now[k] *= scale
                 if fit_intercept:
                     now[k] += intercept[0, k, 0]
                 if first:
-                    margins[row, k] = now[k]
+                    margins[k, row] = now[k]
             first = False
             if part > 0.0 and _fill_slopes(
                 loss, parameter, n_targets, label_column, positive, labels, row, now, slopes
@@ -644,13 +769,12 @@ def _walk_mirror(batch, problem, steps, pairs, settled, intercept, t, margins, o
                     slopes[k] *= part
                     if fit_intercept:
                         squares = intercept[0, k, 1] + slopes[k] * slopes[k]
-                        bias, unregularized = intercept[0, k, 0], (step_size[k], 0.0, 0.0)
                         intercept[0, k, 0] = _mirror_step(
-                            bias, squares, slopes[k], part, unregularized, free
+                            intercept[0, k, 0], squares, slopes[k], part, unregularized, free
                         )
                         intercept[0, k, 1] = squares
                     slopes[k] *= scale
-                _mirror_learn(ids, xs, pairs, settled, t, part, step_size, l1, l2, fixed, slopes)
+                _mirror_learn(ids, xs, pairs, settled, t, part, settings, fixed, slopes)
             t += part
     return t
 
@@ -658,32 +782,44 @@ def _walk_mirror(batch, problem, steps, pairs, settled, intercept, t, margins, o
 @_compiled
 def mirror_weights(state, settled, steps, t, weights):
     """The weights of every feature at `t`, into (n_local, n_outputs) `weights`."""
-    for i in range(state.shape[0]):
-        for k in range(state.shape[1]):
-            settings = steps.step_size[k], steps.l1[k], steps.l2[k]
-            gap = t - settled[i]
-            weights[i, k] = _shrink(state[i, k, 0], state[i, k, 1], gap, settings, steps.delta)
+    n_bundles, n_local, width, _ = state.shape
+    for b in range(n_bundles):
+        settings = steps.step_size[b], steps.l1[b], steps.l2[b]
+        for i in range(n_local):
+            gap = t - settled[b, i]
+            for k in range(width):
+                weight, squares = state[b, i, k, 0], state[b, i, k, 1]
+                shrunk = _shrink(weight, squares, gap, settings, steps.delta)
+                weights[i, b * width + k] = shrunk
 
 
 @_compiled
 def apply_mirror(state, settled, steps, t, gradient, squares):
-    """One step at `t` with the mean `gradient`; see `apply_dual`."""
+    """One step at `t` with the mean `gradient`; see `apply_dual`.
+
+    `settled` is (n_bundles, n_local) float64, changed in place.
+    """
     fixed = steps.delta, steps.low, steps.high
-    for i in range(state.shape[0]):
-        touched = False
-        for k in range(state.shape[1]):
-            touched |= gradient[i, k] != 0.0 or (len(squares) > 0 and squares[i, k] != 0.0)
-        if not touched:
-            continue
-        for k in range(state.shape[1]):
-            settings = steps.step_size[k], steps.l1[k], steps.l2[k]
-            before = np.float64(state[i, k, 1])
-            weight = _shrink(state[i, k, 0], before, t - settled[i], settings, steps.delta)
-            square = squares[i, k] if len(squares) else gradient[i, k] * gradient[i, k]
-            grown = before + square
-            state[i, k, 0] = _mirror_step(weight, grown, gradient[i, k], 1.0, settings, fixed)
-            state[i, k, 1] = grown
-        settled[i] = t + 1.0
+    n_bundles, n_local, width, _ = state.shape
+    for b in range(n_bundles):
+        settings = steps.step_size[b], steps.l1[b], steps.l2[b]
+        outputs = range(b * width, (b + 1) * width)
+        for i in range(n_local):
+            touched = False
+            for output in outputs:
+                touched |= gradient[i, output] != 0.0
+                touched |= len(squares) > 0 and squares[i, output] != 0.0
+            if not touched:
+                continue
+            for k, output in enumerate(outputs):
+                change = gradient[i, output]
+                before = np.float64(state[b, i, k, 1])
+                gap = t - settled[b, i]
+                weight = _shrink(state[b, i, k, 0], before, gap, settings, steps.delta)
+                grown = before + (squares[i, output] if len(squares) else change * change)
+                state[b, i, k, 0] = _mirror_step(weight, grown, change, 1.0, settings, fixed)
+                state[b, i, k, 1] = grown
+            settled[b, i] = t + 1.0
 
 
 # Gradients and predictions at fixed weights.

@@ -94,6 +94,36 @@ class Method:
         """Linear models trained in the pass, setting by setting."""
         return self.n_targets * self.n_settings
 
+    @property
+    def bundle_width(self) -> int:
+        """Outputs of a bundle, which are walked together: those that the loss couples, or few.
+
+        Two that have nothing to do with each other cost less side by side than one by one: they
+        share what is fetched from memory. Under mirror descent they would also share when their
+        weights are shrunk.
+        """
+        if self.loss.couples:
+            return self.n_targets
+        return 2 if self.n_targets % 2 == 0 and self.config.update != "mirror-descent" else 1
+
+    @property
+    def n_bundles(self) -> int:
+        return self.n_outputs // self.bundle_width
+
+    def of_bundle(self, bundle: int) -> tuple[Problem, Steps]:
+        """`problem` and `steps` of the outputs of one bundle alone."""
+        own = slice(bundle, bundle + 1)
+        outputs = slice(bundle * self.bundle_width, (bundle + 1) * self.bundle_width)
+        problem, steps = self.problem, self.steps
+        return (
+            problem._replace(
+                n_targets=self.bundle_width,
+                label_column=problem.label_column[outputs],
+                positive=problem.positive[outputs],
+            ),
+            steps._replace(step_size=steps.step_size[own], l1=steps.l1[own], l2=steps.l2[own]),
+        )
+
     @cached_property
     def problem(self) -> Problem:
         """The loss and the targets as the kernels take them."""
@@ -124,10 +154,11 @@ class Method:
         """The settings of the update as the kernels take them."""
         from dadagrad.kernels import Steps
 
+        bundles_of_setting = self.n_targets // self.bundle_width
         return Steps(
-            np.repeat(np.array(self.step_sizes, np.float64), self.n_targets),
-            np.full(self.n_outputs, self.config.l1),
-            np.full(self.n_outputs, self.config.l2),
+            np.repeat(np.array(self.step_sizes, np.float64), bundles_of_setting),
+            np.full(self.n_bundles, self.config.l1),
+            np.full(self.n_bundles, self.config.l2),
             float(self.config.low),
             float(self.config.high),
             float(self.config.delta),

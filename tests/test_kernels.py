@@ -62,7 +62,7 @@ class Case:
             indices,
             rng.normal(size=len(indices)).astype(np.float32) if self.has_values else none,
             rng.uniform(0.3, 1.5, self.n_rows).astype(np.float32) if self.has_scale else none,
-            self._labels(rng),
+            np.ascontiguousarray(self._labels(rng).T),
             rng.choice(choices[self.importance], self.n_rows) if self.importance else np.zeros(0),
         )
 
@@ -80,8 +80,10 @@ class Case:
 
     @property
     def n_targets(self) -> int:
-        """Outputs of a setting: with a loss that couples them 2, or 3 of which 9 are 3 settings."""
-        return min(self.n_outputs, 3) if self.loss.couples else self.n_outputs
+        """Outputs of a setting: of a loss that couples them 2, or 3 of which 9 are 3 settings."""
+        if not self.loss.couples:
+            return self.n_outputs
+        return 3 if self.n_outputs % 3 == 0 else 2
 
     @property
     def problem(self) -> kernels.Problem:
@@ -97,9 +99,20 @@ class Case:
         )
 
     @property
+    def width(self) -> int:
+        """Outputs of a bundle."""
+        if self.loss.couples:
+            return self.n_targets
+        return 2 if self.n_outputs % 2 == 0 and not self.mirror else 1
+
+    @property
+    def n_bundles(self) -> int:
+        return self.n_outputs // self.width
+
+    @property
     def steps(self) -> kernels.Steps:
-        """Every output has its own step size and penalties."""
-        spread = 1.0 + 0.5 * np.arange(self.n_outputs)
+        """Every bundle has its own step size and penalties."""
+        spread = 1.0 + 0.5 * np.arange(self.n_bundles)
         return kernels.Steps(
             0.3 * spread, self.l1 * spread, self.l2 * spread, *self.box, self.delta,
             self.update == "ftrl",
@@ -124,7 +137,7 @@ class Case:
 
     def targets(self) -> np.ndarray:
         """(n_rows, n_outputs): what each output is to predict."""
-        labels = self.batch.labels[:, self.problem.label_column]
+        labels = self.batch.labels[self.problem.label_column].T
         if not self.loss.classifies:
             return labels
         return np.where(labels == self.problem.positive, 1.0, -1.0)
@@ -138,11 +151,11 @@ class Case:
         return self.loss.slope(margins, targets).reshape(shape)
 
     def update_of(self, output: int, regularized: bool = True) -> Update:
-        steps = self.steps
-        regularizer = ElasticBox(steps.l1[output], steps.l2[output], *self.box)
+        steps, bundle = self.steps, output // self.width
+        regularizer = ElasticBox(steps.l1[bundle], steps.l2[bundle], *self.box)
         return make_update(
             self.update,
-            steps.step_size[output],
+            steps.step_size[bundle],
             Diagonal(self.delta),
             regularizer if regularized else ElasticBox(),
         )
@@ -193,19 +206,34 @@ class Compiled:
     def __init__(self, case: Case, dtype: type = np.float64) -> None:
         self.case = case
         self.t = 0.0
-        self.state = np.zeros((case.n_features, case.n_outputs, 2), dtype)
-        self.intercept = np.zeros((1, case.n_outputs, 2))
-        self.settled = np.zeros(case.n_features)
+        shape = case.n_bundles, case.n_features
+        self.state = np.zeros((*shape, case.width, 2), dtype)
+        self.intercept = np.zeros((case.n_bundles, 1, case.width, 2))
+        self.settled = np.zeros(shape)
 
     def walk(self, batch: kernels.Batch) -> np.ndarray:
-        case, margins = self.case, np.full((len(batch.indptr) - 1, self.case.n_outputs), np.nan)
-        common = self.intercept, self.t, margins
-        setting = batch, case.problem, case.steps, self.state
-        if case.mirror:
-            self.t = kernels.walk_mirror(*setting, self.settled, *common)
-        else:
-            self.t = kernels.walk_dual(*setting, *common)
-        return margins
+        case, problem, steps = self.case, self.case.problem, self.case.steps
+        margins = np.full((case.n_outputs, len(batch.indptr) - 1), np.nan)
+        for bundle in range(case.n_bundles):
+            own = slice(bundle, bundle + 1)
+            outputs = slice(bundle * case.width, (bundle + 1) * case.width)
+            setting = (
+                batch,
+                problem._replace(
+                    n_targets=case.width,
+                    label_column=problem.label_column[outputs],
+                    positive=problem.positive[outputs],
+                ),
+                steps._replace(step_size=steps.step_size[own], l1=steps.l1[own], l2=steps.l2[own]),
+                self.state[bundle],
+            )
+            common = self.intercept[bundle], self.t, margins[outputs]
+            if case.mirror:
+                t = kernels.walk_mirror(*setting, self.settled[bundle], *common)
+            else:
+                t = kernels.walk_dual(*setting, *common)
+        self.t = t
+        return margins.T
 
     def apply(self, gradient: np.ndarray, squares: np.ndarray) -> None:
         if self.case.mirror:
@@ -217,7 +245,7 @@ class Compiled:
         self.t += 1.0
 
     def weights(self, dtype: type = np.float64) -> np.ndarray:
-        weights = np.full(self.state.shape[:2], np.nan, dtype)
+        weights = np.full((self.case.n_features, self.case.n_outputs), np.nan, dtype)
         if self.case.mirror:
             kernels.mirror_weights(self.state, self.settled, self.case.steps, self.t, weights)
         else:
@@ -226,11 +254,11 @@ class Compiled:
 
     def bias(self) -> np.ndarray:
         free = self.case.steps._replace(
-            l1=np.zeros(self.case.n_outputs), l2=np.zeros(self.case.n_outputs),
+            l1=np.zeros(self.case.n_bundles), l2=np.zeros(self.case.n_bundles),
             low=-np.inf, high=np.inf,
         )  # fmt: skip
         if self.case.mirror:
-            return self.intercept[0, :, 0]
+            return self.intercept[..., 0].flatten()
         weights = np.zeros((1, self.case.n_outputs))
         kernels.dual_weights(self.intercept, free, self.t, weights)
         return weights[0]
@@ -261,7 +289,7 @@ def take_rows(batch: kernels.Batch, start: int, stop: int) -> kernels.Batch:
         batch.indices[first:last],
         batch.values[first:last] if len(batch.values) else batch.values,
         batch.row_scale[start:stop] if len(batch.row_scale) else batch.row_scale,
-        batch.labels[start:stop],
+        np.ascontiguousarray(batch.labels[:, start:stop]),
         batch.importance[start:stop] if len(batch.importance) else batch.importance,
     )
 
@@ -272,7 +300,8 @@ def join_rows(batch: kernels.Batch, rows: list[int]) -> kernels.Batch:
     lengths = [part.indptr[1] for part in parts]
     return kernels.Batch(
         np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        *(np.concatenate([part[column] for part in parts]) for column in (1, 2, 3, 4)),
+        *(np.concatenate([part[column] for part in parts]) for column in (1, 2, 3)),
+        np.concatenate([part.labels for part in parts], axis=1),
         np.zeros(0),
     )
 
@@ -286,7 +315,7 @@ cases = st.builds(
     density=st.sampled_from([0.0, 0.2, 0.8, 1.0]),
     update=st.sampled_from(list(UPDATES)),
     loss_name=st.sampled_from(LOSS_NAMES),
-    n_outputs=st.sampled_from([1, 3, 9]),
+    n_outputs=st.sampled_from([1, 3, 4, 9]),
     l1=st.sampled_from([0.0, 0.01, 0.3]),
     l2=st.sampled_from([0.0, 0.02, 0.5]),
     box=st.sampled_from([NO_BOX, (-0.2, 0.1), (0.0, np.inf)]),
@@ -492,7 +521,7 @@ def test_without_delta_nothing_is_nan(update, loss_name):
 
 def test_a_label_of_a_class_is_the_sign_of_its_output():
     case = Case(n_rows=1, n_features=1, density=1.0, n_outputs=3, has_values=False, delta=1.0)
-    batch = case.batch._replace(labels=np.array([[2.0, 1.0]]))
+    batch = case.batch._replace(labels=np.array([[2.0], [1.0]]))
     compiled = Compiled(case)
     compiled.walk(batch)
     # The columns of outputs 0, 1, 2 are 0, 1, 0 and their classes 0, 1, 2.

@@ -38,7 +38,32 @@ def test_labels_and_loss_decide_the_task(columns, loss, task, n_targets):
     assert not made.online
     several = made.with_step_sizes((0.1, 0.2))
     assert (several.n_settings, several.n_outputs) == (2, 2 * n_targets)
-    np.testing.assert_array_equal(several.steps.step_size, np.repeat([0.1, 0.2], n_targets))
+    bundles = n_targets // several.bundle_width
+    np.testing.assert_array_equal(several.steps.step_size, np.repeat([0.1, 0.2], bundles))
+    assert several.n_bundles == 2 * bundles
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "width"),
+    [
+        (CLASSES, {}, 1),
+        (CLASSES, {"loss": "softmax"}, 3),
+        (BINARY, {}, 1),
+        (BINARY, {"loss": "softmax"}, 2),
+        (COLUMNS, {}, 2),
+        (COLUMNS, {"update": "ftrl"}, 2),
+        (COLUMNS, {"update": "mirror-descent"}, 1),
+    ],
+)
+def test_outputs_that_are_walked_together(columns, settings, width):
+    columns = columns if isinstance(columns, tuple) else (columns,)
+    made = method(*columns, **settings).with_step_sizes((0.1, 0.2))
+    assert made.bundle_width == width
+    assert made.n_bundles * width == made.n_outputs
+    problem, steps = made.of_bundle(made.n_bundles - 1)
+    assert problem.n_targets == len(problem.positive) == len(problem.label_column) == width
+    np.testing.assert_array_equal(problem.positive, made.problem.positive[-width:])
+    np.testing.assert_array_equal(steps.step_size, [0.2])
 
 
 def test_targets_are_signs_of_classes():

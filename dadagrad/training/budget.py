@@ -14,14 +14,16 @@ from dadagrad.algorithm import has_step_size
 from dadagrad.data.dataset import Dataset
 from dadagrad.method import Method
 from dadagrad.training.plan import Plan
-from dadagrad.training.states import CHUNK_WEIGHTS, state_bytes
+from dadagrad.training.states import CHUNK_WEIGHTS, feature_bytes, state_bytes
 from dadagrad.training.step_size import GRID, first_partitions
 from dadagrad.training.stream_traffic import follow_streams
 from dadagrad.training.streams import StreamPlan
 from dadagrad.training.traffic import Walk, decoded_bytes, distinct, follow, reading_bytes
 
-_MARGINS = 6
+_MARGINS = 3
 """Arrays of the size of the margins that there are while rows are counted."""
+_COUPLED_MARGINS = 6
+"""The same where the loss couples outputs."""
 _PLAIN_VECTORS = 8
 """Of all features, that there are while a plain algorithm makes a step."""
 _LEARNER_VECTORS = 4
@@ -185,15 +187,28 @@ def _local_rows(data: Dataset, walk: Walk, threads: int) -> int:
 
 
 def _margins(method: Method, walk: Walk) -> int:
-    return _MARGINS * 8 * method.n_outputs * walk.piece_rows
+    arrays = _COUPLED_MARGINS if method.loss.couples else _MARGINS
+    return arrays * 8 * method.n_outputs * walk.piece_rows
+
+
+def _walking(data: Dataset, method: Method, threads: int) -> int:
+    """The shares of the state that threads walk on: each of them has that of one bundle."""
+    n_local = max((partition.n_local for partition in data.partitions), default=0)
+    at_once = min(threads, method.n_bundles)
+    # The memory is a bit larger, so as to do for the next partition as well.
+    of_feature = 9 * method.bundle_width + 8 * (method.config.update == "mirror-descent")
+    return at_once * n_local * of_feature
 
 
 def _local_step(data: Dataset, method: Method, walk: Walk, threads: int) -> int:
-    """The share of the state that is walked; or weights, gradients and relabelled indices."""
+    """The shares of the state that are walked; or weights, gradients and relabelled indices."""
+    if method.config.exchange == "local-steps":
+        # Each stream has one of all outputs, and a copy to tell what it has changed.
+        in_work = 4 * walk.piece_nnz + 2 * feature_bytes(method) * walk.piece_touched
+        return threads * (in_work + _margins(method, walk))
     if method.online:
-        n_local = max((partition.n_local for partition in data.partitions), default=0)
-        of_feature = 8 * method.n_outputs + 8 * (method.config.update == "mirror-descent")
-        return _margins(method, walk) + (n_local * of_feature if method.compiled else 0)
+        shares = _walking(data, method, threads) if method.compiled else 0
+        return _margins(method, walk) + shares
     in_work = 4 * walk.piece_nnz + _margins(method, walk)
     in_work += 4 * method.n_outputs * walk.piece_touched
     return threads * in_work + walk.step_touched * (12 + 8 * method.n_outputs)
@@ -201,9 +216,6 @@ def _local_step(data: Dataset, method: Method, walk: Walk, threads: int) -> int:
 
 def _total(method: Method, walk: Walk) -> int:
     """The sum of a batch in float64, its mean, and the share of the state that it changes."""
-    if method.config.exchange == "local-steps":
-        # What each stream changed, and the sums by which they are merged.
-        return walk.step_touched * (8 + 60 * method.n_outputs)
     if method.online:
         return 0
     kept = walk.step_touched * (8 + 8 * method.n_outputs) * (1 + method.config.delay)
@@ -212,9 +224,12 @@ def _total(method: Method, walk: Walk) -> int:
 
 def _merging(method: Method, walk: Walk) -> int:
     """What the streams of a round have changed, and the sums over them."""
-    of_feature = 8 * method.n_outputs + 8 * (method.config.update == "mirror-descent")
+    of_feature = feature_bytes(method)
     union = min(walk.step_touched, method.n_features)
-    of_union = 8 + 2 * of_feature + 36 * method.n_outputs
+    # Bundles are merged one after the other, but for those of mirror descent.
+    lazy = method.config.update == "mirror-descent"
+    at_once = method.n_outputs if lazy else method.bundle_width
+    of_union = 8 + 2 * of_feature + 36 * at_once
     return walk.step_touched * (12 + of_feature) + union * of_union + method.n_features // 4
 
 
@@ -238,7 +253,9 @@ def _model(data: Dataset, method: Method) -> int:
     if not method.compiled:
         return 22 * method.n_features * method.n_outputs
     chunk = min(CHUNK_WEIGHTS, method.n_features * method.n_outputs)
-    return distinct(method.n_features, data.partitions) * of_feature + 9 * chunk
+    # Several bundles are copied for it.
+    of_weight = 9 + (feature_bytes(method) // method.n_outputs if method.n_bundles > 1 else 0)
+    return distinct(method.n_features, data.partitions) * of_feature + of_weight * chunk
 
 
 def _trial(data: Dataset, method: Method, plan: Plan, threads: int) -> int:
@@ -255,10 +272,12 @@ def _trial(data: Dataset, method: Method, plan: Plan, threads: int) -> int:
         return rows + threads * (state_bytes(method) + _plain(method, state_bytes(method)))
     n_features = distinct(method.n_features, chosen)
     vocabularies = 8 * n_features + 8 * sum(partition.n_local for partition in chosen)
-    shares = 3 * threads * 8 * max(partition.n_local for partition in chosen)
+    # Each thread walks on the share of a bundle, which is as large in every trial.
     lazy = 8 * (config.update == "mirror-descent")
-    states = len(GRID) * n_features * (8 * method.n_targets + lazy)
-    return rows + vocabularies + states + shares * method.n_targets
+    n_local = max(partition.n_local for partition in chosen)
+    shares = threads * n_local * (9 * method.bundle_width + lazy)
+    states = len(GRID) * n_features * feature_bytes(method)
+    return rows + vocabularies + states + shares
 
 
 def _worker(data: Dataset, method: Method, walk: Walk, threads: int) -> Worker:

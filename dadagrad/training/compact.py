@@ -81,16 +81,28 @@ def assign_slots(slots, ids, seen, count):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def take(array, ids, out):  # type: ignore[no-untyped-def]
-    """Into (k,) `out` the elements `ids` of `array`."""
-    for j in range(len(ids)):
-        out[j] = array[np.uint64(ids[j])]
+    """Into (k, width) `out` the rows `ids` of `array`."""
+    if array.shape[1] == 1:
+        numbers, taken = array.reshape(-1), out.reshape(-1)
+        for j in range(len(ids)):
+            taken[j] = numbers[np.uint64(ids[j])]
+    else:
+        for j in range(len(ids)):
+            for k in range(array.shape[1]):
+                out[j, k] = array[ids[j], k]
 
 
 @njit(nogil=True, cache=True)
 def put(array, ids, values):  # type: ignore[no-untyped-def]
-    """Make (k,) `values` the elements `ids` of `array`."""
-    for j in range(len(ids)):
-        array[np.uint64(ids[j])] = values[j]
+    """Make (k, width) `values` the rows `ids` of `array`."""
+    if array.shape[1] == 1:
+        numbers, given = array.reshape(-1), values.reshape(-1)
+        for j in range(len(ids)):
+            numbers[np.uint64(ids[j])] = given[j]
+    else:
+        for j in range(len(ids)):
+            for k in range(array.shape[1]):
+                array[ids[j], k] = values[j, k]
 
 
 @njit(nogil=True, cache=True)

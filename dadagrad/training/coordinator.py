@@ -7,8 +7,8 @@ same bits, because results are added in the order of the plan, not of their arri
 A round goes like this: its partitions are opened (some ahead of time, so that reading hides behind
 computing); each piece may take the weights of its own vocabulary; the gradients that come back
 are summed in the order of the pieces in float64, divided by the importance of the rows, and make
-one step. The online method is the same with one piece a round: the piece is handed the state of
-its vocabulary, walks its rows one step each, and hands the state back.
+one step. The online method is the same with one piece a round: it is handed the state itself, and
+walks its rows one step each.
 
 With a delay of k there are k + 1 rounds under way, so that messages travel while others are worked
 on: round s takes the weights at which round s - k - 1 has left the state. The order of things is
@@ -112,9 +112,6 @@ class Coordinator:
         self._to_come = Lookahead(rounds, self.delay + 1, prefetch)
         self._tasks: dict[int, tuple[_UnderWay, int]] = {}
         self._n_tasks = 0
-        # Online, the state of the partition that is being walked, from its first piece to its last.
-        self._share: TrainingState | None = None
-        self._last_share: TrainingState | None = None
         self._sums = GradientSums(method)
         self._save_every = save_every
         self._next_save = None if save_every is None else (steps // save_every + 1) * save_every
@@ -188,11 +185,9 @@ class Coordinator:
         return list(map(Compute, tasks, issued.pieces, self._given(issued.pieces), ahead))
 
     def _given(self, pieces: tuple[Piece, ...]) -> list[Given]:
-        vocabularies = [self._to_come.vocabulary(piece) for piece in pieces]
         if self.method.online:
-            if self._share is None:
-                self._share = self.state.pull(vocabularies[0], self._last_share)
-            return [self._share]
+            return [self.state]
+        vocabularies = [self._to_come.vocabulary(piece) for piece in pieces]
         intercept = self.state.intercepts_now(self.method)
         return [
             WeightsInState(self.method, self.state, vocabulary, intercept)
@@ -230,7 +225,7 @@ class Coordinator:
         finished = self._under_way.popleft()
         pieces = finished.round.pieces
         if finished.sum is None:
-            self._keep_share(pieces[0], finished.results)
+            self._note_walk(finished.results)
         else:
             self._step(finished.sum)
         self.cursor = finished.round.after
@@ -254,18 +249,13 @@ class Coordinator:
         pending = (*self._unseen, *under_way)
         return Save(self.cursor, self.steps, self.tally, self.state, pending)
 
-    def _keep_share(self, piece: Piece, results: list[Result | None]) -> None:
-        """Take the walked share back; the state has it whenever somebody is to see the state."""
+    def _note_walk(self, results: list[Result | None]) -> None:
+        """Each row that was walked was a step, which has changed the state already."""
         (result,) = results
         if not isinstance(result, Walked):
             raise TypeError(f"the online method takes walks, not {type(result).__name__}")
         self.tally += result.tally
         self.steps += result.tally.examples
-        self._share = result.state
-        if piece.last or self._stop_wanted or self._save_is_due():
-            self.state.push(self._to_come.vocabulary(piece), self._share)
-        if piece.last:
-            self._share, self._last_share = None, self._share
 
     def _step(self, done: RoundSum) -> None:
         """One step with the mean gradient of all the pieces' rows."""

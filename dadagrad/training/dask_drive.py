@@ -54,7 +54,7 @@ from dadagrad.training.protocol import (
     Report,
     Result,
     Save,
-    Walked,
+    WalkedShare,
     Weights,
     WeightsInState,
 )
@@ -279,7 +279,7 @@ class Drive:
     def _doubt(self, computes: list[Compute], worked: Worked) -> str | None:
         """What cannot be right of what a worker sent; None if all can."""
         for compute, result in zip(computes, worked.results, strict=True):
-            if isinstance(result, Gradient | Walked) and isinstance(
+            if isinstance(result, Gradient | WalkedShare) and isinstance(
                 compute.given, WeightsInState | ShareInState
             ):
                 what = "gradient" if isinstance(result, Gradient) else "walk"
@@ -334,6 +334,6 @@ def _n_bytes(message: Given | Result) -> int:
         arrays = (message.positions, message.gradient, message.squares, message.intercept)
     elif isinstance(message, StateShare):
         arrays = (message.positions, *message.share.arrays.values())
-    elif isinstance(message, Walked):
+    elif isinstance(message, WalkedShare):
         arrays = (message.positions, *message.state.arrays.values())
     return sum(array.nbytes for array in arrays if array is not None)

@@ -1,8 +1,8 @@
 """The intercept of every output: a feature that is always 1, never regularized, never confined.
 
 Whatever metric, regularizer and domain the weights have, the intercepts step by the same update in
-a diagonal metric of their own. Their state is ``(1, n_outputs, 2)`` float64: primary sum (or
-value, in mirror descent) and sum of squared gradients.
+a diagonal metric of their own. Their state is ``(n_bundles, 1, width, 2)`` float64, that of a
+single feature: primary sum (or value, in mirror descent) and sum of squared gradients.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 
 def zero_intercept(method: Method) -> Array:
     """The state before the first step."""
-    return np.zeros((1, method.n_outputs, 2))
+    return np.zeros((method.n_bundles, 1, method.bundle_width, 2))
 
 
 def intercepts(method: Method, state: Array, t: float) -> Array:
@@ -29,9 +29,9 @@ def intercepts(method: Method, state: Array, t: float) -> Array:
     from dadagrad import kernels
 
     if method.config.update == "mirror-descent":
-        values: Array = state[0, :, 0].copy()
+        values: Array = state[..., 0].flatten()
         return values
-    weights = np.zeros((1, state.shape[1]))
+    weights = np.zeros((1, method.n_outputs))
     kernels.dual_weights(state, free_steps(method), t, weights)
     found: Array = weights[0]
     return found
@@ -47,7 +47,7 @@ def step_intercepts(
     from dadagrad import kernels
 
     if method.config.update == "mirror-descent":
-        settled = np.full(1, t)
+        settled = np.full((method.n_bundles, 1), t)
         kernels.apply_mirror(state, settled, free_steps(method), t, gradient, squares)
     else:
         kernels.apply_dual(state, free_steps(method), t, gradient, squares)
@@ -55,5 +55,5 @@ def step_intercepts(
 
 def free_steps(method: Method) -> Steps:
     """The settings of the intercepts: no penalty, no box."""
-    none = np.zeros(method.n_outputs)
+    none = np.zeros(method.n_bundles)
     return method.steps._replace(l1=none, l2=none, low=-np.inf, high=np.inf)

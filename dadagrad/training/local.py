@@ -28,6 +28,7 @@ from dadagrad.training.protocol import (
     WeightsInState,
 )
 from dadagrad.training.room import WorkerRoom
+from dadagrad.training.spread import over
 from dadagrad.training.watch import Watcher
 from dadagrad.training.worker import compute, touched
 
@@ -117,12 +118,13 @@ class LocalEngine:
             case Compute(task, piece, given, _):
                 partition, rows = self._rows[piece.visit]
                 where = f"{self._data.url}, partition {self._data.partitions[partition].name}"
-                method = coordinator.method
+                method, spread = coordinator.method, over(pool, self._threads)
                 if coordinator.delay and isinstance(given, WeightsInState):
                     # The state moves on before the pool gets to it.
                     given = given.at(touched(rows, piece))
                 self._submit(
-                    pool, lambda: Computed(task, compute(method, rows, piece, given, where))
+                    pool,
+                    lambda: Computed(task, compute(method, rows, piece, given, where, spread)),
                 )
             case Close(visit):
                 del self._rows[visit]

@@ -32,7 +32,7 @@ from dadagrad.training.protocol import (
     Save,
     SaveRequested,
     StopRequested,
-    Walked,
+    WalkedShare,
 )
 from dadagrad.training.shares import ShareInState, Walk
 from dadagrad.training.state import State
@@ -239,9 +239,8 @@ class StreamCoordinator:
     def _take(self, task: int, result: Result) -> None:
         """A stream has walked a piece."""
         stream = self._tasks.pop(task)
-        if not isinstance(result, Walked) or result.positions is None:
+        if not isinstance(result, WalkedShare):
             raise TypeError("local steps take what walks have changed")
-        assert isinstance(result.state, State)
         vocabulary = self._vocabularies[stream.piece.visit]
         assert vocabulary is not None
         walk = Walk(vocabulary[result.positions], result.state)

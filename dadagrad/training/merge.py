@@ -26,6 +26,7 @@ In mirror descent the primary value is the weight itself. Each stream has shrunk
 rows; what is then missing of T / c is shrunk after the merge. The corrected sum of FTRL-proximal
 merges as a gradient sum does. The intercept is a coordinate without a penalty.
 
+Outputs have nothing to do with each other here, coupled or not: a bundle is merged like any other.
 Streams are taken in their order and sums are float64: the bits depend on nothing else.
 """
 
@@ -74,8 +75,8 @@ def merge(method: Method, state: State, walks: Sequence[Walk]) -> None:
     if method.config.update == "mirror-descent":
         _merge_mirror(method, base, shares, places, end)
     else:
-        changes = [share.accumulators for share in shares]
-        _merge_sums(base.accumulators, changes, places, method.steps, begun, end)
+        changed = [share.accumulators for share in shares]
+        _merge_sums(base.accumulators, changed, places, method.steps, begun, end)
     everywhere = [np.zeros(1, np.int64)] * len(walks)
     intercepts = [share.intercept for share in shares]
     _merge_sums(base.intercept, intercepts, everywhere, free_steps(method), begun, end)
@@ -116,20 +117,23 @@ def _merge_sums(
     begun: float,
     end: float,
 ) -> None:
-    """Merge (k, n_outputs, 2) states, that of each stream at `places`, into `base`."""
-    sums = np.zeros((*base.shape[:2], 3))
-    count = np.zeros(base.shape[:2], np.int32)
-    last = base.copy()
-    for where, state in zip(places, changed, strict=True):
-        # What came over a network may be read-only, which to a kernel is another type.
-        _add_changes(where, base, np.require(state, requirements="W"), sums, count, last)
-    settings = steps.step_size, steps.l1, steps.l2, steps.delta
-    _apply_changes(base, sums, count, last, *settings, begun, end)
+    """Merge (n_bundles, k, width, 2) states, that of each stream at `places`, into `base`."""
+    sums = np.empty((*base.shape[1:3], 3))
+    count = np.empty(base.shape[1:3], np.int32)
+    for bundle, own in enumerate(base):
+        sums[:], count[:] = 0.0, 0
+        last = own.copy()
+        for where, states in zip(places, changed, strict=True):
+            # What came over a network may be read-only, which to a kernel is another type.
+            walked = np.require(states[bundle], requirements="W")
+            _add_changes(where, own, walked, sums, count, last)
+        settings = steps.step_size[bundle], steps.l1[bundle], steps.l2[bundle], steps.delta
+        _apply_changes(own, sums, count, last, *settings, begun, end)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _add_changes(places, base, state, sums, count, last):  # type: ignore[no-untyped-def]
-    """Add a stream's changes of (primary, squares) to `sums` of du, dG and dG^2.
+    """Add a stream's changes of a bundle's (primary, squares) to `sums` of du, dG and dG^2.
 
     `count` is how many streams changed a coordinate, `last` what the last of them made of it.
     """
@@ -149,7 +153,7 @@ def _add_changes(places, base, state, sums, count, last):  # type: ignore[no-unt
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _apply_changes(base, sums, count, last, step_size, l1, l2, delta, begun, end):  # type: ignore[no-untyped-def]
-    """Divide the changes by the participation, and move to the time `end`."""
+    """Divide the changes of a bundle by the participation, and move to the time `end`."""
     for i in range(base.shape[0]):
         for k in range(base.shape[1]):
             if count[i, k] <= 1:
@@ -162,13 +166,13 @@ def _apply_changes(base, sums, count, last, step_size, l1, l2, delta, begun, end
             primary = np.float64(base[i, k, 0]) + sums[i, k, 0] / c
             squares = np.float64(base[i, k, 1]) + sums[i, k, 1] / c
             own = begun + (end - begun) / c
-            if l1[k] > 0.0 or l2[k] > 0.0:
-                over = abs(primary) - own * l1[k]
+            if l1 > 0.0 or l2 > 0.0:
+                over = abs(primary) - own * l1
                 if over > 0.0:
                     curvature = delta + np.sqrt(squares)
-                    grown = curvature + step_size[k] * end * l2[k]
-                    over *= grown / (curvature + step_size[k] * own * l2[k])
-                    primary = np.copysign(over + end * l1[k], primary)
+                    grown = curvature + step_size * end * l2
+                    over *= grown / (curvature + step_size * own * l2)
+                    primary = np.copysign(over + end * l1, primary)
                 elif own > 0.0:
                     primary *= end / own
             base[i, k, 0] = primary
@@ -191,42 +195,45 @@ def _merge_mirror(
     shrunk = np.zeros(before.shape)
     for where, share in zip(places, shares, strict=True):
         weights = share.weights(method)
-        squares = share.accumulators[:, :, 1].astype(np.float64)
-        squares -= base.accumulators[where, :, 1]
-        alone = replace(
-            base,
-            accumulators=base.accumulators[where],
-            settled=base.settled[where],
-            t=share.t,
-        ).weights(method)
+        started = base.pull(where)
+        squares = _by_output(share.accumulators)[:, :, 1].astype(np.float64)
+        squares -= _by_output(started.accumulators)[:, :, 1]
+        alone = replace(started, t=share.t).weights(method)
         moved = (squares != 0.0) | (weights != alone)
         change = np.stack([weights - before[where], squares, squares**2], axis=2)
         sums[where] += np.where(moved[:, :, None], change, 0.0)
         count[where] += moved
         shrunk[where] += np.where(moved, share.t - begun, 0.0)
     c = np.where(count > 1, participation(sums, count), 1.0)
-    base.accumulators[:, :, 0] = before + sums[:, :, 0] / c
-    base.accumulators[:, :, 1] += sums[:, :, 1] / c
-    base.accumulators[:, :, 0] = _shrink(method, base.accumulators, (end - begun - shrunk) / c, end)
+    merged = _by_output(base.accumulators)
+    merged[:, :, 0] = before + sums[:, :, 0] / c
+    merged[:, :, 1] += sums[:, :, 1] / c
+    merged[:, :, 0] = _shrink(method, merged, (end - begun - shrunk) / c, end)
+    n_bundles, k, width, _ = base.accumulators.shape
+    base.accumulators[:] = np.moveaxis(merged.reshape(k, n_bundles, width, 2), 0, 1)
     base.settled[:] = end
+
+
+def _by_output(accumulators: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(n_bundles, k, width, 2) accumulators as (k, n_outputs, 2), a copy."""
+    n_bundles, k, width, _ = accumulators.shape
+    return np.moveaxis(accumulators, 0, 1).reshape(k, n_bundles * width, 2).copy()
 
 
 def _shrink(
     method: Method, accumulators: NDArray[np.float32], gap: NDArray[np.float64], end: float
 ) -> NDArray[np.float32]:
-    """What a time of `gap` without gradients leaves of each weight."""
+    """What a time of `gap` without gradients leaves of each of the (k, n_outputs) weights."""
     from dadagrad import kernels
 
+    # Each output has times of its own here, so that each is a bundle.
+    alone = np.ascontiguousarray(np.moveaxis(accumulators, 1, 0)[:, :, None])
+    width = method.bundle_width
+    steps = method.steps._replace(
+        step_size=np.repeat(method.steps.step_size, width),
+        l1=np.repeat(method.steps.l1, width),
+        l2=np.repeat(method.steps.l2, width),
+    )
     weights = np.empty(gap.shape, np.float32)
-    steps = method.steps
-    for output in range(gap.shape[1]):
-        own = steps._replace(
-            step_size=steps.step_size[output : output + 1],
-            l1=steps.l1[output : output + 1],
-            l2=steps.l2[output : output + 1],
-        )
-        one = np.ascontiguousarray(accumulators[:, output : output + 1])
-        found = np.empty((len(one), 1), np.float32)
-        kernels.mirror_weights(one, end - gap[:, output], own, end, found)
-        weights[:, output] = found[:, 0]
+    kernels.mirror_weights(alone, np.ascontiguousarray(end - gap.T), steps, end, weights)
     return weights

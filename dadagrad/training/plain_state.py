@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from dadagrad.data.rows import Rows
     from dadagrad.method import Method
     from dadagrad.training.gradient_sums import GradientSum
-    from dadagrad.training.states import TrainingState
 
 Array = NDArray[np.float64]
 _NO_SQUARES = np.zeros((0, 0))
@@ -38,7 +37,7 @@ class PlainState:
     algorithm : Update or Learner
         A learner sees the intercept as one more feature, the last, that is 1 in every row.
     inner : State of the algorithm
-    intercept : (1, n_outputs, 2) float64
+    intercept : (n_bundles, 1, width, 2) float64
         The accumulators of the intercept of an update.
     mean : (n_features + 1, n_outputs) float64, or (0, 0)
         With averaging: the mean of the weights, and in the last row of the intercepts, that each
@@ -77,7 +76,7 @@ class PlainState:
             inner = algorithm.metric.shapes(n_features, n_outputs)  # type: ignore[union-attr]
             held = {f"metric.{name}": shape for name, shape in inner.items()}
             held["primary"] = (n_features, n_outputs)
-        held["intercept"] = (1, n_outputs, 2)
+        held["intercept"] = (method.n_bundles, 1, method.bundle_width, 2)
         held["mean"] = (n_features + 1, n_outputs) if method.config.average else (0, 0)
         return {name: (shape, 8) for name, shape in held.items()}
 
@@ -107,13 +106,6 @@ class PlainState:
 
     def copy(self) -> PlainState:
         return self.with_arrays({name: array.copy() for name, array in self.arrays.items()}, self.t)
-
-    def pull(self, ids: NDArray[np.int64], reuse: TrainingState | None = None) -> PlainState:
-        """All of the state, whatever the features."""
-        return self
-
-    def push(self, ids: NDArray[np.int64], share: TrainingState) -> None:
-        """Nothing: what `pull` gave is the state itself."""
 
     def weights_at(self, method: Method, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """The (len(ids), n_outputs) weights of some features at t."""

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-CHUNK_ROWS = 32_768
+CHUNK_ROWS = 262_144
+"""Rows walked in one go, at most: nearly always all of a partition, whose share of the state is
+taken out and put back each time."""
+
+PLAIN_CHUNK_ROWS = 32_768
+"""The same for algorithms that are not compiled, which are slow and have no such share."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dadagrad.method import Method
 from dadagrad.training.plan import Cursor, Piece
 from dadagrad.training.shares import ShareInState, StateShare
+from dadagrad.training.state import State
 from dadagrad.training.states import TrainingState
 from dadagrad.training.tally import Tally
 
@@ -111,19 +112,32 @@ class Gradient:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """The state after walking the rows one by one.
+    """The rows have been walked one by one, and the state that was given has been changed."""
 
-    `positions`, (k,) int32, are those in the partition's vocabulary that `state` is of: where it
-    has changed, increasing. None stands for all that was given.
+    tally: Tally
+
+
+@dataclass(frozen=True, slots=True)
+class WalkedShare:
+    """What a stream has made of the share of the state that it was given.
+
+    Attributes
+    ----------
+    positions : (k,) int32
+        Positions in the partition's vocabulary of the features that it changed, strictly
+        increasing.
+    state : State
+        Theirs, after the rows have been walked one by one.
+    tally : Tally
     """
 
-    state: TrainingState
+    positions: NDArray[np.int32]
+    state: State
     tally: Tally
-    positions: NDArray[np.int32] | None = None
 
 
 Given: TypeAlias = Weights | WeightsInState | StateShare | ShareInState | TrainingState
-Result: TypeAlias = Gradient | Walked
+Result: TypeAlias = Gradient | Walked | WalkedShare
 
 
 # Events: what happened.

@@ -13,22 +13,19 @@ from numpy.typing import NDArray
 
 from dadagrad.method import Method
 from dadagrad.training.plan import Piece
-from dadagrad.training.protocol import Gradient, Walked
-from dadagrad.training.state import State
+from dadagrad.training.protocol import Gradient, WalkedShare
 
 
 def problem_with(
-    result: Gradient | Walked, method: Method, piece: Piece, vocabulary: NDArray[np.int64]
+    result: Gradient | WalkedShare, method: Method, piece: Piece, vocabulary: NDArray[np.int64]
 ) -> str | None:
     """What is wrong with the `result` of `piece`; None if nothing is.
 
     `vocabulary` is that of the piece's partition, (n_local,) int64.
     """
     positions = result.positions
-    if positions is None:
-        return "it does not say which features it is of"
     n_moved = len(positions)
-    if isinstance(result, Walked):
+    if isinstance(result, WalkedShare):
         own = _of_walk(result, method, n_moved)
     else:
         own = _of_gradient(result, method, n_moved)
@@ -66,14 +63,14 @@ def _of_gradient(result: Gradient, method: Method, n_moved: int) -> _Shapes:
     }
 
 
-def _of_walk(result: Walked, method: Method, n_moved: int) -> _Shapes:
+def _of_walk(result: WalkedShare, method: Method, n_moved: int) -> _Shapes:
     """The same of a walk; its time is one more."""
     state = result.state
-    assert isinstance(state, State)
+    n_bundles, width = method.n_bundles, method.bundle_width
     lazy = method.config.update == "mirror-descent"
     return {
-        "state": (state.accumulators, (n_moved, method.n_outputs, 2)),
-        "state of shrinking": (state.settled, (n_moved if lazy else 0,)),
-        "intercept": (state.intercept, (1, method.n_outputs, 2)),
+        "state": (state.accumulators, (n_bundles, n_moved, width, 2)),
+        "state of shrinking": (state.settled, (n_bundles, n_moved if lazy else 0)),
+        "intercept": (state.intercept, (n_bundles, 1, width, 2)),
         "time": (np.asarray(state.t), ()),
     }

@@ -21,7 +21,7 @@ from dadagrad.training.begin import AnyCoordinator, make_coordinator, make_plan,
 from dadagrad.training.budget import Budget, make_budget
 from dadagrad.training.checkpoint import CheckpointReader
 from dadagrad.training.fitting_in import problem
-from dadagrad.training.plan import CHUNK_ROWS, Cursor
+from dadagrad.training.plan import CHUNK_ROWS, PLAIN_CHUNK_ROWS, Cursor
 from dadagrad.training.room import WorkerRoom, give_back
 from dadagrad.training.saver import IN_MEMORY, CheckpointSaver, Start, restore
 from dadagrad.training.states import TrainingState, nonzero_weights, zero_state
@@ -257,9 +257,16 @@ class Run:
         self.where = where
         self.method = make_method(config, data.schema, config.batch_size)
         rows = [partition.n_rows for partition in data.partitions]
-        # Of each row that is walked, the margins of all outputs are kept for a while.
-        chunk_rows = min(CHUNK_ROWS, max(256, 2**20 // self.method.n_outputs))
-        self.plan = make_plan(config, rows, chunk_rows=chunk_rows)
+        self.plan = make_plan(config, rows, chunk_rows=self._chunk_rows())
+
+    def _chunk_rows(self) -> int:
+        """Rows walked in one go. The margins of all outputs are kept for as long.
+
+        They may take 8 MB, or a sixteenth of what the state takes.
+        """
+        method = self.method
+        most = CHUNK_ROWS if method.compiled else min(CHUNK_ROWS, PLAIN_CHUNK_ROWS)
+        return min(most, max(256, 2**20 // method.n_outputs, method.n_features // 16))
 
     def execute(
         self,

@@ -28,12 +28,12 @@ class Walk:
     def then(self, other: Walk) -> Walk:
         """What the stream has changed that walked on from here to `other`."""
         ids = np.union1d(self.ids, other.ids)
-        shape = len(ids), *other.share.accumulators.shape[1:]
-        lazy = len(self.share.settled) > 0 or len(other.share.settled) > 0
+        n_bundles, _, width, _ = other.share.accumulators.shape
+        lazy = self.share.settled.size > 0 or other.share.settled.size > 0
         joined = replace(
             other.share,
-            accumulators=np.empty(shape, np.float32),
-            settled=np.empty(len(ids) if lazy else 0),
+            accumulators=np.empty((n_bundles, len(ids), width, 2), np.float32),
+            settled=np.empty((n_bundles, len(ids) if lazy else 0)),
         )
         for walk in (self, other):
             _put(joined, np.searchsorted(ids, walk.ids), walk.share)
@@ -45,17 +45,17 @@ class Walk:
             places = np.searchsorted(self.ids, ids)
             places[places == len(self.ids)] = 0
             found = np.flatnonzero(self.ids[places] == ids)
-            share.accumulators[found] = self.share.accumulators[places[found]]
-            if len(share.settled):
-                share.settled[found] = self.share.settled[places[found]]
+            share.accumulators[:, found] = self.share.accumulators[:, places[found]]
+            if share.settled.size:
+                share.settled[:, found] = self.share.settled[:, places[found]]
         share.intercept = self.share.intercept.copy()
         share.t = self.share.t
 
 
 def _put(share: State, places: NDArray[np.int64], values: State) -> None:
-    share.accumulators[places] = values.accumulators
-    if len(share.settled):
-        share.settled[places] = values.settled
+    share.accumulators[:, places] = values.accumulators
+    if share.settled.size:
+        share.settled[:, places] = values.settled
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from dadagrad.training.intercept import intercepts, step_intercepts, zero_intercept
 
 if TYPE_CHECKING:
+    from dadagrad.kernels import Batch
     from dadagrad.method import Method
     from dadagrad.training.gradient_sums import GradientSum
-    from dadagrad.training.states import TrainingState
 
 
 Shapes = dict[str, tuple[tuple[int, ...], int]]
@@ -23,15 +23,18 @@ Shapes = dict[str, tuple[tuple[int, ...], int]]
 class State:
     """Everything that training changes.
 
+    Outputs that are walked together are a bundle of `width`. What belongs to a bundle lies
+    together: bundles are learned apart.
+
     Attributes
     ----------
-    accumulators : (n_features, n_outputs, 2) float32
+    accumulators : (n_bundles, n_features, width, 2) float32
         Side by side, because each visit needs both: the primary sum (the gradient sum u of dual
         averaging, the corrected sum z of FTRL, the weights of mirror descent) and the sum of
         squared gradients G.
-    settled : (n_features,) float64, or (0,)
+    settled : (n_bundles, n_features) float64, or (n_bundles, 0)
         Mirror descent only: the t up to which the weights of a feature have been shrunk.
-    intercept : (1, n_outputs, 2) float64
+    intercept : (n_bundles, 1, width, 2) float64
         The accumulators of the intercept.
     t : float
         Steps so far, by importance.
@@ -41,72 +44,118 @@ class State:
     settled: NDArray[np.float64]
     intercept: NDArray[np.float64]
     t: float = 0.0
+    _memory: list[NDArray[np.float32]] = field(default_factory=list, repr=False, compare=False)
 
     @classmethod
     def zero(cls, method: Method) -> State:
         """The state before the first step."""
-        settled = method.n_features if method.config.update == "mirror-descent" else 0
+        n_bundles, n_features = method.n_bundles, method.n_features
+        settled = n_features if method.config.update == "mirror-descent" else 0
         return cls(
-            np.zeros((method.n_features, method.n_outputs, 2), np.float32),
-            np.zeros(settled),
+            np.zeros((n_bundles, n_features, method.bundle_width, 2), np.float32),
+            np.zeros((n_bundles, settled)),
             zero_intercept(method),
         )
 
     @classmethod
     def shapes(cls, method: Method) -> Shapes:
         """The shapes of `arrays`, and the bytes of a number of each; no memory is taken."""
+        n_bundles, n_features, width = method.n_bundles, method.n_features, method.bundle_width
         lazy = method.config.update == "mirror-descent"
         return {
-            "accumulators": ((method.n_features, method.n_outputs, 2), 4),
-            "settled": ((method.n_features if lazy else 0,), 8),
-            "intercept": ((1, method.n_outputs, 2), 8),
+            "accumulators": ((n_bundles, n_features, width, 2), 4),
+            "settled": ((n_bundles, n_features if lazy else 0), 8),
+            "intercept": ((n_bundles, 1, width, 2), 8),
         }
 
+    @property
+    def n_features(self) -> int:
+        """Features that this is the state of."""
+        return int(self.accumulators.shape[1])
+
     def copy(self) -> State:
-        return replace(
-            self,
-            accumulators=self.accumulators.copy(),
-            settled=self.settled.copy(),
-            intercept=self.intercept.copy(),
-        )
+        return State(self.accumulators.copy(), self.settled.copy(), self.intercept.copy(), self.t)
 
-    def pull(self, ids: NDArray[np.int64], reuse: TrainingState | None = None) -> State:
-        """The share of the features `ids`, as compact arrays of their own.
+    def walk(
+        self,
+        method: Method,
+        bundle: int,
+        ids: NDArray[np.int64],
+        batch: Batch,
+        margins: NDArray[np.float64],
+    ) -> float:
+        """Have the outputs of one bundle walk the rows of `batch`, one step each; t after them.
 
-        It takes the memory of `reuse`, a share that nobody needs any more.
+        The rows are over the features `ids`, whose share of the state is taken out, walked on and
+        put back. `t` stays as it is, for the bundles to come. The (width, n_rows) `margins` are
+        written.
         """
-        return replace(
-            self,
-            accumulators=self._taken(ids, reuse),
-            settled=self.settled[ids] if len(self.settled) else np.zeros(0),
-            intercept=self.intercept.copy(),
-        )
+        from dadagrad import kernels
 
-    def _taken(self, ids: NDArray[np.int64], reuse: TrainingState | None) -> NDArray[np.float32]:
-        """The accumulators of `ids`."""
-        if self.accumulators.shape[1] > 1:
-            taken = _records(self.accumulators)[ids].view(np.float32)
-            return taken.reshape(len(ids), *self.accumulators.shape[1:])
+        problem, steps = method.of_bundle(bundle)
+        # What other threads write meanwhile must not be close by.
+        intercept = self.intercept[bundle].copy()
+        accumulators = self._taken(bundle, ids)
+        if method.config.update == "mirror-descent":
+            settled = self.settled[bundle, ids]
+            t = kernels.walk_mirror(
+                batch, problem, steps, accumulators, settled, intercept, self.t, margins
+            )
+            self.settled[bundle, ids] = settled
+        else:
+            t = kernels.walk_dual(batch, problem, steps, accumulators, intercept, self.t, margins)
+        self._put_back(bundle, ids, accumulators)
+        self.intercept[bundle] = intercept
+        return float(t)
+
+    def _taken(self, bundle: int, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The accumulators of `ids`; those of all features are no copy."""
         from dadagrad.training.compact import take
 
-        memory = reuse.accumulators.base if isinstance(reuse, State) else None
-        if memory is None or memory.dtype != np.complex64 or len(memory) < len(ids):
-            memory = np.empty(len(ids) + len(ids) // 8, np.complex64)
-        out = memory[: len(ids)]
-        take(_couples(self.accumulators), ids, out)
-        return out.view(np.float32).reshape(len(ids), 1, 2)
+        everything: NDArray[np.float32] = self.accumulators[bundle]
+        if len(ids) == len(everything):
+            return everything
+        width = everything.shape[1]
+        needed = len(ids) * width * 2
+        try:
+            memory = self._memory.pop()
+        except IndexError:  # other threads are walking with all there is
+            memory = np.empty(0, np.float32)
+        if len(memory) < needed:
+            memory = np.empty(needed * 9 // 8, np.float32)
+        out = memory[:needed].reshape(len(ids), width, 2)
+        take(_records(everything), ids, _records(out))
+        return out
 
-    def push(self, ids: NDArray[np.int64], share: TrainingState) -> None:
+    def _put_back(self, bundle: int, ids: NDArray[np.int64], taken: NDArray[np.float32]) -> None:
+        """Undo `_taken`; the memory of `taken` is free again."""
+        from dadagrad.training.compact import put
+
+        if len(ids) == self.accumulators.shape[1]:
+            return
+        put(_records(self.accumulators[bundle]), ids, _records(taken))
+        assert isinstance(taken.base, np.ndarray)
+        self._memory.append(taken.base)
+
+    def pull(self, ids: NDArray[np.int64]) -> State:
+        """The share of the features `ids`, as compact arrays of their own."""
+        from dadagrad.training.compact import take
+
+        n_bundles, _, width, _ = self.accumulators.shape
+        out = np.empty((n_bundles, len(ids), width, 2), np.float32)
+        for everything, share in zip(self.accumulators, out, strict=True):
+            take(_records(everything), ids, _records(share))
+        settled = self.settled.take(ids, axis=1) if self.settled.size else self.settled.copy()
+        return State(out, settled, self.intercept.copy(), self.t)
+
+    def push(self, ids: NDArray[np.int64], share: State) -> None:
         """Put a share that `pull` took out back in its place."""
-        assert isinstance(share, State)
-        if self.accumulators.shape[1] == 1:
-            from dadagrad.training.compact import put
+        from dadagrad.training.compact import put
 
-            put(_couples(self.accumulators), ids, _couples(share.accumulators))
-        else:
-            _records(self.accumulators)[ids] = _records(share.accumulators)
-        if len(self.settled):
-            self.settled[ids] = share.settled
+        for everything, own in zip(self.accumulators, share.accumulators, strict=True):
+            put(_records(everything), ids, _records(own))
+        if self.settled.size:
+            self.settled[:, ids] = share.settled
         self.intercept = share.intercept.copy()
         self.t = share.t
 
@@ -114,7 +163,7 @@ class State:
         """The (n_features, n_outputs) weights at t."""
         from dadagrad import kernels
 
-        weights = np.empty(self.accumulators.shape[:2], np.float32)
+        weights = np.empty((self.accumulators.shape[1], method.n_outputs), np.float32)
         if method.config.update == "mirror-descent":
             kernels.mirror_weights(self.accumulators, self.settled, method.steps, self.t, weights)
         else:
@@ -122,12 +171,23 @@ class State:
         return weights
 
     def part(self, start: int, stop: int) -> State:
-        """The share of the features from `start` to before `stop`: views, nothing is copied."""
+        """The share of the features from `start` to before `stop`; with one bundle no copy."""
         return replace(
             self,
-            accumulators=self.accumulators[start:stop],
-            settled=self.settled[start:stop],
+            accumulators=np.ascontiguousarray(self.accumulators[:, start:stop]),
+            settled=np.ascontiguousarray(self.settled[:, start:stop]),
         )
+
+    def differences(self, other: State) -> NDArray[np.int64]:
+        """Where, increasing, the features are whose state differs from that in `other`."""
+        different = np.zeros(self.n_features, np.bool_)
+        for own, others in zip(self.accumulators, other.accumulators, strict=True):
+            for number in (_records(own) != _records(others)).T:
+                different |= number
+        for settled, before in zip(self.settled, other.settled, strict=True):
+            if len(settled):
+                different |= settled != before
+        return np.flatnonzero(different)
 
     def with_arrays(self, arrays: dict[str, NDArray[Any]], t: float) -> State:
         """The state with other `arrays`, which become its own."""
@@ -179,13 +239,7 @@ class State:
         }
 
 
-def _records(accumulators: NDArray[np.float32]) -> NDArray[np.void]:
-    """One opaque record per feature: numpy moves whole records faster than little rows."""
-    width = accumulators.shape[1] * accumulators.shape[2]
-    record = np.dtype((np.void, accumulators.itemsize * width))
-    return accumulators.reshape(len(accumulators), width).view(record)[:, 0]
-
-
-def _couples(accumulators: NDArray[np.float32]) -> NDArray[np.complex64]:
-    """The two sums of the only output as one complex number: they move at once."""
-    return accumulators.reshape(-1).view(np.complex64)
+def _records(accumulators: NDArray[np.float32]) -> NDArray[np.complexfloating[Any, Any]]:
+    """The sums of each feature as few complex numbers, in the same memory: they move faster."""
+    together = np.complex64 if accumulators.shape[1] % 2 else np.complex128
+    return accumulators.reshape(len(accumulators), 2 * accumulators.shape[1]).view(together)

@@ -34,10 +34,17 @@ def state_bytes(method: Method) -> int:
     return sum(math.prod(shape) * size for shape, size in shapes.values())
 
 
+def feature_bytes(method: Method) -> int:
+    """What the compiled state of one feature takes, of all outputs."""
+    lazy = method.config.update == "mirror-descent"
+    return 8 * method.n_outputs + 8 * lazy * method.n_bundles
+
+
 def zero_states(methods: list[Method]) -> list[TrainingState]:
     """As `zero_state`, for methods that differ in their step size alone.
 
-    They share one block of memory: large ones come in large pages, with far fewer interrupts.
+    They share one block of memory: large ones come in large pages, with far fewer interrupts. What
+    they walk on in turn stays close to the processor when it is the same for all.
     """
     states = [zero_state(method) for method in methods]
     first = states[0]
@@ -45,7 +52,7 @@ def zero_states(methods: list[Method]) -> list[TrainingState]:
         return states
     block = np.zeros((len(states), *first.accumulators.shape), np.float32)
     return [
-        replace(state, accumulators=share)
+        replace(state, accumulators=share, _memory=first._memory)
         for state, share in zip(states, block, strict=True)
         if isinstance(state, State)
     ]

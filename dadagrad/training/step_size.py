@@ -115,20 +115,17 @@ class _Trial:
 
         assert self.state is not None
         part = stretch.part
-        whole = len(part.positions) == self.method.n_features
-        share = self.state if whole else self.state.pull(part.positions)
+        rows = replace(part.rows, vocabulary=part.positions)
         for start in range(stretch.start, stretch.stop, chunk_rows):
             stop = min(start + chunk_rows, stretch.stop)
             piece = Piece(0, part.partition, start, stop, False)
             try:
-                result = compute(self.method, part.rows, piece, share, part.where)
+                result = compute(self.method, rows, piece, self.state, part.where)
             except TrainingError as error:
                 self.failure = error
                 return
             assert isinstance(result, Walked)
             self.legs[stretch.leg] += result.tally
-        if not whole:
-            self.state.push(part.positions, share)
 
     def so_far(self) -> Tally:
         """What was counted on all the legs."""

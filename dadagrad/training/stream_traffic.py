@@ -8,6 +8,7 @@ from itertools import islice
 from dadagrad.data.dataset import Dataset
 from dadagrad.method import Method
 from dadagrad.training.plan import Cursor, Piece
+from dadagrad.training.states import feature_bytes
 from dadagrad.training.streams import StreamPlan, StreamRound
 from dadagrad.training.traffic import PREFETCH, Walk, decoded_bytes, touched
 
@@ -54,8 +55,7 @@ def _moved(data: Dataset, method: Method, piece: Piece) -> tuple[int, float, flo
     partition = data.partitions[piece.partition]
     nnz = partition.nnz * piece.n_rows / partition.n_rows
     some = touched(nnz, partition)
-    wide = method.n_outputs
-    of_feature = 8 * wide + 8 * (method.config.update == "mirror-descent")
+    wide, of_feature = method.n_outputs, feature_bytes(method)
     # Where rows touch most of a vocabulary, the state of all of it is sent.
     if nnz >= partition.n_local or method.loss.ranks:
         down, announced = float(partition.n_local * of_feature), 0.0

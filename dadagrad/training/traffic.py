@@ -112,8 +112,6 @@ def follow(data: Dataset, method: Method, plan: Plan) -> Walk:
         for one in rounds
     ]
     pieces = [moved for step in steps for moved in step]
-    if method.config.exchange == "local-steps":
-        return _of_streams(data, method, pieces, open_bytes, vocabulary_bytes)
     return Walk(
         open_bytes,
         vocabulary_bytes,
@@ -124,36 +122,6 @@ def follow(data: Dataset, method: Method, plan: Plan) -> Walk:
         round(max((sum(piece.down + piece.up for piece in step) for step in steps), default=0)),
         sum(piece.down for piece in pieces) / max(1, len(steps)),
         sum(piece.up for piece in pieces) / max(1, len(steps)),
-    )
-
-
-def _of_streams(
-    data: Dataset, method: Method, pieces: list[_Moved], open_bytes: int, vocabulary_bytes: int
-) -> Walk:
-    """What local steps take: shares of the state go to the streams of a round, and come back.
-
-    Of the last round of the first pass, the longest. A row is a step.
-    """
-    config, largest = method.config, max(data.partitions, key=lambda partition: partition.nnz)
-    share = min(1.0, 2.0 / config.rounds) / config.streams
-    nnz = share * data.nnz
-    parts = max(1.0, nnz / max(1, largest.nnz))
-    some = parts * touched(min(nnz, largest.nnz), largest)
-    of_feature = 8 * method.n_outputs + 8 * (config.update == "mirror-descent")
-    # As many streams share a partition as work on it side by side, or there are.
-    at_once = min(config.streams, len(data.partitions))
-    down, up = some * (4 + of_feature), some * (8 + of_feature)
-    rows = max(1.0, share * data.n_rows)
-    return Walk(
-        open_bytes * at_once // 3 + 1,
-        vocabulary_bytes * at_once // 3 + 1,
-        max(piece.rows for piece in pieces),
-        round(min(nnz, largest.nnz)),
-        round(some),
-        round(config.streams * some),
-        round(config.streams * (down + up)),
-        down / rows,
-        up / rows,
     )
 
 

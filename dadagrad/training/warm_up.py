@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +15,12 @@ from dadagrad.method import Method
 from dadagrad.training.gradient_sums import GradientSums, RoundSum
 from dadagrad.training.intercept import step_intercepts
 from dadagrad.training.plan import Piece
-from dadagrad.training.protocol import Gradient, Walked, WeightsInState
+from dadagrad.training.protocol import Gradient, WalkedShare, WeightsInState
 from dadagrad.training.shares import ShareInState, Walk
 from dadagrad.training.state import State
+from dadagrad.training.tally import count
 
-_warm: set[tuple[bool, bool, bool, str, bool]] = set()
+_warm: set[tuple[bool, ...]] = set()
 
 
 def warm_up(method: Method, announce: Callable[[str], None]) -> float:
@@ -28,16 +30,27 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
     long.
     """
     from dadagrad import kernels
-    from dadagrad.training.worker import compute
+    from dadagrad.loss_kernels import count_rows
+    from dadagrad.training.worker import as_batch, compute
 
     begun = time.perf_counter()
-    if method.learns_by_row:  # no kernel is called
-        return 0.0
-    lazy, exchange = method.config.update == "mirror-descent", method.config.exchange
-    kind = (method.compiled, method.online, lazy, exchange, method.config.delay > 0)
+    update, couples = method.config.update, method.loss.couples
+    even, exchange = method.bundle_width % 2 == 0, method.config.exchange
+    kind = (
+        method.compiled,
+        method.online,
+        update == "mirror-descent",
+        couples,
+        even,
+        exchange == "local-steps",
+        method.config.delay > 0,
+    )
+    first: Any = kernels.walk_dual if method.compiled else kernels.apply_dual
+    if method.learns_by_row:  # which calls no kernel but what counts
+        kind, first = (False, False, False, couples, False, False, False), count_rows
     if kind in _warm:
         return 0.0
-    if not is_compiled(kernels.walk_dual if method.compiled else kernels.apply_dual):
+    if not is_compiled(first):
         announce("compiling the kernels (once on this machine, a few seconds)")
     two_features = replace(method, n_features=2)
     labels = [0.0 if column.values is None else column.values[0] for column in method.label_columns]
@@ -50,20 +63,23 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
         np.array([labels, [label + 1.0 for label in labels]]),
         queries=np.zeros(2, np.int64),
     )
+    nothing = np.zeros((method.n_outputs, 1))
+    count(two_features, as_batch(rows.slice(0, 1), None), nothing, "the warm-up", 0)
+    if method.learns_by_row:
+        _warm.add(kind)
+        return time.perf_counter() - begun
     # What runs as it is written down calls kernels for intercepts and gradients alone, and may
     # not be possible with two features.
     state = State.zero(two_features)
     piece = Piece(0, 0, 0, 1, True)
     if method.online and not method.compiled:
-        nothing = np.zeros((1, method.n_outputs))
-        step_intercepts(two_features, state.intercept, 0.0, nothing, np.zeros((0, 0)))
+        step_intercepts(two_features, state.intercept, 0.0, nothing.T, np.zeros((0, 0)))
         state.intercepts(two_features)
     elif method.online:
-        share = state.pull(rows.vocabulary)
-        compute(two_features, rows, piece, share, "the warm-up")
-        state.push(rows.vocabulary, share)
+        state = State.zero(replace(method, n_features=3))  # of which the rows have some, not all
+        compute(two_features, rows, piece, state, "the warm-up")
         if exchange == "local-steps":
-            _merge(two_features, rows, piece, state)
+            _merge(two_features, rows, piece, State.zero(two_features))
     else:
         intercept = state.intercepts(two_features)
         given = WeightsInState(two_features, state, rows.vocabulary, intercept)
@@ -87,8 +103,6 @@ def _merge(method: Method, rows: Rows, piece: Piece, state: State) -> None:
 
     given = ShareInState(state, rows.vocabulary, None)
     result = compute(method, rows, piece, given, "the warm-up")
-    assert isinstance(result, Walked)
-    assert isinstance(result.state, State)
-    assert result.positions is not None
+    assert isinstance(result, WalkedShare)
     walk = Walk(rows.vocabulary[result.positions], result.state)
     merge(method, state, [walk, walk])

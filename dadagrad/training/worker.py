@@ -15,18 +15,29 @@ from dadagrad.training.compact import relabel
 from dadagrad.training.pairs import pair_rows
 from dadagrad.training.plain_state import PlainState
 from dadagrad.training.plan import Piece
-from dadagrad.training.protocol import Given, Gradient, Result, Walked
+from dadagrad.training.protocol import Given, Gradient, Result, Walked, WalkedShare
 from dadagrad.training.shares import ShareInState, StateShare
+from dadagrad.training.spread import Spread, in_turn
 from dadagrad.training.state import State
-from dadagrad.training.tally import count
+from dadagrad.training.tally import Counter, Tally, count
 
 _NO_VALUES = np.zeros(0, np.float32)
 _NO_IMPORTANCE = np.zeros(0)
 _NO_SQUARES = np.zeros((0, 0), np.float32)
 
 
-def compute(method: Method, rows: Rows, piece: Piece, given: Given, where: str) -> Result:
+def compute(
+    method: Method,
+    rows: Rows,
+    piece: Piece,
+    given: Given,
+    where: str,
+    spread: Spread = in_turn,
+) -> Result:
     """Work on `piece` of the partition `rows`; `where` names the partition in messages.
+
+    A state is walked in place, its outputs by whatever threads `spread` finds for them; the bits
+    do not depend on it.
 
     Raises
     ------
@@ -40,14 +51,13 @@ def compute(method: Method, rows: Rows, piece: Piece, given: Given, where: str) 
     else:
         part = rows.slice(piece.start, piece.stop)
     importance = row_importance(method, part)
-    if isinstance(given, State | PlainState):
-        if isinstance(given, State):
-            margins = _walk(method, as_batch(part, importance), given)
-        else:
-            margins = given.walk(method, part, importance)
-        return Walked(given, count(method, margins, part, importance, where, piece.start))
+    if isinstance(given, State):
+        return Walked(_walk(method, part, importance, given, where, piece.start, spread))
+    if isinstance(given, PlainState):
+        walked = given.walk(method, part, importance)
+        return Walked(count(method, as_batch(part, importance), walked.T, where, piece.start))
     if isinstance(given, StateShare | ShareInState):
-        return _walk_share(method, part, importance, given, where, piece.start)
+        return _walk_share(method, part, importance, given, where, piece.start, spread)
     # Rows that touch few of the partition's features get by with the weights of those.
     positions = None
     compact = part
@@ -59,11 +69,11 @@ def compute(method: Method, rows: Rows, piece: Piece, given: Given, where: str) 
     squares = np.zeros_like(gradient) if method.config.squares == "example" else _NO_SQUARES
     intercept = np.zeros((2, method.n_outputs))
     margins = np.empty((part.n_rows, method.n_outputs))
+    batch = as_batch(compact, importance)
     kernels.piece_gradient(
-        as_batch(compact, importance), method.problem, weights, given.intercept,
-        gradient, squares, intercept, margins,
-    )  # fmt: skip
-    tally = count(method, margins, part, importance, where, piece.start)
+        batch, method.problem, weights, given.intercept, gradient, squares, intercept, margins
+    )
+    tally = count(method, batch, margins.T, where, piece.start)
     moved = _moved(gradient)
     if len(squares):
         moved |= _moved(squares)
@@ -81,30 +91,20 @@ def _walk_share(
     given: StateShare | ShareInState,
     where: str,
     first_row: int,
-) -> Walked:
+    spread: Spread,
+) -> WalkedShare:
     """Walk the rows of a stream; only what they changed of the state goes back."""
-    positions = None
-    compact = part
+    positions, indices = None, part.indices
     if given.partial or part.nnz < part.n_local:
         positions, indices = relabel(part.indices, part.n_local)
-        compact = replace(part, indices=indices)
     share = given.take(positions)
     before = share.copy()
-    margins = _walk(method, as_batch(compact, importance), share)
-    tally = count(method, margins, part, importance, where, first_row)
-    sums = (share.accumulators != before.accumulators).reshape(-1, 2 * method.n_outputs)
-    # The common case apart, as above.
-    changed = sums[:, 0] | sums[:, 1] if sums.shape[1] == 2 else sums.any(axis=1)
-    if len(share.settled):
-        changed |= share.settled != before.settled
-    kept = np.flatnonzero(changed)
-    changed_at = kept.astype(np.int32) if positions is None else positions[kept]
-    changes = replace(
-        share,
-        accumulators=share.accumulators[kept],
-        settled=share.settled[kept] if len(share.settled) else share.settled,
-    )
-    return Walked(changes, tally, changed_at)
+    # The rows are over all that there is in the share.
+    compact = replace(part, vocabulary=np.arange(share.n_features), indices=indices)
+    tally = _walk(method, compact, importance, share, where, first_row, spread)
+    kept = share.differences(before)
+    changed = kept.astype(np.int32) if positions is None else positions[kept]
+    return WalkedShare(changed, share.pull(kept), tally)
 
 
 def touched(rows: Rows, piece: Piece) -> NDArray[np.int32] | None:
@@ -150,20 +150,29 @@ def _check_finite(
         )
 
 
-def _walk(method: Method, batch: kernels.Batch, state: State) -> NDArray[np.float64]:
-    """One step per row, changing `state`, which is this piece's own; the margins before each."""
-    margins = np.empty((len(batch.indptr) - 1, method.n_outputs))
-    if method.config.update == "mirror-descent":
-        state.t = kernels.walk_mirror(
-            batch, method.problem, method.steps,
-            state.accumulators, state.settled, state.intercept, state.t, margins,
-        )  # fmt: skip
-    else:
-        state.t = kernels.walk_dual(
-            batch, method.problem, method.steps,
-            state.accumulators, state.intercept, state.t, margins,
-        )  # fmt: skip
-    return margins
+def _walk(
+    method: Method,
+    rows: Rows,
+    importance: NDArray[np.float64] | None,
+    state: State,
+    where: str,
+    first_row: int,
+    spread: Spread,
+) -> Tally:
+    """One step per row, changing `state`; what is counted before each."""
+    batch, width = as_batch(rows, importance), method.bundle_width
+    margins = np.empty((method.n_outputs, rows.n_rows))
+    counter = Counter(method, batch, margins, where, first_row)
+    after = np.empty(method.n_bundles)
+
+    def walk(bundle: int) -> None:
+        own = margins[bundle * width : (bundle + 1) * width]
+        after[bundle] = state.walk(method, bundle, rows.vocabulary, batch, own)
+        counter.count(bundle)
+
+    spread(walk, method.n_bundles)
+    state.t = float(after[0])
+    return counter.tally()
 
 
 def row_importance(method: Method, rows: Rows) -> NDArray[np.float64] | None:
@@ -184,6 +193,6 @@ def as_batch(rows: Rows, importance: NDArray[np.float64] | None) -> kernels.Batc
         rows.indices,
         _NO_VALUES if rows.values is None else rows.values,
         _NO_VALUES if rows.row_scale is None else rows.row_scale,
-        rows.labels,
+        np.ascontiguousarray(rows.labels.T),
         _NO_IMPORTANCE if importance is None else importance,
     )

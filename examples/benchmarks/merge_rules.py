@@ -194,12 +194,13 @@ def _merge(
     changed: Sequence[NDArray[np.floating]],
     rule: Rule,
 ) -> None:
-    changes = Changes.none(method, len(changed), state)
-    for where, one in zip(places, changed, strict=True):
-        changes.add(where, one)
-    u, G = rule(changes)
-    moved = changes.n > 0
-    state[moved, 0], state[moved, 1] = u[moved], G[moved]
+    for bundle, own in enumerate(state):
+        changes = Changes.none(method, len(changed), own)
+        for where, one in zip(places, changed, strict=True):
+            changes.add(where, one[bundle])
+        u, G = rule(changes)
+        moved = changes.n > 0
+        own[moved, 0], own[moved, 1] = u[moved], G[moved]
 
 
 class FixedShare(StreamPlan):

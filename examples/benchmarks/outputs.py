@@ -1,8 +1,8 @@
 """Outputs: many linear models on one stream, and whole features that vanish together.
 
-First, one pass over rows that are in memory already, with one label column and with more: what a
-pass with 16 outputs costs beside a pass with one. That is the kernel and the moving of state;
-reading and decoding, which all outputs share, are left out.
+First, one pass with one label column and with more: what a pass with 16 outputs costs beside a pass
+with one. From disk, where reading and decoding are shared by all outputs, and over rows that are in
+memory already, where what is left is the walks and the moving of state.
 
 Second, dual averaging with the mixed l1/l2 norm over the outputs of each feature: a step with the
 gradient of some features, and their weights after it. It must cost as much as those features,
@@ -16,6 +16,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import reporting
@@ -24,9 +25,12 @@ from memory import prepare
 from dadagrad import Dataset, TrainConfig, open_dataset, train
 from dadagrad.data.dataset import LabelColumn, MemoryDataset
 from dadagrad.data.rows import Rows
+from dadagrad.data.zarr import write_partition, write_root
 from dadagrad.metrics import Diagonal
 from dadagrad.regularizers import MixedL2
+from dadagrad.storage import Storage
 from dadagrad.synthetic import Corpus
+from dadagrad.training.where import Where
 from dadagrad.updates import DualAveraging
 
 GOAL = 6.0
@@ -40,15 +44,20 @@ def main() -> None:
     options = parser.parse_args()
     passes = measure_passes(options)
     steps = measure_steps(options.features, 10, options.rounds)
-    ratio = passes[-1][1] / passes[0][1]
-    lines = [
-        [f"{outputs}", f"{taken:.3f}", f"{taken / passes[0][1]:.1f}"] for outputs, taken in passes
-    ]
+    from_disk, in_memory = (
+        reporting.table(
+            ["outputs", "s", "x one"],
+            [[f"{count}", f"{taken:.3f}", f"{taken / made[0][1]:.1f}"] for count, taken in made],
+        )
+        for made in passes
+    )
+    ratio = passes[0][-1][1] / passes[0][0][1]
     text = (
-        f"{options.rows:,} rows in memory, {options.features:,} features, one pass, medians of "
-        f"{options.rounds} rounds:\n\n{reporting.table(['outputs', 's', 'x one'], lines)}\n\n"
+        f"{options.rows:,} rows, {options.features:,} features, 2 threads, one pass, medians of "
+        f"{options.rounds} rounds. From disk:\n\n{from_disk}\n\n"
         f"Goal: 16 outputs at most {GOAL:g} times one: "
         f"{'reached' if ratio <= GOAL else 'not reached'}.\n\n"
+        f"In memory:\n\n{in_memory}\n\n"
         f"Mixed l1/l2 norm, {options.features:,} features x 10 outputs, a step and the weights "
         "after it:\n\n"
     )
@@ -58,18 +67,44 @@ def main() -> None:
     )
 
 
-def measure_passes(options: argparse.Namespace) -> list[tuple[int, float]]:
-    """Outputs, and the median seconds of a pass; the rounds take turns."""
-    data = open_dataset(str(prepare(options.folder, Corpus(options.rows, options.features, 66.0))))
+Passes = list[tuple[int, float]]
+"""Outputs, and the median seconds of a pass."""
+
+
+def measure_passes(options: argparse.Namespace) -> tuple[Passes, Passes]:
+    """From disk and in memory; the rounds take turns."""
+    corpus = Corpus(options.rows, options.features, 66.0)
+    data = open_dataset(str(prepare(options.folder, corpus)))
     parts = [data.read(number) for number in range(len(data.partitions))]
     counts = (1, 4, 16)
-    sets = {outputs: with_labels(data, parts, outputs) for outputs in counts}
-    taken: dict[int, list[float]] = {outputs: [] for outputs in counts}
-    for _ in range(options.rounds + 1):
-        for outputs, rows in sets.items():
-            report = train(rows, TrainConfig(step_size=0.2)).report
-            taken[outputs].append(report["seconds"])
-    return [(outputs, statistics.median(seconds[1:])) for outputs, seconds in taken.items()]
+    in_memory = {outputs: with_labels(data, parts, outputs) for outputs in counts}
+    from_disk = {
+        outputs: on_disk(rows, options.folder / f"outputs-{options.rows}-{outputs}")
+        for outputs, rows in in_memory.items()
+    }
+    made = []
+    for sets in (from_disk, in_memory):
+        taken: dict[int, list[float]] = {outputs: [] for outputs in counts}
+        for _ in range(options.rounds + 1):
+            for outputs, rows in sets.items():
+                report = train(rows, TrainConfig(step_size=0.2), where=Where(threads=2)).report
+                taken[outputs].append(report["seconds"])
+        made.append([(outputs, statistics.median(taken[outputs][1:])) for outputs in counts])
+    from_disk_passes, in_memory_passes = made
+    return from_disk_passes, in_memory_passes
+
+
+def on_disk(data: Dataset, folder: Path) -> Dataset:
+    """`data` as a Zarr dataset in `folder`, written where it is not there yet."""
+    if not (folder / "zarr.json").exists():
+        storage = Storage(str(folder))
+        names = [column.name for column in data.schema.label_columns]
+        partitions = [
+            write_partition(storage, f"part-{number:05d}", data.read(number), names)
+            for number in range(len(data.partitions))
+        ]
+        write_root(storage, data.schema, partitions, {})
+    return open_dataset(str(folder))
 
 
 def with_labels(data: Dataset, parts: Sequence[Rows], outputs: int) -> MemoryDataset:

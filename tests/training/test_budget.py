@@ -27,7 +27,7 @@ from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.plan import Plan
 from dadagrad.training.room import free_memory
 from dadagrad.training.run import Where, train
-from dadagrad.training.states import state_bytes, zero_state
+from dadagrad.training.states import feature_bytes, state_bytes, zero_state
 from dadagrad.training.traffic import decoded_bytes, distinct, follow, touched
 
 ALGORITHMS = (
@@ -75,6 +75,17 @@ def test_the_bytes_of_a_state_are_known_before_it_is_made(algorithm, n_features,
     assert {name: array.shape for name, array in arrays.items()} == {
         name: shape for name, (shape, _) in type(zero_state(method)).shapes(method).items()
     }
+
+
+@pytest.mark.parametrize("update", ["dual-averaging", "mirror-descent"])
+@pytest.mark.parametrize("n_classes", [3, 4])
+def test_outputs_that_the_loss_couples(update, n_classes):
+    method = method_of({"update": update, "loss": "softmax"}, 50, n_classes)
+    assert method.bundle_width == n_classes
+    arrays = zero_state(method).arrays
+    assert state_bytes(method) == sum(array.nbytes for array in arrays.values())
+    of_features = 50 * feature_bytes(method)
+    assert state_bytes(method) == of_features + arrays["intercept"].nbytes
 
 
 def test_blocks_of_several_sizes():
@@ -322,6 +333,24 @@ class TestRoom:
     def test_the_free_memory_of_this_machine(self):
         assert 0 < free_memory() < 1 << 60
         assert 1 << 20 < room.resident() < 1 << 40
+
+
+@pytest.mark.parametrize(("n_outputs", "at_once", "width"), [(1, 1, 1), (3, 2, 1), (4, 2, 2)])
+def test_each_thread_walks_on_a_share_of_one_bundle(n_outputs, at_once, width):
+    columns = tuple(LabelColumn(f"label{k}", (0.0, 1.0), (1, 1)) for k in range(n_outputs))
+    data = make_data((40,), n_features=1 << 16)
+    data.schema = Schema(1 << 16, columns)
+    config = TrainConfig(step_size=0.1)
+    method = make_method(config, data.schema, 1)
+    plan = Plan((40,), 1, 4, 1, True, 0)
+    steps = [
+        make_budget(data, method, plan, on_dask=False, threads=threads).coordinator.step
+        for threads in (1, 2)
+    ]
+    (partition,) = data.partitions
+    share = 9 * width * partition.n_local
+    assert steps[1] - steps[0] == (at_once - 1) * share
+    assert steps[0] > share
 
 
 def test_a_delay_keeps_more_under_way(tmp_path):

@@ -37,7 +37,7 @@ from dadagrad.training.protocol import (
     Opened,
     SaveRequested,
     StopRequested,
-    Walked,
+    WalkedShare,
 )
 from dadagrad.training.result_checks import problem_with
 from dadagrad.training.run import TrainResult, Where, resume, train
@@ -88,11 +88,20 @@ def bits(result: TrainResult) -> tuple[object, ...]:
 
 
 @each_update
-@pytest.mark.parametrize("labels", ["binary", "multiclass", "multilabel", "regression"])
+@pytest.mark.parametrize(
+    ("labels", "loss"),
+    [
+        ("binary", "hinge"),
+        ("multiclass", "hinge"),
+        ("multiclass", "multiclass-hinge"),
+        ("multilabel", "hinge"),
+        ("four labels", "hinge"),
+        ("regression", "squared"),
+    ],
+)
 @pytest.mark.parametrize("penalty", [0.0, 1e-3])
-def test_one_stream_is_the_online_walk_bit_for_bit(update, labels, penalty):
+def test_one_stream_is_the_online_walk_bit_for_bit(update, labels, loss, penalty):
     data = make_data((30, 17, 41, 8), labels=labels, weighted=True)
-    loss = "squared" if labels == "regression" else "hinge"
     config = replace(LOCAL, update=update, loss=loss, l1=penalty, l2=penalty, streams=1)
     online = replace(config, exchange="gradients", streams=16, rounds=40)
     walked = ByHand(data, new_coordinator(data, online)).run().coordinator
@@ -220,13 +229,16 @@ def test_only_what_the_rows_changed_comes_back():
     assert any(taken is not None and taken < some for some, taken in sizes)
 
 
-@pytest.mark.parametrize("update", UPDATES)
-def test_threads_make_the_same_bits(update, monkeypatch):
+@each_update
+@pytest.mark.parametrize("labels", ["binary", "multiclass", "four labels"])
+def test_threads_make_the_same_bits(update, labels, monkeypatch):
     monkeypatch.setattr(run_module, "CHUNK_ROWS", 7)
+    data = make_data((30, 17, 0, 41, 8), labels=labels)
     config = replace(LOCAL, update=update, streams=5)
-    one, two = (train(DATA, config, where=Where(threads=threads)) for threads in (1, 2))
+    one, two = (train(data, config, where=Where(threads=threads)) for threads in (1, 2))
     assert bits(one) == bits(two)
-    assert state_bytes(one.coordinator.state) == state_bytes(finished(config).coordinator.state)
+    by_hand = finished(config, data=data).coordinator
+    assert state_bytes(one.coordinator.state) == state_bytes(by_hand.state)
     assert one.report["steps"] == one.report["examples"] == 192
 
 
@@ -234,7 +246,7 @@ def test_threads_make_the_same_bits(update, monkeypatch):
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_workers_make_the_same_bits(workers, tmp_path, monkeypatch):
     monkeypatch.setitem(dask.config.config["dadagrad"], "task-work", 1)
-    data = make_data((90, 70, 110, 40), weighted=True, n_features=300)
+    data = make_data((90, 70, 110, 40), labels="four labels", weighted=True, n_features=300)
     url = write_zarr(data, tmp_path / "data")
     config = replace(LOCAL, streams=6)
     here = train(url, config)
@@ -359,24 +371,26 @@ def test_an_estimator_takes_local_steps():
     assert (classifier.coef_ != before).any()
 
 
-def sent_walk(update: str) -> tuple[Walked, tuple[object, ...]]:
+def sent_walk(update: str, labels: str) -> tuple[WalkedShare, tuple[object, ...]]:
     """What a worker would send of the first piece, and what it is held against."""
-    coordinator = coordinator_of(DATA, replace(LOCAL, update=update))
+    data = make_data(labels=labels)
+    coordinator = coordinator_of(data, replace(LOCAL, update=update))
     (opened, *_) = (one for one in coordinator.start() if isinstance(one, Open))
-    rows = DATA.read(opened.partition)
+    rows = data.read(opened.partition)
     (asked, *_) = (
         one
         for one in coordinator.handle(Opened(opened.visit, rows.vocabulary))
         if isinstance(one, Compute)
     )
     result = compute(coordinator.method, rows, asked.piece, asked.given.at(None), "here")
-    assert isinstance(result, Walked)
+    assert isinstance(result, WalkedShare)
     return result, (coordinator.method, asked.piece, rows.vocabulary)
 
 
 @each_update
-def test_a_walk_that_cannot_be_right_is_doubted(update):
-    sound, against = sent_walk(update)
+@pytest.mark.parametrize("labels", ["binary", "multiclass", "four labels"])
+def test_a_walk_that_cannot_be_right_is_doubted(update, labels):
+    sound, against = sent_walk(update, labels)
     assert problem_with(sound, *against) is None
     state = sound.state
     nan = np.full_like(state.accumulators, np.nan)
@@ -387,13 +401,12 @@ def test_a_walk_that_cannot_be_right_is_doubted(update):
         ),
         "its time is not finite": replace(sound, state=replace(state, t=np.inf)),
         "its state has the shape": replace(
-            sound, state=replace(state, accumulators=state.accumulators[:-1])
+            sound, state=replace(state, accumulators=state.accumulators[:, :-1])
         ),
         "its state of shrinking has the shape": replace(
-            sound, state=replace(state, settled=np.zeros(99))
+            sound, state=replace(state, settled=np.zeros((len(state.settled), 99)))
         ),
         "its positions are not increasing": replace(sound, positions=sound.positions[::-1]),
-        "it does not say which features": replace(sound, positions=None),
     }
     for reason, walk in broken.items():
         assert reason in str(problem_with(walk, *against))

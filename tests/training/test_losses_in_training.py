@@ -22,6 +22,7 @@ from dadagrad.training import run as run_module
 from dadagrad.training.checkpoint import CheckpointReader
 from dadagrad.training.run import TrainResult, Where, resume, train
 from dadagrad.training.tally import count
+from dadagrad.training.worker import as_batch
 
 COUPLED = ("softmax", "multiclass-hinge")
 each_coupled = pytest.mark.parametrize("loss", COUPLED)
@@ -67,7 +68,7 @@ def test_the_tally_is_the_one_loss_of_each_setting(loss):
     margins = np.random.default_rng(0).normal(size=(40, 6))
     rows = data.read(0)
     importance = np.random.default_rng(1).integers(0, 3, 40).astype(float)
-    tally = count(method, margins, rows, importance, "here", 0)
+    tally = count(method, as_batch(rows, importance), margins.T, "here", 0)
     right = (rows.labels[:, 0] - 2.0).astype(int)
     for setting in range(2):
         scores = margins[:, 3 * setting : 3 * setting + 3]

@@ -20,24 +20,33 @@ from dadagrad.training.state import State
 N = 12
 DUAL = ("dual-averaging", "ftrl")
 LAZY = "mirror-descent"
+LABELS = ("binary", "multiclass", "coupled", "four labels")
+"""Bundles of one output, or of several; one bundle, or several."""
 each_update = pytest.mark.parametrize("update", UPDATES)
 
 
 def method_with(labels: str = "binary", **settings) -> Method:
     given = {"batch_size": 1, "step_size": 0.4, "exchange": "local-steps", **settings}
+    if labels == "coupled":
+        labels, given["loss"] = "multiclass", "multiclass-hinge"
     return method_of(make_data((6, 5), labels=labels, n_features=N), TrainConfig(**given))
 
 
 def some_state(method: Method, rng: np.random.Generator) -> State:
     state = State.zero(method)
-    state.accumulators[:, :, 0] = rng.normal(size=state.accumulators.shape[:2])
-    state.accumulators[:, :, 1] = rng.uniform(0.1, 3.0, state.accumulators.shape[:2])
-    state.intercept[:, :, 0] = rng.normal(size=state.intercept.shape[:2])
-    state.intercept[:, :, 1] = rng.uniform(0.1, 3.0, state.intercept.shape[:2])
+    state.accumulators[..., 0] = rng.normal(size=state.accumulators.shape[:3])
+    state.accumulators[..., 1] = rng.uniform(0.1, 3.0, state.accumulators.shape[:3])
+    state.intercept[..., 0] = rng.normal(size=state.intercept.shape[:3])
+    state.intercept[..., 1] = rng.uniform(0.1, 3.0, state.intercept.shape[:3])
     state.t = 20.0
-    if len(state.settled):
-        state.settled[:] = rng.uniform(0.0, 20.0, N)
+    if state.settled.size:
+        state.settled[:] = rng.uniform(0.0, 20.0, state.settled.shape)
     return state
+
+
+def sums_of(state: State) -> np.ndarray:
+    """(n_features, n_outputs, 2): the primary sums and those of squares; a copy."""
+    return np.concatenate(state.accumulators, axis=1)
 
 
 def walked(state: State, rng: np.random.Generator, ids=None) -> Walk:
@@ -46,12 +55,12 @@ def walked(state: State, rng: np.random.Generator, ids=None) -> Walk:
     share = state.pull(ids)
     share.t = state.t + float(rng.integers(1, 9))
     changed = share.accumulators
-    changed[:, :, 0] += rng.normal(size=changed.shape[:2])
-    changed[:, :, 1] += rng.uniform(0.0, 1.0, changed.shape[:2])
-    share.intercept[:, :, 0] += rng.normal()
-    share.intercept[:, :, 1] += rng.uniform(0.1, 1.0)
-    if len(share.settled):
-        share.settled[:] = rng.uniform(state.t, share.t, len(ids))
+    changed[..., 0] += rng.normal(size=changed.shape[:3])
+    changed[..., 1] += rng.uniform(0.0, 1.0, changed.shape[:3])
+    share.intercept[..., 0] += rng.normal()
+    share.intercept[..., 1] += rng.uniform(0.1, 1.0)
+    if share.settled.size:
+        share.settled[:] = rng.uniform(state.t, share.t, share.settled.shape)
     return Walk(ids, share)
 
 
@@ -65,12 +74,12 @@ def weight_at(method: Method, primary: float, squares: float, t: float) -> float
 
 def by_the_formula(method: Method, state: State, walks: list[Walk], id_: int, output: int):
     """(primary, squares, own time) of a coordinate, before it is moved to the common time."""
-    base = state.accumulators[id_, output].astype(np.float64)
+    base = sums_of(state)[id_, output].astype(np.float64)
     changes = []
     for walk in walks:
         if id_ in walk.ids:
             place = int(np.searchsorted(walk.ids, id_))
-            changes.append(walk.share.accumulators[place, output].astype(np.float64) - base)
+            changes.append(sums_of(walk.share)[place, output].astype(np.float64) - base)
     begun, whole = state.t, sum(walk.share.t - state.t for walk in walks)
     if not changes:
         return *base, begun + whole
@@ -83,7 +92,7 @@ def by_the_formula(method: Method, state: State, walks: list[Walk], id_: int, ou
     st.integers(0, 10_000),
     st.integers(2, 6),
     st.sampled_from(DUAL),
-    st.sampled_from(["binary", "multiclass"]),
+    st.sampled_from(LABELS),
     st.sampled_from([0.0, 0.02]),
     st.sampled_from([0.0, 0.05]),
 )
@@ -99,11 +108,11 @@ def test_each_weight_is_that_of_the_formula(seed, n_streams, update, labels, l1,
     for id_ in range(N):
         for output in range(method.n_outputs):
             primary, squares, own = by_the_formula(method, before, walks, id_, output)
-            assert state.accumulators[id_, output, 1] == pytest.approx(squares, rel=1e-6)
+            assert sums_of(state)[id_, output, 1] == pytest.approx(squares, rel=1e-6)
             wanted = weight_at(method, primary, squares, own)
             assert found[id_, output] == pytest.approx(wanted, rel=2e-5, abs=2e-6)
             if not l1 and not l2:
-                kept = state.accumulators[id_, output, 0]
+                kept = sums_of(state)[id_, output, 0]
                 assert kept == pytest.approx(primary, rel=1e-6, abs=1e-6)
 
 
@@ -134,11 +143,11 @@ def test_within_the_threshold_the_share_of_it_stays(seed, n_streams):
     for id_ in range(N):
         primary, _, own = by_the_formula(method, before, walks, id_, 0)
         if sum(id_ in walk.ids for walk in walks) > 1:
-            assert state.accumulators[id_, 0, 0] / state.t == pytest.approx(primary / own, rel=1e-5)
+            assert sums_of(state)[id_, 0, 0] / state.t == pytest.approx(primary / own, rel=1e-5)
 
 
 @each_update
-@pytest.mark.parametrize("labels", ["binary", "multiclass"])
+@pytest.mark.parametrize("labels", LABELS)
 def test_one_stream_alone_leaves_its_bits(update, labels):
     rng = np.random.default_rng(3)
     method = method_with(labels, update=update, l1=1e-2)
@@ -156,11 +165,11 @@ def test_what_one_stream_saw_of_several_counts_in_full(update):
     method = method_with(update=update, l1=1e-2, l2=1e-2)
     state = some_state(method, rng)
     walks = [walked(state, rng, ids) for ids in ([0, 3, 4], [1, 7], [2, 9, 11])]
-    untouched = state.accumulators[[5, 6, 8, 10]].copy()
+    untouched = sums_of(state)[[5, 6, 8, 10]]
     merge(method, state, walks)
     for walk in walks:
-        assert (state.accumulators[walk.ids] == walk.share.accumulators).all()
-    assert (state.accumulators[[5, 6, 8, 10]] == untouched).all()
+        assert (sums_of(state)[walk.ids] == sums_of(walk.share)).all()
+    assert (sums_of(state)[[5, 6, 8, 10]] == untouched).all()
 
 
 @each_update
@@ -175,12 +184,12 @@ def test_streams_that_did_alike_count_once(update, n_streams):
     merge(method, alone, [walk])
     merge(method, state, [walk] * n_streams)
     assert state.weights(method) == pytest.approx(alone.weights(method), rel=1e-4, abs=1e-6)
-    assert state.accumulators[:, :, 1] == pytest.approx(alone.accumulators[:, :, 1], rel=1e-6)
+    assert sums_of(state)[..., 1] == pytest.approx(sums_of(alone)[..., 1], rel=1e-6)
     assert state.intercepts(method) == pytest.approx(alone.intercepts(method), rel=1e-9)
     assert state.t == 20.0 + n_streams * (walk.share.t - 20.0)
 
 
-@pytest.mark.parametrize("labels", ["binary", "multiclass"])
+@pytest.mark.parametrize("labels", LABELS)
 def test_mirror_descent_shrinks_what_one_stream_saw_for_all_of_the_time(labels):
     rng = np.random.default_rng(13)
     method = method_with(labels, update=LAZY, l1=1e-2, l2=1e-2)
@@ -210,16 +219,19 @@ def test_mirror_descent_shrinks_what_two_of_three_saw_for_half_of_the_rest():
     assert state.pull(seen.ids).weights(method) == pytest.approx(own.weights(method), rel=1e-5)
 
 
-def test_mirror_descent_without_a_penalty_merges_weights():
+@pytest.mark.parametrize("labels", LABELS)
+def test_mirror_descent_without_a_penalty_merges_weights(labels):
     rng = np.random.default_rng(17)
-    method = method_with(update=LAZY)
+    method = method_with(labels, update=LAZY)
     state = some_state(method, rng)
     before = state.copy()
     walks = [walked(state, rng) for _ in range(4)]
     merge(method, state, walks)
     for id_ in range(N):
-        primary, squares, _ = by_the_formula(method, before, walks, id_, 0)
-        assert state.accumulators[id_, 0] == pytest.approx([primary, squares], rel=1e-5, abs=1e-6)
+        for output in range(method.n_outputs):
+            primary, squares, _ = by_the_formula(method, before, walks, id_, output)
+            found = sums_of(state)[id_, output]
+            assert found == pytest.approx([primary, squares], rel=1e-5, abs=1e-6)
 
 
 def test_mirror_descent_takes_no_walk_that_only_shrank_for_a_change():
@@ -230,14 +242,14 @@ def test_mirror_descent_takes_no_walk_that_only_shrank_for_a_change():
     ids = np.arange(N)
     looked = walked(state, rng, ids)
     looked.share.accumulators[:] = state.accumulators
-    looked.share.accumulators[:, :, 0] = replace(state, t=looked.share.t).weights(method)
+    looked.share.accumulators[0, ..., 0] = replace(state, t=looked.share.t).weights(method)
     looked.share.settled[:] = looked.share.t
     moved = walked(state, rng, ids)
     both = state.copy()
     merge(method, both, [looked, moved])
     wanted = replace(moved.share, t=both.t).weights(method)
     assert both.weights(method) == pytest.approx(wanted, rel=1e-5)
-    assert both.accumulators[:, :, 1] == pytest.approx(moved.share.accumulators[:, :, 1])
+    assert sums_of(both)[..., 1] == pytest.approx(sums_of(moved.share)[..., 1])
 
 
 @pytest.mark.parametrize("update", ["dual-averaging", LAZY])
@@ -245,15 +257,15 @@ def test_where_squares_no_longer_grow_all_that_moved_count_alike(update):
     rng = np.random.default_rng(23)
     method = method_with(update=update)
     state = some_state(method, rng)
-    state.accumulators[:, :, 1] = 1e9
+    state.accumulators[..., 1] = 1e9
     before = state.copy()
     walks = [walked(state, rng, np.arange(N)) for _ in range(3)]
     for walk in walks:
-        walk.share.accumulators[:, :, 1] = 1e9
+        walk.share.accumulators[..., 1] = 1e9
     merge(method, state, walks)
-    moved = [walk.share.accumulators[:, :, 0] - before.accumulators[:, :, 0] for walk in walks]
-    wanted = before.accumulators[:, :, 0] + np.mean(moved, axis=0)
-    assert state.accumulators[:, :, 0] == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+    moved = [sums_of(walk.share)[..., 0] - sums_of(before)[..., 0] for walk in walks]
+    wanted = sums_of(before)[..., 0] + np.mean(moved, axis=0)
+    assert sums_of(state)[..., 0] == pytest.approx(wanted, rel=1e-5, abs=1e-6)
 
 
 @given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=9).filter(any))

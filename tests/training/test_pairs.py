@@ -223,7 +223,7 @@ def test_how_a_walk_is_cut_changes_nothing():
     method = method_of(data, config)
     states = []
     for chunk_rows in (60, 7):
-        state = State.zero(method).pull(data.read_vocabulary(0))
+        state = State.zero(method)
         for piece_round in make_plan(data, config, chunk_rows).rounds(start=_cursor()):
             (piece,) = piece_round.pieces
             compute(method, data.read(0), piece, state, "here")

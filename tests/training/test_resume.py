@@ -89,6 +89,7 @@ SETTINGS = {
     "penalties": ({"l1": 1e-3, "l2": 1e-3, "squares": "example", "lanes": 2}, {}),
     "classes": ({"class_weight": "balanced", "loss": "logistic"}, {"labels": "multiclass"}),
     "labels": ({"shuffle": False}, {"labels": "multilabel", "weighted": True}),
+    "softmax": ({"loss": "softmax"}, {"labels": "multiclass"}),
     "mapping": ({"class_weight": {1.0: 2.5}, "low": -0.2, "high": 0.3}, {}),
     "regression": ({"loss": "huber", "huber_width": 0.5}, {"labels": "real"}),
     "auto": ({"step_size": "auto"}, {}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,15 +16,20 @@ from dadagrad.training.gradient_sums import GradientSums
 from dadagrad.training.protocol import Gradient, Weights, WeightsInState
 from dadagrad.training.state import State
 from dadagrad.training.tally import Tally
+from dadagrad.training.worker import as_batch
 
 N_FEATURES = 60
 each_update = pytest.mark.parametrize("update", UPDATES)
-each_labels = pytest.mark.parametrize("labels", ["binary", "multiclass"])
+each_labels = pytest.mark.parametrize("labels", ["binary", "multiclass", "four labels", "coupled"])
 
 
 def a_method(update: str, labels: str, squares: str = "batch") -> Method:
-    data = make_data((20,), labels=labels)
-    config = TrainConfig(update=update, step_size=0.3, batch_size=8, l1=1e-3, squares=squares)
+    coupled = labels == "coupled"
+    data = make_data((20,), labels="multiclass" if coupled else labels)
+    config = TrainConfig(
+        update=update, step_size=0.3, batch_size=8, l1=1e-3, squares=squares,
+        loss="softmax" if coupled else "hinge",
+    )  # fmt: skip
     return method_of(data, config)
 
 
@@ -32,9 +39,25 @@ def a_state(method: Method, seed: int = 0) -> State:
     state.accumulators[:] = rng.exponential(size=state.accumulators.shape)
     state.accumulators[..., 0] -= 1.0
     state.intercept[:] = rng.exponential(size=state.intercept.shape)
-    state.settled[:] = rng.integers(0, 4, len(state.settled))
+    state.settled[:] = rng.integers(0, 4, state.settled.shape)
     state.t = 4.0
     return state
+
+
+@each_update
+@each_labels
+def test_features_that_differ_in_anything_are_found(update, labels):
+    method = a_method(update, labels)
+    state = a_state(method)
+    rng = np.random.default_rng(1)
+    assert state.differences(state.copy()).tolist() == []
+    for name in ("accumulators", "settled") if state.settled.size else ("accumulators",):
+        other = state.copy()
+        places = rng.choice(N_FEATURES, 7, replace=False)
+        for place in places:
+            own = getattr(other, name)[rng.integers(method.n_bundles)]
+            own[(place, *(rng.integers(size) for size in own.shape[1:]))] += 1.0
+        assert state.differences(other).tolist() == sorted(places)
 
 
 @each_update
@@ -45,17 +68,17 @@ def test_what_is_pulled_is_a_copy_and_pushing_it_back_changes_nothing_else(updat
     before = state_bytes(state)
     ids = np.array([3, 4, 17, 59])
     share = state.pull(ids)
-    np.testing.assert_array_equal(share.accumulators, state.accumulators[ids])
+    np.testing.assert_array_equal(share.accumulators, state.accumulators[:, ids])
     share.accumulators += 1.0
     share.intercept += 1.0
     share.settled += 1.0
     assert state_bytes(state) == before
     share.t = 5.0
     others = np.setdiff1d(np.arange(N_FEATURES), ids)
-    kept = state.accumulators[others].copy()
+    kept = state.accumulators[:, others].copy()
     state.push(ids, share)
-    np.testing.assert_array_equal(state.accumulators[others], kept)
-    np.testing.assert_array_equal(state.accumulators[ids], share.accumulators)
+    np.testing.assert_array_equal(state.accumulators[:, others], kept)
+    np.testing.assert_array_equal(state.accumulators[:, ids], share.accumulators)
     np.testing.assert_array_equal(state.intercept, share.intercept)
     assert state.t == 5.0
     # Going on with the share must not reach into the state.
@@ -93,6 +116,40 @@ def test_weights_of_a_share_are_the_share_of_the_weights(update, labels):
     assert some.partial
     assert some.weights.shape == (3, method.n_outputs)
     np.testing.assert_array_equal(some.take(np.array([1, 4], np.int32)), whole[[1, 4]])
+
+
+@each_update
+@each_labels
+def test_a_walk_takes_out_its_share_and_puts_it_back(update, labels):
+    """As if the rows had been over all features, whatever the memory for shares held before."""
+    method = a_method(update, labels)
+    data = make_data((20, 35, 9), labels="binary" if labels == "binary" else "multiclass")
+    state, whole = a_state(method), a_state(method)
+    for number in (0, 2, 1):
+        rows = data.read(number)
+        assert rows.n_local < N_FEATURES
+        wide = replace(
+            rows,
+            vocabulary=np.arange(N_FEATURES),
+            indices=rows.vocabulary[rows.indices].astype(np.int32),
+        )
+        found, expected = np.full((2, method.n_outputs, rows.n_rows), np.nan)
+        for bundle in range(method.n_bundles):
+            outputs = slice(bundle * method.bundle_width, (bundle + 1) * method.bundle_width)
+            after = [
+                walked.walk(method, bundle, ids, as_batch(part, None), margins[outputs])
+                for walked, ids, part, margins in (
+                    (state, rows.vocabulary, rows, found),
+                    (whole, wide.vocabulary, wide, expected),
+                )
+            ]
+            assert after == [4.0 + rows.n_rows] * 2
+            for memory in state._memory:
+                memory.fill(np.nan)
+        np.testing.assert_array_equal(found, expected)
+        assert state_bytes(state) == state_bytes(whole)
+    assert len(state._memory) == 1
+    assert not whole._memory
 
 
 @each_update

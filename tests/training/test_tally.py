@@ -14,7 +14,9 @@ from dadagrad.config import TrainConfig
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.method import Method
-from dadagrad.training.tally import Tally, count
+from dadagrad.training.tally import Tally
+from dadagrad.training.tally import count as count_batch
+from dadagrad.training.worker import as_batch
 
 
 def method_for(labels: str, **settings) -> Method:
@@ -27,6 +29,18 @@ def rows_of(labels: np.ndarray) -> Rows:
     """One entry a row."""
     n = len(labels)
     return Rows.from_csr(np.arange(n + 1), np.arange(n), None, np.asarray(labels, float))
+
+
+def count(
+    method: Method,
+    margins: np.ndarray,
+    rows: Rows,
+    importance: np.ndarray | None,
+    where: str,
+    first_row: int,
+) -> Tally:
+    """The tally of `rows` with (n_rows, n_outputs) `margins`."""
+    return count_batch(method, as_batch(rows, importance), margins.T, where, first_row)
 
 
 def test_a_tally_is_what_its_definition_says():

@@ -101,7 +101,7 @@ def test_a_worker_trains_a_model_that_is_wider_than_its_memory(cluster, wide):
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
-@pytest.mark.parametrize("labels", ["binary", "multiclass"])
+@pytest.mark.parametrize("labels", ["binary", "multiclass", "four labels"])
 @pytest.mark.parametrize("update", [*UPDATES, "pa"])
 def test_weights_are_made_a_few_features_at_a_time(update, labels, chunk, monkeypatch):
     monkeypatch.setattr(states, "CHUNK_WEIGHTS", chunk)

@@ -42,6 +42,8 @@ def make_labels(kind: str, scores: np.ndarray) -> np.ndarray:
         return scores.argmax(axis=1).astype(float)[:, None] + 2.0
     if kind == "multilabel":
         return (scores > 0).astype(float)
+    if kind == "four labels":
+        return (np.hstack([scores, scores[:, :1] - scores[:, 1:2]]) > 0).astype(float)
     return scores[:, :1]
 
 
