@@ -77,8 +77,8 @@ def make_where(
         import distributed  # noqa: F401 (sets the levels of its loggers)
 
         # These have levels of their own; they tell at length that a scheduler has gone.
-        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
-        logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
+        for name in ("distributed.client", "tornado.application", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     return where
 
 
