@@ -121,13 +121,13 @@ def test_the_intercept_is_a_coordinate_without_a_penalty(update):
     rng = np.random.default_rng(11)
     method = method_with(update=update, l1=0.3, l2=0.3)
     state = some_state(method, rng)
-    base = state.intercept[0, 0].copy()
+    base = state.intercept[0, 0, 0].copy()
     walks = [walked(state, rng) for _ in range(4)]
     merge(method, state, walks)
-    changes = np.array([walk.share.intercept[0, 0] - base for walk in walks])
+    changes = np.array([walk.share.intercept[0, 0, 0] - base for walk in walks])
     c = changes[:, 1].sum() ** 2 / (changes[:, 1] ** 2).sum()
     assert 1.0 < c < 4.0
-    assert state.intercept[0, 0] == pytest.approx(base + changes.sum(axis=0) / c, rel=1e-12)
+    assert state.intercept[0, 0, 0] == pytest.approx(base + changes.sum(axis=0) / c, rel=1e-12)
 
 
 @given(st.integers(0, 10_000), st.integers(2, 5))
