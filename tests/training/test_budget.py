@@ -198,8 +198,8 @@ def test_the_peak_of_a_run_is_what_was_predicted(wide, tmp_path, settings, check
     measured = json.loads(done.stdout)
     assert measured["state"] >= 8 << 22
     assert measured["peak"] == pytest.approx(measured["total"], rel=0.1)
-    # It is no wonder if all of it is the libraries.
-    assert measured["total"] > 1.25 * measured["process"]
+    # It is no wonder if all of it is the libraries, or what compiling them took.
+    assert measured["total"] - measured["process"] > 8 << 22
 
 
 class TestRefusals:
