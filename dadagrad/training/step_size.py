@@ -1,8 +1,9 @@
 """``step_size="auto"``: every step size of a grid walks the first rows of the stream.
 
 Each partition is read once, for all of them. The trial keeps state for the features of its own few
-partitions only, not for all of them. It is a race: what is clearly behind leaves it early (Maron
-and Moore 1994).
+partitions only, not for all of them. All go to the end: what learns fastest at first is not what
+learns best (leaving out what was three standard errors behind after a quarter of the rows made the
+error of a whole pass 0.096 instead of 0.085).
 """
 
 from __future__ import annotations
@@ -39,11 +40,8 @@ MOST_ROWS = 262_144
 PLAIN_ROWS = 1_024
 """Of algorithms that are not compiled."""
 
-LEGS = (0.25, 0.5, 1.0)
-"""Where each leg of the race ends, in shares of its rows; the last one decides."""
-
-BEHIND = 3.0
-"""Standard errors of the least error by which a step size is clearly behind."""
+LEGS = (0.5, 1.0)
+"""Where each leg of the trial ends, in shares of its rows; the last one decides."""
 
 
 def choose_step_size(
@@ -85,15 +83,13 @@ def choose_step_size(
 class _Trial:
     """One step size on its way through the rows; each leg is tallied apart.
 
-    `failure` is what ended it, a step size so large that the weights diverged; `behind` says that
-    it was left behind.
+    `failure` is what ended it: a step size so large that the weights diverged.
     """
 
     method: Method
     state: TrainingState | None
     legs: list[Tally]
     failure: TrainingError | None = None
-    behind: bool = False
 
     @classmethod
     def begin(cls, method: Method, step_sizes: tuple[float, ...]) -> list[_Trial]:
@@ -148,55 +144,31 @@ def _try_all(
     with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad-trial") as pool:
         for first in range(0, len(step_sizes), at_once):
             together = _Trial.begin(method, step_sizes[first : first + at_once])
-            _race(together, first_rows, chunk_rows, pool, keep)
+            _walk_all(together, first_rows, chunk_rows, pool, keep)
             trials += [trial.ended() for trial in together]
     if all(trial.failure is not None for trial in trials):
         raise next(trial.failure for trial in trials if trial.failure is not None)
     # Where all weight is in the first half, that has to do.
     late = any(trial.legs[-1].examples for trial in trials)
     return [
-        None if trial.behind or trial.failure else trial.legs[-1] if late else trial.so_far()
-        for trial in trials
+        None if trial.failure else trial.legs[-1] if late else trial.so_far() for trial in trials
     ]
 
 
-def _race(
+def _walk_all(
     trials: list[_Trial],
     first_rows: _FirstRows,
     chunk_rows: int,
     pool: ThreadPoolExecutor,
     keep: Callable[[int, Rows], None] | None,
 ) -> None:
-    """Walk the rows with those of `trials` that keep abreast.
-
-    What is not compiled goes all the way: who is tried side by side depends on the threads there,
-    and the choice must not.
-    """
-    racing, leg = trials, 0
+    """Walk the rows with those of `trials` that do not fail."""
     for part in first_rows.read(pool):
         for stretch in first_rows.stretches(part):
-            if stretch.leg > leg and trials[0].method.compiled:
-                leg, racing = stretch.leg, _abreast(racing)
-            list(pool.map(partial(_Trial.walk, stretch=stretch, chunk_rows=chunk_rows), racing))
-            racing = [trial for trial in racing if trial.failure is None]
+            walking = [trial for trial in trials if trial.failure is None]
+            list(pool.map(partial(_Trial.walk, stretch=stretch, chunk_rows=chunk_rows), walking))
         if keep is not None and part.offset == 0:
             keep(part.partition, part.rows)
-
-
-def _abreast(trials: list[_Trial]) -> list[_Trial]:
-    """Those whose error so far is not clearly behind the least; all, in a regression."""
-    if not trials:
-        return trials
-    tallies = [trial.so_far() for trial in trials]
-    errors = [tally.error(trial.method) for tally, trial in zip(tallies, trials, strict=True)]
-    known = [float(error[0]) for error in errors if error is not None]
-    if not known or not tallies[0].examples:
-        return trials
-    least = min(known)
-    bound = least + BEHIND * _standard_error(least, tallies[0].examples)
-    for trial, error in zip(trials, known, strict=True):
-        trial.behind = error > bound
-    return [trial for trial in trials if not trial.behind]
 
 
 def _standard_error(error: float, examples: int) -> float:
@@ -310,7 +282,7 @@ def _target_scale(data: Dataset, chosen: list[tuple[int, int]]) -> float:
 def _best(losses: NDArray[np.float64], errors: NDArray[np.float64], examples: int) -> int:
     """The least error (all 0 in a regression), and the least loss among near ties.
 
-    Both are those of the last leg of the race, when most weights have been seen to.
+    Both are those of the last leg, when most weights have been seen to.
 
     Early in a stream the loss falls fastest with steps that are too large for the rest of it
     (margins still have to grow); the error does not depend on the scale of margins. It is coarse,
