@@ -77,7 +77,7 @@ def make_where(
         import distributed  # noqa: F401 (sets the levels of its loggers)
 
         # These have levels of their own; they tell at length that a scheduler has gone.
-        for name in ("distributed.client", "tornado.application", "asyncio"):
+        for name in ("distributed", "distributed.client", "tornado.application", "asyncio"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
     return where
 
