@@ -8,10 +8,13 @@ as much memory as a short one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+from dadagrad.memory import zeros
 
 
 class Arena:
@@ -33,5 +36,33 @@ class Arena:
             # taken. The old buffer goes first.
             buffer = None
             self._buffers.pop(name, None)
-            buffer = self._buffers[name] = np.empty(nbytes + nbytes // 8, np.uint8)
+            buffer = self._buffers[name] = zeros(nbytes + nbytes // 8, np.uint8)
         return buffer[:nbytes].view(dtype)
+
+
+class Arenas:
+    """Arenas that nobody uses at present; there get to be as many as are in use at a time.
+
+    Threads may take them, and give them back, at the same time.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[Arena] = []
+
+    def __iter__(self) -> Iterator[Arena]:
+        return iter(self._free)
+
+    def take(self) -> Arena:
+        """The arena that was given back last, or a new one."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return Arena()
+
+    def give_back(self, arena: Arena) -> None:
+        """Nobody looks at the arrays of `arena` any more."""
+        self._free.append(arena)
+
+    def clear(self) -> None:
+        """Let go of the memory."""
+        self._free.clear()

@@ -15,7 +15,7 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.method import Method
 from dadagrad.training.plan import Plan
 from dadagrad.training.states import CHUNK_WEIGHTS, feature_bytes, state_bytes
-from dadagrad.training.step_size import GRID, first_partitions
+from dadagrad.training.step_size import GRID, KEPT, first_partitions
 from dadagrad.training.stream_traffic import follow_streams
 from dadagrad.training.streams import StreamPlan
 from dadagrad.training.traffic import Walk, decoded_bytes, distinct, follow, reading_bytes
@@ -259,15 +259,19 @@ def _model(data: Dataset, method: Method) -> int:
 
 
 def _trial(data: Dataset, method: Method, plan: Plan, threads: int) -> int:
-    """What it takes to try step sizes: their states, and three partitions at a time."""
+    """What it takes to try step sizes: their states, and the partitions held at a time.
+
+    Those are the ones kept for the run, one in use and the next.
+    """
     config = method.config
     if config.step_size != "auto" or not has_step_size(config):
         return 0
     chosen = [
         data.partitions[number] for number, _ in first_partitions(data, plan, method.compiled)
     ]
-    rows = sum(sorted(decoded_bytes(data, partition) for partition in chosen)[-3:])
-    rows += max(reading_bytes(data, partition) for partition in chosen)
+    read = [data.partitions[number] for number in plan.order(0)[: max(len(chosen), KEPT)]]
+    rows = sum(sorted(decoded_bytes(data, partition) for partition in read)[-KEPT - 2 :])
+    rows += KEPT * max(reading_bytes(data, partition) for partition in read)
     if not method.compiled:
         return rows + threads * (state_bytes(method) + _plain(method, state_bytes(method)))
     n_features = distinct(method.n_features, chosen)

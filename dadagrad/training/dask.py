@@ -16,7 +16,6 @@ from typing import Any
 from dadagrad.dask_client import connected
 from dadagrad.dask_config import seconds
 from dadagrad.data.dataset import Dataset, MemoryDataset
-from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
 from dadagrad.training.begin import AnyCoordinator
 from dadagrad.training.room import WorkerRoom, workers_of
@@ -49,6 +48,7 @@ class DaskEngine:
     """
 
     bytes_moved: int | None = None
+    loader = None  # the workers read for themselves
 
     def __init__(self, data: Dataset, *, workers: int | None, scheduler: str | None) -> None:
         if isinstance(data, MemoryDataset) or data.url.startswith("memory://"):
@@ -72,9 +72,6 @@ class DaskEngine:
     ) -> None:
         self._client = None
         self._context.__exit__(kind, error, trace)
-
-    def hand_over(self, partition: int, rows: Rows) -> None:
-        """Nothing: the workers read for themselves."""
 
     def workers(self) -> list[WorkerRoom]:
         """The workers of the cluster, and the memory that each may take."""

@@ -10,10 +10,9 @@ import queue
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from dadagrad.data.arena import Arena
 from dadagrad.data.dataset import Dataset
-from dadagrad.data.rows import Rows
 from dadagrad.training.begin import AnyCoordinator
+from dadagrad.training.loader import Loaded, Loader
 from dadagrad.training.protocol import (
     Close,
     Compute,
@@ -49,12 +48,8 @@ class LocalEngine:
         self._data = data
         self._threads = threads
         self._events: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
-        self._rows: dict[int, tuple[int, Rows]] = {}
-        self._handed_over: dict[int, Rows] = {}
-        # The memory of each visit, from Open to Close; between them the next one takes it.
-        self._arenas: dict[int, Arena] = {}
-        self._free_arenas: list[Arena] = []
-        self._scratch: list[Arena] = []
+        self.loader = Loader(data)
+        self._loaded: dict[int, Loaded] = {}
 
     def run(self, coordinator: AnyCoordinator, watcher: Watcher) -> bool:
         """Drive `coordinator` until it finishes; True if the run is complete.
@@ -82,12 +77,8 @@ class LocalEngine:
             finally:
                 reader.shutdown(wait=True, cancel_futures=True)
                 pool.shutdown(wait=True, cancel_futures=True)
-                for held in (self._rows, self._arenas, self._free_arenas, self._scratch):
-                    held.clear()
-
-    def hand_over(self, partition: int, rows: Rows) -> None:
-        """Rows of a partition that was read before the run; they are used once."""
-        self._handed_over[partition] = rows
+                self._loaded.clear()
+                self.loader.clear()
 
     def workers(self) -> list[WorkerRoom]:
         """None."""
@@ -112,12 +103,11 @@ class LocalEngine:
     ) -> None:
         match instruction:
             case Open(visit, partition, _):
-                arena = self._free_arenas.pop() if self._free_arenas else Arena()
-                self._arenas[visit] = arena
-                self._submit(reader, lambda: self._open(visit, partition, arena))
+                self._submit(reader, lambda: self._open(visit, partition))
             case Compute(task, piece, given, _):
-                partition, rows = self._rows[piece.visit]
-                where = f"{self._data.url}, partition {self._data.partitions[partition].name}"
+                loaded = self._loaded[piece.visit]
+                name, rows = self._data.partitions[loaded.partition].name, loaded.rows
+                where = f"{self._data.url}, partition {name}"
                 method, spread = coordinator.method, over(pool, self._threads)
                 if coordinator.delay and isinstance(given, WeightsInState):
                     # The state moves on before the pool gets to it.
@@ -127,8 +117,7 @@ class LocalEngine:
                     lambda: Computed(task, compute(method, rows, piece, given, where, spread)),
                 )
             case Close(visit):
-                del self._rows[visit]
-                self._free_arenas.append(self._arenas.pop(visit))
+                self.loader.release(self._loaded.pop(visit))
             case Report() | Save():
                 watcher.handle(instruction)
 
@@ -140,17 +129,9 @@ class LocalEngine:
 
         pool.submit(work).add_done_callback(deliver)
 
-    def _open(self, visit: int, partition: int, arena: Arena) -> Event:
-        rows = self._handed_over.pop(partition, None)
-        if rows is None:
-            try:
-                scratch = self._scratch.pop()
-            except IndexError:  # other threads are reading with all there is
-                scratch = Arena()
-            rows = self._data.read_into(partition, arena, scratch)
-            self._scratch.append(scratch)
-        self._rows[visit] = (partition, rows)
-        return Opened(visit, rows.vocabulary)
+    def _open(self, visit: int, partition: int) -> Event:
+        loaded = self._loaded[visit] = self.loader.load(partition)
+        return Opened(visit, loaded.rows.vocabulary)
 
 
 def _readers(url: str, threads: int) -> int:

@@ -374,7 +374,7 @@ class Run:
                 self.method,
                 online_plan(self.plan),
                 self.where.local_threads,
-                engine.hand_over,
+                engine.loader,
             )
             give_back()
             self.announce(f"step size {step_size:g}")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dadagrad.data.arena import Arena, Arenas
+from dadagrad.memory import zeros
 from dadagrad.training.intercept import intercepts, step_intercepts, zero_intercept
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class State:
     settled: NDArray[np.float64]
     intercept: NDArray[np.float64]
     t: float = 0.0
-    _memory: list[NDArray[np.float32]] = field(default_factory=list, repr=False, compare=False)
+    _arenas: Arenas = field(default_factory=Arenas, repr=False, compare=False)
 
     @classmethod
     def zero(cls, method: Method) -> State:
@@ -52,8 +54,8 @@ class State:
         n_bundles, n_features = method.n_bundles, method.n_features
         settled = n_features if method.config.update == "mirror-descent" else 0
         return cls(
-            np.zeros((n_bundles, n_features, method.bundle_width, 2), np.float32),
-            np.zeros((n_bundles, settled)),
+            zeros((n_bundles, n_features, method.bundle_width, 2), np.float32),
+            zeros((n_bundles, settled), np.float64),
             zero_intercept(method),
         )
 
@@ -95,7 +97,8 @@ class State:
         problem, steps = method.of_bundle(bundle)
         # What other threads write meanwhile must not be close by.
         intercept = self.intercept[bundle].copy()
-        accumulators = self._taken(bundle, ids)
+        arena = self._arenas.take()
+        accumulators = self._taken(bundle, ids, arena)
         if method.config.update == "mirror-descent":
             settled = self.settled[bundle, ids]
             t = kernels.walk_mirror(
@@ -105,37 +108,29 @@ class State:
         else:
             t = kernels.walk_dual(batch, problem, steps, accumulators, intercept, self.t, margins)
         self._put_back(bundle, ids, accumulators)
+        self._arenas.give_back(arena)
         self.intercept[bundle] = intercept
         return float(t)
 
-    def _taken(self, bundle: int, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The accumulators of `ids`; those of all features are no copy."""
+    def _taken(self, bundle: int, ids: NDArray[np.int64], arena: Arena) -> NDArray[np.float32]:
+        """The accumulators of `ids`, in memory of `arena`; those of all features are no copy."""
         from dadagrad.training.compact import take
 
         everything: NDArray[np.float32] = self.accumulators[bundle]
         if len(ids) == len(everything):
             return everything
         width = everything.shape[1]
-        needed = len(ids) * width * 2
-        try:
-            memory = self._memory.pop()
-        except IndexError:  # other threads are walking with all there is
-            memory = np.empty(0, np.float32)
-        if len(memory) < needed:
-            memory = np.empty(needed * 9 // 8, np.float32)
-        out = memory[:needed].reshape(len(ids), width, 2)
+        out = arena.empty("accumulators", len(ids) * width * 2, np.float32)
+        out = out.reshape(len(ids), width, 2)
         take(_records(everything), ids, _records(out))
         return out
 
     def _put_back(self, bundle: int, ids: NDArray[np.int64], taken: NDArray[np.float32]) -> None:
-        """Undo `_taken`; the memory of `taken` is free again."""
+        """Undo `_taken`."""
         from dadagrad.training.compact import put
 
-        if len(ids) == self.accumulators.shape[1]:
-            return
-        put(_records(self.accumulators[bundle]), ids, _records(taken))
-        assert isinstance(taken.base, np.ndarray)
-        self._memory.append(taken.base)
+        if len(ids) < self.accumulators.shape[1]:
+            put(_records(self.accumulators[bundle]), ids, _records(taken))
 
     def pull(self, ids: NDArray[np.int64]) -> State:
         """The share of the features `ids`, as compact arrays of their own."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dadagrad.memory import zeros
 from dadagrad.training.plain_state import PlainState
 from dadagrad.training.state import State
 
@@ -50,9 +51,9 @@ def zero_states(methods: list[Method]) -> list[TrainingState]:
     first = states[0]
     if not isinstance(first, State):
         return states
-    block = np.zeros((len(states), *first.accumulators.shape), np.float32)
+    block = zeros((len(states), *first.accumulators.shape), np.float32)
     return [
-        replace(state, accumulators=share, _memory=first._memory)
+        replace(state, accumulators=share, _arenas=first._arenas)
         for state, share in zip(states, block, strict=True)
         if isinstance(state, State)
     ]

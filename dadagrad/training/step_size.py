@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.arena import Arena
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.data.vocabulary import find_vocabulary
 from dadagrad.errors import TrainingError
 from dadagrad.method import Method
+from dadagrad.training.loader import Loaded, Loader
 from dadagrad.training.plan import Piece, Plan
 from dadagrad.training.protocol import Walked
 from dadagrad.training.states import TrainingState, zero_states
@@ -40,6 +41,9 @@ MOST_ROWS = 262_144
 PLAIN_ROWS = 1_024
 """Of algorithms that are not compiled."""
 
+KEPT = 2
+"""Partitions that the run finds read when the trial is over: one to learn from, and the next."""
+
 LEGS = (0.5, 1.0)
 """Where each leg of the trial ends, in shares of its rows; the last one decides."""
 
@@ -49,7 +53,7 @@ def choose_step_size(
     method: Method,
     plan: Plan,
     threads: int = 1,
-    keep: Callable[[int, Rows], None] | None = None,
+    loader: Loader | None = None,
 ) -> float:
     """The step size of `GRID`, times the scale of the targets, that does best on the first rows.
 
@@ -57,13 +61,14 @@ def choose_step_size(
     there are) and at most 262,144; 1,024 where the algorithm is not compiled. They are walked
     online whatever the batch size of the run. The choice depends on data, configuration and seed
     alone; with more `threads` it is made sooner.
-    `keep` is given the first partition of the pass, which the run will want first as well.
+    Where `loader` is that of the run, the partitions that it will want first are kept there.
     """
-    first_rows = _FirstRows(data, plan, method.compiled)
-    scaled = method.task == "regression" and not method.loss.log_link
-    scale = _target_scale(data, first_rows.chosen) if scaled else 1.0
-    grid = tuple(step_size * scale for step_size in GRID)
-    tallies = _try_all(first_rows, method, grid, plan.chunk_rows, threads, keep)
+    with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad-trial") as pool:
+        first_rows = _FirstRows(data, plan, method.compiled, pool, loader)
+        scaled = method.task == "regression" and not method.loss.log_link
+        scale = _target_scale(data, first_rows.chosen) if scaled else 1.0
+        grid = tuple(step_size * scale for step_size in GRID)
+        tallies = _try_all(first_rows, method, grid, plan.chunk_rows, threads)
     losses, errors = np.empty(len(grid)), np.empty(len(grid))
     for number, tally in enumerate(tallies):
         error = None if tally is None else tally.error(method)
@@ -134,18 +139,16 @@ def _try_all(
     step_sizes: tuple[float, ...],
     chunk_rows: int,
     threads: int,
-    keep: Callable[[int, Rows], None] | None,
 ) -> list[Tally | None]:
     """Of every step size what was counted on the last leg; None where it did not get there."""
     method = replace(method, n_features=first_rows.n_features)
     # States over all features may be large: of those no more at a time than are in work.
     at_once = len(step_sizes) if method.compiled else threads
     trials: list[_Trial] = []
-    with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad-trial") as pool:
-        for first in range(0, len(step_sizes), at_once):
-            together = _Trial.begin(method, step_sizes[first : first + at_once])
-            _walk_all(together, first_rows, chunk_rows, pool, keep)
-            trials += [trial.ended() for trial in together]
+    for first in range(0, len(step_sizes), at_once):
+        together = _Trial.begin(method, step_sizes[first : first + at_once])
+        _walk_all(together, first_rows, chunk_rows)
+        trials += [trial.ended() for trial in together]
     if all(trial.failure is not None for trial in trials):
         raise next(trial.failure for trial in trials if trial.failure is not None)
     # Where all weight is in the first half, that has to do.
@@ -155,20 +158,13 @@ def _try_all(
     ]
 
 
-def _walk_all(
-    trials: list[_Trial],
-    first_rows: _FirstRows,
-    chunk_rows: int,
-    pool: ThreadPoolExecutor,
-    keep: Callable[[int, Rows], None] | None,
-) -> None:
+def _walk_all(trials: list[_Trial], first_rows: _FirstRows, chunk_rows: int) -> None:
     """Walk the rows with those of `trials` that do not fail."""
-    for part in first_rows.read(pool):
+    for part in first_rows.read():
         for stretch in first_rows.stretches(part):
             walking = [trial for trial in trials if trial.failure is None]
-            list(pool.map(partial(_Trial.walk, stretch=stretch, chunk_rows=chunk_rows), walking))
-        if keep is not None and part.offset == 0:
-            keep(part.partition, part.rows)
+            walk = partial(_Trial.walk, stretch=stretch, chunk_rows=chunk_rows)
+            list(first_rows.pool.map(walk, walking))
 
 
 def _standard_error(error: float, examples: int) -> float:
@@ -215,41 +211,54 @@ def first_partitions(data: Dataset, plan: Plan, compiled: bool) -> list[tuple[in
 
 
 class _FirstRows:
-    """The first rows of a pass, over the union of their partitions' vocabularies."""
+    """The first rows of a pass, over the union of their partitions' vocabularies.
 
-    def __init__(self, data: Dataset, plan: Plan, compiled: bool) -> None:
+    Each partition is read while the one before it is in use. Where the run has its `loader` read
+    them, those it will want first stay there, and if they are more than the trial needs, they are
+    read all the same: while the very first is read, there is nothing else to do.
+    """
+
+    def __init__(
+        self, data: Dataset, plan: Plan, compiled: bool, pool: Executor, loader: Loader | None
+    ) -> None:
         self._data = data
+        self.pool = pool
         self.chosen = first_partitions(data, plan, compiled)
         self.n_rows = sum(taken for _, taken in self.chosen)
-        self._arenas, self._scratch = [Arena(), Arena(), Arena()], Arena()
-        self._only: Rows | None = None
+        self._loader = Loader(data) if loader is None else loader
+        self._kept = [] if loader is None else list(plan.order(0)[:KEPT])
+        self._loading: deque[Future[Loaded]] = deque()
+        self._begin()
         self._union: NDArray[np.int64]
         if not compiled:  # blocks, simplices and the like are about all features there are
             self._union = np.arange(data.schema.n_features)
         elif len(self.chosen) == 1:
-            self._only = self._read(0)
-            self._union = self._only.vocabulary
+            self._union = self._loading[0].result().rows.vocabulary
         else:
-            vocabularies = [data.read_vocabulary(partition) for partition, _ in self.chosen]
+            partitions = [partition for partition, _ in self.chosen]
+            vocabularies = list(pool.map(data.read_vocabulary, partitions))
             self._union, _ = find_vocabulary(np.concatenate(vocabularies))
         self.n_features = len(self._union)
 
-    def _read(self, number: int) -> Rows:
-        arena = self._arenas[0 if number == 0 else 1 + number % 2]
-        return self._data.read_into(self.chosen[number][0], arena, self._scratch)
+    def _begin(self) -> None:
+        """Begin to read the first two partitions."""
+        chosen = [partition for partition, _ in self.chosen]
+        self._to_load = deque(chosen + self._kept[len(chosen) :])
+        for _ in range(KEPT):
+            self._load_next()
 
-    def read(self, pool: ThreadPoolExecutor) -> Iterator[_Part]:
-        """The parts in order, each read while the one before it is in use.
+    def _load_next(self) -> None:
+        if self._to_load:
+            self._loading.append(self.pool.submit(self._loader.load, self._to_load.popleft()))
 
-        The first stays valid, the others until the part after next.
-        """
+    def read(self) -> Iterator[_Part]:
+        """The parts in order, each of which is valid until the next one is asked for."""
+        if not self._loading:
+            self._begin()
         offset = 0
-        following = None if self._only is not None else pool.submit(self._read, 0)
-        for number, (partition, n_rows) in enumerate(self.chosen):
-            rows = self._only if following is None else following.result()
-            assert rows is not None
-            if number + 1 < len(self.chosen):
-                following = pool.submit(self._read, number + 1)
+        for partition, n_rows in self.chosen:
+            loaded = self._loading.popleft().result()
+            rows = loaded.rows
             where = f"{self._data.url}, partition {self._data.partitions[partition].name}"
             positions = (
                 np.arange(rows.n_local)
@@ -258,6 +267,16 @@ class _FirstRows:
             )
             yield _Part(partition, rows, n_rows, offset, positions, where)
             offset += n_rows
+            self._done_with(loaded)
+            self._load_next()
+        while self._loading:
+            self._done_with(self._loading.popleft().result())
+
+    def _done_with(self, loaded: Loaded) -> None:
+        if loaded.partition in self._kept:
+            self._loader.keep(loaded)
+        else:
+            self._loader.release(loaded)
 
     def stretches(self, part: _Part) -> Iterator[_Stretch]:
         """The rows of a part, leg by leg."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dadagrad.data.dataset import Dataset
-from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
 from dadagrad.training.begin import AnyCoordinator
+from dadagrad.training.loader import Loader
 from dadagrad.training.room import WorkerRoom
 from dadagrad.training.watch import Watcher
 
@@ -25,11 +25,12 @@ class Engine(Protocol):
 
     bytes_moved: int | None
 
+    @property
+    def loader(self) -> Loader | None:
+        """What it reads with, if it reads in this process."""
+
     def run(self, coordinator: AnyCoordinator, watcher: Watcher) -> bool:
         """Drive `coordinator` until it finishes; True if the run is complete."""
-
-    def hand_over(self, partition: int, rows: Rows) -> None:
-        """Rows of a partition that was read before the run; to be used instead of reading it."""
 
     def workers(self) -> list[WorkerRoom]:
         """The workers there are, and the memory that each may take; none without a cluster."""

@@ -26,8 +26,9 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr import ZarrDataset
 from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.loader import Loaded, Loader
 from dadagrad.training.local import LocalEngine
-from dadagrad.training.protocol import Close, Event
+from dadagrad.training.protocol import Event
 from dadagrad.training.state import State
 from dadagrad.training.step_size import choose_step_size
 from dadagrad.training.watch import Watcher
@@ -55,22 +56,22 @@ class PoisoningData(ZarrDataset):
         return rows
 
 
-class PoisoningEngine(LocalEngine):
-    """All memory that is free is garbage from that moment on."""
+class PoisoningLoader(Loader):
+    """What is let go is garbage from that moment on."""
 
     poisoned = 0
 
-    def _carry_out(self, instruction, *rest) -> None:
-        super()._carry_out(instruction, *rest)
-        if isinstance(instruction, Close):
-            self.poisoned += poison(self._free_arenas, 0)
+    def release(self, loaded: Loaded) -> None:
+        self.poisoned += poison([loaded.arena], 0)
+        super().release(loaded)
 
 
 class WithoutArenas(LocalEngine):
     """Each partition has memory of its own."""
 
-    def _open(self, visit: int, partition: int, arena: Arena) -> Event:
-        return super()._open(visit, partition, Arena())
+    def _open(self, visit: int, partition: int) -> Event:
+        self.loader = Loader(self._data)
+        return super()._open(visit, partition)
 
 
 def run(engine: LocalEngine, data: Dataset, config: TrainConfig) -> Coordinator:
@@ -99,9 +100,11 @@ def test_what_is_read_is_not_overwritten_while_it_is_needed(
     config = TrainConfig(
         update=update, step_size=0.3, l1=1e-3, batch_size=batch_size, lanes=lanes, passes=3
     )
-    engine = PoisoningEngine(PoisoningData(data.url), threads)
+    poisoning = PoisoningData(data.url)
+    engine = LocalEngine(poisoning, threads)
+    engine.loader = loader = PoisoningLoader(poisoning)
     got = run(engine, data, config)
-    assert engine.poisoned > 3 * len(data.partitions)
+    assert loader.poisoned > 3 * len(data.partitions)
     expected = run(WithoutArenas(data, threads), data, config)
     assert state_bytes(got.state) == state_bytes(expected.state)
     assert tally_bytes(got) == tally_bytes(expected)
@@ -122,8 +125,8 @@ def test_a_run_takes_the_memory_of_a_few_partitions(data: ZarrDataset) -> None:
     run(engine, data, TrainConfig(step_size=0.3, batch_size=1, passes=3))
     assert len(kept) == 3 * len(data.partitions)
     assert len(arenas) == 3  # one in use, two read ahead
-    held = (engine._free_arenas, engine._scratch, engine._arenas)
-    assert not any(held)
+    loader = engine.loader
+    assert not [*loader._arenas, *loader._scratch, *loader._kept, *engine._loaded]
 
 
 class FreshData(ZarrDataset):
@@ -136,17 +139,20 @@ class FreshData(ZarrDataset):
 def test_the_trial_of_step_sizes_reads_into_the_same_memory(data: ZarrDataset) -> None:
     config = TrainConfig(batch_size=1)
     method, plan = method_of(data, replace(config, step_size=1.0)), make_plan(data, config)
-    kept: dict[int, Rows] = {}
-    chosen = [
-        choose_step_size(kind(data.url), method, plan, threads, kept.__setitem__)
-        for kind in (PoisoningData, FreshData)
-        for threads in (1, 3)
-    ]
+    first, second = plan.order(0)[:2]
+    chosen = []
+    for kind in (PoisoningData, FreshData):
+        for threads in (1, 3):
+            reading = kind(data.url)
+            loader = PoisoningLoader(reading)
+            chosen.append(choose_step_size(reading, method, plan, threads, loader))
+            assert list(loader._kept) == [first, second]
+            for partition in (first, second):
+                rows = loader.load(partition).rows
+                for name, column in columns(data.read(partition)).items():
+                    np.testing.assert_array_equal(columns(rows)[name], column, err_msg=name)
+            assert not loader._kept
     assert len(set(chosen)) == 1
-    ((first, rows),) = kept.items()
-    assert first == plan.order(0)[0]
-    for name, column in columns(data.read(first)).items():
-        np.testing.assert_array_equal(columns(rows)[name], column, err_msg=name)
 
 
 def columns(rows: Rows) -> dict[str, np.ndarray]:

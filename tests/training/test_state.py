@@ -144,12 +144,11 @@ def test_a_walk_takes_out_its_share_and_puts_it_back(update, labels):
                 )
             ]
             assert after == [4.0 + rows.n_rows] * 2
-            for memory in state._memory:
-                memory.fill(np.nan)
+            for arena in state._arenas:
+                arena.empty("accumulators", 2 * N_FEATURES, np.float32).fill(np.nan)
         np.testing.assert_array_equal(found, expected)
         assert state_bytes(state) == state_bytes(whole)
-    assert len(state._memory) == 1
-    assert not whole._memory
+    assert len(list(state._arenas)) == 1
 
 
 @each_update
