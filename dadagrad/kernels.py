@@ -10,11 +10,11 @@ Each is held by tests to the plain formulas of `dadagrad.updates` and `dadagrad.
 
 State arrays are compact (aligned with a vocabulary) and generic in dtype: float32 in training,
 float64 where a test wants every digit. The outputs that a loss couples make a bundle, and are
-learned together; without such a loss one output is a bundle, or two that happen to be walked side
-by side. A walk is given one
-bundle, whose state is (n_local, width, 2): the primary sum (u, z or the weights) and the sum of
-squared gradients lie side by side, because a visit needs both. Elsewhere states are those of all
-bundles, (n_bundles, n_local, width, 2), and other arrays have the outputs in their last axis.
+learned together; without such a loss one output is a bundle, or a few that happen to be walked
+side by side. A walk is given one bundle, whose state is (n_local, width, 2): the primary sum (u, z
+or the weights) and the sum of squared gradients lie side by side, because a visit needs both.
+Elsewhere states are those of all bundles, (n_bundles, n_local, width, 2), and other arrays have the
+outputs in their last axis.
 
 Sums that could be reordered are taken in eight fixed lanes: compilers can use vector units, and
 still the bits do not depend on which the machine has.
@@ -249,16 +249,25 @@ def _pull(squares, grown, weight, eta):
     return (np.sqrt(grown) - np.sqrt(squares)) * weight / eta
 
 
-# With one output, a row's state is gathered, worked on side by side, and scattered back. `couples`
-# is the state, (dual, squares) as one complex number each, so that both move at once. `row` is
-# where those of a row are gathered; `reals` is the same memory, number by number.
+# A row's state is gathered, worked on side by side, and scattered back, output by output or for two
+# at a time. `couples` is the state, (dual, squares) as one complex number each, so that both move
+# at once; those of a feature's `width` outputs lie side by side, and `first` is the first of the
+# outputs in question. `row` is where what they have of a row is gathered; `reals` is the same
+# memory, number by number.
 
 
 @_inlined
-def _dual_margin(indices, values, couples, settings, fixed, row, reals, weights, terms):
+def _place(index, width, first):
+    return np.uint64(width) * np.uint64(np.uint32(index)) + np.uint64(first)
+
+
+@_inlined
+def _dual_margin(
+    indices, values, couples, width, first, settings, fixed, row, reals, weights, terms
+):
     """<w, x> of one row, before the row's scale; its state and weights are kept."""
     for j in range(len(indices)):
-        row[j] = couples[np.uint32(indices[j])]
+        row[j] = couples[_place(indices[j], width, first)]
     for j in range(len(indices)):
         weights[j] = _dual_weight(reals[2 * j], reals[2 * j + 1], settings, fixed)
         terms[j] = weights[j] * values[j]
@@ -266,7 +275,7 @@ def _dual_margin(indices, values, couples, settings, fixed, row, reals, weights,
 
 
 @_inlined
-def _dual_learn(indices, values, couples, slope, eta, proximal, row, reals, weights):
+def _dual_learn(indices, values, couples, width, first, slope, eta, proximal, row, reals, weights):
     """Add the gradient ``slope * values`` to the row that `_dual_margin` gathered."""
     if proximal:
         for j in range(len(indices)):
@@ -281,18 +290,16 @@ def _dual_learn(indices, values, couples, slope, eta, proximal, row, reals, weig
             reals[2 * j] += gradient
             reals[2 * j + 1] += gradient * gradient
     for j in range(len(indices)):
-        couples[np.uint32(indices[j])] = row[j]
-
-
-# The same for two outputs. Those of a feature lie side by side, and what is near comes with what is
-# fetched.
+        couples[_place(indices[j], width, first)] = row[j]
 
 
 @_inlined
-def _dual_margin_two(indices, values, couples, settings, fixed, row, reals, terms, other_terms):
-    """<w, x> of one row for either output."""
+def _dual_margin_two(
+    indices, values, couples, width, first, settings, fixed, row, reals, terms, other_terms
+):
+    """<w, x> of one row for two neighbours."""
     for j in range(len(indices)):
-        place = np.uint64(2) * np.uint64(np.uint32(indices[j]))
+        place = _place(indices[j], width, first)
         one, other = couples[place], couples[place + np.uint64(1)]
         row[2 * j], row[2 * j + 1] = one, other
     for j in range(len(indices)):
@@ -304,9 +311,20 @@ def _dual_margin_two(indices, values, couples, settings, fixed, row, reals, term
 
 @_inlined
 def _dual_learn_two(
-    indices, values, couples, slope, other_slope, settings, fixed, proximal, row, reals
+    indices,
+    values,
+    couples,
+    width,
+    first,
+    slope,
+    other_slope,
+    settings,
+    fixed,
+    proximal,
+    row,
+    reals,
 ):
-    """Add either output's gradient to the row that `_dual_margin_two` gathered."""
+    """Add either neighbour's gradient to the row that `_dual_margin_two` gathered."""
     if proximal:
         for k in range(2):
             own = slope if k == 0 else other_slope
@@ -327,44 +345,9 @@ def _dual_learn_two(
             reals[4 * j + 2] += other
             reals[4 * j + 3] += other * other
     for j in range(len(indices)):
-        place = np.uint64(2) * np.uint64(np.uint32(indices[j]))
+        place = _place(indices[j], width, first)
         one, other = row[2 * j], row[2 * j + 1]
         couples[place], couples[place + np.uint64(1)] = one, other
-
-
-# In a bundle of many outputs, those of a feature lie side by side already: `pairs` is the state as
-# (n_local, 2 n_outputs).
-
-
-@_borrowing
-def _dual_margins(indices, values, pairs, settings, fixed, margins):
-    """<w, x> of one row for every output, before the row's scale."""
-    margins[:] = 0.0
-    for j in range(len(indices)):
-        i = indices[j]
-        for k in range(len(margins)):
-            weight = _dual_weight(pairs[i, 2 * k], pairs[i, 2 * k + 1], settings, fixed)
-            margins[k] += values[j] * weight
-
-
-@_borrowing
-def _dual_learn_all(indices, values, pairs, slopes, settings, fixed, proximal):
-    """Add the gradients ``slopes[k] * values`` of one row."""
-    for j in range(len(indices)):
-        i = indices[j]
-        if proximal:
-            for k in range(len(slopes)):
-                gradient = slopes[k] * values[j]
-                squares = pairs[i, 2 * k + 1]
-                grown = squares + gradient * gradient
-                weight = _dual_weight(pairs[i, 2 * k], squares, settings, fixed)
-                pairs[i, 2 * k] += gradient - _pull(squares, grown, weight, settings[2])
-                pairs[i, 2 * k + 1] = grown
-        else:
-            for k in range(len(slopes)):
-                gradient = slopes[k] * values[j]
-                pairs[i, 2 * k] += gradient
-                pairs[i, 2 * k + 1] += gradient * gradient
 
 
 @_inlined
@@ -388,7 +371,7 @@ def _dual_learn_intercept(intercept, k, slope, eta, fixed, proximal):
 def walk_dual(batch, problem, steps, state, intercept, t, margins):
     """Walk the rows in order, one step each: dual averaging, or FTRL where ``steps.proximal``.
 
-    The outputs are those of one bundle: one, two, or those that the loss couples.
+    The outputs are those of one bundle.
 
     A row of importance c takes ceil(c) steps, the last of them weighted by what is left, so that
     importance 2 is the row twice and importance 0 is no row at all. Beyond an importance of
@@ -414,34 +397,27 @@ def walk_dual(batch, problem, steps, state, intercept, t, margins):
     float
         t after the last row.
     """
-    n_outputs, real = state.shape[1], state.dtype
+    width, real = state.shape[1], state.dtype
     longest = _longest(batch.indptr)
     ones = np.ones(0 if len(batch.values) else longest, np.float32)
-    if n_outputs == 1:
+    couples = _as_couples(state.reshape(-1))
+    weights, terms = np.zeros(longest, real), np.zeros(longest, real)
+    if width == 1:
         reals = np.zeros(2 * longest, real)
-        one_row = _Row(_as_couples(reals), reals, np.zeros(longest, real), np.zeros(longest, real))
-        couples = _as_couples(state.reshape(-1))
+        one_row = _Row(_as_couples(reals), reals, weights, terms)
         return _walk_dual_one(batch, problem, steps, couples, intercept, t, margins, ones, one_row)
-    if problem.loss < MULTICLASS_HINGE:
-        reals = np.zeros(4 * longest, real)
-        two_rows = _TwoRows(
-            _as_couples(reals),
-            reals,
-            np.zeros(longest, real),
-            np.zeros(longest, real),
-            np.zeros(2),
-            np.zeros(2),
-        )
-        couples = _as_couples(state.reshape(-1))
-        return _walk_dual_two(batch, problem, steps, couples, intercept, t, margins, ones, two_rows)
-    outputs = _Outputs(
-        np.zeros(n_outputs, real),
-        np.zeros(n_outputs, real),
-        np.zeros(n_outputs),
-        np.zeros(n_outputs),
+    n_pairs = (width + 1) // 2  # of an odd number the last has a pair's memory for itself
+    reals = np.zeros(n_pairs * 4 * longest, real)
+    rows = _Rows(
+        _as_couples(reals).reshape(n_pairs, 2 * longest),
+        reals.reshape(n_pairs, 4 * longest),
+        weights,
+        terms,
+        np.zeros(longest, real),
+        np.zeros(width),
+        np.zeros(width),
     )
-    pairs = state.reshape(len(state), 2 * n_outputs)
-    return _walk_dual_all(batch, problem, steps, pairs, intercept, t, margins, ones, outputs)
+    return _walk_dual_many(batch, problem, steps, couples, intercept, t, margins, ones, rows)
 
 
 class _Row(NamedTuple):
@@ -453,22 +429,14 @@ class _Row(NamedTuple):
     terms: NDArray[np.floating]
 
 
-class _TwoRows(NamedTuple):
-    """Memory of `_walk_dual_two`, as `_Row`."""
+class _Rows(NamedTuple):
+    """Memory of `_walk_dual_many`, as `_Row`, for pairs of outputs and for each output."""
 
     gathered: NDArray[np.complexfloating]
     reals: NDArray[np.floating]
+    weights: NDArray[np.floating]
     terms: NDArray[np.floating]
     other_terms: NDArray[np.floating]
-    slopes: NDArray[np.float64]
-    now: NDArray[np.float64]
-
-
-class _Outputs(NamedTuple):
-    """Memory of `_walk_dual_all` for numbers of each output."""
-
-    sums: NDArray[np.floating]
-    gradients: NDArray[np.floating]
     slopes: NDArray[np.float64]
     now: NDArray[np.float64]
 
@@ -499,7 +467,7 @@ def _walk_dual_one(batch, problem, steps, couples, intercept, t, margins, ones, 
             left -= part
             settings = _dual_settings(eta, threshold, ridge, t, real)
             margin = scale * _dual_margin(
-                ids, xs, couples, settings, fixed, gathered, reals, weights, terms
+                ids, xs, couples, 1, 0, settings, fixed, gathered, reals, weights, terms
             )
             if fit_intercept:
                 margin += _dual_intercept(intercept, 0, eta, free)
@@ -510,20 +478,22 @@ def _walk_dual_one(batch, problem, steps, couples, intercept, t, margins, ones, 
             if slope != 0.0:
                 if fit_intercept:
                     _dual_learn_intercept(intercept, 0, slope, eta, free, proximal)
-                slope = real(slope * scale)
-                _dual_learn(ids, xs, couples, slope, real(eta), proximal, gathered, reals, weights)
+                slope, rate = real(slope * scale), real(eta)
+                _dual_learn(ids, xs, couples, 1, 0, slope, rate, proximal, gathered, reals, weights)
             t += part
     return t
 
 
 @_borrowing
-def _walk_dual_two(batch, problem, steps, couples, intercept, t, margins, ones, two_rows):
-    gathered, reals, terms, other_terms, slopes, now = two_rows
+def _walk_dual_many(batch, problem, steps, couples, intercept, t, margins, ones, rows):
+    gathered, reals, weights, terms, other_terms, slopes, now = rows
     real = reals.dtype.type
     indptr, indices, values, row_scale, labels, importance = batch
     loss, parameter, n_targets, label_column, positive, fit_intercept = problem
     step_size, l1, l2, low, high, delta, proximal = steps
     eta, stored = step_size[0], len(values) > 0
+    width = len(now)
+    last, odd = width - 1, width % 2 == 1
     fixed = _fixed_settings(delta, low, high, real)
     free = _fixed_settings(delta, -np.inf, np.inf, np.float64)
     for row in range(len(indptr) - 1):
@@ -538,10 +508,17 @@ def _walk_dual_two(batch, problem, steps, couples, intercept, t, margins, ones, 
             part = min(left, share)
             left -= part
             settings = _dual_settings(eta, l1[0], l2[0], t, real)
-            now[0], now[1] = _dual_margin_two(
-                ids, xs, couples, settings, fixed, gathered, reals, terms, other_terms
-            )
-            for k in range(2):
+            for p in range(width // 2):
+                k, own, same = 2 * p, gathered[p], reals[p]
+                now[k], now[k + 1] = _dual_margin_two(
+                    ids, xs, couples, width, k, settings, fixed, own, same, terms, other_terms
+                )
+            if odd:
+                own, same = gathered[last // 2], reals[last // 2]
+                now[last] = _dual_margin(
+                    ids, xs, couples, width, last, settings, fixed, own, same, weights, terms
+                )
+            for k in range(width):
                 now[k] *= scale
                 if fit_intercept:
                     now[k] += _dual_intercept(intercept, k, eta, free)
@@ -551,58 +528,47 @@ def _walk_dual_two(batch, problem, steps, couples, intercept, t, margins, ones, 
             if part > 0.0 and _fill_slopes(
                 loss, parameter, n_targets, label_column, positive, labels, row, now, slopes
             ):
-                for k in range(2):
+                for k in range(width):
                     slopes[k] *= part
                     if fit_intercept and slopes[k] != 0.0:
                         _dual_learn_intercept(intercept, k, slopes[k], eta, free, proximal)
-                one, other = real(slopes[0] * scale), real(slopes[1] * scale)
-                _dual_learn_two(
-                    ids, xs, couples, one, other, settings, fixed, proximal, gathered, reals
-                )
-            t += part
-    return t
-
-
-@_borrowing
-def _walk_dual_all(batch, problem, steps, pairs, intercept, t, margins, ones, outputs):
-    real = pairs.dtype.type
-    indptr, indices, values, row_scale, labels, importance = batch
-    loss, parameter, n_targets, label_column, positive, fit_intercept = problem
-    step_size, l1, l2, low, high, delta, proximal = steps
-    sums, gradients, slopes, now = outputs
-    eta = step_size[0]
-    n_outputs, stored = len(now), len(values) > 0
-    fixed = _fixed_settings(delta, low, high, real)
-    free = _fixed_settings(delta, -np.inf, np.inf, np.float64)
-    for row in range(len(indptr) - 1):
-        start, stop = indptr[row], indptr[row + 1]
-        ids = indices[start:stop]
-        xs = values[start:stop] if stored else ones[: stop - start]
-        scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
-        left = importance[row] if len(importance) else 1.0
-        share = max(left / MOST_STEPS, 1.0)
-        first = True
-        while left > 0.0 or first:
-            part = min(left, share)
-            left -= part
-            settings = _dual_settings(eta, l1[0], l2[0], t, real)
-            _dual_margins(ids, xs, pairs, settings, fixed, sums)
-            for k in range(n_outputs):
-                now[k] = scale * sums[k]
-                if fit_intercept:
-                    now[k] += _dual_intercept(intercept, k, eta, free)
-                if first:
-                    margins[k, row] = now[k]
-            first = False
-            if part > 0.0 and _fill_slopes(
-                loss, parameter, n_targets, label_column, positive, labels, row, now, slopes
-            ):
-                for k in range(n_outputs):
-                    slope = part * slopes[k]
-                    gradients[k] = slope * scale
-                    if fit_intercept:
-                        _dual_learn_intercept(intercept, k, slope, eta, free, proximal)
-                _dual_learn_all(ids, xs, pairs, gradients, settings, fixed, proximal)
+                for p in range(width // 2):
+                    k, own, same = 2 * p, gathered[p], reals[p]
+                    one, other = real(slopes[k] * scale), real(slopes[k + 1] * scale)
+                    if one != 0.0 or other != 0.0:
+                        _dual_learn_two(
+                            ids,
+                            xs,
+                            couples,
+                            width,
+                            k,
+                            one,
+                            other,
+                            settings,
+                            fixed,
+                            proximal,
+                            own,
+                            same,
+                        )
+                if odd and slopes[last] != 0.0:
+                    slope, own, same = (
+                        real(slopes[last] * scale),
+                        gathered[last // 2],
+                        reals[last // 2],
+                    )
+                    _dual_learn(
+                        ids,
+                        xs,
+                        couples,
+                        width,
+                        last,
+                        slope,
+                        real(eta),
+                        proximal,
+                        own,
+                        same,
+                        weights,
+                    )
             t += part
     return t
 

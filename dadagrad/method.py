@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from dadagrad.updates import Update
 
 Task = Literal["binary", "multiclass", "multilabel", "regression", "ranking"]
+MOST_SIDE_BY_SIDE = 8
+"""Outputs, uncoupled ones: together their share of the state takes one line of the cache."""
+
 _OF_NUMBERS = ("regression", "ranking")
 
 
@@ -98,13 +101,16 @@ class Method:
     def bundle_width(self) -> int:
         """Outputs of a bundle, which are walked together: those that the loss couples, or few.
 
-        Two that have nothing to do with each other cost less side by side than one by one: they
-        share what is fetched from memory. Under mirror descent they would also share when their
-        weights are shrunk.
+        Those that have nothing to do with each other cost less side by side than one by one: they
+        share what is fetched from memory. More than two leave other threads a bundle of their own.
+        Under mirror descent they would also share when their weights are shrunk.
         """
         if self.loss.couples:
             return self.n_targets
-        return 2 if self.n_targets % 2 == 0 and self.config.update != "mirror-descent" else 1
+        if self.config.update == "mirror-descent":
+            return 1
+        most = min(MOST_SIDE_BY_SIDE, max(2, self.n_targets // 2))
+        return next(width for width in range(most, 0, -1) if self.n_targets % width == 0)
 
     @property
     def n_bundles(self) -> int:

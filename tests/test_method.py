@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,10 @@ BINARY = LabelColumn("y", (-1.0, 1.0), (30, 10))
 CLASSES = LabelColumn("topic", (2.0, 5.0, 7.0), (10, 20, 30), ("cat", "dog", "eel"))
 COLUMNS = (LabelColumn("a", (0.0, 1.0), (3, 1)), LabelColumn("b", (1.0, 2.0), (2, 2)))
 REAL = LabelColumn("price")
+
+
+def several_columns(count: int) -> tuple[LabelColumn, ...]:
+    return tuple(replace(BINARY, name=f"label{number}") for number in range(count))
 
 
 def method(*columns: LabelColumn, **settings) -> Method:
@@ -53,6 +59,13 @@ def test_labels_and_loss_decide_the_task(columns, loss, task, n_targets):
         (COLUMNS, {}, 2),
         (COLUMNS, {"update": "ftrl"}, 2),
         (COLUMNS, {"update": "mirror-descent"}, 1),
+        (several_columns(3), {}, 1),
+        (several_columns(4), {}, 2),
+        (several_columns(9), {}, 3),
+        (several_columns(10), {"update": "ftrl"}, 5),
+        (several_columns(16), {}, 8),
+        (several_columns(34), {}, 2),
+        (several_columns(48), {}, 8),
     ],
 )
 def test_outputs_that_are_walked_together(columns, settings, width):

@@ -276,7 +276,7 @@ def test_several_classes_are_models_of_their_own(update, l1, batch_size, squares
 @each_update
 @each_l1
 @pytest.mark.parametrize("batch_size", [1, 9])
-@pytest.mark.parametrize("n_columns", [2, 3, 4])
+@pytest.mark.parametrize("n_columns", [2, 3, 4, 6])
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
 def test_several_label_columns_are_models_of_their_own(update, l1, batch_size, n_columns, loss):
     made = make_data(labels="multilabel", entries=entries(batch_size), weighted=True)
@@ -292,7 +292,8 @@ def test_several_label_columns_are_models_of_their_own(update, l1, batch_size, n
     )
     config = TrainConfig(loss=loss, update=update, step_size=0.3, l1=l1, batch_size=batch_size)
     together = run(data, config)
-    assert together.method.bundle_width == (2 if n_columns % 2 == 0 and update[0] != "m" else 1)
+    width = {2: 2, 3: 1, 4: 2, 6: 3}[n_columns]
+    assert together.method.bundle_width == (width if update != "mirror-descent" else 1)
     losses = []
     for k in range(n_columns):
         parts = [
