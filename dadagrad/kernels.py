@@ -441,6 +441,9 @@ class _Rows(NamedTuple):
     now: NDArray[np.float64]
 
 
+# One output is most of what is ever trained: a tenth faster than by the walk for any number.
+
+
 @_borrowing
 def _walk_dual_one(batch, problem, steps, couples, intercept, t, margins, ones, one_row):
     gathered, reals, weights, terms = one_row
