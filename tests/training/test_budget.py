@@ -6,7 +6,7 @@ import json
 import math
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -364,3 +364,29 @@ def test_a_delay_keeps_more_under_way(tmp_path):
         totals.append(budget.coordinator.step)
         assert not math.isnan(budget.mean_down)
     assert totals[1] > totals[0]
+
+
+@dataclass(frozen=True)
+class FewRounds(Plan):
+    """A plan of which nobody may look at more rounds than would be bearable."""
+
+    def rounds(self, start):
+        for number, planned in enumerate(super().rounds(start)):
+            assert number < 10_000
+            yield planned
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+@pytest.mark.parametrize("n_partitions", [1, 3])
+def test_rows_that_metadata_only_declares_are_not_planned_for(n_partitions, delay):
+    """Not even to find the partitions that are opened ahead: here one gives rows to all rounds."""
+    declared = 2**31 - 1
+    data = make_data((40,) * n_partitions)
+    data.partitions = tuple(replace(one, n_rows=declared) for one in data.partitions)
+    config = TrainConfig(step_size=0.1, batch_size=64, lanes=1, delay=delay)
+    method = make_method(config, data.schema, 64)
+    plan = FewRounds((declared,) * n_partitions, 64, 1, 1, True, 0)
+    budget = make_budget(data, method, plan, on_dask=True)
+    assert budget.steps == -(-declared * n_partitions // 64)
+    coordinator = Coordinator(method, plan, zero_state(method))
+    assert coordinator.start()
