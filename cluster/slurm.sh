@@ -19,6 +19,8 @@ export DASK_JOBQUEUE__SLURM__WALLTIME="${DASK_JOBQUEUE__SLURM__WALLTIME:-04:00:0
 # Workers leave before they are killed, not all at once.
 lifetime='["--lifetime", "230m", "--lifetime-stagger", "5m"]'
 export DASK_JOBQUEUE__SLURM__WORKER_EXTRA_ARGS="${DASK_JOBQUEUE__SLURM__WORKER_EXTRA_ARGS:-$lifetime}"
+# One that is frozen holds up a step until the scheduler, which is in this job, gives it up.
+export DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL="${DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL:-25s}"
 # They may be queued for long.
 export DASK_DADAGRAD__WORKERS_TIMEOUT="${DASK_DADAGRAD__WORKERS_TIMEOUT:-12h}"
 

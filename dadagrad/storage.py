@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeAlias, TypeVar, cast
 
 from dadagrad.errors import InputError, StorageError
+from dadagrad.regular_files import check_regular, open_regular
 from dadagrad.storage_backends import (
     LARGE_BYTES,
     SCHEMES,
@@ -69,6 +70,9 @@ class Storage:
     Keys are relative and separated by ``/``. Pickles by URL alone: another process takes the
     credentials from its own environment.
 
+    Of a local folder only regular files are read, and what links lead to them: a pipe, a device or
+    a socket raises `InputError`.
+
     A request that a store does not answer, or answers with 429 or 5xx, is repeated: for
     ``DADAGRAD_STORAGE_PATIENCE`` seconds (120) where the store has answered before, and for 3
     where it never has. A request counts as not answered after ``DADAGRAD_STORAGE_TIMEOUT`` seconds
@@ -116,7 +120,7 @@ class Storage:
         if self._backend is not None:
             return bytes(self._fetch(key, max_bytes))
         try:
-            with open(self.local_path(key), "rb", buffering=0) as file:
+            with open(self.local_path(key), "rb", buffering=0, opener=open_regular) as file:
                 check_size(os.fstat(file.fileno()).st_size, max_bytes, self.url, key)
                 return cast(bytes, file.read())
         except Exception as error:
@@ -133,7 +137,7 @@ class Storage:
             view[: len(data)] = data
             return len(data)
         try:
-            with open(self.local_path(key), "rb", buffering=0) as file:
+            with open(self.local_path(key), "rb", buffering=0, opener=open_regular) as file:
                 size = os.fstat(file.fileno()).st_size
                 check_size(size, len(view), self.url, key)
                 filled = 0
@@ -159,7 +163,7 @@ class Storage:
                 "read", key, lambda: bytes(store.get_range(full, start=start, length=length))
             )
         try:
-            with open(self.local_path(key), "rb", buffering=0) as file:
+            with open(self.local_path(key), "rb", buffering=0, opener=open_regular) as file:
                 file.seek(start)
                 return file.read(length)
         except Exception as error:
@@ -169,7 +173,7 @@ class Storage:
         """A readable, seekable binary file over an object."""
         try:
             if self._backend is None:
-                return open(self.local_path(key), "rb")
+                return open(self.local_path(key), "rb", opener=open_regular)
             return cast(BinaryIO, ObjectFile(self, key))
         except Exception as error:
             self._explain(error, "read", key)
@@ -228,7 +232,9 @@ class Storage:
             # Not through obstore: its threads are not there in a process that is forked, which
             # waits for them for ever. What only reads can so be forked.
             try:
-                status = os.stat(self.local_path(key))
+                path = self.local_path(key)
+                status = os.stat(path)
+                check_regular(path, status.st_mode)
                 if stat.S_ISDIR(status.st_mode):
                     raise IsADirectoryError
                 return status.st_size

@@ -20,6 +20,7 @@ from dadagrad.errors import InputError
 def test_the_defaults_are_there():
     assert seconds("connect-timeout") == 15.0
     assert seconds("workers-timeout") == 60.0
+    assert seconds("worker-ttl") == 25.0
     assert count("retries", 0) == 2
     assert count("task-work", 1) == 150_000
 

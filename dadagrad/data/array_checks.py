@@ -14,6 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from dadagrad.errors import InputError
+from dadagrad.regular_files import check_regular
 
 MAX_RATIO = 1000
 """What claims to be more than this times the size of its file is not to be believed."""
@@ -158,10 +159,15 @@ def _codecs(plain: Any, *, named: bool) -> Iterator[str]:
 
 
 def stored_bytes(path: str) -> int:
-    """The size of a file, or of all files in a folder."""
-    if not os.path.isdir(path):
-        return os.path.getsize(path)
-    files = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    """The size of a file, or of all files in a folder.
+
+    Raises `InputError` for what is no regular file, nor a link to one.
+    """
+    found = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    files = found if os.path.isdir(path) else [path]
+    for file in files:
+        if os.path.exists(file):
+            check_regular(file, os.stat(file).st_mode)
     return sum(os.lstat(file).st_size for file in files)
 
 

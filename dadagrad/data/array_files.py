@@ -26,6 +26,7 @@ from dadagrad.data.arrays import block_from_arrays
 from dadagrad.data.blocks import Block
 from dadagrad.data.dataset import LabelColumn, open_dataset
 from dadagrad.errors import DadagradError, InputError
+from dadagrad.regular_files import open_regular
 
 _LONGEST_REASON = 500
 BLOCK_NNZ = 2_000_000
@@ -68,7 +69,7 @@ def open_npz(path: str, *, no_labels: bool = False) -> ArraySource:
     """
     with _readable(path, "npz"):
         # Opened here: numpy leaves the file open where it is no archive.
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             if not zipfile.is_zipfile(file):
                 raise InputError(f"{path} is no whole npz file; write or copy it again")
             check_npz(path, file)
@@ -134,7 +135,7 @@ def _beside(path: str, arrays: dict[str, NDArray[Any]], name: str) -> NDArray[An
     sibling = _sibling(path, name)
     if not sibling.exists():
         return None
-    with _readable(str(sibling), "npy"), open(sibling, "rb") as file:
+    with _readable(str(sibling), "npy"), open(sibling, "rb", opener=open_regular) as file:
         check_npy(str(sibling), file, os.fstat(file.fileno()).st_size)
         file.seek(0)
         loaded: NDArray[Any] = np.load(file, allow_pickle=False)
@@ -193,8 +194,8 @@ def open_anndata(path: str, label_column: str | None) -> ArraySource:
     if not os.path.exists(path):
         raise InputError(f"there is no file {path}")
     with _readable(path, "AnnData"):
-        group = guarded_zarr(path) if os.path.isdir(path) else h5py.File(path, "r")
         stored = stored_bytes(path)
+        group = guarded_zarr(path) if os.path.isdir(path) else h5py.File(path, "r")
         for name in ("obs", "var", "X"):
             check_here(path, group, name, stored)
         obs, var = (anndata.io.read_elem(group[name]) for name in ("obs", "var"))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dadagrad.metrics.directions import Directions, Outputs
 from dadagrad.metrics.metric import Array
-from dadagrad.metrics.newton import Point, Search, free_weights
+from dadagrad.metrics.newton import ROUNDING, Point, Search, free_weights
 from dadagrad.regularizers import ElasticBox, Regularizer, WithElasticNet
 
 TOLERANCE = 1e-11
@@ -95,15 +95,23 @@ def _from_start(search: Search, dual: Array) -> Point:
     point = search.run(dual, TOLERANCE, STEPS_FROM_START)
     if point.within(TOLERANCE):
         return point
+    # What is this close has only rounding in its way, which no other start would take out of it.
+    start = point.dual if point.within(ROUNDING) else _eased(search)
+    found = search.run(start, TOLERANCE, STEPS_AT_SHIFT)
+    return found if found.bound <= point.bound else point
+
+
+def _eased(search: Search) -> Array:
+    """A start for the search, through falling shifts."""
     directions = search.directions
     base = float(np.min(directions.base))
-    dual, shift = np.zeros_like(dual), FALL * float(directions.curvature.max(initial=base))
+    dual = np.zeros(len(directions.signs))
+    shift = FALL * float(directions.curvature.max(initial=base))
     while shift > FALL * base:
         eased = Search(search.regularizer, directions.shifted(shift), search.pull, search.scale)
         dual = eased.run(dual, ROUGH, STEPS_AT_SHIFT).dual
         shift *= FALL
-    found = search.run(dual, TOLERANCE, STEPS_AT_SHIFT)
-    return found if found.bound <= point.bound else point
+    return dual
 
 
 def _nearest(

@@ -32,7 +32,14 @@ from numpy.typing import NDArray
 
 from dadagrad.metrics.directions import Directions, Outputs
 from dadagrad.metrics.metric import Array
-from dadagrad.regularizers import ElasticBox, Regularizer
+from dadagrad.regularizers import (
+    ElasticBox,
+    FloorSimplex,
+    L1Ball,
+    LInfinityNorm,
+    Regularizer,
+    Simplex,
+)
 
 MOST_TRIALS = 20
 MOST_IDLE = 3
@@ -169,9 +176,16 @@ class Search:
 
     def _derivative(self, point: Point) -> Array:
         """U'PU."""
-        box, directions = self.regularizer, self.directions
-        if isinstance(box, ElasticBox) and isinstance(directions, Directions):
-            return self._gram_of(free_weights(box, point.weights), directions)
+        phi, directions = self.regularizer, self.directions
+        if not isinstance(directions, Directions):
+            return directions.derivative(self._prox, self._center(point.along), point.weights)
+        if isinstance(phi, ElasticBox):
+            return self._gram_of(free_weights(phi, point.weights), directions)
+        if isinstance(phi, Simplex | FloorSimplex | L1Ball | LInfinityNorm):
+            free, tied = tied_weights(phi, point.weights)
+            gram, inner = self._gram_of(free, directions), directions.across(tied)
+            together = np.outer(inner, inner)
+            return gram + together if isinstance(phi, LInfinityNorm) else gram - together
         return directions.derivative(self._prox, self._center(point.along), point.weights)
 
     def _gram_of(self, free: NDArray[np.bool_], directions: Directions) -> Array:
@@ -183,6 +197,30 @@ class Search:
         else:
             self._gram = directions.gram(free)
         return self._gram
+
+
+def tied_weights(
+    phi: Simplex | FloorSimplex | L1Ball | LInfinityNorm, weights: Array
+) -> tuple[NDArray[np.bool_], Array]:
+    """What P is where `weights` are the prox.
+
+    In a domain P = diag(free) - tied tied': free weights move with their center, but their sum
+    stays. With the largest weight as penalty P = diag(free) + tied tied': those that are it move
+    together, with the mean of their centers.
+    """
+    sizes = np.abs(weights)
+    largest = float(sizes.max(initial=0.0))
+    if isinstance(phi, LInfinityNorm):
+        free = sizes < largest
+        tied = np.where(free, 0.0, np.sign(weights))
+    elif isinstance(phi, L1Ball):
+        free = weights != 0.0
+        inside = float(sizes.sum()) < phi.radius * (1.0 - ROUNDING)
+        tied = np.zeros_like(weights) if inside else np.sign(weights)
+    else:
+        free = weights > (phi.floor if isinstance(phi, FloorSimplex) else 0.0)
+        tied = free.astype(np.float64)
+    return free, tied / max(1.0, float(np.linalg.norm(tied)))
 
 
 def free_weights(box: ElasticBox, weights: Array) -> NDArray[np.bool_]:

@@ -215,11 +215,17 @@ def _local_step(data: Dataset, method: Method, walk: Walk, threads: int) -> int:
 
 
 def _total(method: Method, walk: Walk) -> int:
-    """The sum of a batch in float64, its mean, and the share of the state that it changes."""
+    """The sums of batches in float64, the mean of one, and the share of the state that it changes.
+
+    With a delay of k these are the sums of k + 1 batches that are under way, the oldest of which
+    may be the last to be done, and of the k before them; and squares for what they had not seen.
+    """
     if method.online:
         return 0
-    kept = walk.step_touched * (8 + 8 * method.n_outputs) * (1 + method.config.delay)
-    return kept + walk.step_touched * 16 * method.n_outputs
+    delay, vector = method.config.delay, 8 * method.n_outputs
+    arrays = 1 + (method.config.squares == "example")
+    kept = (1 + 2 * delay) * (8 + arrays * vector)
+    return walk.step_touched * (kept + 2 * vector * (2 if delay else 1))
 
 
 def _merging(method: Method, walk: Walk) -> int:

@@ -129,7 +129,8 @@ def _own_cluster(workers: int | None) -> Iterator[Any]:
             threads_per_worker=1,
             # No dashboard, and any free port: 8787 may be taken, which Dask warns about.
             dashboard_address=None,
-            scheduler_kwargs={"dashboard_address": ":0"},
+            # A worker that was stopped holds up a step: by default, Dask's 5 minutes.
+            scheduler_kwargs={"dashboard_address": ":0", "worker_ttl": seconds("worker-ttl")},
             silence_logs=logging.ERROR,
             preload=["dadagrad.training.dask_tasks"],
         ) as cluster,

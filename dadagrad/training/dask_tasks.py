@@ -216,8 +216,7 @@ def _compute_piece(
     where = f"{job.data.url}, partition {job.data.partitions[piece.partition].name}"
     rows = _rows(job, piece.partition)
     result = compute(job.method, rows, piece, given, where)
-    in_last_pass = piece.visit // len(job.data.partitions) == job.method.config.passes - 1
-    if piece.last and in_last_pass and _cache is not None:
+    if piece.final and _cache is not None:
         _cache.drop((job.fingerprint, piece.partition))
     return result, None if ahead is None else touched(rows, ahead)
 

@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 from dadagrad.training.plan import Piece, Round
 from dadagrad.training.protocol import Open
 
+MOST_AHEAD = 2_000
+"""Rounds that are looked at for what to open ahead of its use: a partition that gives rows to more
+of them leaves time enough, and plans for as many as its metadata declares would fill the memory."""
+
 
 class Lookahead:
     """Rounds of a plan that have not been issued, and the partitions that are open.
@@ -22,7 +26,7 @@ class Lookahead:
     at_once : int
         Rounds that are under way side by side.
     prefetch : int
-        Partitions opened ahead of those in use.
+        Partitions opened ahead of those in use, if they are needed in the next `MOST_AHEAD` rounds.
     """
 
     def __init__(self, rounds: Iterator[Round], at_once: int, prefetch: int) -> None:
@@ -58,7 +62,10 @@ class Lookahead:
         """Have the partitions opened of all that may be issued beside these rounds, and more."""
         opens = []
         n_next = self._at_once - len(under_way)
-        while self._n_asked < n_next or self._n_ahead(under_way, n_next) < self._prefetch:
+        while self._n_asked < n_next or (
+            self._n_asked < n_next + MOST_AHEAD
+            and self._n_ahead(under_way, n_next) < self._prefetch
+        ):
             self._plan(self._n_asked + self._at_once)
             # Of a partition that is opened for a round, so many pieces are issued before the
             # first result of any is in.

@@ -25,7 +25,7 @@ class Piece:
     """Rows ``start:stop`` of a partition, worked on in one go.
 
     `visit` tells one reading of a partition from the next pass's; `last` marks the piece after
-    which the visit is over.
+    which the visit is over, `final` the one after which no other visit comes to the partition.
     """
 
     visit: int
@@ -33,6 +33,7 @@ class Piece:
     start: int
     stop: int
     last: bool
+    final: bool = False
 
     @property
     def n_rows(self) -> int:
@@ -129,14 +130,17 @@ class Plan:
         return pass_number * len(self.partition_rows) + position
 
     def _walk(self, pass_number: int) -> Iterator[tuple[Piece, ...]]:
+        in_last_pass = pass_number + 1 == self.passes
         for position, partition in enumerate(self.order(pass_number)):
             rows = self.partition_rows[partition]
             visit = self._visit(pass_number, position)
             for start in range(0, rows, self.chunk_rows):
                 stop = min(start + self.chunk_rows, rows)
-                yield (Piece(visit, partition, start, stop, stop == rows),)
+                last = stop == rows
+                yield (Piece(visit, partition, start, stop, last, last and in_last_pass),)
 
     def _lanes(self, pass_number: int) -> Iterator[tuple[Piece, ...]]:
+        in_last_pass = pass_number + 1 == self.passes
         waiting = iter(enumerate(self.order(pass_number)))
         # A lane is [visit, partition, next row]; it ends when no partition waits for it.
         lanes: list[list[int]] = []
@@ -161,7 +165,10 @@ class Plan:
                     if stop > start:
                         # Where another lane ran dry, this one gives a second time.
                         first = pieces[visit].start if visit in pieces else start
-                        pieces[visit] = Piece(visit, partition, first, stop, stop == rows)
+                        last = stop == rows
+                        pieces[visit] = Piece(
+                            visit, partition, first, stop, last, last and in_last_pass
+                        )
                     missing -= stop - start
                     lane[2] = stop
                 lanes = [lane for lane in lanes if lane[2] < self.partition_rows[lane[1]]]

@@ -132,6 +132,7 @@ class StreamPlan:
         """The same with pieces in the place of (position, start, stop)."""
         visits = self._visits(pass_number, rounds)
         last: dict[int, tuple[int, int, int]] = {}
+        final: dict[int, tuple[int, int, int]] = {}
         made: list[list[list[Piece]]] = []
         for number, stretches in enumerate(rounds):
             made.append([])
@@ -140,12 +141,15 @@ class StreamPlan:
                 for position, start, stop in stretch:
                     visit = visits[position, stream]
                     for first in range(start, stop, self.chunk_rows):
-                        last[visit] = number, stream, len(pieces)
+                        last[visit] = final[position] = number, stream, len(pieces)
                         end = min(first + self.chunk_rows, stop)
                         pieces.append(Piece(visit, order[position], first, end, False))
                 made[-1].append(pieces)
         for number, stream, position in last.values():
             made[number][stream][position] = replace(made[number][stream][position], last=True)
+        if pass_number + 1 == self.walk.passes:
+            for number, stream, position in final.values():
+                made[number][stream][position] = replace(made[number][stream][position], final=True)
         return [tuple(tuple(pieces) for pieces in each if pieces) for each in made]
 
     def _visits(

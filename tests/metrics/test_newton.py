@@ -18,6 +18,7 @@ from dadagrad.metrics import (
     newton,
     proximal,
 )
+from dadagrad.metrics.directions import Directions
 from dadagrad.regularizers import (
     ElasticBox,
     FloorSimplex,
@@ -264,3 +265,59 @@ def test_squares_in_the_metric(make):
     v = vector[:, 0]
     assert directions.square(v) == pytest.approx(v @ h @ v, rel=1e-9)
     assert directions.inverse_square(v) == pytest.approx(v @ np.linalg.solve(h, v), rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    "phi",
+    [Simplex(), Simplex(20.0), FloorSimplex(0.05), L1Ball(0.7), L1Ball(50.0), LInfinityNorm(0.2)],
+    ids=str,
+)
+@given(seed=seeds, base=st.sampled_from([1.0, 0.03]))
+@settings(max_examples=40)
+def test_what_moves_together(phi, seed, base):
+    """The derivative of the prox where it has one, which is where a small step crosses no kink."""
+    center = np.random.default_rng(seed).normal(size=N_FEATURES)
+    weights = phi.prox(center, base, SCALE)
+    free, tied = newton.tied_weights(phi, weights)
+    sign = 1.0 if isinstance(phi, LInfinityNorm) else -1.0
+    expected = np.diag(free.astype(float)) + sign * np.outer(tied, tied)
+    step = 1e-7
+    for k, unit in enumerate(np.eye(N_FEATURES)):
+        moved = [phi.prox(center + way * step * unit, base, SCALE) for way in (1.0, -1.0)]
+        slopes = [newton.tied_weights(phi, one)[0] for one in moved]
+        if all((slope == free).all() for slope in slopes):
+            quotient = (moved[0] - moved[1]) / (2.0 * step)
+            np.testing.assert_allclose(expected[:, k], quotient, atol=1e-6)
+
+
+def test_a_simplex_without_a_base_takes_few_steps(monkeypatch):
+    """Met in ADA-LR's metric: difference quotients jumped over kinks that were near."""
+    rows = [
+        [-0.37235496, 0.13344473, 0.81469064, -0.14119711],
+        [0.70045113, 0.49018723, -0.01056309, -0.27490147],
+        [0.18001, -0.24493758, -0.04443668, 0.13585962],
+        [-0.55013226, 0.37241895, -0.54820806, 0.06224671],
+        [-0.08755361, -0.50878439, -0.18334861, -0.81358804],
+        [0.1673477, -0.53325147, 0.00664665, 0.46929157],
+    ]
+    curvature = np.array([1.03336156, 0.43375463, 0.41409819, 0.18376628])
+    part = Directions(np.array(rows), np.diag(np.sqrt(curvature)), np.ones(4), curvature, 0.0)
+    pull = [0.48551181, -1.08417061, -0.15643894, 0.57277188, 0.25784713, -0.03762503]
+    start = [0.46302869, -1.28407207, -0.03789365, 0.35478307, 0.39772857, 0.23129014]
+    counts = []
+    prox = newton.Search._prox
+
+    def counted(self, center):
+        counts.append(1)
+        return prox(self, center)
+
+    monkeypatch.setattr(newton.Search, "_prox", counted)
+    pull, start = np.array(pull)[:, None], np.array(start)[:, None]
+    weights, _ = dual.find(Simplex(), [part], pull, 6.0, start)
+    assert len(counts) < 100
+    # Optimal in H + 0: the slopes of the weights that are not 0 are the least, and equal.
+    h = part.columns() @ part.columns().T
+    slopes = (h @ weights - pull)[:, 0]
+    held = weights[:, 0] > 0.0
+    assert np.ptp(slopes[held]) < 1e-7
+    assert slopes.min() > slopes[held].max() - 1e-7

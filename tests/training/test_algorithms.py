@@ -128,9 +128,9 @@ def cases() -> list[object]:
 def test_every_composition_finds_the_optimum(metric, penalty, update):
     losses = [*LOSSES["classes"], *LOSSES["numbers"]]
     loss = losses[ALL.index((metric, penalty, update)) % len(losses)]
-    # The random projections of ADA-LR come without a theorem, and without a promise. Its metric is
-    # so ill-conditioned that a step takes many times as long as any other's.
-    passes, share = (12, 0.65) if metric == "ada-lr" else (150, 0.03)
+    # The random projections of ADA-LR come without a theorem, and without a promise: across its
+    # directions only the regularizer moves the weights, and this one likes many that are equal.
+    passes, share = (12, 0.65) if (metric, penalty) == ("ada-lr", "l-infinity") else (150, 0.03)
     config = config_of(update, metric, penalty, loss, passes=passes)
     result = train(dataset(loss in LOSSES["numbers"]), config)
     weights = np.zeros(N_FEATURES)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -187,6 +186,7 @@ def wide(tmp_path_factory) -> str:
         ({"step_size": 0.3}, False),
         ({"update": "mirror-descent"}, False),
         ({"step_size": 0.3, "batch_size": 800}, True),
+        ({"step_size": 0.3, "batch_size": 8000, "delay": 3, "squares": "example"}, False),
     ],
     ids=str,
 )
@@ -353,14 +353,77 @@ def test_each_thread_walks_on_a_share_of_one_bundle(n_outputs, at_once, width):
     assert steps[0] > share
 
 
-def test_a_delay_keeps_more_under_way(tmp_path):
+class Weighing(Coordinator):
+    """Weighs the sums that there are when a step is made."""
+
+    most = 0
+
+    def _step(self, done):
+        under_way = [one.sum for one in self._under_way if one.sum is not None]
+        totals = [one.total for one in (done, *under_way, *self._unseen)]
+        arrays = [getattr(total, field.name) for total in totals for field in fields(total)]
+        self.most = max(self.most, sum(array.nbytes for array in arrays))
+        super()._step(done)
+
+
+class Newest:
+    """Has the newest of what is outstanding done first."""
+
+    def integers(self, n: int) -> int:
+        return n - 1
+
+    def random(self) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize("squares", ["batch", "example"])
+@pytest.mark.parametrize("delay", [0, 1, 4])
+def test_a_delay_keeps_sums_of_rounds_before_and_under_way(delay, squares, tmp_path):
+    from training_cases import ByHand
+
     data = dadagrad.open_dataset(write_wide(tmp_path / "data", 14, 4, 200))
-    plan = Plan((200,) * 4, 50, 4, 1, True, 0)
-    totals = []
-    for delay in (0, 3):
-        config = TrainConfig(step_size=0.1, batch_size=50, delay=delay)
-        method = make_method(config, data.schema, 50)
-        budget = make_budget(data, method, plan, on_dask=True)
-        totals.append(budget.coordinator.step)
-        assert not math.isnan(budget.mean_down)
-    assert totals[1] > totals[0]
+    config = TrainConfig(step_size=0.1, batch_size=20, lanes=1, delay=delay, squares=squares)
+    method = make_method(config, data.schema, 20)
+    plan = Plan((200,) * 4, 20, 1, 1, True, 0)
+    coordinator = Weighing(method, plan, zero_state(method))
+    by_hand = ByHand(data, coordinator)
+    by_hand.rng = Newest()
+    by_hand.run()
+    step = make_budget(data, method, plan, on_dask=True).coordinator.step
+    without = replace(method, config=replace(config, delay=0))
+    of_none = make_budget(data, without, plan, on_dask=True).coordinator.step
+    walk = follow(data, method, plan)
+    of_sum = walk.step_touched * (16 + 8 * (squares == "example"))
+    # How many features rows touch is an estimate.
+    assert coordinator.most == pytest.approx((1 + 2 * delay) * of_sum, rel=0.3)
+    on_their_way = 3 * delay * walk.step_bytes
+    squares_seen = 16 * walk.step_touched * (delay > 0)
+    assert step - of_none == 2 * delay * of_sum + squares_seen + on_their_way
+    if not delay:
+        assert step > of_sum
+
+
+@dataclass(frozen=True)
+class FewRounds(Plan):
+    """A plan of which nobody may look at more rounds than would be bearable."""
+
+    def rounds(self, start):
+        for number, planned in enumerate(super().rounds(start)):
+            assert number < 10_000
+            yield planned
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+@pytest.mark.parametrize("n_partitions", [1, 3])
+def test_rows_that_metadata_only_declares_are_not_planned_for(n_partitions, delay):
+    """Not even to find the partitions that are opened ahead: here one gives rows to all rounds."""
+    declared = 2**31 - 1
+    data = make_data((40,) * n_partitions)
+    data.partitions = tuple(replace(one, n_rows=declared) for one in data.partitions)
+    config = TrainConfig(step_size=0.1, batch_size=64, lanes=1, delay=delay)
+    method = make_method(config, data.schema, 64)
+    plan = FewRounds((declared,) * n_partitions, 64, 1, 1, True, 0)
+    budget = make_budget(data, method, plan, on_dask=True)
+    assert budget.steps == -(-declared * n_partitions // 64)
+    coordinator = Coordinator(method, plan, zero_state(method))
+    assert coordinator.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import dask.config
+import psutil
 import pytest
 from training_cases import UPDATES, make_data, state_bytes, tally_bytes, write_zarr
 
@@ -403,6 +405,43 @@ class TestErrors:
         url = write_zarr(made, tmp_path / "data")
         with pytest.raises(TrainingError, match=r"partition part-00001: the (margin|gradient) of"):
             train(url, replace(CONFIG, loss="squared"), where=Where(scheduler=scheduler))
+
+
+class Freezing:
+    """Has a worker of the cluster that this process started stopped, after some steps."""
+
+    def __init__(self, after: int) -> None:
+        self.seen: list[float] = []
+        self._after = after
+
+    def __call__(self, report: Report) -> None:
+        self.seen.append(time.monotonic())
+        if len(self.seen) == self._after:
+            workers = [
+                process
+                for process in psutil.Process().children(recursive=True)
+                if "spawn_main" in " ".join(process.cmdline())
+            ]
+            workers[0].send_signal(signal.SIGSTOP)
+
+    @property
+    def waited(self) -> float:
+        """How long nothing happened then; seconds."""
+        return max(later - earlier for earlier, later in itertools.pairwise(self.seen))
+
+
+@pytest.mark.parametrize(
+    ("given", "most"), [("1s", 30.0), pytest.param(None, 80.0, marks=pytest.mark.slow)]
+)
+def test_a_frozen_worker_is_given_up(data, monkeypatch, given, most):
+    """It is not gone: its connections stay, and Dask alone would wait for it for five minutes."""
+    if given is not None:
+        monkeypatch.setitem(dask.config.config["dadagrad"], "worker-ttl", given)
+    freezing = Freezing(5)
+    result = train(data, CONFIG, where=Where(workers=2), progress=freezing)
+    assert bits(result) == bits(train(data, CONFIG))
+    # Dask never gives up before ten signs of life are missing, half a second apart.
+    assert 3.0 < freezing.waited < most
 
 
 def test_batches_chosen_for_a_cluster_are_recorded(scheduler, data):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -152,3 +153,18 @@ def test_the_rest_of_a_plan_is_its_end(plan, data):
     number = data.draw(st.integers(0, len(found) - 1))
     assert list(plan.rounds(found[number].cursor)) == found[number:]
     assert list(plan.rounds(found[number].after)) == found[number + 1 :]
+
+
+@given(plans)
+def test_the_final_piece_of_a_partition_ends_all_its_visits(plan):
+    """So that a worker which lets go of a partition there does not read it again."""
+    for rounds in (
+        [one.stretches for one in all_rounds(plan)],
+        [(one.pieces,) for one in plan.walk.rounds(Cursor())],
+        [(one.pieces,) for one in replace(plan.walk, batch_size=7).rounds(Cursor())],
+    ):
+        pieces = [piece for stretches in rounds for stretch in stretches for piece in stretch]
+        latest = {piece.partition: piece for piece in pieces}
+        final = [piece for piece in pieces if piece.final]
+        assert sorted(piece.partition for piece in final) == sorted(latest)
+        assert all(piece.last and piece == latest[piece.partition] for piece in final)

@@ -173,6 +173,26 @@ def test_a_last_pass_keeps_what_is_open_and_others_all_there_is(cluster, narrow)
     assert most[1][-1] <= 2
 
 
+def test_streams_let_go_of_a_partition_in_the_last_pass_alone(cluster, narrow):
+    """They visit partitions more often than once a pass."""
+    kept_in: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    ask(cluster, set_cache, 1 << 30)
+
+    def look(report: Report) -> None:
+        if report.cursor.pass_number in kept_in:
+            kept_in[report.cursor.pass_number].append(ask(cluster, kept)[0])
+
+    config = TrainConfig(
+        step_size=0.3, batch_size=1, passes=3, exchange="local-steps", streams=2, rounds=8
+    )
+    train(narrow, config, where=Where(scheduler=cluster), progress=look)
+    assert kept_in[0] == sorted(kept_in[0])
+    assert kept_in[0][-1] == 6
+    assert set(kept_in[1]) == {6}
+    assert kept_in[2] == sorted(kept_in[2], reverse=True)
+    assert kept_in[2][-1] < 6
+
+
 def test_the_cache_has_a_share_of_the_worker_s_memory(cluster, narrow):
     """Found when it is first needed: after the libraries were loaded."""
 
