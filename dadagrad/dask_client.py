@@ -26,6 +26,7 @@ def connected(address: str) -> Iterator[Any]:
         The connection was lost, and what was done with the client has failed.
     """
     from distributed import Client
+    from distributed.comm.core import CommClosedError
 
     problem = _problem(address)
     client = None
@@ -47,7 +48,8 @@ def connected(address: str) -> Iterator[Any]:
         except DadagradError:
             raise
         except Exception as error:  # a client that is closed fails in many ways
-            if client.status == "running":
+            # It notices a little after those who wait for an answer.
+            if client.status == "running" and not isinstance(error, CommClosedError):
                 raise
             raise DadagradError(
                 f"the connection to the scheduler at {address} was lost; when the cluster is back, "
