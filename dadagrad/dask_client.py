@@ -10,7 +10,7 @@ from typing import Any
 
 from dadagrad.dask_config import seconds
 from dadagrad.dask_tls import tls_problem
-from dadagrad.errors import InputError
+from dadagrad.errors import DadagradError, InputError
 
 
 @contextmanager
@@ -22,8 +22,11 @@ def connected(address: str) -> Iterator[Any]:
     InputError
         Nothing that is a Dask scheduler answers there within ``dadagrad.connect-timeout``, it and
         this process do not agree on TLS, or it has no worker within ``dadagrad.workers-timeout``.
+    DadagradError
+        The connection was lost, and what was done with the client has failed.
     """
     from distributed import Client
+    from distributed.comm.core import CommClosedError
 
     problem = _problem(address)
     client = None
@@ -39,15 +42,30 @@ def connected(address: str) -> Iterator[Any]:
             "and give the address that it prints, or work without a scheduler"
         )
     with client:
-        timeout = seconds("workers-timeout")
         try:
-            client.wait_for_workers(1, timeout=timeout)
-        except TimeoutError as error:
-            raise InputError(
-                f"the scheduler at {address} has had no worker for {timeout:g} seconds; "
-                f"start some with `dask worker {address}`"
+            _wait_for_a_worker(client, address)
+            yield client
+        except DadagradError:
+            raise
+        except Exception as error:  # a client that is closed fails in many ways
+            # It notices a little after those who wait for an answer.
+            if client.status == "running" and not isinstance(error, CommClosedError):
+                raise
+            raise DadagradError(
+                f"the connection to the scheduler at {address} was lost; when the cluster is back, "
+                "start again, a run that left checkpoints with `dadagrad resume`"
             ) from error
-        yield client
+
+
+def _wait_for_a_worker(client: Any, address: str) -> None:
+    timeout = seconds("workers-timeout")
+    try:
+        client.wait_for_workers(1, timeout=timeout)
+    except TimeoutError as error:
+        raise InputError(
+            f"the scheduler at {address} has had no worker for {timeout:g} seconds; "
+            f"start some with `dask worker {address}`"
+        ) from error
 
 
 def _problem(address: str) -> str | None:

@@ -76,8 +76,10 @@ def make_where(
         os.environ["DASK_LOGGING__DISTRIBUTED"] = "critical"
         import distributed  # noqa: F401 (sets the levels of its loggers)
 
-        # These have levels of their own; they tell at length that a scheduler has gone.
-        for name in ("distributed", "distributed.client", "tornado.application", "asyncio"):
+        # It may have been loaded before, by `dask dadagrad`; and of a scheduler that has gone, Dask
+        # tells with tracebacks in two loggers with levels of their own: what its client does about
+        # the connection ends in a cancellation, and results under way end in Tornado's callbacks.
+        for name in ("distributed", "distributed.client", "tornado.application"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
     return where
 

@@ -75,6 +75,7 @@ class ClusterWatch:
         self._unanswered = 0
         self._seconds_without = 0.0
         self._warned = False
+        self._stopped = False
         self._patience = seconds("no-workers-timeout")
         self._answer_seconds = seconds("connect-timeout")
         self._looking = asyncio.run_coroutine_threadsafe(
@@ -83,6 +84,7 @@ class ClusterWatch:
 
     def stop(self) -> None:
         """Look no more."""
+        self._stopped = True
         self._looking.cancel()
 
     @property
@@ -123,10 +125,13 @@ class ClusterWatch:
         )
 
     async def _look_again_and_again(self) -> None:
-        while True:
+        while not self._stopped:  # what Dask makes of a cancellation may be an error like others
             begun = time.monotonic()
             try:
-                look = await asyncio.wait_for(self._ask(), self._answer_seconds / ATTEMPTS)
+                # In this very task: of another that fails just as this one is told to stop, nobody
+                # would take the error, and asyncio would print it with a traceback.
+                async with asyncio.timeout(self._answer_seconds / ATTEMPTS):
+                    look = await self._ask()
             except Exception as error:  # whatever a broken connection makes of an answer
                 logger.debug("no answer of the scheduler: %r", error)
                 self._unanswered += isinstance(error, TimeoutError)

@@ -33,10 +33,11 @@ def replaced(text: str, places: Mapping[str, str]) -> str:
 def environment(folder: Path, **variables: str) -> dict[str, str]:
     """Variables for a process that finds `dask`, `dadagrad` and `python` as installed ones are."""
     programs = folder / "bin"
-    programs.mkdir(exist_ok=True)
-    for name, module in (("dask", "-m dask"), ("dadagrad", "-m dadagrad"), ("python", "")):
-        (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {module} "$@"\n')
-        (programs / name).chmod(0o755)
+    if not programs.exists():  # written once: a shell may have begun one, and not read it yet
+        programs.mkdir()
+        for name, module in (("dask", "-m dask"), ("dadagrad", "-m dadagrad"), ("python", "")):
+            (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {module} "$@"\n')
+            (programs / name).chmod(0o755)
     kept = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
     kept["PATH"] = f"{programs}:{Path(sys.executable).parent}:{kept['PATH']}"
     kept["PYTHONPATH"] = str(CLUSTER.parent)
@@ -55,6 +56,9 @@ def started(
         )
         try:
             yield process
+        except BaseException as error:
+            error.add_note(f"{command} wrote:\n{log.read_text(errors='replace')}")
+            raise
         finally:
             process.terminate()
             try:

@@ -34,6 +34,15 @@ def package(name: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
+def test_programs_stay_as_they_are_while_processes_begin_with_them(tmp_path):
+    """A shell that finds its script empty ends at once, and says nothing."""
+    times = []
+    for _ in range(2):
+        environment(tmp_path)
+        times.append([path.stat().st_mtime_ns for path in (tmp_path / "bin").iterdir()])
+    assert times[0] == times[1]
+
+
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
     return yaml.safe_load((CLUSTER / "compose.yaml").read_text())

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import time
+from typing import Any
 
 import dask.config
 import pytest
@@ -104,11 +105,14 @@ def undisturbed(nursery, data, tmp_path_factory) -> str:
 class TestCommandLine:
     """`dadagrad train` as a process of its own."""
 
-    def train(self, nursery: Nursery, cluster: Cluster, data: str, folder) -> Process:
+    def train(
+        self, nursery: Nursery, cluster: Cluster, data: str, folder, **environment: str
+    ) -> Process:
         return nursery.start(
             *("dadagrad", "train", data, *SETTINGS, "--json", "--model", str(folder / "model")),
             *("--checkpoints", str(folder / "run"), "--checkpoint-every", "10"),
             *("--scheduler", cluster.address),
+            environment=environment,
         )
 
     def resume(self, nursery: Nursery, cluster: Cluster, folder) -> str:
@@ -144,5 +148,32 @@ class TestCommandLine:
         last = run.log.read_text().splitlines()[-1]
         assert last.startswith("dadagrad: error: the connection to the scheduler was lost; when")
         assert run.out.read_text() == ""
+        assert "Traceback" not in run.log.read_text()
         cluster.restart(2)
         assert self.resume(nursery, cluster, tmp_path) == undisturbed
+
+    def test_the_scheduler_is_killed_before_the_first_step(self, nursery, cluster, data, tmp_path):
+        """Dask asks for it until ``dadagrad.connect-timeout`` is over, and then fails as it can."""
+        run = self.train(nursery, cluster, data, tmp_path, DASK_DADAGRAD__CONNECT_TIMEOUT="2s")
+        wait_until(lambda: any((tmp_path / "run").glob("manifest-*")), 60, "the first checkpoint")
+        cluster.scheduler.kill()
+        assert run.wait(60) == 2
+        last = run.log.read_text().splitlines()[-1]
+        assert re.match(r"dadagrad: error: the connection to the scheduler .*was lost; when", last)
+        assert "Traceback" not in run.log.read_text()
+
+    def test_the_scheduler_is_killed_while_there_is_no_worker(self, nursery, data, tmp_path):
+        with Cluster(nursery) as cluster:
+            run = self.train(nursery, cluster, data, tmp_path, DASK_DADAGRAD__CONNECT_TIMEOUT="2s")
+            with cluster.client() as client:
+                wait_until(lambda: len(known_clients(client)) == 2, 60, "the run to connect")
+            time.sleep(0.5)  # mostly it waits by then; at any other moment it says a line as well
+            cluster.scheduler.kill()
+            assert run.wait(60) == 2
+        (line,) = run.log.read_text().splitlines()
+        assert line.startswith("dadagrad: error: ")
+
+
+def known_clients(client: Any) -> list[str]:
+    """The clients that the scheduler of a client knows, itself among them."""
+    return client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.clients))
