@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from cluster_processes import Nursery, Process, wait_until
+from cluster_processes import Nursery, Process
+from processes import wait_until
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset
