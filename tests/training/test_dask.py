@@ -16,7 +16,8 @@ from dataclasses import replace
 import dask.config
 import pytest
 from processes import dask_command, dask_scheduler, local_cluster, running
-from training_cases import UPDATES, make_data, state_bytes, tally_bytes, write_zarr
+from training_cases import UPDATES, make_data, state_bytes, tally_bytes
+from zarr_cases import write_zarr
 
 from dadagrad import dask_config  # noqa: F401 (adds its defaults to the configuration)
 from dadagrad.config import TrainConfig

@@ -18,8 +18,8 @@ from training_cases import (
     new_coordinator,
     state_bytes,
     tally_bytes,
-    write_zarr,
 )
+from zarr_cases import write_zarr
 
 from dadagrad import dask_config  # noqa: F401 (adds its defaults to the configuration)
 from dadagrad.config import TrainConfig
