@@ -88,10 +88,13 @@ def _running(command: list[str], port: int, log: Path) -> Iterator[None]:
     clean = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
     # Asked to end, rclone first waits for those who have a connection open.
     with running(command, environment=clean, log=log, patience=0.0) as process:
-        ended = lambda: process.poll() is not None  # noqa: E731
-        wait_until(lambda: answers(port) or ended(), START_SECONDS, f"{command[0]} to listen")
-        if ended():
-            raise RuntimeError(f"{command[0]} did not start:\n{log.read_text()}")
+
+        def started() -> bool:
+            if process.poll() is not None:
+                raise RuntimeError(f"{command[0]} did not start:\n{log.read_text()}")
+            return answers(port)
+
+        wait_until(started, START_SECONDS, f"{command[0]} to listen; its log is {log}")
         yield
 
 
