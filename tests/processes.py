@@ -31,7 +31,7 @@ def running(
     environment
         All its variables; those of this process by default.
     log
-        Takes what it writes.
+        Takes what it writes, which is then said with any error in the block.
     folder
         Where it works.
     patience
@@ -44,6 +44,10 @@ def running(
         )
         try:
             yield process
+        except BaseException as error:
+            if log is not None:
+                error.add_note(f"{command} wrote:\n{log.read_text(errors='replace')}")
+            raise
         finally:
             process.terminate()
             try:

@@ -88,13 +88,8 @@ def _running(command: list[str], port: int, log: Path) -> Iterator[None]:
     clean = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
     # Asked to end, rclone first waits for those who have a connection open.
     with running(command, environment=clean, log=log, patience=0.0) as process:
-
-        def started() -> bool:
-            if process.poll() is not None:
-                raise RuntimeError(f"{command[0]} did not start:\n{log.read_text()}")
-            return answers(port)
-
-        wait_until(started, START_SECONDS, f"{command[0]} to listen; its log is {log}")
+        wait_until(lambda: answers(port) or process.poll() is not None, START_SECONDS, "a server")
+        assert process.poll() is None, f"{command[0]} did not start"
         yield
 
 
