@@ -16,7 +16,8 @@ from dadagrad.training.begin import AnyCoordinator, make_coordinator, make_plan,
 from dadagrad.training.budget import make_budget
 from dadagrad.training.checkpoint import CheckpointReader
 from dadagrad.training.fitting_in import problem
-from dadagrad.training.run import TrainResult, Where, make_model, resume, train, with_batch_size
+from dadagrad.training.result import TrainResult, make_model
+from dadagrad.training.run import Where, resume, train, with_batch_size
 from dadagrad.training.states import zero_state
 from dadagrad.training.step_size import choose_step_size
 from dadagrad.training.warm_up import warm_up

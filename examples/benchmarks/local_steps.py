@@ -30,7 +30,7 @@ from dadagrad import dataset_from_arrays as from_arrays
 from dadagrad.method import Method, make_method
 from dadagrad.training import merge as merge_module
 from dadagrad.training.begin import make_plan
-from dadagrad.training.run import make_model
+from dadagrad.training.result import make_model
 from dadagrad.training.streams import StreamPlan
 
 GRIDS = {
