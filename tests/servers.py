@@ -9,10 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +17,7 @@ from pathlib import Path
 import boto3
 import pytest
 from botocore.config import Config
+from processes import START_SECONDS, answers, free_port, running, wait_until
 
 BUCKET = "dadagrad-tests"
 
@@ -76,13 +74,6 @@ def moto_server(folder: Path) -> Iterator[Server]:
         yield server
 
 
-def free_port() -> int:
-    """A port of the loopback interface that nothing listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 def _program(name: str) -> str:
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
@@ -95,25 +86,11 @@ def _program(name: str) -> str:
 def _running(command: list[str], port: int, log: Path) -> Iterator[None]:
     """The server `command`, once it answers at `port`; it ends with the block."""
     clean = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=clean)
-        try:
-            deadline = time.monotonic() + 60
-            while not _answers(port):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"{command[0]} did not start:\n{log.read_text()}")
-                time.sleep(0.05)
-            yield
-        finally:
-            # Asked to end, rclone first waits for those who have a connection open.
-            process.kill()
-            process.wait()
-
-
-def _answers(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
+    # Asked to end, rclone first waits for those who have a connection open.
+    with running(command, environment=clean, log=log, patience=0.0) as process:
+        wait_until(lambda: answers(port) or process.poll() is not None, START_SECONDS, "a server")
+        assert process.poll() is None, f"{command[0]} did not start"
+        yield
 
 
 def _client(port: int, key: str, secret: str) -> Server:

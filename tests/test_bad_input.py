@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 from click.testing import CliRunner
-from servers import BUCKET, free_port, moto_server
+from processes import free_port
+from servers import BUCKET, moto_server
 
 from dadagrad.cli import dadagrad
 from dadagrad.synthetic import Corpus

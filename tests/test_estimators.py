@@ -318,6 +318,17 @@ def test_partial_fit_goes_on_from_fit_and_after_pickling() -> None:
     assert fitted.report_["examples"] == 3 * N_ROWS
 
 
+@pytest.mark.parametrize("given", [{"update": "arow"}, {"step_size": 0.3}])
+def test_partial_fit_reports_what_fit_does(given: dict[str, Any]) -> None:
+    """Also of an algorithm that has no step size."""
+    X, y = problem()
+    whole = AdaGradClassifier(**given, passes=1).fit(X, y).report_
+    piece = AdaGradClassifier(**given).partial_fit(X, y, classes=[0, 1]).report_
+    for name in ("examples", "steps", "features", "step_size", "batch_size"):
+        assert piece[name] == whole[name]
+    assert piece["step_size"] == given.get("step_size")
+
+
 def test_partial_fit_keeps_the_step_size_it_chose() -> None:
     X, y = problem()
     model = AdaGradClassifier().partial_fit(X, y, classes=[0, 1])

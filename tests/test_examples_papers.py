@@ -8,9 +8,8 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from zarr_cases import write_zarr
 
-from dadagrad.data.zarr import write_partition, write_root
-from dadagrad.storage import Storage
 from dadagrad.synthetic import Corpus
 
 
@@ -57,10 +56,8 @@ def test_l1_projections(capsys):
 
 
 def test_l1_projections_of_a_dataset(capsys, tmp_path):
-    data, storage = Corpus(30, 1000, 20.0).dataset(), Storage(str(tmp_path))
-    part = write_partition(storage, "part-00000", data.read(0), ["label"])
-    write_root(storage, data.schema, [part], {})
-    load("l1_projections").main(["--data", str(tmp_path), "--steps", "20", "--radius", "3"])
+    url = write_zarr(Corpus(30, 1000, 20.0).dataset(), tmp_path)
+    load("l1_projections").main(["--data", url, "--steps", "20", "--radius", "3"])
     (row,) = table(capsys.readouterr().out)
     assert row[0] == "1,000"
 

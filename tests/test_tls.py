@@ -7,11 +7,11 @@ import contextlib
 import gc
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import dask.config
@@ -19,7 +19,7 @@ import distributed  # noqa: F401 (adds its defaults to the configuration)
 import pytest
 import trustme
 from click.testing import CliRunner
-from servers import free_port
+from processes import dask_command, free_port, running, wait_for_port
 from tornado.ioloop import IOLoop
 
 from dadagrad import TrainConfig, ingest, train
@@ -47,26 +47,12 @@ def write_certificates(folder: Path) -> dict[str, str]:
     )
 
 
-@contextlib.contextmanager
-def running(log: Path, variables: dict[str, str], *arguments: str) -> Iterator[None]:
+def running_dask(
+    log: Path, variables: dict[str, str], *arguments: str
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
     """A `dask` command that is there until the end of the block."""
     environment = os.environ | {"DASK_DISTRIBUTED__WORKER__DAEMON": "False"} | variables
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dask", *arguments],
-            stdout=output,
-            stderr=output,
-            env=environment,
-        )
-        try:
-            yield
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    return running(dask_command(*arguments), environment=environment, log=log)
 
 
 @pytest.fixture(scope="module")
@@ -86,41 +72,33 @@ def data(folder) -> Path:
     return folder / "train"
 
 
-def wait_for(host: str) -> None:
-    """Until something listens at a host and port."""
-    name, _, port = host.rpartition(":")
-    deadline = time.monotonic() + 60
-    while True:
-        with contextlib.suppress(OSError), socket.create_connection((name, int(port)), 1):
-            return
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def at(port: int) -> tuple[str, ...]:
+    """The options of a scheduler that listens there."""
+    host = ("--host", "127.0.0.1", "--port", str(port))
+    return (*host, "--dashboard-address", "127.0.0.1:0")
 
 
 @pytest.fixture(scope="module")
 def scheduler(folder, certificates) -> Iterator[str]:
     """The host and port of a scheduler that requires TLS, and has a worker."""
-    host = f"127.0.0.1:{free_port()}"
-    address, port = f"tls://{host}", host.rpartition(":")[2]
-    place = ("--host", "127.0.0.1", "--port", port, "--dashboard-address", "127.0.0.1:0")
+    port = free_port()
+    host = f"127.0.0.1:{port}"
     worker = ("--nthreads", "1", "--no-nanny", "--dashboard-address", "127.0.0.1:0")
     with (
-        running(folder / "scheduler.log", certificates, "scheduler", *place),
-        running(folder / "worker.log", certificates, "worker", address, *worker),
+        running_dask(folder / "scheduler.log", certificates, "scheduler", *at(port)),
+        running_dask(folder / "worker.log", certificates, "worker", f"tls://{host}", *worker),
     ):
-        wait_for(host)
+        wait_for_port(port)
         yield host
 
 
 @pytest.fixture(scope="module")
 def open_scheduler(folder) -> Iterator[str]:
     """The host and port of a scheduler without TLS."""
-    host = f"127.0.0.1:{free_port()}"
-    place = ("--host", "127.0.0.1", "--port", host.rpartition(":")[2])
-    place += ("--dashboard-address", "127.0.0.1:0")
-    with running(folder / "open.log", {}, "scheduler", *place):
-        wait_for(host)
-        yield host
+    port = free_port()
+    with running_dask(folder / "open.log", {}, "scheduler", *at(port)):
+        wait_for_port(port)
+        yield f"127.0.0.1:{port}"
 
 
 @contextlib.contextmanager

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dadagrad.cli.display import Display, number, print_json, size
+from dadagrad.amounts import size
+from dadagrad.cli.display import Display, number, print_json
 from dadagrad.cli.options import make_where, output_options
 from dadagrad.cli.program import Interrupted
 from dadagrad.cli.running import Watching

@@ -27,6 +27,8 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
+from dadagrad.amounts import size
+
 PLAIN_SECONDS = 5.0
 """Between two lines of progress where there is no terminal."""
 
@@ -170,15 +172,6 @@ def _progress(done: int, total: int, rate: float, unit: str) -> str:
         return f"{size(done)}{of}, {size(rate)}/s"
     of = f" of {total:,}" if total else ""
     return f"{done:,}{of} {unit}, {rate:,.0f}/s"
-
-
-def size(n_bytes: float) -> str:
-    """A number of bytes as people write it."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.0f} {unit}" if unit == "bytes" else f"{n_bytes:.1f} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.1f} TB"
 
 
 def number(value: object) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dadagrad.cli.display import number, print_json, size
+from dadagrad.amounts import size
+from dadagrad.cli.display import number, print_json
 from dadagrad.errors import InputError
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from dadagrad.cli.display import Display, print_facts, print_json, size
+from dadagrad.amounts import size
+from dadagrad.cli.display import Display, print_facts, print_json
 from dadagrad.cli.options import output_options
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from dadagrad.cli.display import Display, print_facts, print_json, size
+from dadagrad.amounts import size
+from dadagrad.cli.display import Display, print_facts, print_json
 from dadagrad.cli.options import check_one_of, output_options
 
 FORMATS = ("svmlight", "vw", "text", "csv", "parquet", "anndata", "npz")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dadagrad.cli.display import Display, number, print_facts, print_json, size
+from dadagrad.amounts import size
+from dadagrad.cli.display import Display, number, print_facts, print_json
 from dadagrad.errors import DadagradError, InputError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from dadagrad.errors import DadagradError
 _COMMANDS = {
     "ingest": "ingest",
     "train": "train",
-    "resume": "train",
+    "resume": "resume",
     "evaluate": "evaluate",
     "predict": "evaluate",
     "inspect": "inspect",

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from dadagrad.training.protocol import Report
     from dadagrad.training.run import TrainResult
 
+SAVE_SECONDS = 60.0
+"""Between checkpoints, where nothing else is said."""
+
 _RESULTS = (
     "examples",
     "steps",

@@ -24,7 +24,10 @@ OnError = Literal["raise", "skip"]
 MAX_ROW_BYTES = 64 << 20
 """A CSV row longer than this is taken for a quote that was never closed."""
 
-_LONGEST_SHOWN, _MOST_SHOWN = 60, 30
+LONGEST_SHOWN = 60
+"""Letters of a cell that a message has."""
+
+_MOST_SHOWN = 30
 _COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 
 
@@ -64,7 +67,7 @@ class Layout:
 
 def shown(text: str) -> str:
     """`text` for a message: printable, on one line, not too long."""
-    return repr(text[:_LONGEST_SHOWN]) + ("..." if len(text) > _LONGEST_SHOWN else "")
+    return repr(text[:LONGEST_SHOWN]) + ("..." if len(text) > LONGEST_SHOWN else "")
 
 
 def is_name(column: int | str | None) -> bool:

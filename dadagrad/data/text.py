@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import Block
-from dadagrad.data.delimited import Layout, OnError, Problems, parse_rows
+from dadagrad.data.delimited import LONGEST_SHOWN, Layout, OnError, Problems, parse_rows
 
 DEFAULT_HASH_BITS = 20
 """HashingVectorizer's own default: about a million features."""
 
-_LONGEST_SHOWN = 60
 MAX_HASH_BITS = 30
 """The hash has 31 bits without its sign, and scikit-learn's ids 32 with it."""
 
@@ -127,7 +126,7 @@ def read_labels(
         if label and (numbers is None or np.isfinite(numbers[row])):
             kept.append(row)
         elif problems.on_error == "raise":
-            found = f"is {label[:_LONGEST_SHOWN]}" if label else "is missing"
+            found = f"is {label[:LONGEST_SHOWN]}" if label else "is missing"
             raise problems.at(
                 lines[row],
                 f"the label, column {column} counted from 0, {found}; every row needs a class or "

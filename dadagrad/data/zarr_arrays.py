@@ -31,7 +31,6 @@ MAX_RATIO = 300
 # used from the main thread only, would take the cores of the others.
 blosc.use_threads = False
 
-DTYPES = ("int32", "int64", "float32", "float64")
 _SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle": blosc.BITSHUFFLE}
 _MOST_UNEVEN = 16  # chunks of one array are no smaller than this part of the largest
 _WORTH_IT = 0.9  # compressed values must be below this part of the uncompressed

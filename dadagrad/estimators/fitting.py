@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from dadagrad.algorithm import has_step_size
 from dadagrad.config import TrainConfig
@@ -12,17 +11,24 @@ from dadagrad.errors import InputError
 from dadagrad.estimators.dask_blocks import DaskDataset
 from dadagrad.estimators.learned import Learned
 from dadagrad.method import Method, make_method
-from dadagrad.training.begin import AnyCoordinator, make_coordinator, make_plan, online_plan
+from dadagrad.training.begin import make_coordinator, make_plan, online_plan
 from dadagrad.training.budget import make_budget
 from dadagrad.training.checkpoint import CheckpointReader
 from dadagrad.training.fitting_in import problem
-from dadagrad.training.run import TrainResult, Where, make_model, resume, train, with_batch_size
+from dadagrad.training.result import TrainResult, make_model, make_report
+from dadagrad.training.run import Where, resume, train, with_batch_size
 from dadagrad.training.states import zero_state
 from dadagrad.training.step_size import choose_step_size
 from dadagrad.training.warm_up import warm_up
 from dadagrad.training.watch import Watcher
 
 logger = logging.getLogger(__name__)
+
+_REPORTED = (
+    "examples", "steps", "progressive_loss", "progressive_error", "features", "step_size",
+    "batch_size",
+)  # fmt: skip
+"""What a report says that is of all calls together: rates are not."""
 
 _UNCHANGEABLE = (
     "update", "loss", "squares", "fit_intercept", "metric", "rank", "blocks", "average",
@@ -117,7 +123,8 @@ def fit_more(
         complete = engine.run(coordinator, watcher)
     if not complete:
         raise KeyboardInterrupt("training was interrupted; some of the rows were learned from")
-    report = _report(coordinator)
+    whole = make_report(coordinator, data, complete, watcher.seconds)
+    report = {name: whole[name] for name in _REPORTED}
     if isinstance(data, MemoryDataset | DaskDataset):
         return Learned.by(coordinator, data, report)
     # Made now, while the dataset is at hand: it knows the names of features.
@@ -137,17 +144,3 @@ def _continued(method: Method, before: Method) -> Method:
     if method.config.step_size == "auto":
         return method.with_step_sizes(before.step_sizes)
     return method
-
-
-def _report(coordinator: AnyCoordinator) -> dict[str, Any]:
-    tally, method = coordinator.tally, coordinator.method
-    error = tally.error(method)
-    return {
-        "examples": tally.examples,
-        "steps": coordinator.steps,
-        "progressive_loss": float(tally.mean_loss(method)[0]),
-        "progressive_error": None if error is None else float(error[0]),
-        "features": method.n_features,
-        "step_size": method.step_sizes[0],
-        "batch_size": method.config.batch_size,
-    }

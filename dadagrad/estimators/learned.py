@@ -13,7 +13,7 @@ from dadagrad.data.dataset import Dataset, MemoryDataset
 from dadagrad.method import Method
 from dadagrad.model import Model
 from dadagrad.training.begin import AnyCoordinator
-from dadagrad.training.run import make_model
+from dadagrad.training.result import make_model
 from dadagrad.training.states import TrainingState
 from dadagrad.training.tally import Tally
 

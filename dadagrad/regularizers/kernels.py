@@ -1,8 +1,8 @@
 """Compiled kernels of the norms that act on rows and on blocks.
 
 All take flat arrays that are cut into segments: segment s is ``[starts[s], starts[s + 1])``. A row
-of a matrix is a segment, as is a block of features. `dadagrad.regularizers.formulas` has the same
-in plain NumPy, and tests hold the two together.
+of a matrix is a segment, as is a block of features. The tests have the same in plain NumPy, and
+hold the two together.
 
 Sums are taken in runs of fixed length, so that their rounding stays small in segments of millions,
 and in a fixed order, so that the bits do not depend on the machine.

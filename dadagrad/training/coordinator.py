@@ -22,25 +22,21 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dadagrad.method import Method
+from dadagrad.training.coordination import Coordination
 from dadagrad.training.gradient_sums import GradientSums, RoundSum
 from dadagrad.training.lookahead import Lookahead
 from dadagrad.training.plan import Cursor, Piece, Plan, Round
 from dadagrad.training.protocol import (
     Close,
     Compute,
-    Computed,
-    Event,
-    Finish,
     Given,
     Gradient,
     Instruction,
-    Opened,
-    Report,
     Result,
-    Save,
-    SaveRequested,
-    StopRequested,
     Walked,
     WeightsInState,
 )
@@ -61,24 +57,18 @@ class _UnderWay:
     sum: RoundSum | None = None
 
 
-class Coordinator:
-    """Drives a run from one round to the next.
-
-    An engine carries out all instructions that it gets before it calls again: `start` first, then
-    `go_on` for as long as that has instructions, then `handle` with the next event.
+class Coordinator(Coordination):
+    """Drives a run by gradients from one round to the next.
 
     Parameters
     ----------
-    method : Method
+    method, state, save_every
+        See `Coordination`.
     plan : Plan
-    state : State
-        Where the run starts; changed in place from here on.
     cursor, steps, tally, pending
         What a checkpoint remembers besides; the defaults start a new run. `pending` are the first
         rounds after `cursor`, which only have to make their steps, and before them the last that
         have.
-    save_every : int or None
-        Steps after which a `Save` is due; None leaves that to `SaveRequested`.
     prefetch : int
         Partitions opened ahead of those in use.
     """
@@ -96,11 +86,7 @@ class Coordinator:
         save_every: int | None = None,
         prefetch: int = 2,
     ) -> None:
-        self.method = method
-        self.state = state
-        self.cursor = cursor
-        self.steps = steps
-        self.tally = tally or Tally.zero(method)
+        super().__init__(method, state, cursor, steps, tally, save_every)
         self.delay = method.config.delay
         rounds = plan.rounds(cursor)
         # In the order of the plan.
@@ -113,63 +99,31 @@ class Coordinator:
         self._tasks: dict[int, tuple[_UnderWay, int]] = {}
         self._n_tasks = 0
         self._sums = GradientSums(method)
-        self._save_every = save_every
-        self._next_save = None if save_every is None else (steps // save_every + 1) * save_every
-        self._save_wanted = False
-        self._saved: Cursor | None = None
         # A save that is due waits for the results of the rounds that are under way.
         self._saving = False
-        self._stop_wanted = False
-        self._finished = False
 
-    def start(self) -> list[Instruction]:
-        """The first instructions."""
-        return self.go_on()
+    def _opened(self, visit: int, vocabulary: NDArray[np.int64]) -> None:
+        self._to_come.opened(visit, vocabulary)
 
-    def handle(self, event: Event) -> list[Instruction]:
-        """Take note of `event`; say what to do next."""
-        if self._finished:
-            return []
-        match event:
-            case Opened(visit, vocabulary):
-                self._to_come.opened(visit, vocabulary)
-            case Computed(task, result):
-                self._take(task, result)
-            case SaveRequested():
-                self._save_wanted = True
-            case StopRequested():
-                self._stop_wanted = True
-        return self.go_on()
+    def _go_on(self) -> list[Instruction]:
+        """One step and one new round at most.
 
-    def go_on(self) -> list[Instruction]:
-        """What can be done without another event; none if it takes one.
-
-        One step and one new round at most: what the round is given is there to be taken until the
-        next step.
+        What the round is given is there to be taken until the next step.
         """
-        if self._finished:
-            return []
         instructions = self._finish_round() if self._can_step() else []
         stopping = self._stop_wanted and not (self._is_full or self._to_come.is_over)
         if self._saving or stopping:
             if any(under_way.missing for under_way in self._under_way):
                 return instructions
-            if self._saved != self.cursor:
-                instructions.append(self._save())
+            instructions += self._save()
             self._saving = False
             if stopping:
-                return [*instructions, self._finish(complete=False)]
+                return [*instructions, *self._finish(complete=False)]
         opens = self._to_come.opens([under_way.round for under_way in self._under_way])
         if not self._under_way and self._to_come.is_over:
-            if self._saved != self.cursor:
-                instructions.append(self._save())
-            return [*instructions, self._finish(complete=True)]
+            return [*instructions, *self._finish(complete=True)]
         # What is computed now goes before what is read for later.
         return [*instructions, *self._issue_round(), *opens]
-
-    def _finish(self, complete: bool) -> Finish:
-        self._finished = True
-        return Finish(complete)
 
     def _issue_round(self) -> list[Instruction]:
         taken = None if self._is_full else self._to_come.take()
@@ -230,24 +184,16 @@ class Coordinator:
             self._step(finished.sum)
         self.cursor = finished.round.after
         self._saving = self._save_is_due()
-        instructions: list[Instruction] = [Report(self.cursor, self.steps, self.tally)]
+        instructions: list[Instruction] = [self._report()]
         for piece in pieces:
             # What came out of a checkpoint may not have been opened in this run.
             if piece.last and self._to_come.closed(piece.visit):
                 instructions.append(Close(piece.visit))
         return instructions
 
-    def _save_is_due(self) -> bool:
-        return self._save_wanted or (self._next_save is not None and self.steps >= self._next_save)
-
-    def _save(self) -> Save:
-        self._save_wanted = False
-        if self._save_every is not None:
-            self._next_save = (self.steps // self._save_every + 1) * self._save_every
-        self._saved = self.cursor
+    def _pending(self) -> tuple[RoundSum, ...]:
         under_way = (one.sum for one in self._under_way if one.sum is not None)
-        pending = (*self._unseen, *under_way)
-        return Save(self.cursor, self.steps, self.tally, self.state, pending)
+        return (*self._unseen, *under_way)
 
     def _note_walk(self, results: list[Result | None]) -> None:
         """Each row that was walked was a step, which has changed the state already."""

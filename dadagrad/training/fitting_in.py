@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
+from dadagrad import amounts
 from dadagrad.method import Method
 from dadagrad.training.budget import Budget, Coordinator, Worker
 from dadagrad.training.room import WorkerRoom, free_memory, usable_share
+
+size = partial(amounts.size, form=".3g")
 
 _SMALL = 16 << 20
 """A run that needs less is let through without a look at what is free."""
@@ -41,15 +45,6 @@ def problem(
         if budget.worker.least > usable_share() * (smallest.limit or 0):
             return _too_large_there(budget.worker, smallest)
     return None
-
-
-def size(n_bytes: float) -> str:
-    """A number of bytes as people write it."""
-    for unit in ("bytes", "kB", "MB", "GB", "TB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.0f} {unit}" if unit == "bytes" else f"{n_bytes:.3g} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:,.0f} PB"
 
 
 def _too_large_here(parts: Coordinator, method: Method, free: int, *, given: bool) -> str:

@@ -17,21 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.method import Method
+from dadagrad.training.coordination import Coordination
 from dadagrad.training.plan import Cursor, Piece
 from dadagrad.training.protocol import (
     Close,
     Compute,
-    Computed,
-    Event,
-    Finish,
     Instruction,
     Open,
-    Opened,
-    Report,
     Result,
-    Save,
-    SaveRequested,
-    StopRequested,
     WalkedShare,
 )
 from dadagrad.training.shares import ShareInState, Walk
@@ -59,24 +52,23 @@ class _Stream:
         return self.pieces[self.done]
 
 
-class StreamCoordinator:
+class StreamCoordinator(Coordination):
     """Drives a run with local steps from one round to the next.
 
     Parameters
     ----------
-    method : Method
+    method, save_every
+        See `Coordination`.
     plan : StreamPlan
     state : State
-        Where the run starts; changed in place from here on.
+        Of a method that is compiled.
     cursor, steps, tally
         What a checkpoint remembers besides; the defaults start a new run.
-    save_every : int or None
-        Steps after which a `Save` is due; None leaves that to `SaveRequested`.
     prefetch : int
         Partitions opened ahead of those in use.
     """
 
-    delay = 0
+    state: State
 
     def __init__(
         self,
@@ -92,12 +84,7 @@ class StreamCoordinator:
     ) -> None:
         if not isinstance(state, State):
             raise TypeError(f"local steps merge compiled states, not {type(state).__name__}")
-        self.method = method
-        self.plan = plan
-        self.state: State = state
-        self.cursor = cursor
-        self.steps = steps
-        self.tally = tally or Tally.zero(method)
+        super().__init__(method, state, cursor, steps, tally, save_every)
         self._rounds: Iterator[StreamRound] = plan.rounds(cursor)
         self._now: StreamRound | None = None
         self._next = next(self._rounds, None)
@@ -120,43 +107,18 @@ class StreamCoordinator:
         # Visits that were opened and not begun before anybody waited for them.
         self._ahead: set[int] = set()
         self._prefetch = prefetch
-        self._save_every = save_every
-        self._next_save = None if save_every is None else (steps // save_every + 1) * save_every
-        self._save_wanted = False
-        self._saved: Cursor | None = None
-        self._stop_wanted = False
-        self._finished = False
 
-    def start(self) -> list[Instruction]:
-        """The first instructions."""
-        return self.go_on()
+    def _opened(self, visit: int, vocabulary: NDArray[np.int64]) -> None:
+        self._vocabularies[visit] = vocabulary
 
-    def handle(self, event: Event) -> list[Instruction]:
-        """Take note of `event`; say what to do next."""
-        if self._finished:
-            return []
-        match event:
-            case Opened(visit, vocabulary):
-                self._vocabularies[visit] = vocabulary
-            case Computed(task, result):
-                self._take(task, result)
-            case SaveRequested():
-                self._save_wanted = True
-            case StopRequested():
-                self._stop_wanted = True
-        return self.go_on()
-
-    def go_on(self) -> list[Instruction]:
-        """What can be done without another event; none if it takes one."""
-        if self._finished:
-            return []
+    def _go_on(self) -> list[Instruction]:
         instructions, self._closes = self._closes, []
         if self._now is not None and not self._n_missing:
             instructions += self._finish_round(self._now)
             self._now = None
         if self._now is None:
             if self._next is None or self._stop_wanted:
-                return [*instructions, *self._finish()]
+                return [*instructions, *self._finish(complete=self._next is None)]
             self._now, self._next = self._next, next(self._rounds, None)
             self._streams = [_Stream(stretch) for stretch in self._now.stretches]
             self._waiting = list(self._streams)
@@ -166,11 +128,6 @@ class StreamCoordinator:
         # What is walked now goes before what is read for later.
         computes = self._issue()
         return [*instructions, *computes, *self._opens()]
-
-    def _finish(self) -> list[Instruction]:
-        self._finished = True
-        save = [self._save()] if self._saved != self.cursor else []
-        return [*save, Finish(complete=self._next is None)]
 
     def _issue(self) -> list[Instruction]:
         """Have all streams walk on that can."""
@@ -267,14 +224,4 @@ class StreamCoordinator:
                 self.tally += tally
                 self.steps += tally.examples
         self.cursor = finished.after
-        instructions: list[Instruction] = [Report(self.cursor, self.steps, self.tally)]
-        if self._save_wanted or (self._next_save is not None and self.steps >= self._next_save):
-            instructions.append(self._save())
-        return instructions
-
-    def _save(self) -> Save:
-        self._save_wanted = False
-        if self._save_every is not None:
-            self._next_save = (self.steps // self._save_every + 1) * self._save_every
-        self._saved = self.cursor
-        return Save(self.cursor, self.steps, self.tally, self.state)
+        return [self._report(), *(self._save() if self._save_is_due() else [])]

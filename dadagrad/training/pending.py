@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.training.gradient_sums import GradientSum, RoundSum
+from dadagrad.training.states import check_array, check_names
 from dadagrad.training.tally import Tally
 
 if TYPE_CHECKING:
@@ -67,8 +68,7 @@ def restore_pending(
             f"delay={method.config.delay} allows fewer"
         )
     expected = {f"{PREFIX}{number}.{name}" for number in range(n_rounds) for name in _NAMES}
-    if arrays.keys() != expected:
-        raise ValueError(f"arrays {sorted(arrays)} where {sorted(expected)} were expected")
+    check_names(arrays, expected)
     return tuple(
         RoundSum(
             _total(method, {name: arrays[f"{PREFIX}{number}.{name}"] for name in _NAMES}, number),
@@ -92,11 +92,7 @@ def _total(method: Method, arrays: dict[str, NDArray[Any]], number: int) -> Grad
     }
     for name, array in arrays.items():
         dtype = np.dtype(np.int64 if name == "ids" else np.float64)
-        if array.shape != shapes[name] or array.dtype != dtype:
-            raise ValueError(
-                f"{name} of pending round {number} is {array.dtype}, shape {array.shape}, where "
-                f"{dtype}, shape {shapes[name]} was expected"
-            )
+        check_array(f"{name} of pending round {number}", array, dtype, shapes[name])
         if not np.isfinite(array).all():
             raise ValueError(f"{name} of pending round {number} is not finite")
     if len(np.unique(ids)) < len(ids):

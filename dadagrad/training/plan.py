@@ -7,10 +7,14 @@ everywhere, and a cursor into it is all that a checkpoint needs to say where it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import starmap
+from typing import TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 CHUNK_ROWS = 262_144
 """Rows walked in one go, at most: nearly always all of a partition, whose share of the state is
@@ -46,6 +50,26 @@ class Cursor:
 
     pass_number: int = 0
     round: int = 0
+
+
+def in_passes(
+    start: Cursor, passes: int, rounds: Callable[[int], Iterable[T]]
+) -> Iterator[tuple[Cursor, Cursor, T]]:
+    """What there is to do from `start` on, each with the places before and after it.
+
+    `rounds` says what there is in a pass.
+    """
+    for pass_number in range(start.pass_number, passes):
+        found = iter(rounds(pass_number))
+        following = next(found, None)
+        number = 0
+        while following is not None:
+            content, following = following, next(found, None)
+            is_last = following is None
+            after = Cursor(pass_number + 1) if is_last else Cursor(pass_number, number + 1)
+            if pass_number > start.pass_number or number >= start.round:
+                yield Cursor(pass_number, number), after, content
+            number += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +123,8 @@ class Plan:
 
     def rounds(self, start: Cursor) -> Iterator[Round]:
         """The rounds from `start` on, over all the passes that are left."""
-        for pass_number in range(start.pass_number, self.passes):
-            skip = start.round if pass_number == start.pass_number else 0
-            batches = self._walk(pass_number) if self.batch_size == 1 else self._lanes(pass_number)
-            following = next(batches, None)
-            number = 0
-            while following is not None:
-                pieces, following = following, next(batches, None)
-                if following is None:
-                    after = Cursor(pass_number + 1)
-                else:
-                    after = Cursor(pass_number, number + 1)
-                if number >= skip:
-                    yield Round(Cursor(pass_number, number), after, pieces)
-                number += 1
+        batches = self._walk if self.batch_size == 1 else self._lanes
+        return starmap(Round, in_passes(start, self.passes, batches))
 
     def _batch_sizes(self) -> Iterator[int]:
         """Rows of each batch of a pass: at most `batch_size`, and even.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,48 +13,25 @@ import numpy as np
 from dadagrad.algorithm import has_step_size, learner_name
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, open_dataset
-from dadagrad.data.skipping import OnError, n_skipped, skipped_partitions, skipping
+from dadagrad.data.skipping import OnError, skipping
 from dadagrad.errors import InputError
-from dadagrad.method import Method, make_method
-from dadagrad.model import Model
+from dadagrad.method import make_method
 from dadagrad.training.begin import AnyCoordinator, make_coordinator, make_plan, online_plan
 from dadagrad.training.budget import Budget, make_budget
 from dadagrad.training.checkpoint import CheckpointReader
 from dadagrad.training.fitting_in import problem
 from dadagrad.training.plan import CHUNK_ROWS, PLAIN_CHUNK_ROWS, Cursor
+from dadagrad.training.result import TrainResult, make_model, make_report
 from dadagrad.training.room import WorkerRoom, give_back
 from dadagrad.training.saver import IN_MEMORY, CheckpointSaver, Start, restore
-from dadagrad.training.states import TrainingState, nonzero_weights, zero_state
+from dadagrad.training.states import zero_state
 from dadagrad.training.step_size import choose_step_size
 from dadagrad.training.watch import Progress, Watcher
 from dadagrad.training.where import Engine, Where
 
-__all__ = ["TrainResult", "Where", "auto_batch_size", "make_model", "resume", "train"]
+__all__ = ["TrainResult", "Where", "auto_batch_size", "resume", "train"]
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class TrainResult:
-    """What a run made.
-
-    Attributes
-    ----------
-    model : Model
-    report : dict
-        Counts, rates and losses, as `dadagrad train --json` prints them. `bytes_per_step` is what
-        the weights sent to the workers of a cluster and the gradients received took, in the mean
-        of this call's steps; None without a cluster.
-    complete : bool
-        False where the run was stopped on request and can be resumed.
-    coordinator : Coordinator
-        As the run left it, with the whole state: for whoever goes on training.
-    """
-
-    model: Model
-    report: dict[str, Any]
-    complete: bool
-    coordinator: AnyCoordinator = field(repr=False)
 
 
 def auto_batch_size(data: Dataset, on_dask: bool) -> int:
@@ -347,7 +324,7 @@ class Run:
         *,
         bytes_per_step: float | None = None,
     ) -> TrainResult:
-        report = self._report(coordinator, complete, seconds) | {
+        report = make_report(coordinator, self.readable, complete, seconds) | {
             "bytes_per_step": bytes_per_step,
             "compile_seconds": compile_seconds,
             "checkpoints": checkpoints,
@@ -384,44 +361,3 @@ class Run:
                 saver.config = self.config
         seconds = time.perf_counter() - begun
         return Start(zero_state(self.method), Cursor(), seconds=seconds)
-
-    def _report(
-        self, coordinator: AnyCoordinator, complete: bool, seconds: float
-    ) -> dict[str, Any]:
-        tally, method = coordinator.tally, self.method
-        error = tally.error(method)
-        return {
-            "examples": tally.examples,
-            "steps": coordinator.steps,
-            "passes": coordinator.cursor.pass_number,
-            "seconds": seconds,
-            "examples_per_second": tally.examples / seconds,
-            "nnz_per_second": tally.entries / seconds,
-            "progressive_loss": float(tally.mean_loss(method)[0]),
-            "progressive_error": None if error is None else float(error[0]),
-            "features": method.n_features,
-            "step_size": method.step_sizes[0] if has_step_size(self.config) else None,
-            "batch_size": self.plan.batch_size,
-            "skipped": n_skipped(self.readable),
-            "skipped_partitions": list(skipped_partitions(self.readable)),
-            "complete": complete,
-        }
-
-
-def make_model(
-    method: Method, state: TrainingState, data: Dataset, report: dict[str, Any]
-) -> Model:
-    """The predict-only model: the features with a weight, their names where known."""
-    ids, weights = nonzero_weights(method, state)
-    return Model(
-        n_features=method.n_features,
-        ids=ids,
-        weights=weights,
-        intercept=state.intercepts(method),
-        loss=method.config.loss,
-        task=method.task,
-        label_columns=method.label_columns,
-        feature_space=data.schema.feature_space,
-        names=data.names(ids),
-        report={**report, "config": method.config.to_json(), "data": data.url},
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -88,13 +88,24 @@ def restore_state(method: Method, arrays: Mapping[str, NDArray[Any]], t: float) 
     """The state that had these `arrays`; `KeyError` or `ValueError` if they are not of `method`."""
     state = zero_state(method)
     own = state.arrays
-    if own.keys() != arrays.keys():
-        raise ValueError(f"arrays {sorted(arrays)} where {sorted(own)} were expected")
+    check_names(arrays, own.keys())
     for name, array in own.items():
-        given = arrays[name]
-        if given.shape != array.shape or given.dtype != array.dtype:
-            raise ValueError(
-                f"{name} is {given.dtype}, shape {given.shape}, where {array.dtype}, shape "
-                f"{array.shape} was expected"
-            )
+        check_array(name, arrays[name], array.dtype, array.shape)
     return state.with_arrays(dict(arrays), t)
+
+
+def check_names(arrays: Mapping[str, NDArray[Any]], expected: Set[str]) -> None:
+    """`ValueError` unless `arrays` are those that are `expected`."""
+    if arrays.keys() != expected:
+        raise ValueError(f"arrays {sorted(arrays)} where {sorted(expected)} were expected")
+
+
+def check_array(
+    name: str, given: NDArray[Any], dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> None:
+    """`ValueError` unless `given` is of that type and shape."""
+    if given.shape != shape or given.dtype != dtype:
+        raise ValueError(
+            f"{name} is {given.dtype}, shape {given.shape}, where {dtype}, shape {shape} was "
+            "expected"
+        )

@@ -7,10 +7,10 @@ from itertools import islice
 
 from dadagrad.data.dataset import Dataset
 from dadagrad.method import Method
-from dadagrad.training.plan import Cursor, Piece
+from dadagrad.training.plan import Cursor
 from dadagrad.training.states import feature_bytes
 from dadagrad.training.streams import StreamPlan, StreamRound
-from dadagrad.training.traffic import PREFETCH, Walk, decoded_bytes, touched
+from dadagrad.training.traffic import PREFETCH, Moved, Walk, decoded_bytes
 
 MOST_PIECES = 20_000
 """Of a pass that are looked at."""
@@ -26,46 +26,24 @@ def follow_streams(data: Dataset, method: Method, plan: StreamPlan) -> Walk:
     kept = max(1, MOST_PIECES // max(1, max(_n_pieces(one) for one in rounds)))
     # The last rounds are the largest.
     looked_at = rounds if kept >= len(rounds) else rounds[-kept:]
+    of_feature = feature_bytes(method)
     moved = [
-        [_moved(data, method, piece) for stretch in one.stretches for piece in stretch]
+        [
+            Moved.of(method, data.partitions[piece.partition], piece, of_feature, 16, of_feature)
+            for stretch in one.stretches
+            for piece in stretch
+        ]
         for one in looked_at
     ]
-    pieces = [piece for one in moved for piece in one]
-    n_rows = sum(rows for rows, *_ in pieces)
-    open_bytes, vocabulary_bytes = _open(data, plan, rounds)
-    return Walk(
-        open_bytes,
-        vocabulary_bytes,
-        max(rows for rows, *_ in pieces),
-        round(max(nnz for _, nnz, *_ in pieces)),
-        round(max(some for _, _, some, *_ in pieces)),
-        round(max(sum(some for _, _, some, *_ in one) for one in moved)),
-        round(max(sum(down + up for *_, down, up in one) for one in moved)),
-        sum(down for *_, down, _ in pieces) / n_rows,
-        sum(up for *_, up in pieces) / n_rows,
-    )
+    n_rows = sum(piece.rows for one in moved for piece in one)
+    return Walk.of(*_open(data, rounds), moved, n_rows)
 
 
 def _n_pieces(one: StreamRound) -> int:
     return sum(len(stretch) for stretch in one.stretches)
 
 
-def _moved(data: Dataset, method: Method, piece: Piece) -> tuple[int, float, float, float, float]:
-    """Rows, non-zeros and touched features of a piece; bytes down and up."""
-    partition = data.partitions[piece.partition]
-    nnz = partition.nnz * piece.n_rows / partition.n_rows
-    some = touched(nnz, partition)
-    wide, of_feature = method.n_outputs, feature_bytes(method)
-    # Where rows touch most of a vocabulary, the state of all of it is sent.
-    if nnz >= partition.n_local or method.loss.ranks:
-        down, announced = float(partition.n_local * of_feature), 0.0
-    else:
-        down, announced = some * (4 + of_feature), 4.0 * some
-    up = announced + some * (4 + of_feature)
-    return piece.n_rows, nnz, some, down + 16 * wide, up + 16 * wide
-
-
-def _open(data: Dataset, plan: StreamPlan, rounds: Sequence[StreamRound]) -> tuple[int, int]:
+def _open(data: Dataset, rounds: Sequence[StreamRound]) -> tuple[int, int]:
     """The most bytes that rows and vocabularies of open partitions take.
 
     Each stream has one open where it is, shared or not, and some more are open ahead.

@@ -20,8 +20,9 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 
-from dadagrad.training.plan import Cursor, Piece, Plan
+from dadagrad.training.plan import Cursor, Piece, Plan, in_passes
 
 Stretch = tuple[Piece, ...]
 
@@ -82,13 +83,7 @@ class StreamPlan:
 
     def rounds(self, start: Cursor) -> Iterator[StreamRound]:
         """The rounds from `start` on, over all the passes that are left."""
-        for pass_number in range(start.pass_number, self.walk.passes):
-            found = self._pass(pass_number)
-            skip = start.round if pass_number == start.pass_number else 0
-            for number in range(skip, len(found)):
-                last = number + 1 == len(found)
-                after = Cursor(pass_number + 1) if last else Cursor(pass_number, number + 1)
-                yield StreamRound(Cursor(pass_number, number), after, found[number])
+        return starmap(StreamRound, in_passes(start, self.walk.passes, self._pass))
 
     def _pass(self, pass_number: int) -> list[tuple[Stretch, ...]]:
         """The stretches of each round of a pass; rounds without rows are left out."""

@@ -75,6 +75,42 @@ def reading_bytes(data: Dataset, partition: Partition) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """What a piece is about: rows, non-zeros, features that it touches, and bytes each way."""
+
+    rows: int
+    nnz: float
+    touched: float
+    down: float
+    up: float
+
+    @classmethod
+    def of(
+        cls,
+        method: Method,
+        partition: Partition,
+        piece: Piece,
+        down: int,
+        intercept: int,
+        up: int,
+    ) -> Moved:
+        """That of a piece for which `down` and `up` bytes move for a feature.
+
+        `intercept` bytes go down for an output, and 16 come up.
+        """
+        nnz = partition.nnz * piece.n_rows / partition.n_rows
+        some = touched(nnz, partition)
+        # Where rows touch most of a vocabulary, what there is of all of it is sent.
+        if nnz >= partition.n_local or method.loss.ranks:
+            sent, announced = float(partition.n_local * down), 0.0
+        else:
+            sent, announced = some * (4 + down), 4.0 * some
+        back = announced + some * (4 + up)
+        wide = method.n_outputs
+        return cls(piece.n_rows, nnz, some, sent + intercept * wide, back + 16 * wide)
+
+
+@dataclass(frozen=True, slots=True)
 class Walk:
     """What the beginning of a plan shows; everything at its most, but for what is a mean.
 
@@ -103,51 +139,38 @@ class Walk:
     mean_down: float
     mean_up: float
 
+    @classmethod
+    def of(
+        cls, open_bytes: int, vocabulary_bytes: int, rounds: Sequence[Sequence[Moved]], n_steps: int
+    ) -> Walk:
+        """That of `n_steps` steps, whose pieces are in `rounds`."""
+        pieces = [piece for one in rounds for piece in one]
+        return cls(
+            open_bytes,
+            vocabulary_bytes,
+            max((piece.rows for piece in pieces), default=0),
+            round(max((piece.nnz for piece in pieces), default=0)),
+            round(max((piece.touched for piece in pieces), default=0)),
+            round(max((sum(piece.touched for piece in one) for one in rounds), default=0)),
+            round(max((sum(piece.down + piece.up for piece in one) for one in rounds), default=0)),
+            sum(piece.down for piece in pieces) / n_steps,
+            sum(piece.up for piece in pieces) / n_steps,
+        )
+
 
 def follow(data: Dataset, method: Method, plan: Plan) -> Walk:
     """Follow the beginning of `plan` as the coordinator would, without data."""
     rounds, open_bytes, vocabulary_bytes = _open(data, plan, method.config.delay)
+    weights = 4 * method.n_outputs
+    gradients = 2 * weights if method.config.squares == "example" else weights
     steps = [
-        [_Moved.of(method, data.partitions[piece.partition], piece) for piece in one.pieces]
+        [
+            Moved.of(method, data.partitions[piece.partition], piece, weights, 8, gradients)
+            for piece in one.pieces
+        ]
         for one in rounds
     ]
-    pieces = [moved for step in steps for moved in step]
-    return Walk(
-        open_bytes,
-        vocabulary_bytes,
-        max((piece.rows for piece in pieces), default=0),
-        round(max((piece.nnz for piece in pieces), default=0)),
-        round(max((piece.touched for piece in pieces), default=0)),
-        round(max((sum(piece.touched for piece in step) for step in steps), default=0)),
-        round(max((sum(piece.down + piece.up for piece in step) for step in steps), default=0)),
-        sum(piece.down for piece in pieces) / max(1, len(steps)),
-        sum(piece.up for piece in pieces) / max(1, len(steps)),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Moved:
-    """What moves for a piece; bytes."""
-
-    rows: int
-    nnz: float
-    touched: float
-    down: float
-    up: float
-
-    @classmethod
-    def of(cls, method: Method, partition: Partition, piece: Piece) -> _Moved:
-        nnz = partition.nnz * piece.n_rows / partition.n_rows
-        some = touched(nnz, partition)
-        wide, of_feature = method.n_outputs, 4 * method.n_outputs
-        # Where rows touch most of a vocabulary, the weights of all of it are sent.
-        if nnz >= partition.n_local or method.loss.ranks:
-            down, announced = float(partition.n_local * of_feature), 0.0
-        else:
-            down, announced = some * (4 + of_feature), 4.0 * some
-        squares = of_feature if method.config.squares == "example" else 0
-        up = announced + some * (4 + of_feature + squares)
-        return cls(piece.n_rows, nnz, some, down + 8 * wide, up + 16 * wide)
+    return Walk.of(open_bytes, vocabulary_bytes, steps, max(1, len(steps)))
 
 
 def _open(data: Dataset, plan: Plan, delay: int) -> tuple[Sequence[Round], int, int]:

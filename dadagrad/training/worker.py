@@ -58,12 +58,7 @@ def compute(
         return Walked(count(method, as_batch(part, importance), walked.T, where, piece.start))
     if isinstance(given, StateShare | ShareInState):
         return _walk_share(method, part, importance, given, where, piece.start, spread)
-    # Rows that touch few of the partition's features get by with the weights of those.
-    positions = None
-    compact = part
-    if given.partial or part.nnz < part.n_local:
-        positions, indices = relabel(part.indices, part.n_local)
-        compact = replace(part, indices=indices)
+    positions, compact = _compact(part, given.partial)
     weights = given.take(positions)
     gradient = np.zeros(weights.shape, np.float32)
     squares = np.zeros_like(gradient) if method.config.squares == "example" else _NO_SQUARES
@@ -84,6 +79,18 @@ def compute(
     return Gradient(kept, gradient, squares, intercept, tally)
 
 
+def _compact(part: Rows, partial: bool) -> tuple[NDArray[np.int32] | None, Rows]:
+    """Where in the vocabulary the features are that the rows touch, and the rows over these.
+
+    None stands for all of it: rows that touch few of the partition's features get by with what
+    there is of those, and have to where the rest is missing, as `partial` says.
+    """
+    if partial or part.nnz < part.n_local:
+        positions, indices = relabel(part.indices, part.n_local)
+        return positions, replace(part, indices=indices)
+    return None, part
+
+
 def _walk_share(
     method: Method,
     part: Rows,
@@ -94,13 +101,11 @@ def _walk_share(
     spread: Spread,
 ) -> WalkedShare:
     """Walk the rows of a stream; only what they changed of the state goes back."""
-    positions, indices = None, part.indices
-    if given.partial or part.nnz < part.n_local:
-        positions, indices = relabel(part.indices, part.n_local)
+    positions, compact = _compact(part, given.partial)
     share = given.take(positions)
     before = share.copy()
     # The rows are over all that there is in the share.
-    compact = replace(part, vocabulary=np.arange(share.n_features), indices=indices)
+    compact = replace(compact, vocabulary=np.arange(share.n_features))
     tally = _walk(method, compact, importance, share, where, first_row, spread)
     kept = share.differences(before)
     changed = kept.astype(np.int32) if positions is None else positions[kept]

@@ -25,14 +25,15 @@ from pathlib import Path
 import numpy as np
 import reporting
 
-from dadagrad.data.zarr import write_partition, write_root
-from dadagrad.storage import Storage
 from dadagrad.synthetic import Corpus
 from dadagrad.training.checkpoint import CheckpointReader
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "faults"))
+sys.path.append(str(Path(__file__).parents[2] / "tests"))
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "faults"))
 
-from cluster_processes import Cluster, Nursery, Process, wait_until
+from cluster_processes import Cluster, Nursery, Process
+from processes import wait_until
+from zarr_cases import write_zarr
 
 WORKERS = 2
 END_SECONDS = 240.0
@@ -266,15 +267,7 @@ def prepare(folder: Path, n_rows: int) -> str:
     url = str(folder / f"rows-{n_rows}")
     if Path(url, "zarr.json").exists():
         return url
-    data = Corpus(n_rows, 50_000, 66.0).dataset(rows_per_partition=1000)
-    names = [column.name for column in data.schema.label_columns]
-    storage = Storage(url)
-    partitions = [
-        write_partition(storage, f"part-{number:05d}", data.read(number), names)
-        for number in range(len(data.partitions))
-    ]
-    write_root(storage, data.schema, partitions, {})
-    return url
+    return write_zarr(Corpus(n_rows, 50_000, 66.0).dataset(rows_per_partition=1000), url)
 
 
 if __name__ == "__main__":

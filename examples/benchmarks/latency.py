@@ -18,17 +18,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
-import os
-import socket
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import reporting
+from dask_processes import START_SECONDS, dask_command, dask_scheduler, free_port, running
 from memory import prepare
 from quality import SEEDS, prepare_reviews, score
 
@@ -41,24 +37,15 @@ DELAYS = (0, 1, 2, 4)
 QUALITY_DELAYS = (0, 1, 2, 4, 8)
 GOAL = 0.8
 CHUNK = 1 << 20
-START_SECONDS = 60
 
 
 def main() -> None:
-    parser = reporting.parser(__doc__)
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=os.environ.get("DADAGRAD_DATA"),
-        help="folder that holds imdb (default: $DADAGRAD_DATA)",
-    )
+    parser = reporting.parser(__doc__, data="imdb")
     parser.add_argument("--rows", type=int, default=400_000, help="default: %(default)s")
     parser.add_argument("--features", type=int, default=2_000_000)
     parser.add_argument("--large-batch", type=int, default=40_000, help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     options = parser.parse_args()
-    if options.data is None:
-        parser.error("give --data, the folder that holds imdb")
     text = "\n\n".join(section(options) for section in (rates, errors))
     reporting.publish("latency", text, options.markdown)
 
@@ -138,60 +125,33 @@ def far_cluster(seconds: float) -> Iterator[Where]:
     """A scheduler here, and two workers that are `seconds` away, each a process of its own."""
     from distributed import Client
 
-    scheduler, *workers = free_ports(3)
-    far_scheduler, *far_workers = free_ports(3)
-    targets = dict(zip([far_scheduler, *far_workers], [scheduler, *workers], strict=True))
     with ExitStack() as stack:
+        scheduler = stack.enter_context(dask_scheduler())
+        client = stack.enter_context(Client(scheduler, set_as_default=False, timeout=START_SECONDS))
+        ports: set[int] = set()
+        while len(ports) < 5:
+            ports.add(free_port())
+        far_scheduler, *rest = ports
+        workers, far_workers = rest[:2], rest[2:]
+        targets = dict(zip(far_workers, workers, strict=True))
+        targets[far_scheduler] = int(scheduler.rpartition(":")[2])
         relay = multiprocessing.get_context("spawn").Process(
             target=run_relay, args=(targets, seconds)
         )
         relay.start()
         stack.callback(relay.join)
         stack.callback(relay.terminate)
-        options = ("--host", "127.0.0.1", "--port", str(scheduler), "--no-dashboard")
-        stack.enter_context(dask("scheduler", *options))
-        client = stack.enter_context(
-            Client(address(scheduler), set_as_default=False, timeout=START_SECONDS)
-        )
         for own, seen in zip(workers, far_workers, strict=True):
             addresses = ("--listen-address", address(own), "--contact-address", address(seen))
             options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", *addresses)
-            stack.enter_context(dask("worker", address(far_scheduler), *options))
+            command = dask_command("worker", address(far_scheduler), *options)
+            stack.enter_context(running(command))
         client.wait_for_workers(len(workers), timeout=START_SECONDS)
-        yield Where(scheduler=address(scheduler))
-
-
-@contextmanager
-def dask(*arguments: str) -> Iterator[None]:
-    """A `dask` command that runs until the end of the block."""
-    environment = os.environ | {"DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dask", *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-    )
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        yield Where(scheduler=scheduler)
 
 
 def address(port: int) -> str:
     return f"tcp://127.0.0.1:{port}"
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 def run_relay(targets: dict[int, int], seconds: float) -> None:

@@ -15,24 +15,22 @@ of all rows. *Runs* is the public API: `dadagrad.train` with local steps beside 
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import reporting
 import scipy.sparse
 from merge_rules import RULES, FixedShare, Rule, walk
-from quality import CENSUS_TRAIN, read_census, split_reviews
+from quality import CENSUS_TRAIN, ingest_reviews, read_census
 
-from dadagrad import Dataset, TrainConfig, Where, evaluate, ingest, open_dataset, train
+from dadagrad import Dataset, TrainConfig, Where, evaluate, train
 from dadagrad import dataset_from_arrays as from_arrays
 from dadagrad.method import Method, make_method
 from dadagrad.training import merge as merge_module
 from dadagrad.training.begin import make_plan
-from dadagrad.training.run import make_model
+from dadagrad.training.result import make_model
 from dadagrad.training.streams import StreamPlan
 
 GRIDS = {
@@ -59,19 +57,11 @@ class Task:
 
 
 def main() -> None:
-    parser = reporting.parser(__doc__)
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=os.environ.get("DADAGRAD_DATA"),
-        help="folder that holds imdb, adult_a9a, w8a and kdd_census_income ($DADAGRAD_DATA)",
-    )
+    parser = reporting.parser(__doc__, data="imdb, adult_a9a, w8a and kdd_census_income")
     parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES))
     parser.add_argument("--datasets", nargs="+", default=list(GRIDS), choices=list(GRIDS))
     parser.add_argument("--repeats", type=int, default=3, help="of the cluster's runs")
     options = parser.parse_args()
-    if options.data is None:
-        parser.error("give --data, the folder that holds the datasets")
     makers = dict(zip(GRIDS, (reviews, a9a, w8a, census), strict=True))
     tasks = [makers[name](options) for name in GRIDS if name in options.datasets]
     parts = []
@@ -85,28 +75,8 @@ def main() -> None:
 
 
 def reviews(options: argparse.Namespace) -> Task:
-    folder = options.folder / "imdb"
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = {part: folder / f"{part}.tsv" for part in ("train", "test")}
-    if not texts["test"].exists():
-        split_reviews(options.data / "imdb" / "aclImdb_labelled.tsv.xz", texts)
-    made = []
-    for part, name in (("train", "train-0"), ("test", "test")):
-        if not (folder / name / "zarr.json").exists():
-            ingest(
-                texts[part],
-                str(folder / name),
-                format="text",
-                ngrams=2,
-                hash_bits=21,
-                binary=True,
-                norm="l2",
-                shuffle=0 if part == "train" else None,
-                workers=2,
-                overwrite=True,
-            )
-        made.append(open_dataset(str(folder / name)))
-    return Task("IMDB", *made)
+    names = ("train-0", "test")
+    return Task("IMDB", *(ingest_reviews(options.data, options.folder / "imdb", x) for x in names))
 
 
 def a9a(options: argparse.Namespace) -> Task:

@@ -21,7 +21,6 @@ import argparse
 import csv
 import io
 import lzma
-import os
 import statistics
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -35,7 +34,7 @@ import scipy.sparse
 import vw
 from numpy.typing import NDArray
 
-from dadagrad import TrainConfig, Where, evaluate, ingest, open_dataset, train
+from dadagrad import Dataset, TrainConfig, Where, evaluate, ingest, open_dataset, train
 from dadagrad.training.run import auto_batch_size
 
 SEEDS = range(5)
@@ -58,16 +57,8 @@ class Score:
 
 
 def main() -> None:
-    parser = reporting.parser(__doc__)
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=os.environ.get("DADAGRAD_DATA"),
-        help="folder that holds imdb and kdd_census_income (default: $DADAGRAD_DATA)",
-    )
+    parser = reporting.parser(__doc__, data="imdb and kdd_census_income")
     options = parser.parse_args()
-    if options.data is None:
-        parser.error("give --data, the folder that holds imdb and kdd_census_income")
     text = "\n\n".join(section(options) for section in (reviews, census))
     reporting.publish("quality", text, options.markdown)
 
@@ -194,27 +185,33 @@ def check_goals(scores: dict[str, list[Score]]) -> str:
 
 def prepare_reviews(source: Path, folder: Path) -> None:
     """Ingest the reviews in each order, and write them for VW, if that is not done yet."""
+    for name in ["test", *(f"train-{seed}" for seed in SEEDS)]:
+        data = ingest_reviews(source, folder, name)
+        if not (folder / f"{name}.vw").exists():
+            vw.write_text(data, folder / f"{name}.vw")
+
+
+def ingest_reviews(source: Path, folder: Path, name: str) -> Dataset:
+    """The reviews called "test", or "train-SEED" for an order, ingested if they are not yet."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = {part: folder / f"{part}.tsv" for part in ("train", "test")}
     if not texts["test"].exists():
         split_reviews(source / "imdb" / "aclImdb_labelled.tsv.xz", texts)
-    for name in ["test", *(f"train-{seed}" for seed in SEEDS)]:
-        part, _, seed = name.partition("-")
-        if not (folder / name / "zarr.json").exists():
-            ingest(
-                texts[part],
-                str(folder / name),
-                format="text",
-                ngrams=2,
-                hash_bits=21,
-                binary=True,
-                norm="l2",
-                shuffle=int(seed) if seed else None,
-                workers=2,
-                overwrite=True,
-            )
-        if not (folder / f"{name}.vw").exists():
-            vw.write_text(open_dataset(str(folder / name)), folder / f"{name}.vw")
+    part, _, seed = name.partition("-")
+    if not (folder / name / "zarr.json").exists():
+        ingest(
+            texts[part],
+            str(folder / name),
+            format="text",
+            ngrams=2,
+            hash_bits=21,
+            binary=True,
+            norm="l2",
+            shuffle=int(seed) if seed else None,
+            workers=2,
+            overwrite=True,
+        )
+    return open_dataset(str(folder / name))
 
 
 def split_reviews(archive: Path, texts: dict[str, Path]) -> None:

@@ -20,8 +20,11 @@ import dadagrad
 PEERS = ("vowpalwabbit", "numpy", "numba", "zarr", "dask")
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
-    """A parser with the options that all benchmarks have; `description` is the script's."""
+def parser(description: str | None, data: str | None = None) -> argparse.ArgumentParser:
+    """A parser with the options that all benchmarks have; `description` is the script's.
+
+    It requires a folder of real data sets where `data` says which those are.
+    """
     made = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -34,6 +37,15 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument(
         "--markdown", type=Path, metavar="FILE", help="rewrite this script's section of FILE"
     )
+    if data is not None:
+        folder = os.environ.get("DADAGRAD_DATA")
+        made.add_argument(
+            "--data",
+            type=Path,
+            default=folder,
+            required=folder is None,
+            help=f"folder that holds {data} (default: $DADAGRAD_DATA)",
+        )
     return made
 
 

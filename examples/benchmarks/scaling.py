@@ -13,13 +13,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +22,7 @@ import numpy as np
 import psutil
 import reporting
 from cluster_model import Forecast, Network, Services, forecast
+from dask_processes import dask_cluster
 from memory import prepare
 from numpy.typing import NDArray
 
@@ -55,7 +51,7 @@ def main() -> None:
     config = TrainConfig(step_size=STEP_SIZE, batch_size=batch_size)
     network = Network(options.latency / 1e3, options.bandwidth * 1e9 / 8)
     here = measure(data, config, options.rounds)
-    with processes(1) as address:
+    with dask_cluster(1) as address:
         overhead = message_overhead(address)
     piece = PieceCosts(data, config)
     sections = [
@@ -85,33 +81,6 @@ def arguments() -> argparse.Namespace:
 # What runs here.
 
 
-@contextmanager
-def processes(workers: int) -> Iterator[str]:
-    """A scheduler and workers in processes of their own; the scheduler's address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address = f"tcp://127.0.0.1:{port}"
-    commands = [["scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]]
-    commands += [["worker", address, "--nthreads", "1", "--no-dashboard"]] * workers
-    environment = os.environ | {"DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error"}
-    with ExitStack() as stack:
-        for command in commands:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "dask", *command],
-                env=environment,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            stack.callback(process.wait)
-            stack.callback(process.terminate)
-        from distributed import Client
-
-        with Client(address, set_as_default=False, timeout=60) as client:
-            client.wait_for_workers(workers, timeout=60)
-        yield address
-
-
 def measure(data: Dataset, config: TrainConfig, rounds: int) -> dict[str, float]:
     """Median seconds of a pass, by engine; the rounds take turns."""
     local = Where(threads=2)
@@ -121,7 +90,7 @@ def measure(data: Dataset, config: TrainConfig, rounds: int) -> dict[str, float]
         seconds = train(data.url, config, where=where).report["seconds"]
         taken.setdefault(name, []).append(seconds)
 
-    with processes(1) as one, processes(2) as two:
+    with dask_cluster(1) as one, dask_cluster(2) as two:
         for _ in range(rounds + 1):
             run("local, one row a step", replace(config, batch_size=1), local)
             run("local", config, local)

@@ -10,19 +10,17 @@ With --check it fails where a prediction of the coordinator's memory is more tha
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import re
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import reporting
+from dask_processes import dask_cluster
 
 from dadagrad.data.dataset import Schema, describe_labels
 from dadagrad.data.rows import Rows
@@ -62,7 +60,7 @@ def main() -> None:
     data = prepare(options.folder, options.hash_bits, options.rows, options.words)
     step_size = "auto" if options.step_size == "auto" else float(options.step_size)
     checkpoints = str(options.folder / f"wide-run-{os.getpid()}") if options.checkpoints else None
-    with cluster(options.memory_limit) as address:
+    with dask_cluster(1, "--memory-limit", options.memory_limit) as address:
         first, _ = look_at_worker(address)
         ran = coordinate(str(data), {"step_size": step_size}, address, checkpoints)
         last, worker = look_at_worker(address)
@@ -130,34 +128,6 @@ def draw(number: int, n_rows: int, words: int, bits: int) -> Rows:
     indptr = np.concatenate([[0], np.cumsum(first.sum(axis=1))])
     values = np.full(int(indptr[-1]), 1.0 / math.sqrt(words), np.float32)
     return Rows.from_csr(indptr, ids[first], values, labels)
-
-
-@contextlib.contextmanager
-def cluster(memory_limit: str) -> Iterator[str]:
-    """The address of a scheduler with one worker, which a nanny looks after."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address = f"tcp://127.0.0.1:{port}"
-    scheduler = ["scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
-    worker = ["worker", address, "--nthreads", "1", "--memory-limit", memory_limit]
-    with running(*scheduler), running(*worker, "--no-dashboard"):
-        yield address
-
-
-@contextlib.contextmanager
-def running(*arguments: str) -> Iterator[None]:
-    command = [sys.executable, "-m", "dask", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def coordinate(

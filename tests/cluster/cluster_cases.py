@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+
+from processes import running, wait_until
 
 CLUSTER = Path(__file__).parents[2] / "cluster"
 
@@ -45,42 +45,13 @@ def environment(folder: Path, **variables: str) -> dict[str, str]:
     return kept | usual | variables
 
 
-@contextlib.contextmanager
 def started(
     command: list[str], log: Path, variables: Mapping[str, str], folder: Path
-) -> Iterator[subprocess.Popen[bytes]]:
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
     """A process that is there until the end of the block, told to end and then made to."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=output, env=dict(variables), cwd=folder
-        )
-        try:
-            yield process
-        except BaseException as error:
-            error.add_note(f"{command} wrote:\n{log.read_text(errors='replace')}")
-            raise
-        finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def wait_for_port(port: int) -> None:
-    """Until something listens there on the loopback interface."""
-    deadline = time.monotonic() + 60
-    while True:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    return running(command, environment=variables, log=log, folder=folder, patience=20.0)
 
 
 def wait_for_file(pattern: str, folder: Path) -> None:
     """Until a file of that pattern is in the folder."""
-    deadline = time.monotonic() + 60
-    while not any(folder.glob(pattern)):
-        assert time.monotonic() < deadline, sorted(folder.rglob("*"))
-        time.sleep(0.02)
+    wait_until(lambda: any(folder.glob(pattern)), 60.0, f"{pattern} in {folder}")

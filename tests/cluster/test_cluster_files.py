@@ -20,8 +20,8 @@ import click
 import jsonschema
 import pytest
 import yaml
-from cluster_cases import CLUSTER, blocks, environment, replaced, started, wait_for_port
-from servers import free_port
+from cluster_cases import CLUSTER, blocks, environment, replaced, started
+from processes import free_port, wait_for_port
 
 from dadagrad.cli import dadagrad
 

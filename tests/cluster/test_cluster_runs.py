@@ -25,9 +25,9 @@ from cluster_cases import (
     replaced,
     started,
     wait_for_file,
-    wait_for_port,
 )
-from servers import BUCKET, free_port, rclone_server
+from processes import free_port, wait_for_port
+from servers import BUCKET, rclone_server
 
 from dadagrad import TrainConfig, train
 from dadagrad.model import Model

@@ -10,19 +10,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
+from processes import START_SECONDS, free_port, wait_for_port, wait_until
 
-START_SECONDS = 60.0
 HERE = Path(__file__).parent
 
 # Reads one command a line, forks, and answers with the number of the process. The parent starts
@@ -172,6 +169,7 @@ class Nursery:
         self._server: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Nursery:
+        paths = (HERE, HERE.parent, os.environ.get("PYTHONPATH", ""))
         # Its output is read line by line; all but the answers goes elsewhere.
         self._server = subprocess.Popen(
             [sys.executable, "-c", NURSERY],
@@ -179,8 +177,7 @@ class Nursery:
             stdout=subprocess.PIPE,
             text=True,
             # Tasks may be of the tests' own making.
-            env=os.environ
-            | {"PYTHONPATH": os.pathsep.join((str(HERE), os.environ.get("PYTHONPATH", "")))},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))},
         )
         assert self._server.stdout is not None
         assert self._server.stdout.readline() == "ready\n"
@@ -253,7 +250,7 @@ class Cluster:
         """Start the scheduler, the first time or again."""
         options = ("--host", "127.0.0.1", "--port", str(self._port), "--no-dashboard")
         self.scheduler = self._start("scheduler", *options)
-        wait_until(lambda: answers(self._port), START_SECONDS, "the scheduler to listen")
+        wait_for_port(self._port)
 
     def add_worker(
         self,
@@ -354,37 +351,3 @@ def spawned(command: Sequence[str], folder: Path, name: str) -> Iterator[Process
     finally:
         process.end()
         started.wait(10)
-
-
-def dask_command(*arguments: str) -> list[str]:
-    """The `dask` of this Python."""
-    return [sys.executable, "-m", "dask", *arguments]
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nothing listens on.
-
-    Not one of those that the system gives to outgoing connections: workers that try to reach a
-    scheduler that has gone would be connected to themselves one day, and keep its port.
-    """
-    while True:
-        port = random.randrange(20_000, 30_000)
-        with socket.socket() as listener, contextlib.suppress(OSError):
-            listener.bind(("127.0.0.1", port))
-            return port
-
-
-def answers(port: int) -> bool:
-    """Whether something listens on a port of the loopback interface."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
-
-
-def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    """Wait until `condition` holds; `TimeoutError` where it does not in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {seconds:g} seconds for {what}")
-        time.sleep(0.02)

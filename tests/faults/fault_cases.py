@@ -13,12 +13,12 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+from zarr_cases import write_zarr
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import MemoryDataset, Schema, describe_labels
 from dadagrad.data.rows import Rows
-from dadagrad.data.zarr import ZarrDataset, write_partition, write_root
-from dadagrad.storage import Storage
+from dadagrad.data.zarr import ZarrDataset
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.protocol import Report
 from dadagrad.training.run import TrainResult
@@ -44,14 +44,7 @@ def make_dataset(path: Path, sizes: tuple[int, ...], seed: int = 0, scale: float
         labels = np.where(scores > 0, 1.0, -1.0)[:, None]
         parts.append(Rows.from_csr(indptr, np.concatenate(ids), values, labels))
     columns = describe_labels(np.concatenate([rows.labels for rows in parts]), ["label"])
-    data = MemoryDataset(parts, Schema(N_FEATURES, columns))
-    storage = Storage(str(path))
-    partitions = [
-        write_partition(storage, f"part-{number:05d}", rows, ["label"])
-        for number, rows in enumerate(parts)
-    ]
-    write_root(storage, data.schema, partitions, {})
-    return str(path)
+    return write_zarr(MemoryDataset(parts, Schema(N_FEATURES, columns)), path)
 
 
 class KillingDataset(ZarrDataset):

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import dask.config
 import pytest
-from cluster_processes import Cluster, wait_until
+from cluster_processes import Cluster
 from fault_cases import CONFIG, At, bits
+from processes import local_cluster, wait_until
 
 from dadagrad.errors import TrainingError
 from dadagrad.training import dask_drive, dask_watch
@@ -92,14 +93,7 @@ def test_one_that_is_retired_leaves_no_trace(cluster, data, expected, worked, of
 @pytest.mark.slow
 def test_a_cluster_that_adapts(data, expected, worked):
     """Dask's own means starts workers for the run, and ends them after it."""
-    from distributed import LocalCluster
-
-    with LocalCluster(
-        n_workers=1,
-        threads_per_worker=1,
-        dashboard_address=None,
-        scheduler_kwargs={"dashboard_address": ":0"},
-    ) as made:
+    with local_cluster(1) as made:
         made.adapt(minimum=1, maximum=3, interval="200ms", wait_count=2, target_duration="50ms")
         where = Where(scheduler=made.scheduler_address)
         for _ in range(3):

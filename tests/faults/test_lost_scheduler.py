@@ -10,8 +10,9 @@ from typing import Any
 
 import dask.config
 import pytest
-from cluster_processes import Cluster, Nursery, Process, wait_until
+from cluster_processes import Cluster, Nursery, Process
 from fault_cases import CONFIG, At, bits
+from processes import wait_until
 
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.training.checkpoint import CheckpointReader

@@ -7,9 +7,11 @@ import signal
 import time
 from dataclasses import replace
 
+import psutil
 import pytest
-from cluster_processes import Cluster, Nursery, wait_until
+from cluster_processes import Cluster, Nursery, Process
 from fault_cases import CONFIG, At, KillingDataset, bits
+from processes import wait_until
 
 from dadagrad.errors import TrainingError
 from dadagrad.training.run import TrainResult, Where, train
@@ -134,12 +136,18 @@ def n_worked() -> int:
     return dask_tasks.compute_pieces.calls
 
 
-@pytest.mark.slow
-def test_a_nanny_is_killed(cluster, data, expected):
-    """Its worker does not outlive it."""
+def nanny_and_worker(cluster: Cluster) -> tuple[Process, psutil.Process]:
+    """A third worker of `cluster`, and the nanny that looks after it."""
     nanny = cluster.add_worker(nanny=True)
     cluster.wait_for_workers(3)
     (worker,) = (child for child in nanny.children() if "spawn_main" in " ".join(child.cmdline()))
+    return nanny, worker
+
+
+@pytest.mark.slow
+def test_a_nanny_is_killed(cluster, data, expected):
+    """Its worker does not outlive it."""
+    nanny, worker = nanny_and_worker(cluster)
     at = At(20, nanny.kill)
     assert bits(run(cluster, data, at)) == expected
     wait_until(lambda: not worker.is_running(), 30, "the worker to follow its nanny")
@@ -147,9 +155,7 @@ def test_a_nanny_is_killed(cluster, data, expected):
 
 @pytest.mark.slow
 def test_the_worker_of_a_nanny_is_killed_and_starts_again(cluster, data, expected):
-    nanny = cluster.add_worker(nanny=True)
-    cluster.wait_for_workers(3)
-    (worker,) = (child for child in nanny.children() if "spawn_main" in " ".join(child.cmdline()))
+    _, worker = nanny_and_worker(cluster)
     at = At(20, worker.kill)
     assert bits(run(cluster, data, at)) == expected
     cluster.wait_for_workers(3)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster_processes import Process, dask_command, spawned, wait_until
+from cluster_processes import Process, spawned
 from fault_cases import CONFIG
+from processes import dask_command, wait_until
 
 from dadagrad.training.run import train
 

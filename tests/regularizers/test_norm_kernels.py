@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from norm_formulas import l2_rows, l_infinity_rows
 
 from dadagrad.regularizers import MixedL2, MixedLInfinity, kernels
 from dadagrad.regularizers.base import LEAST_CURVATURE
-from dadagrad.regularizers.formulas import l2_rows, l_infinity_rows
 
 PAIRS = [(MixedL2, l2_rows), (MixedLInfinity, l_infinity_rows)]
 

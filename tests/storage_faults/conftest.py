@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import cluster_processes
 import pytest
+from cluster_processes import Nursery
+from runs import make_data, write_data
+from servers import BUCKET, Server, moto_server, rclone_server
 
-for _folder in ("", "faults"):
-    sys.path.append(str(Path(__file__).parents[1] / _folder))
-
-import cluster_processes  # noqa: E402
-from cluster_processes import Nursery  # noqa: E402
-from runs import make_data, write_data  # noqa: E402
-from servers import BUCKET, Server, moto_server, rclone_server  # noqa: E402
-
-from dadagrad.data.dataset import Dataset  # noqa: E402
+from dadagrad.data.dataset import Dataset
 
 
 @pytest.fixture(scope="package")

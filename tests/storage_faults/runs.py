@@ -9,12 +9,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from cluster_processes import Nursery, Process, wait_until
+from cluster_processes import Nursery, Process
+from processes import wait_until
+from zarr_cases import write_zarr
 
 from dadagrad.config import TrainConfig
-from dadagrad.data.dataset import Dataset
-from dadagrad.data.zarr import write_partition, write_root
-from dadagrad.storage import Storage
+from dadagrad.data.dataset import Dataset, MemoryDataset
 from dadagrad.synthetic import Corpus
 from dadagrad.training.checkpoint import CheckpointReader
 from dadagrad.training.run import train
@@ -28,15 +28,10 @@ def make_data(n_features: int = 300) -> Dataset:
 
 def write_data(data: Dataset, url: str) -> str:
     """`data` as a Zarr dataset of `N_PARTITIONS` partitions; its URL."""
-    storage, rows = Storage(url), data.read(0)
-    names = [column.name for column in data.schema.label_columns]
+    rows = data.read(0)
     cuts = np.linspace(0, rows.n_rows, N_PARTITIONS + 1).astype(int)
-    partitions = []
-    for number, (start, stop) in enumerate(pairwise(cuts)):
-        part = rows.slice(int(start), int(stop))
-        partitions.append(write_partition(storage, f"part-{number:05d}", part, names))
-    write_root(storage, data.schema, partitions, {})
-    return url
+    parts = [rows.slice(int(start), int(stop)) for start, stop in pairwise(cuts)]
+    return write_zarr(MemoryDataset(parts, data.schema), url)
 
 
 SETTINGS: dict[str, Any] = {"batch_size": 16, "step_size": 0.3, "l1": 1e-4}

@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cluster_processes import Nursery, wait_until
+from cluster_processes import Nursery
 from faulty_proxy import Proxy, Request
+from processes import wait_until
 from runs import Program, digest, make_data, undisturbed, write_data
 from servers import BUCKET, Server
 

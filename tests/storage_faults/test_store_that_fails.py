@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from faulty_proxy import Proxy, Request, always, first
-from servers import BUCKET, Server, free_port
+from processes import free_port
+from servers import BUCKET, Server
 
 from dadagrad.errors import AlreadyExists, InputError, StorageError
 from dadagrad.storage import Storage

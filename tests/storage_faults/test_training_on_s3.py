@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from cluster_processes import Cluster, Nursery
 from faulty_proxy import Proxy, always, mishaps
+from processes import free_port
 from runs import Program, digest, refusal, saved, undisturbed, write_data
-from servers import BUCKET, Server, free_port, rclone_server
+from servers import BUCKET, Server, rclone_server
 
 from dadagrad.data.dataset import Dataset
 from dadagrad.model import Model
@@ -83,6 +84,16 @@ def hindered(
         yield proxy
 
 
+@contextmanager
+def on(engine: str, nursery: Nursery, environment: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    """What has a run work on "threads", or on a "cluster" that is there for the block."""
+    if engine == "threads":
+        yield ()
+        return
+    with Cluster(nursery, 2, environment) as cluster:
+        yield ("--scheduler", cluster.address)
+
+
 @pytest.mark.parametrize(
     ("engine", "seed"),
     [
@@ -102,11 +113,7 @@ def test_a_store_with_mishaps(
     environment = hindered.server.environment | {"DADAGRAD_STORAGE_TIMEOUT": "1"}
     hindered.act = mishaps(seed, MISHAPS)
     folder = f"s3://{BUCKET}/hindered"
-    with ExitStack() as stack:
-        options: tuple[str, ...] = ()
-        if engine == "cluster":
-            cluster = stack.enter_context(Cluster(nursery, 2, environment))
-            options = ("--scheduler", cluster.address)
+    with on(engine, nursery, environment) as options:
         program = Program(
             nursery,
             f"{folder}/data",
@@ -140,10 +147,7 @@ def test_a_server_that_dies_and_comes_back(
     with ExitStack() as stack:
         with rclone_server(tmp_path, port) as server:
             folder = remote(server, data, monkeypatch, "dies")
-            options: tuple[str, ...] = ()
-            if engine == "cluster":
-                cluster = stack.enter_context(Cluster(nursery, 2, server.environment))
-                options = ("--scheduler", cluster.address)
+            options = stack.enter_context(on(engine, nursery, server.environment))
             program = Program(
                 nursery,
                 f"{folder}/data",
@@ -171,11 +175,7 @@ def test_a_store_that_is_gone_for_good(
     settings = {"DADAGRAD_STORAGE_TIMEOUT": "1", "DADAGRAD_STORAGE_PATIENCE": "1.5"}
     environment = hindered.server.environment | settings
     folder = f"s3://{BUCKET}/hindered"
-    with ExitStack() as stack:
-        options: tuple[str, ...] = ()
-        if engine == "cluster":
-            cluster = stack.enter_context(Cluster(nursery, 2, environment))
-            options = ("--scheduler", cluster.address)
+    with on(engine, nursery, environment) as options:
         program = Program(
             nursery,
             f"{folder}/data",

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -198,21 +199,30 @@ def test_taken_over_at_the_last_moment(ignores: bool, step: int) -> None:
     assert same(CheckpointReader(url).load(), snapshot(4))
 
 
-@pytest.mark.parametrize("kind", [Storage, Ignores], ids=["create-only", "degraded"])
-def test_epochs_are_unique(kind: type[Storage]) -> None:
-    url = memory_url()
-    epochs: list[int] = []
-    start = threading.Barrier(6)
+def at_once(n_threads: int, action: Callable[[], None]) -> None:
+    """Have so many threads do the same at the same moment."""
+    start = threading.Barrier(n_threads)
 
-    def claim() -> None:
+    def act() -> None:
         start.wait()
-        epochs.append(CheckpointWriter(kind(url)).epoch)
+        action()
 
-    threads = [threading.Thread(target=claim) for _ in range(6)]
+    threads = [threading.Thread(target=act) for _ in range(n_threads)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+@pytest.mark.parametrize("kind", [Storage, Ignores], ids=["create-only", "degraded"])
+def test_epochs_are_unique(kind: type[Storage]) -> None:
+    url = memory_url()
+    epochs: list[int] = []
+
+    def claim() -> None:
+        epochs.append(CheckpointWriter(kind(url)).epoch)
+
+    at_once(6, claim)
     assert len(set(epochs)) == 6
     assert CheckpointWriter(url).epoch > max(epochs)
 
@@ -221,10 +231,8 @@ def test_epochs_are_unique(kind: type[Storage]) -> None:
 def test_of_many_new_runs_one_begins(kind: type[Storage]) -> None:
     url = memory_url()
     outcomes: list[object] = []
-    start = threading.Barrier(8)
 
     def begin() -> None:
-        start.wait()
         try:
             writer = CheckpointWriter(kind(url), new=True)
             writer.save(snapshot(0))
@@ -232,11 +240,7 @@ def test_of_many_new_runs_one_begins(kind: type[Storage]) -> None:
         except InputError as error:
             outcomes.append(str(error))
 
-    threads = [threading.Thread(target=begin) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(8, begin)
     assert [outcome for outcome in outcomes if isinstance(outcome, int)] == [1]
     others = [outcome for outcome in outcomes if isinstance(outcome, str)]
     assert len(others) == 7

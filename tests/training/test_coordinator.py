@@ -9,16 +9,14 @@ from hypothesis import strategies as st
 from training_cases import (
     UPDATES,
     ByHand,
+    gone_on_from,
     make_data,
-    make_plan,
-    method_of,
     new_coordinator,
     state_bytes,
     tally_bytes,
 )
 
 from dadagrad.config import TrainConfig
-from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.plan import Cursor
 from dadagrad.training.protocol import (
     Close,
@@ -87,7 +85,6 @@ def test_a_save_at_any_moment_holds_everything(update, batch_size):
     )
     whole = finished(config)
     n_events = sum(isinstance(entry, Compute | Open) for entry in whole.log)
-    method = method_of(DATA, config)
     cursors = set()
     for moment in range(n_events):
         driven = ByHand(DATA, new_coordinator(DATA, config)).run({moment: SaveRequested()})
@@ -96,15 +93,7 @@ def test_a_save_at_any_moment_holds_everything(update, batch_size):
         saves = driven.saves()
         assert len(saves) in (1, 2)
         cursors.add(saves[0].cursor)
-        again = Coordinator(
-            method,
-            make_plan(DATA, config),
-            saves[0].state,
-            cursor=saves[0].cursor,
-            steps=saves[0].steps,
-            tally=saves[0].tally,
-        )
-        rest = ByHand(DATA, again).run()
+        rest = gone_on_from(saves[0], DATA, config)
         assert state_bytes(rest.coordinator.state) == state_bytes(whole.coordinator.state)
         assert tally_bytes(rest.coordinator) == tally_bytes(whole.coordinator)
     rounds = [entry.cursor for entry in whole.log if isinstance(entry, Report)]
@@ -116,7 +105,6 @@ def test_a_save_at_any_moment_holds_everything(update, batch_size):
 def test_a_stop_at_any_moment_can_be_gone_on_from(update, batch_size):
     config = TrainConfig(update=update, step_size=0.3, batch_size=batch_size, l1=1e-3)
     whole = finished(config)
-    method = method_of(DATA, config)
     for moment in range(sum(isinstance(entry, Compute | Open) for entry in whole.log)):
         stopped = ByHand(DATA, new_coordinator(DATA, config)).run({moment: StopRequested()})
         *_, save, finish = stopped.log
@@ -124,15 +112,7 @@ def test_a_stop_at_any_moment_can_be_gone_on_from(update, batch_size):
         assert finish == Finish(save.cursor == Cursor(1))
         # The coordinator itself is left with everything too: a model can be made of it.
         assert state_bytes(stopped.coordinator.state) == state_bytes(save.state)
-        again = Coordinator(
-            method,
-            make_plan(DATA, config),
-            save.state,
-            cursor=save.cursor,
-            steps=save.steps,
-            tally=save.tally,
-        )
-        rest = ByHand(DATA, again, seed=moment).run()
+        rest = gone_on_from(save, DATA, config, moment)
         assert state_bytes(rest.coordinator.state) == state_bytes(whole.coordinator.state)
         assert tally_bytes(rest.coordinator) == tally_bytes(whole.coordinator)
 

@@ -8,16 +8,18 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import dask.config
 import psutil
 import pytest
-from training_cases import UPDATES, make_data, state_bytes, tally_bytes, write_zarr
+from processes import dask_command, dask_scheduler, local_cluster, running
+from training_cases import UPDATES, make_data, state_bytes, tally_bytes
+from zarr_cases import write_zarr
 
 from dadagrad import dask_config  # noqa: F401 (adds its defaults to the configuration)
 from dadagrad.config import TrainConfig
@@ -41,42 +43,17 @@ def bits(result: TrainResult) -> tuple[object, ...]:
     return state_bytes(end.state), tally_bytes(end), result.model.digest
 
 
-@contextlib.contextmanager
-def running(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A `dask` command, told to end at the end, and made to where it does not."""
-    command = [sys.executable, "-m", "dask", *arguments]
-    environment = os.environ | {"DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error"}
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
-    )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def worker_of(address: str, name: str, threads: int = 1):
+def worker_of(
+    address: str, name: str, threads: int = 1
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
     options = ("--nthreads", str(threads), "--no-nanny", "--no-dashboard")
-    return running("worker", address, "--name", name, *options)
+    return running(dask_command("worker", address, "--name", name, *options))
 
 
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
     """The address of a scheduler of its own process, with two workers of theirs."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address = f"tcp://127.0.0.1:{port}"
-    with (
-        running("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"),
-        worker_of(address, "one"),
-        worker_of(address, "two"),
-    ):
+    with dask_scheduler() as address, worker_of(address, "one"), worker_of(address, "two"):
         yield address
 
 
@@ -254,15 +231,8 @@ def test_a_step_that_is_not_worth_cutting_is_one_task(scheduler, data, monkeypat
 
 
 def test_a_worker_with_several_threads_gets_as_many_tasks(data, monkeypatch):
-    from distributed import LocalCluster
-
     counts = n_pieces_of_tasks(monkeypatch)
-    with LocalCluster(
-        n_workers=1,
-        threads_per_worker=3,
-        dashboard_address=None,
-        scheduler_kwargs={"dashboard_address": ":0"},
-    ) as cluster:
+    with local_cluster(1, threads_per_worker=3) as cluster:
         result = train(data, CONFIG, where=Where(scheduler=cluster.scheduler_address))
     assert bits(result) == bits(train(data, CONFIG))
     assert counts[:3] == [2, 1, 1]
@@ -364,13 +334,10 @@ class TestConnecting:
 
     def test_a_cluster_without_workers(self, data, monkeypatch):
         monkeypatch.setitem(dask.config.config["dadagrad"], "workers-timeout", 1)
-        from distributed import LocalCluster
-
         with (
-            LocalCluster(n_workers=0, dashboard_address=None,
-                         scheduler_kwargs={"dashboard_address": ":0"}) as cluster,
+            local_cluster(0) as cluster,
             pytest.raises(InputError, match="has had no worker for 1 seconds; start some"),
-        ):  # fmt: skip
+        ):
             train(data, CONFIG, where=Where(scheduler=cluster.scheduler_address))
 
 

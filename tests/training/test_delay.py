@@ -12,17 +12,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import local_cluster
 from test_local import plain_step
 from training_cases import (
     N_FEATURES,
     UPDATES,
     ByHand,
+    gone_on_from,
     make_data,
     make_plan,
     method_of,
+    new_coordinator,
     tally_bytes,
-    write_zarr,
 )
+from zarr_cases import write_zarr
 
 from dadagrad.algorithm import ROW_LEARNERS
 from dadagrad.config import TrainConfig
@@ -148,11 +151,6 @@ def reference(data: Dataset, config: TrainConfig) -> tuple[bytes, tuple[object, 
     )
 
 
-def coordinator_of(data: Dataset, config: TrainConfig, **options: object) -> Coordinator:
-    method = method_of(data, config)
-    return Coordinator(method, make_plan(data, config), zero_state(method), **options)
-
-
 def outcome(coordinator: Coordinator) -> tuple[bytes, tuple[object, ...]]:
     return bits(coordinator.state), tally_bytes(coordinator)
 
@@ -176,7 +174,7 @@ class Backwards(ByHand):
     st.integers(0, 4),
 )
 def test_bits_are_those_of_the_plain_loop_in_any_order_of_arrival(config, engine, seed, prefetch):
-    driven = engine(DATA, coordinator_of(DATA, config, prefetch=prefetch), seed).run()
+    driven = engine(DATA, new_coordinator(DATA, config, prefetch=prefetch), seed).run()
     assert driven.complete
     assert outcome(driven.coordinator) == reference(DATA, config)
 
@@ -186,7 +184,7 @@ def test_threads_make_the_bits_of_the_plain_loop(settings):
     config = replace(CONFIG, **settings, passes=2)
     expected = reference(DATA, config)
     for threads in (1, 2, 4):
-        coordinator = coordinator_of(DATA, config)
+        coordinator = new_coordinator(DATA, config)
         assert LocalEngine(DATA, threads).run(coordinator, Watcher())
         assert outcome(coordinator) == expected
 
@@ -195,7 +193,7 @@ def test_threads_make_the_bits_of_the_plain_loop(settings):
 def test_several_outputs(loss):
     data = make_data((30, 17, 41), labels="multiclass")
     config = replace(CONFIG, loss=loss)
-    driven = ByHand(data, coordinator_of(data, config), 7).run()
+    driven = ByHand(data, new_coordinator(data, config), 7).run()
     assert outcome(driven.coordinator) == reference(data, config)
 
 
@@ -204,7 +202,7 @@ def test_pairs_of_a_ranking():
     parts = [replace(rows, queries=np.arange(rows.n_rows) // 3) for rows in map(made.read, (0, 1))]
     data = MemoryDataset(parts, replace(made.schema, queried=True))
     config = replace(CONFIG, loss="ranking", fit_intercept=False)
-    driven = ByHand(data, coordinator_of(data, config), 7).run()
+    driven = ByHand(data, new_coordinator(data, config), 7).run()
     assert driven.coordinator.steps > 3
     assert outcome(driven.coordinator) == reference(data, config)
 
@@ -246,7 +244,7 @@ def test_weights_are_those_of_the_formulas_with_past_weights(update, loss, delay
         state = plain_step(step, state, mean[:-1], square[:-1])
         constant = plain_step(free, constant, mean[-1:], square[-1:])
         past.append((step.weights(state), free.weights(constant)[0]))
-    driven = ByHand(data, coordinator_of(data, config), 1).run()
+    driven = ByHand(data, new_coordinator(data, config), 1).run()
     end = driven.coordinator.state
     largest = np.abs(past[-1][0]).max()
     assert largest > 1e-3
@@ -258,7 +256,7 @@ def test_weights_are_those_of_the_formulas_with_past_weights(update, loss, delay
 @pytest.mark.parametrize("delay", [0, 1, 3])
 def test_a_round_is_issued_when_the_one_before_all_under_way_has_made_its_step(delay):
     config = replace(CONFIG, delay=delay, passes=2)
-    driven = ByHand(DATA, coordinator_of(DATA, config), 5).run()
+    driven = ByHand(DATA, new_coordinator(DATA, config), 5).run()
     n_done = n_issued = 0
     of_round = [len(round_.pieces) for round_ in make_plan(DATA, config).rounds(Cursor())]
     pieces_left = 0
@@ -283,7 +281,7 @@ def test_what_is_ahead_is_announced_in_time():
         config = replace(CONFIG, delay=delay, lanes=2, batch_size=10)
         announced, known, n_wanted = set(), 0, 0
         waiting: dict[int, object] = {}
-        for entry in ByHand(data, coordinator_of(data, config)).run().log:
+        for entry in ByHand(data, new_coordinator(data, config)).run().log:
             if isinstance(entry, Open):
                 announced.update(entry.ahead)
             if isinstance(entry, Compute):
@@ -300,7 +298,7 @@ def test_what_is_ahead_is_announced_in_time():
 @given(configs, st.integers(0, 3))
 def test_no_more_partitions_are_open_than_needed_and_all_are_closed(config, prefetch):
     data = make_data((20,) * 12)
-    driven = ByHand(data, coordinator_of(data, config, prefetch=prefetch), seed=3).run()
+    driven = ByHand(data, new_coordinator(data, config, prefetch=prefetch), seed=3).run()
     begun_in_a_batch = -(-config.batch_size // 20)
     under_way = config.lanes + begun_in_a_batch * (config.delay + 1)
     assert driven.most_open <= under_way + config.lanes + begun_in_a_batch + prefetch
@@ -315,22 +313,6 @@ def n_under_way(save: Save) -> int:
     return sum(not done.stepped for done in save.pending)
 
 
-def gone_on_from(save: Save, config: TrainConfig, seed: int | None) -> Coordinator:
-    again = Coordinator(
-        method_of(DATA, config),
-        make_plan(DATA, config),
-        save.state,
-        cursor=save.cursor,
-        steps=save.steps,
-        tally=save.tally,
-        pending=save.pending,
-    )
-    driven = ByHand(DATA, again, seed).run()
-    assert driven.complete
-    assert not driven.open
-    return again
-
-
 @each_kind
 def test_a_save_at_any_moment_holds_everything(settings):
     config = replace(CONFIG, **settings)
@@ -338,12 +320,12 @@ def test_a_save_at_any_moment_holds_everything(settings):
     n_events = sum(isinstance(e, Compute | Open) for e in finished(config).log)
     n_pending = set()
     for moment in range(n_events):
-        driven = ByHand(DATA, coordinator_of(DATA, config), moment).run({moment: SaveRequested()})
+        driven = ByHand(DATA, new_coordinator(DATA, config), moment).run({moment: SaveRequested()})
         assert outcome(driven.coordinator) == expected
         saves = driven.saves()
         assert len(saves) in (1, 2)
         n_pending.add(n_under_way(saves[0]))
-        assert outcome(gone_on_from(saves[0], config, moment)) == expected
+        assert outcome(gone_on_from(saves[0], DATA, config, moment).coordinator) == expected
     assert n_pending == {0, 1, 2}
 
 
@@ -354,18 +336,18 @@ def test_a_stop_at_any_moment_can_be_gone_on_from(settings):
     n_events = sum(isinstance(e, Compute | Open) for e in finished(config).log)
     n_pending = set()
     for moment in range(n_events):
-        stopped = ByHand(DATA, coordinator_of(DATA, config), moment).run({moment: StopRequested()})
+        stopped = ByHand(DATA, new_coordinator(DATA, config), moment).run({moment: StopRequested()})
         *_, save, finish = stopped.log
         assert isinstance(save, Save)
         assert finish == Finish(save.cursor == Cursor(1))
         assert bits(stopped.coordinator.state) == bits(save.state)
         n_pending.add(n_under_way(save))
-        assert outcome(gone_on_from(save, config, moment)) == expected
+        assert outcome(gone_on_from(save, DATA, config, moment).coordinator) == expected
     assert {0, 2} <= n_pending
 
 
 def finished(config: TrainConfig, **options: object) -> ByHand:
-    return ByHand(DATA, coordinator_of(DATA, config, **options)).run()
+    return ByHand(DATA, new_coordinator(DATA, config, **options)).run()
 
 
 @pytest.mark.parametrize("save_every", [1, 2, 3])
@@ -382,18 +364,8 @@ def test_saves_again_and_again_while_going_on():
     save = finished(CONFIG, save_every=2).saves()[0]
     expected = reference(DATA, CONFIG)
     for _ in range(3):
-        again = Coordinator(
-            method_of(DATA, CONFIG),
-            make_plan(DATA, CONFIG),
-            save.state,
-            cursor=save.cursor,
-            steps=save.steps,
-            tally=save.tally,
-            pending=save.pending,
-            save_every=1,
-        )
-        driven = ByHand(DATA, again, 3).run()
-        assert outcome(again) == expected
+        driven = gone_on_from(save, DATA, CONFIG, 3, save_every=1)
+        assert outcome(driven.coordinator) == expected
         save = driven.saves()[0]
 
 
@@ -401,7 +373,7 @@ def test_rows_without_weight_make_no_step():
     data = make_data((10, 10), weighted=True)
     data.read(0).weights[:] = 0.0
     config = replace(CONFIG, batch_size=5, lanes=1, shuffle=False)
-    driven = ByHand(data, coordinator_of(data, config), 1).run()
+    driven = ByHand(data, new_coordinator(data, config), 1).run()
     assert driven.coordinator.steps == 2
     assert outcome(driven.coordinator) == reference(data, config)
 
@@ -442,15 +414,7 @@ def test_from_every_checkpoint_the_same_bits_follow(settings, tmp_path, monkeypa
 @contextmanager
 def cluster(n_workers: int) -> Iterator[Where]:
     """Workers in threads of this process: as slow to answer as others, and sooner there."""
-    from distributed import LocalCluster
-
-    with LocalCluster(
-        n_workers=n_workers,
-        threads_per_worker=1,
-        processes=False,
-        dashboard_address=None,
-        scheduler_kwargs={"dashboard_address": ":0"},
-    ) as started:
+    with local_cluster(n_workers, processes=False) as started:
         yield Where(scheduler=started.scheduler_address)
 
 

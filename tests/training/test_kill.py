@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from training_cases import make_data, write_zarr
+from training_cases import make_data
+from zarr_cases import write_zarr
 
 from dadagrad.config import TrainConfig
 from dadagrad.training.checkpoint import CheckpointReader

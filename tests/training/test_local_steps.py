@@ -18,8 +18,8 @@ from training_cases import (
     new_coordinator,
     state_bytes,
     tally_bytes,
-    write_zarr,
 )
+from zarr_cases import write_zarr
 
 from dadagrad import dask_config  # noqa: F401 (adds its defaults to the configuration)
 from dadagrad.config import TrainConfig
@@ -67,11 +67,14 @@ configs = st.builds(
 )
 
 
+def plan_of(data: Dataset, config: TrainConfig, chunk_rows: int = 7) -> StreamPlan:
+    return StreamPlan(make_plan(data, config, chunk_rows), config.streams, config.rounds)
+
+
 def coordinator_of(
     data: Dataset, config: TrainConfig, chunk_rows: int = 7, **options
 ) -> StreamCoordinator:
-    method = method_of(data, config)
-    plan = StreamPlan(make_plan(data, config, chunk_rows), config.streams, config.rounds)
+    method, plan = method_of(data, config), plan_of(data, config, chunk_rows)
     return StreamCoordinator(method, plan, options.pop("state", State.zero(method)), **options)
 
 
@@ -184,7 +187,7 @@ def test_what_is_open_at_a_time_is_predicted(sizes):
     data = make_data(sizes)
     config = replace(LOCAL, streams=5, passes=1)
     run = finished(config, data=data)
-    plan = run.coordinator.plan
+    plan = plan_of(data, config)
     predicted = follow_streams(data, run.coordinator.method, plan).vocabulary_bytes
     is_open: dict[int, int] = {}
     most = 0

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from training_cases import make_plan, method_of, state_bytes, tally_bytes, write_zarr
+from training_cases import make_plan, method_of, state_bytes, tally_bytes
+from zarr_cases import write_zarr
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import MemoryDataset, Schema, describe_labels, open_dataset

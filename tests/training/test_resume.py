@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from training_cases import UPDATES, make_data, state_bytes, tally_bytes, write_zarr
+from training_cases import UPDATES, make_data, state_bytes, tally_bytes
+from zarr_cases import write_zarr
 
 from dadagrad.config import TrainConfig
 from dadagrad.errors import InputError, TrainingError

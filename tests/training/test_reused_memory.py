@@ -17,8 +17,8 @@ from training_cases import (
     method_of,
     state_bytes,
     tally_bytes,
-    write_zarr,
 )
+from zarr_cases import write_zarr
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.arena import Arena

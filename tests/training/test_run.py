@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training_cases import as_dataset, make_data, write_zarr
+from training_cases import as_dataset, make_data
+from zarr_cases import write_zarr
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import MemoryDataset, Partition, Schema

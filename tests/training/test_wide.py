@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
-import subprocess
 import sys
 import threading
 import tracemalloc
@@ -16,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import dask_command, dask_scheduler, running
 from training_cases import UPDATES, make_data, state_bytes
 from wide_cases import hashed_rows, kept, most_kept, peak_memory, set_cache, write_wide
 
@@ -32,38 +30,16 @@ LIMIT = 400 << 20
 CONFIG = TrainConfig(step_size=0.3, batch_size=500)
 
 
-@contextlib.contextmanager
-def running(*arguments: str) -> Iterator[None]:
-    """A `dask` command, told to end at the end, and made to where it does not."""
-    command = [sys.executable, "-m", "dask", *arguments]
-    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": paths},
-    )
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """A scheduler, and a worker with little memory that a nanny watches."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address = f"tcp://127.0.0.1:{port}"
-    scheduler = ("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
     limited = ("--nthreads", "1", "--memory-limit", str(LIMIT), "--no-dashboard")
-    with running(*scheduler), running("worker", address, *limited):
+    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    environment = os.environ | {"PYTHONPATH": paths}  # what it is asked is in a module here
+    with (
+        dask_scheduler() as address,
+        running(dask_command("worker", address, *limited), environment=environment),
+    ):
         yield address
 
 

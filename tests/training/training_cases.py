@@ -10,9 +10,7 @@ import numpy as np
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, MemoryDataset, Schema, describe_labels
 from dadagrad.data.rows import Rows
-from dadagrad.data.zarr import write_partition, write_root
 from dadagrad.method import Method, make_method
-from dadagrad.storage import Storage
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.plan import Plan
 from dadagrad.training.protocol import (
@@ -28,6 +26,7 @@ from dadagrad.training.protocol import (
 )
 from dadagrad.training.shares import ShareInState
 from dadagrad.training.state import State
+from dadagrad.training.states import zero_state
 from dadagrad.training.worker import compute
 
 UPDATES = ("dual-averaging", "mirror-descent", "ftrl")
@@ -92,18 +91,6 @@ def as_dataset(parts: Sequence[Rows], n_features: int = N_FEATURES) -> MemoryDat
     return MemoryDataset(parts, Schema(n_features, columns, weighted))
 
 
-def write_zarr(data: Dataset, url: object) -> str:
-    """`data` as a Zarr dataset; its URL."""
-    storage = Storage(str(url))
-    names = [column.name for column in data.schema.label_columns]
-    partitions = [
-        write_partition(storage, f"part-{number:05d}", data.read(number), names)
-        for number in range(len(data.partitions))
-    ]
-    write_root(storage, data.schema, partitions, {})
-    return str(url)
-
-
 def make_plan(data: Dataset, config: TrainConfig, chunk_rows: int = 7) -> Plan:
     """A plan whose online stretches are short, so that there are several in a partition."""
     assert isinstance(config.batch_size, int)
@@ -125,7 +112,27 @@ def method_of(data: Dataset, config: TrainConfig) -> Method:
 
 def new_coordinator(data: Dataset, config: TrainConfig, **options: object) -> Coordinator:
     method = method_of(data, config)
-    return Coordinator(method, make_plan(data, config), State.zero(method), **options)
+    return Coordinator(method, make_plan(data, config), zero_state(method), **options)
+
+
+def gone_on_from(
+    save: Save, data: Dataset, config: TrainConfig, seed: int | None = None, **options: object
+) -> ByHand:
+    """A run from `save` to its end."""
+    again = Coordinator(
+        method_of(data, config),
+        make_plan(data, config),
+        save.state,
+        cursor=save.cursor,
+        steps=save.steps,
+        tally=save.tally,
+        pending=save.pending,
+        **options,
+    )
+    driven = ByHand(data, again, seed).run()
+    assert driven.complete
+    assert not driven.open
+    return driven
 
 
 class ByHand:

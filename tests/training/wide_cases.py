@@ -7,11 +7,10 @@ import re
 from pathlib import Path
 
 import numpy as np
+from zarr_cases import write_zarr
 
-from dadagrad.data.dataset import Schema, describe_labels
+from dadagrad.data.dataset import MemoryDataset, Schema, describe_labels
 from dadagrad.data.rows import Rows
-from dadagrad.data.zarr import write_partition, write_root
-from dadagrad.storage import Storage
 from dadagrad.training import dask_tasks
 from dadagrad.training.partition_cache import PartitionCache
 
@@ -31,15 +30,9 @@ def hashed_rows(seed: int, n_rows: int, words: int, bits: int) -> Rows:
 
 def write_wide(folder: Path, bits: int, partitions: int, n_rows: int, words: int = 50) -> str:
     """A dataset of such rows; its URL."""
-    storage = Storage(str(folder))
     all_rows = [hashed_rows(number, n_rows, words, bits) for number in range(partitions)]
-    written = [
-        write_partition(storage, f"part-{number:05d}", rows, ["label"])
-        for number, rows in enumerate(all_rows)
-    ]
     columns = describe_labels(np.concatenate([rows.labels for rows in all_rows]), ["label"])
-    write_root(storage, Schema(1 << bits, columns), written, {})
-    return str(folder)
+    return write_zarr(MemoryDataset(all_rows, Schema(1 << bits, columns)), folder)
 
 
 def peak_memory() -> int:

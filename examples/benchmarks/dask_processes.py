@@ -1,0 +1,36 @@
+"""Dask schedulers and workers in processes of their own, started as the tests start theirs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "tests"))
+
+from processes import START_SECONDS, dask_command, dask_scheduler, free_port, running
+
+__all__ = [
+    "START_SECONDS",
+    "dask_cluster",
+    "dask_command",
+    "dask_scheduler",
+    "free_port",
+    "running",
+]
+
+
+@contextmanager
+def dask_cluster(workers: int, *options: str) -> Iterator[str]:
+    """The address of a scheduler with so many workers of one thread, all of which are there."""
+    from distributed import Client
+
+    with ExitStack() as stack:
+        address = stack.enter_context(dask_scheduler())
+        worker = ("worker", address, "--nthreads", "1", "--no-dashboard", *options)
+        for _ in range(workers):
+            stack.enter_context(running(dask_command(*worker)))
+        with Client(address, set_as_default=False, timeout=START_SECONDS) as client:
+            client.wait_for_workers(workers, timeout=START_SECONDS)
+        yield address

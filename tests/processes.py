@@ -1,0 +1,114 @@
+"""Processes that are there for a block, and waiting for what they do."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+START_SECONDS = 60.0
+
+
+@contextlib.contextmanager
+def running(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    log: Path | None = None,
+    folder: Path | None = None,
+    patience: float = 10.0,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is told to end at the end of the block, and made to where it does not.
+
+    Parameters
+    ----------
+    environment
+        All its variables; those of this process by default.
+    log
+        Takes what it writes, which is then said with any error in the block.
+    folder
+        Where it works.
+    patience
+        Seconds that it has to end.
+    """
+    with contextlib.ExitStack() as stack:
+        output = subprocess.DEVNULL if log is None else stack.enter_context(log.open("wb"))
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, env=environment, cwd=folder
+        )
+        try:
+            yield process
+        except BaseException as error:
+            if log is not None:
+                error.add_note(f"{command} wrote:\n{log.read_text(errors='replace')}")
+            raise
+        finally:
+            process.terminate()
+            try:
+                process.wait(patience)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def dask_command(*arguments: str) -> list[str]:
+    """The `dask` of this Python."""
+    return [sys.executable, "-m", "dask", *arguments]
+
+
+@contextlib.contextmanager
+def dask_scheduler() -> Iterator[str]:
+    """The address of a scheduler on the loopback interface; it may take a moment to listen."""
+    port = str(free_port())
+    options = ("--host", "127.0.0.1", "--port", port, "--no-dashboard")
+    with running(dask_command("scheduler", *options)):
+        yield f"tcp://127.0.0.1:{port}"
+
+
+def local_cluster(n_workers: int, **options: Any) -> Any:
+    """Dask's own cluster of this machine, with workers of one thread and no dashboard."""
+    from distributed import LocalCluster
+
+    usual = {"threads_per_worker": 1, "dashboard_address": None}
+    scheduler = {"dashboard_address": ":0"}
+    return LocalCluster(n_workers=n_workers, scheduler_kwargs=scheduler, **usual | options)
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nothing listens on.
+
+    Not one of those that the system gives to outgoing connections: workers that try to reach a
+    scheduler that has gone would be connected to themselves one day, and keep its port.
+    """
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
+
+
+def answers(port: int) -> bool:
+    """Whether something listens on a port of the loopback interface."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def wait_for_port(port: int) -> None:
+    """Until something listens there on the loopback interface."""
+    wait_until(lambda: answers(port), START_SECONDS, f"something to listen at port {port}")
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    """Wait until `condition` holds; `TimeoutError` where it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {seconds:g} seconds for {what}")
+        time.sleep(0.02)
