@@ -164,7 +164,7 @@ class TestFollowing:
 
 MEASURE = """
 import json, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = json.loads(sys.argv[1])
 from wide_cases import peak_memory
 from dadagrad import TrainConfig, dry_run, train
 url, settings, checkpoints = json.loads(sys.argv[2])
@@ -193,7 +193,8 @@ def wide(tmp_path_factory) -> str:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peaks are read from /proc")
 def test_the_peak_of_a_run_is_what_was_predicted(wide, tmp_path, settings, checkpoints):
     given = [wide, settings, str(tmp_path / "run") if checkpoints else None]
-    command = [sys.executable, "-c", MEASURE, str(Path(__file__).parent), json.dumps(given)]
+    paths = json.dumps([str(folder) for folder in Path(__file__).parents[:2]])
+    command = [sys.executable, "-c", MEASURE, paths, json.dumps(given)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
     measured = json.loads(done.stdout)
     assert measured["state"] >= 8 << 22
