@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import threading
@@ -62,11 +63,19 @@ def same(job: Job) -> Job:
     return job
 
 
-def prepare(method: Method) -> None:
-    """Load and compile what work on a piece takes."""
-    from dadagrad.training.warm_up import warm_up
+async def prepare(method: Method) -> None:
+    """Load and compile what work on a piece takes.
 
-    warm_up(method, logger.info)
+    On a thread: Dask calls this in the event loop of the worker, and while that is kept busy the
+    worker gives no sign of life.
+    """
+
+    def load() -> None:
+        from dadagrad.training.warm_up import warm_up
+
+        warm_up(method, logger.info)
+
+    await asyncio.to_thread(load)
 
 
 def dask_setup(worker: object) -> None:

@@ -7,7 +7,8 @@ every step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import threading
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +52,9 @@ class PlainState:
     intercept: Array
     mean: Array
     t: float = 0.0
+    # All weights, once somebody has asked for some; whoever asks meanwhile waits for them.
     _current: Array | None = None
+    _asking: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @classmethod
     def zero(cls, method: Method) -> PlainState:
@@ -114,9 +117,10 @@ class PlainState:
     def _weights_at(self, ids: NDArray[np.int64]) -> Array:
         if isinstance(self.inner, LearnerState) or self.algorithm.weighs_ids:  # type: ignore[union-attr]
             return self._all_weights(ids)
-        if self._current is None:
-            self._current = self._all_weights()
-        some: Array = self._current[ids]
+        with self._asking:
+            if self._current is None:
+                self._current = self._all_weights()
+            some: Array = self._current[ids]
         return some
 
     def _all_weights(self, ids: NDArray[np.int64] | None = None) -> Array:

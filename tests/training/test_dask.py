@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import os
@@ -372,6 +373,35 @@ class TestErrors:
         url = write_zarr(made, tmp_path / "data")
         with pytest.raises(TrainingError, match=r"partition part-00001: the (margin|gradient) of"):
             train(url, replace(CONFIG, loss="squared"), where=Where(scheduler=scheduler))
+
+
+def test_a_worker_gives_signs_of_life_while_it_compiles(data, monkeypatch):
+    """Which takes long on a slow machine; else it would be given up as one that is frozen."""
+    from distributed import LocalCluster
+
+    from dadagrad.training import warm_up
+
+    in_loop: list[bool] = []
+
+    def look(method, announce) -> float:
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop()
+            in_loop.append(True)
+            return 0.0
+        in_loop.append(False)
+        return 0.0
+
+    monkeypatch.setattr(warm_up, "warm_up", look)
+    with LocalCluster(
+        n_workers=1,
+        threads_per_worker=1,
+        dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": ":0"},
+        processes=False,
+    ) as cluster:
+        train(data, CONFIG, where=Where(scheduler=cluster.scheduler_address))
+    assert in_loop
+    assert not any(in_loop)
 
 
 class Freezing:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -11,10 +13,12 @@ from hypothesis import strategies as st
 from training_cases import UPDATES, make_data, method_of, state_bytes
 
 from dadagrad.config import TrainConfig
-from dadagrad.method import Method
+from dadagrad.method import Method, make_method
 from dadagrad.training.gradient_sums import GradientSums
+from dadagrad.training.plain_state import PlainState
 from dadagrad.training.protocol import Gradient, Weights, WeightsInState
 from dadagrad.training.state import State
+from dadagrad.training.states import zero_state
 from dadagrad.training.tally import Tally
 from dadagrad.training.worker import as_batch
 
@@ -226,3 +230,22 @@ def test_relabelling_finds_distinct_features_and_their_places(n_local, seed, nnz
     np.testing.assert_array_equal(positions, distinct)
     np.testing.assert_array_equal(relabelled, places)
     assert positions.dtype == relabelled.dtype == np.int32
+
+
+def test_threads_that_ask_at_once_have_the_weights_found_once(monkeypatch):
+    """All pieces of a step do; in a metric that is not diagonal this is most of the work."""
+    config = TrainConfig(metric="full", step_size=0.1, batch_size=10, domain="simplex")
+    method = make_method(config, make_data().schema, 10)
+    state = zero_state(method)
+    find, found = PlainState._all_weights, []
+
+    def slowly(self, *arguments):
+        found.append(1)
+        time.sleep(0.05)
+        return find(self, *arguments)
+
+    monkeypatch.setattr(PlainState, "_all_weights", slowly)
+    with ThreadPoolExecutor(4) as pool:
+        taken = list(pool.map(lambda _: state.weights_at(method, np.arange(5)), range(4)))
+    assert len(found) == 1
+    assert all((weights == taken[0]).all() for weights in taken)
