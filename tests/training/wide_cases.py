@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-from zarr_cases import write_zarr
 
 from dadagrad.data.dataset import MemoryDataset, Schema, describe_labels
 from dadagrad.data.rows import Rows
@@ -30,6 +29,8 @@ def hashed_rows(seed: int, n_rows: int, words: int, bits: int) -> Rows:
 
 def write_wide(folder: Path, bits: int, partitions: int, n_rows: int, words: int = 50) -> str:
     """A dataset of such rows; its URL."""
+    from zarr_cases import write_zarr  # here: processes import this module from its folder alone
+
     all_rows = [hashed_rows(number, n_rows, words, bits) for number in range(partitions)]
     columns = describe_labels(np.concatenate([rows.labels for rows in all_rows]), ["label"])
     return write_zarr(MemoryDataset(all_rows, Schema(1 << bits, columns)), folder)
