@@ -24,33 +24,55 @@ def _count_ones(bits):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def relabel(indices, n_local):  # type: ignore[no-untyped-def]
-    """The distinct values of (nnz,) int32 `indices`, increasing, and where each index is in them.
+def mark(indices, n_local):  # type: ignore[no-untyped-def]
+    """A bit for each number below `n_local`, in words of 64, set where it is among `indices`.
 
-    All are below `n_local`. One bit marks each value, so that all marks stay close to the
-    processor; the place of a value is the number of marks before it.
+    That is all it takes to count distinct values, and all of it stays close to the processor.
     """
     marks = np.zeros((n_local + 63) // 64, np.uint64)
     for index in indices:
         value = np.uint64(index)
         marks[value >> _SIX] |= _ONE << (value & _63)
-    positions = np.empty(min(len(indices), n_local), np.int32)
+    return marks
+
+
+@njit(nogil=True, cache=True)
+def marked(marks):  # type: ignore[no-untyped-def]
+    """The numbers that are marked, (k,) int32, and how many there are before each word of marks."""
     before = np.empty(len(marks), np.int32)
     count = 0
     for word in range(len(marks)):
         before[word] = count
+        count += np.int64(_count_ones(marks[word]))
+    positions = np.empty(count, np.int32)
+    count = 0
+    for word in range(len(marks)):
         marked = marks[word]
         while marked:
             others = marked & (marked - _ONE)
             positions[count] = 64 * word + np.int64(_count_ones((marked ^ others) - _ONE))
             count += 1
             marked = others
+    return positions, before
+
+
+@njit(nogil=True, cache=True)
+def distinct(indices, n_local):  # type: ignore[no-untyped-def]
+    """The distinct values of (nnz,) int32 `indices`, increasing; all are below `n_local`."""
+    return marked(mark(indices, n_local))[0]
+
+
+@njit(nogil=True, cache=True)
+def relabel(indices, n_local):  # type: ignore[no-untyped-def]
+    """As `distinct`, and where each index is in them: behind all marks before its own."""
+    marks = mark(indices, n_local)
+    positions, before = marked(marks)
     relabelled = np.empty_like(indices)
     for j in range(len(indices)):
         value = np.uint64(indices[j])
         below = marks[value >> _SIX] & ((_ONE << (value & _63)) - _ONE)
         relabelled[j] = before[value >> _SIX] + np.int32(_count_ones(below))
-    return positions[:count], relabelled
+    return positions, relabelled
 
 
 @njit(nogil=True, cache=True)

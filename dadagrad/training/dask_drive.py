@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Dataset
@@ -26,12 +27,9 @@ from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import DadagradError, InputError, TrainingError
 from dadagrad.training.begin import AnyCoordinator
 from dadagrad.training.dask_flight import InFlight
+from dadagrad.training.dask_messages import Read, Touched, Work, Worked, n_bytes, unpacked
 from dadagrad.training.dask_tasks import (
     Job,
-    Read,
-    Touched,
-    Work,
-    Worked,
     compute_pieces,
     forget,
     open_partition,
@@ -55,11 +53,11 @@ from dadagrad.training.protocol import (
     Result,
     Save,
     WalkedShare,
-    Weights,
     WeightsInState,
 )
 from dadagrad.training.result_checks import problem_with
-from dadagrad.training.shares import ShareInState, StateShare
+from dadagrad.training.shares import ShareInState
+from dadagrad.training.touched import unpack
 from dadagrad.training.watch import Watcher
 
 logger = logging.getLogger(__name__)
@@ -113,7 +111,7 @@ class Drive:
         self._placement = Placement(client.nthreads(), worthwhile_tasks(entries * method.n_outputs))
         # By open visit and first row, what the pieces touch that come next: only those weights are
         # sent.
-        self._touched: dict[int, dict[int, Touched]] = {}
+        self._touched: dict[int, dict[int, NDArray[np.int32]]] = {}
         self.bytes_moved = 0
         self._fingerprint = data.fingerprint
         # Sent once. As the result of a task, it is made again should its worker be lost.
@@ -239,7 +237,7 @@ class Drive:
             tuple(compute.ahead for compute in computes),
             self._data.skipped if isinstance(self._data, SkippingDataset) else {},
         )
-        self.bytes_moved += sum(map(_n_bytes, work.given))
+        self.bytes_moved += sum(map(n_bytes, work.given))
         doubts: list[str] = []
 
         def computed(worked: Worked | None) -> list[Event]:
@@ -247,7 +245,11 @@ class Drive:
                 self._flight.submit(computed, worker, compute_pieces, work, self._job)
                 return []
             self._skip(worked.skipped)
-            doubt = self._doubt(computes, worked)
+            taken = sum(map(n_bytes, worked.results))
+            self._spent_bytes += taken
+            self.bytes_moved += taken
+            results = [unpacked(result) for result in worked.results]
+            doubt = self._doubt(computes, results, worked.worker)
             if doubt is not None:
                 doubts.append(doubt)
                 if len(doubts) > 1:
@@ -261,12 +263,9 @@ class Drive:
                 self._placement.found(piece.visit, piece.partition, worked.worker)
                 if compute.ahead is not None:
                     self._note_touched(compute.ahead, touched)
-            n_bytes = sum(map(_n_bytes, worked.results))
-            self._spent_bytes += n_bytes
-            self.bytes_moved += n_bytes
             return [
                 Computed(compute.task, result)
-                for compute, result in zip(computes, worked.results, strict=True)
+                for compute, result in zip(computes, results, strict=True)
             ]
 
         self._flight.submit(computed, worker, compute_pieces, work)
@@ -276,9 +275,9 @@ class Drive:
         if isinstance(self._data, SkippingDataset):
             self._data.skip(skipped)
 
-    def _doubt(self, computes: list[Compute], worked: Worked) -> str | None:
+    def _doubt(self, computes: list[Compute], results: list[Result], worker: str) -> str | None:
         """What cannot be right of what a worker sent; None if all can."""
-        for compute, result in zip(computes, worked.results, strict=True):
+        for compute, result in zip(computes, results, strict=True):
             if isinstance(result, Gradient | WalkedShare) and isinstance(
                 compute.given, WeightsInState | ShareInState
             ):
@@ -289,7 +288,7 @@ class Drive:
                     return (
                         f"{self._data.url}, partition {self._data.partitions[piece.partition].name}"
                         f", rows {piece.start} to {piece.stop - 1}: the {what} that worker "
-                        f"{worked.worker} sent cannot be right: {problem}"
+                        f"{worker} sent cannot be right: {problem}"
                     )
         return None
 
@@ -303,7 +302,7 @@ class Drive:
     def _note_touched(self, piece: Piece, touched: Touched) -> None:
         """Keep what a piece to come touches until its weights are sent."""
         if touched is not None:
-            self._touched[piece.visit][piece.start] = touched
+            self._touched[piece.visit][piece.start] = unpack(touched)
             self.bytes_moved += touched.nbytes
 
     def _clean_up(self) -> None:
@@ -323,17 +322,3 @@ class Drive:
             )
         except (OSError, TimeoutError, RuntimeError) as error:
             logger.debug("could not clean up the workers: %s", error)
-
-
-def _n_bytes(message: Given | Result) -> int:
-    """What the arrays of a message take."""
-    arrays: tuple[NDArray[Any] | None, ...] = ()
-    if isinstance(message, Weights):
-        arrays = (message.weights, message.intercept, message.positions)
-    elif isinstance(message, Gradient):
-        arrays = (message.positions, message.gradient, message.squares, message.intercept)
-    elif isinstance(message, StateShare):
-        arrays = (message.positions, *message.share.arrays.values())
-    elif isinstance(message, WalkedShare):
-        arrays = (message.positions, *message.state.arrays.values())
-    return sum(array.nbytes for array in arrays if array is not None)

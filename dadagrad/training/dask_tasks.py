@@ -8,21 +8,19 @@ import signal
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
 
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import DadagradError, StorageError
 from dadagrad.method import Method
+from dadagrad.training.dask_messages import Read, Touched, Work, Worked, packed
 from dadagrad.training.partition_cache import PartitionCache, cache_bytes
 from dadagrad.training.plan import Piece
 from dadagrad.training.protocol import Given, Result
 from dadagrad.training.room import resident
+from dadagrad.training.touched import pack
 
 logger = logging.getLogger(__name__)
 
@@ -34,28 +32,6 @@ class Job:
     data: Dataset
     fingerprint: str
     method: Method
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Pieces of one step, to be worked on one after the other.
-
-    Attributes
-    ----------
-    run : str
-        The run that they belong to.
-    pieces, given, ahead : tuples of the same length
-        What is worked on, with what, and which rows of the same partition come later: it is told
-        what they touch.
-    skipped : mapping of str to str
-        Partitions that the run skips, and why.
-    """
-
-    run: str
-    pieces: tuple[Piece, ...]
-    given: tuple[Given, ...]
-    ahead: tuple[Piece | None, ...]
-    skipped: Mapping[str, str] = field(default_factory=dict)
 
 
 def same(job: Job) -> Job:
@@ -143,46 +119,14 @@ def forget(run: str, fingerprint: str) -> None:
 # a traceback to the log of a worker. Only a store may do better the next time.
 
 
-Touched: TypeAlias = NDArray[np.int32] | None
-"""What some rows touch, as `dadagrad.training.worker.touched` has it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A partition was read by the worker at an address.
-
-    `vocabulary` is (n_local,) int64; `touched` is what the first pieces touch.
-    """
-
-    worker: str
-    vocabulary: NDArray[np.int64]
-    touched: tuple[Touched, ...]
-    skipped: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Worked:
-    """All pieces of some work were worked on by the worker at an address.
-
-    `touched` is what the rows ahead of each piece touch.
-    """
-
-    worker: str
-    results: tuple[Result, ...]
-    touched: tuple[Touched, ...]
-    skipped: Mapping[str, str]
-
-
 def open_partition(
     job: Job, run: str, partition: int, ahead: tuple[Piece, ...]
 ) -> Read | DadagradError:
     """Read a partition; what the pieces `ahead` touch goes with its vocabulary."""
-    from dadagrad.training.worker import touched
-
     _remember(run, job)
     try:
         rows = _rows(job, partition)
-        found = tuple(touched(rows, piece) for piece in ahead)
+        found = tuple(_touched(rows, piece) for piece in ahead)
         return Read(_address(), rows.vocabulary, found, _skipped(job))
     except StorageError:
         raise
@@ -220,14 +164,21 @@ def compute_pieces(work: Work, job: Job | None = None) -> Worked | DadagradError
 def _compute_piece(
     job: Job, piece: Piece, given: Given, ahead: Piece | None
 ) -> tuple[Result, Touched]:
-    from dadagrad.training.worker import compute, touched
+    from dadagrad.training.worker import compute
 
     where = f"{job.data.url}, partition {job.data.partitions[piece.partition].name}"
     rows = _rows(job, piece.partition)
     result = compute(job.method, rows, piece, given, where)
     if piece.final and _cache is not None:
         _cache.drop((job.fingerprint, piece.partition))
-    return result, None if ahead is None else touched(rows, ahead)
+    return packed(result), None if ahead is None else _touched(rows, ahead)
+
+
+def _touched(rows: Rows, piece: Piece) -> Touched:
+    from dadagrad.training.worker import touched
+
+    positions = touched(rows, piece)
+    return None if positions is None else pack(positions)
 
 
 def _address() -> str:

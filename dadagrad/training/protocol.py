@@ -19,6 +19,7 @@ from dadagrad.training.shares import ShareInState, StateShare
 from dadagrad.training.state import State
 from dadagrad.training.states import TrainingState
 from dadagrad.training.tally import Tally
+from dadagrad.training.touched import check_touched
 
 if TYPE_CHECKING:
     from dadagrad.training.gradient_sums import RoundSum
@@ -34,28 +35,25 @@ class Weights:
     ----------
     weights : (k, n_outputs) float32
     intercept : (n_outputs,) float64
-    positions : (k,) int32 or None
-        Where in the partition's vocabulary the weights belong, increasing; None stands for all
-        of it. They must include all that the rows touch.
+    partial : bool
+        Whether they are those of the features that the rows touch, in the order of the partition's
+        vocabulary; else those of all of it.
     """
 
     weights: NDArray[np.float32]
     intercept: NDArray[np.float64]
-    positions: NDArray[np.int32] | None = None
+    partial: bool = False
 
-    @property
-    def partial(self) -> bool:
-        """Whether the weights of some of the vocabulary are missing."""
-        return self.positions is not None
-
-    def take(self, positions: NDArray[np.int32] | None) -> NDArray[np.float32]:
-        """The (k, n_outputs) weights at these `positions` of the vocabulary; at all for None."""
-        if positions is None:
-            # What came over a network may be read-only, which to a kernel is another type.
-            return np.require(self.weights, requirements="W")
-        if self.positions is None:
-            return self.weights[positions]
-        return self.weights[np.searchsorted(self.positions, positions)]
+    def take(self, touched: NDArray[np.int32] | None) -> NDArray[np.float32]:
+        """The (k, n_outputs) weights of what is `touched` of the vocabulary; of all for None."""
+        if touched is not None:
+            if not self.partial:
+                return self.weights[touched]
+            if not len(touched):  # the partition has been skipped since it was asked for
+                return self.weights[:0]
+            check_touched(len(self.weights), touched)
+        # What came over a network may be read-only, which to a kernel is another type.
+        return np.require(self.weights, requirements="W")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +69,9 @@ class WeightsInState:
     vocabulary: NDArray[np.int64]
     intercept: NDArray[np.float64]
 
-    def take(self, positions: NDArray[np.int32] | None) -> NDArray[np.float32]:
+    def take(self, touched: NDArray[np.int32] | None) -> NDArray[np.float32]:
         """As `Weights.take`; only what is asked for is looked up."""
-        ids = self.vocabulary if positions is None else self.vocabulary[positions]
+        ids = self.vocabulary if touched is None else self.vocabulary[touched]
         return self.state.weights_at(self.method, ids)
 
     @property
@@ -81,9 +79,9 @@ class WeightsInState:
         """False: all weights of the vocabulary can be taken."""
         return False
 
-    def at(self, positions: NDArray[np.int32] | None) -> Weights:
-        """Those at `positions`, or all, to be sent to another process."""
-        return Weights(self.take(positions), self.intercept, positions)
+    def at(self, touched: NDArray[np.int32] | None) -> Weights:
+        """Those of what is `touched`, or all, to be sent to another process."""
+        return Weights(self.take(touched), self.intercept, touched is not None)
 
 
 @dataclass(frozen=True, slots=True)

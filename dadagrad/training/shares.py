@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.training.state import State
+from dadagrad.training.touched import check_touched
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,30 +66,23 @@ class StateShare:
     Attributes
     ----------
     share : State
-    positions : (k,) int32 or None
-        Where in the partition's vocabulary the features are, increasing; None stands for all of
-        it. They must include all that the rows touch.
+    partial : bool
+        Whether the features are those that the rows touch, in the order of the partition's
+        vocabulary; else they are all of it.
     """
 
     share: State
-    positions: NDArray[np.int32] | None = None
+    partial: bool = False
 
-    @property
-    def partial(self) -> bool:
-        """Whether the state of some of the vocabulary is missing."""
-        return self.positions is not None
-
-    def take(self, positions: NDArray[np.int32] | None) -> State:
-        """That of the features at these `positions` of the vocabulary, or of all; a copy."""
+    def take(self, touched: NDArray[np.int32] | None) -> State:
+        """That of what is `touched` of the vocabulary, or of all; a copy."""
         # Copied first: what came over a network may be read-only, to a kernel another type.
         share = self.share.copy()
-        if positions is None:
-            return share
-        if self.positions is None:
-            return share.pull(positions.astype(np.int64))
-        if len(positions) == len(self.positions):
-            return share
-        return share.pull(np.searchsorted(self.positions, positions))
+        if touched is not None:
+            if not self.partial or not len(touched):  # a partition that has been skipped since
+                return share.pull(touched.astype(np.int64))
+            check_touched(share.n_features, touched)
+        return share
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +101,14 @@ class ShareInState:
         """False: the state of all of the vocabulary can be taken."""
         return False
 
-    def take(self, positions: NDArray[np.int32] | None) -> State:
+    def take(self, touched: NDArray[np.int32] | None) -> State:
         """As `StateShare.take`; only what is asked for is looked up."""
-        ids = self.vocabulary if positions is None else self.vocabulary[positions]
+        ids = self.vocabulary if touched is None else self.vocabulary[touched]
         share = self.state.pull(ids)
         if self.walk is not None:
             self.walk.put_into(ids, share)
         return share
 
-    def at(self, positions: NDArray[np.int32] | None) -> StateShare:
-        """That at `positions`, or all, to be sent to another process."""
-        return StateShare(self.take(positions), positions)
+    def at(self, touched: NDArray[np.int32] | None) -> StateShare:
+        """That of what is `touched`, or all, to be sent to another process."""
+        return StateShare(self.take(touched), touched is not None)

@@ -17,6 +17,7 @@ from dadagrad.data.dataset import Dataset, MemoryDataset, Partition
 from dadagrad.method import Method
 from dadagrad.training.lookahead import Lookahead
 from dadagrad.training.plan import Cursor, Piece, Plan, Round
+from dadagrad.training.touched import packed_bytes
 
 PREFETCH = 2
 MOST_ROUNDS = 1_000
@@ -104,8 +105,8 @@ class Moved:
         if nnz >= partition.n_local or method.loss.ranks:
             sent, announced = float(partition.n_local * down), 0.0
         else:
-            sent, announced = some * (4 + down), 4.0 * some
-        back = announced + some * (4 + up)
+            sent, announced = some * down, packed_bytes(some, partition.n_local)
+        back = announced + packed_bytes(some, partition.n_local) + some * up
         wide = method.n_outputs
         return cls(piece.n_rows, nnz, some, sent + intercept * wide, back + 16 * wide)
 

@@ -431,7 +431,7 @@ def test_bytes_of_a_step_are_what_weights_and_gradients_take(url, monkeypatch):
     from dadagrad.training import dask_drive
 
     moved: list[int] = []
-    count = dask_drive._n_bytes
+    count = dask_drive.n_bytes
 
     def spy(message):
         moved.append(count(message))
@@ -439,7 +439,7 @@ def test_bytes_of_a_step_are_what_weights_and_gradients_take(url, monkeypatch):
         assert moved[-1] == sum(a.nbytes for a in arrays if isinstance(a, np.ndarray))
         return moved[-1]
 
-    monkeypatch.setattr(dask_drive, "_n_bytes", spy)
+    monkeypatch.setattr(dask_drive, "n_bytes", spy)
     config = replace(CONFIG, batch_size=60)
     with cluster(2) as where:
         report = train(url, config, where=where).report

@@ -161,9 +161,12 @@ def test_the_gradient_is_that_of_the_pairs_one_by_one(partial):
     method = method_of(data, TrainConfig(loss="ranking", step_size=0.3, batch_size=20, seed=9))
     assert not method.config.fit_intercept
     weights = np.random.default_rng(1).normal(scale=0.3, size=(rows.n_local, 1)).astype(np.float32)
-    positions = np.arange(rows.n_local, dtype=np.int32) if partial else None
-    given = Weights(weights, np.zeros(1), positions)
-    result = compute(method, rows, Piece(3, 0, 10, 50, False), given, "here")
+    piece = Piece(3, 0, 10, 50, False)
+    given = Weights(weights, np.zeros(1))
+    if partial:
+        positions = np.unique(pair_rows(rows, piece, 9, "here").indices)
+        given = Weights(weights[positions], np.zeros(1), True)
+    result = compute(method, rows, piece, given, "here")
     assert isinstance(result, Gradient)
     dense = dense_rows(rows)[:, rows.vocabulary]
     expected, loss, wrong, total = np.zeros(rows.n_local), 0.0, 0.0, 0.0
