@@ -52,7 +52,7 @@ def test_what_was_sent_for_other_rows_is_refused(exchange, too_many):
         config = TrainConfig(step_size=0.3, batch_size=8)
         sent = Weights(np.zeros((n_sent, 1), np.float32), np.zeros(1), True)
     else:
-        config = TrainConfig(step_size=0.3, exchange=exchange)
+        config = TrainConfig(step_size=0.3, batch_size=1, exchange=exchange)
         whole = State.zero(method_of(data, config))
         sent = StateShare(whole.pull(np.arange(n_sent)), True)
     with pytest.raises(TrainingError, match=f"for {n_sent} features .* touch {len(positions)}"):
