@@ -43,7 +43,7 @@ def marked(marks):  # type: ignore[no-untyped-def]
     count = 0
     for word in range(len(marks)):
         before[word] = count
-        count += np.int64(_count_ones(marks[word]))
+        count += int(_count_ones(marks[word]))
     positions = np.empty(count, np.int32)
     count = 0
     for word in range(len(marks)):
