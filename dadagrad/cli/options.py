@@ -71,16 +71,17 @@ def make_where(
     from dadagrad.training.run import Where
 
     where = Where(threads, workers, scheduler, memory)
-    if where.on_dask and "DASK_LOGGING__DISTRIBUTED" not in os.environ:
+    if where.on_dask:
         # What fails on a worker fails here too, in one line: no need for its traceback as well.
-        os.environ["DASK_LOGGING__DISTRIBUTED"] = "critical"
+        wanted = os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical").upper()
+        level = logging.getLevelNamesMapping().get(wanted, logging.CRITICAL)
         import distributed  # noqa: F401 (sets the levels of its loggers)
 
         # It may have been loaded before, by `dask dadagrad`; and of a scheduler that has gone, Dask
         # tells with tracebacks in two loggers with levels of their own: what its client does about
         # the connection ends in a cancellation, and results under way end in Tornado's callbacks.
         for name in ("distributed", "distributed.client", "tornado.application"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+            logging.getLogger(name).setLevel(level)
     return where
 
 

@@ -36,9 +36,9 @@ def worked(monkeypatch) -> list[str]:
     addresses: list[str] = []
     doubt = dask_drive.Drive._doubt
 
-    def spy(self, computes, worked):
-        addresses.append(worked.worker)
-        return doubt(self, computes, worked)
+    def spy(self, computes, results, worker):
+        addresses.append(worker)
+        return doubt(self, computes, results, worker)
 
     monkeypatch.setattr(dask_drive.Drive, "_doubt", spy)
     return addresses
