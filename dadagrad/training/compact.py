@@ -76,6 +76,45 @@ def relabel(indices, n_local):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
+def unite(ids, others):  # type: ignore[no-untyped-def]
+    """All of two increasing int64 arrays, each once, and where each of `ids` and of `others` is."""
+    united = np.empty(len(ids) + len(others), np.int64)
+    places, other_places = np.empty(len(ids), np.int64), np.empty(len(others), np.int64)
+    i, j, count = 0, 0, 0
+    while i < len(ids) or j < len(others):
+        own = j == len(others) or (i < len(ids) and ids[i] <= others[j])
+        other = i == len(ids) or (j < len(others) and others[j] <= ids[i])
+        united[count] = ids[i] if own else others[j]
+        if own:
+            places[i] = count
+            i += 1
+        if other:
+            other_places[j] = count
+            j += 1
+        count += 1
+    return united[:count], places, other_places
+
+
+@njit(nogil=True, cache=True)
+def common(ids, others):  # type: ignore[no-untyped-def]
+    """Where in either of two increasing arrays those are that both have."""
+    most = min(len(ids), len(others))
+    places, other_places = np.empty(most, np.int64), np.empty(most, np.int64)
+    i, j, count = 0, 0, 0
+    while i < len(ids) and j < len(others):
+        if ids[i] < others[j]:
+            i += 1
+        elif others[j] < ids[i]:
+            j += 1
+        else:
+            places[count], other_places[count] = i, j
+            count += 1
+            i += 1
+            j += 1
+    return places[:count], other_places[:count]
+
+
+@njit(nogil=True, cache=True)
 def assign_slots(slots, ids, seen, count):  # type: ignore[no-untyped-def]
     """Where each of `ids` has its sum, (len(ids),) int64; ids not met before get the next places.
 

@@ -28,7 +28,9 @@ class Walk:
 
     def then(self, other: Walk) -> Walk:
         """What the stream has changed that walked on from here to `other`."""
-        ids = np.union1d(self.ids, other.ids)
+        from dadagrad.training.compact import unite
+
+        ids, *places = unite(self.ids, other.ids)
         n_bundles, _, width, _ = other.share.accumulators.shape
         lazy = self.share.settled.size > 0 or other.share.settled.size > 0
         joined = replace(
@@ -36,19 +38,18 @@ class Walk:
             accumulators=np.empty((n_bundles, len(ids), width, 2), np.float32),
             settled=np.empty((n_bundles, len(ids) if lazy else 0)),
         )
-        for walk in (self, other):
-            _put(joined, np.searchsorted(ids, walk.ids), walk.share)
+        for walk, own in zip((self, other), places, strict=True):
+            _put(joined, own, walk.share)
         return Walk(ids, joined)
 
     def put_into(self, ids: NDArray[np.int64], share: State) -> None:
         """Overwrite in `share`, of the increasing `ids`, what the stream has changed of it."""
-        if len(self.ids):
-            places = np.searchsorted(self.ids, ids)
-            places[places == len(self.ids)] = 0
-            found = np.flatnonzero(self.ids[places] == ids)
-            share.accumulators[:, found] = self.share.accumulators[:, places[found]]
-            if share.settled.size:
-                share.settled[:, found] = self.share.settled[:, places[found]]
+        from dadagrad.training.compact import common
+
+        places, found = common(self.ids, ids)
+        share.accumulators[:, found] = self.share.accumulators[:, places]
+        if share.settled.size:
+            share.settled[:, found] = self.share.settled[:, places]
         share.intercept = self.share.intercept.copy()
         share.t = self.share.t
 

@@ -105,4 +105,5 @@ def _merge(method: Method, rows: Rows, piece: Piece, state: State) -> None:
     result = compute(method, rows, piece, given, "the warm-up")
     assert isinstance(result, WalkedShare)
     walk = Walk(rows.vocabulary[result.positions], result.state)
-    merge(method, state, [walk, walk])
+    merge(method, state, [walk, walk.then(walk)])
+    walk.put_into(walk.ids, walk.share)

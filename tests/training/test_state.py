@@ -250,3 +250,17 @@ def test_threads_that_ask_at_once_have_the_weights_found_once(monkeypatch):
         taken = list(pool.map(lambda _: state.weights_at(method, np.arange(5)), range(4)))
     assert len(found) == 1
     assert all((weights == taken[0]).all() for weights in taken)
+
+
+@given(ids=st.sets(st.integers(0, 60)), others=st.sets(st.integers(0, 60)))
+def test_increasing_ids_are_united_and_compared(ids, others):
+    from dadagrad.training.compact import common, unite
+
+    first, second = (np.array(sorted(some), np.int64) for some in (ids, others))
+    united, *places = unite(first, second)
+    np.testing.assert_array_equal(united, np.union1d(first, second))
+    for some, own in zip((first, second), places, strict=True):
+        np.testing.assert_array_equal(united[own], some)
+    _, *expected = np.intersect1d(first, second, return_indices=True)
+    for found, wanted in zip(common(first, second), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
