@@ -286,7 +286,9 @@ def _trial(data: Dataset, method: Method, plan: Plan, threads: int) -> int:
     lazy = 8 * (config.update == "mirror-descent")
     n_local = max(partition.n_local for partition in chosen)
     shares = threads * n_local * (9 * method.bundle_width + lazy)
-    states = len(GRID) * n_features * feature_bytes(method)
+    # Through a single partition no more go at a time than there are threads.
+    at_once = len(GRID) if len(chosen) > 1 else min(threads, len(GRID))
+    states = at_once * n_features * feature_bytes(method)
     return rows + vocabularies + states + shares
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Set
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.memory import zeros
 from dadagrad.training.plain_state import PlainState
 from dadagrad.training.state import State
 
@@ -39,24 +37,6 @@ def feature_bytes(method: Method) -> int:
     """What the compiled state of one feature takes, of all outputs."""
     lazy = method.config.update == "mirror-descent"
     return 8 * method.n_outputs + 8 * lazy * method.n_bundles
-
-
-def zero_states(methods: list[Method]) -> list[TrainingState]:
-    """As `zero_state`, for methods that differ in their step size alone.
-
-    They share one block of memory: large ones come in large pages, with far fewer interrupts. What
-    they walk on in turn stays close to the processor when it is the same for all.
-    """
-    states = [zero_state(method) for method in methods]
-    first = states[0]
-    if not isinstance(first, State):
-        return states
-    block = zeros((len(states), *first.accumulators.shape), np.float32)
-    return [
-        replace(state, accumulators=share, _arenas=first._arenas)
-        for state, share in zip(states, block, strict=True)
-        if isinstance(state, State)
-    ]
 
 
 def nonzero_weights(

@@ -27,7 +27,8 @@ from dadagrad.method import Method
 from dadagrad.training.loader import Loaded, Loader
 from dadagrad.training.plan import Piece, Plan
 from dadagrad.training.protocol import Walked
-from dadagrad.training.states import TrainingState, zero_states
+from dadagrad.training.state import State
+from dadagrad.training.states import TrainingState, zero_state
 from dadagrad.training.tally import Tally
 
 logger = logging.getLogger(__name__)
@@ -68,7 +69,9 @@ def choose_step_size(
         scaled = method.task == "regression" and not method.loss.log_link
         scale = _target_scale(data, first_rows.chosen) if scaled else 1.0
         grid = tuple(step_size * scale for step_size in GRID)
-        tallies = _try_all(first_rows, method, grid, plan.chunk_rows, threads)
+        compact = replace(method, n_features=first_rows.n_features)
+        trials = [_Trial.of(compact, step_size) for step_size in grid]
+        tallies = _try_all(first_rows, trials, plan.chunk_rows, threads)
     losses, errors = np.empty(len(grid)), np.empty(len(grid))
     for number, tally in enumerate(tallies):
         error = None if tally is None else tally.error(method)
@@ -88,37 +91,39 @@ def choose_step_size(
 class _Trial:
     """One step size on its way through the rows; each leg is tallied apart.
 
-    `failure` is what ended it: a step size so large that the weights diverged.
+    It has a state from its first rows to its last. `failure` is what ended it before: a step size
+    so large that the weights diverged.
     """
 
     method: Method
-    state: TrainingState | None
     legs: list[Tally]
+    state: TrainingState | None = None
     failure: TrainingError | None = None
 
     @classmethod
-    def begin(cls, method: Method, step_sizes: tuple[float, ...]) -> list[_Trial]:
-        """A trial of each of `step_sizes`."""
-        methods = [method.with_step_sizes((step_size,)) for step_size in step_sizes]
-        return [
-            cls(own, state, [Tally.zero(method) for _ in LEGS])
-            for own, state in zip(methods, zero_states(methods), strict=True)
-        ]
+    def of(cls, method: Method, step_size: float) -> _Trial:
+        own = method.with_step_sizes((step_size,))
+        return cls(own, [Tally.zero(method) for _ in LEGS])
 
-    def ended(self) -> _Trial:
-        """The same without its state, which nobody needs any more."""
-        self.state = None
-        return self
+    def walk(self, part: _Part, chunk_rows: int, states: _States) -> None:
+        """Learn from the rows of `part`."""
+        if self.state is None:
+            self.state = states.take(self.method)
+        for start, stop, leg in part.stretches:
+            self._walk(part, start, stop, leg, chunk_rows)
+            if self.failure is not None:
+                break
+        if part.last or self.failure is not None:
+            states.give_back(self.state)
+            self.state = None
 
-    def walk(self, stretch: _Stretch, chunk_rows: int) -> None:
-        """Learn from the rows of `stretch`."""
+    def _walk(self, part: _Part, first: int, end: int, leg: int, chunk_rows: int) -> None:
         from dadagrad.training.worker import compute
 
         assert self.state is not None
-        part = stretch.part
         rows = replace(part.rows, vocabulary=part.positions)
-        for start in range(stretch.start, stretch.stop, chunk_rows):
-            stop = min(start + chunk_rows, stretch.stop)
+        for start in range(first, end, chunk_rows):
+            stop = min(start + chunk_rows, end)
             piece = Piece(0, part.partition, start, stop, False)
             try:
                 result = compute(self.method, rows, piece, self.state, part.where)
@@ -126,29 +131,47 @@ class _Trial:
                 self.failure = error
                 return
             assert isinstance(result, Walked)
-            self.legs[stretch.leg] += result.tally
+            self.legs[leg] += result.tally
 
     def so_far(self) -> Tally:
         """What was counted on all the legs."""
         return sum(self.legs[1:], self.legs[0])
 
 
+class _States:
+    """States for trials, in the memory of those that have ended: what is fresh takes its time."""
+
+    def __init__(self) -> None:
+        self._idle: list[State] = []
+
+    def take(self, method: Method) -> TrainingState:
+        """The state before the first step."""
+        try:
+            state = self._idle.pop()
+        except IndexError:
+            return zero_state(method)
+        state.reset()
+        return state
+
+    def give_back(self, state: TrainingState) -> None:
+        """A trial needs its state no more."""
+        if isinstance(state, State):
+            self._idle.append(state)
+
+
 def _try_all(
-    first_rows: _FirstRows,
-    method: Method,
-    step_sizes: tuple[float, ...],
-    chunk_rows: int,
-    threads: int,
+    first_rows: _FirstRows, trials: list[_Trial], chunk_rows: int, threads: int
 ) -> list[Tally | None]:
-    """Of every step size what was counted on the last leg; None where it did not get there."""
-    method = replace(method, n_features=first_rows.n_features)
-    # States over all features may be large: of those no more at a time than are in work.
-    at_once = len(step_sizes) if method.compiled else threads
-    trials: list[_Trial] = []
-    for first in range(0, len(step_sizes), at_once):
-        together = _Trial.begin(method, step_sizes[first : first + at_once])
-        _walk_all(together, first_rows, chunk_rows)
-        trials += [trial.ended() for trial in together]
+    """Of every trial what was counted on the last leg; None where it did not get there."""
+    # States over all features may be large: then no more go through several parts at a time than
+    # there are threads. Through a single part as many go anyway.
+    together = len(trials) if first_rows.compact or len(first_rows.chosen) == 1 else threads
+    states = _States()
+    for first in range(0, len(trials), together):
+        for part in first_rows.read():
+            walking = [trial for trial in trials[first : first + together] if trial.failure is None]
+            walk = partial(_Trial.walk, part=part, chunk_rows=chunk_rows, states=states)
+            list(first_rows.pool.map(walk, walking))
     if all(trial.failure is not None for trial in trials):
         raise next(trial.failure for trial in trials if trial.failure is not None)
     # Where all weight is in the first half, that has to do.
@@ -158,43 +181,24 @@ def _try_all(
     ]
 
 
-def _walk_all(trials: list[_Trial], first_rows: _FirstRows, chunk_rows: int) -> None:
-    """Walk the rows with those of `trials` that do not fail."""
-    for part in first_rows.read():
-        for stretch in first_rows.stretches(part):
-            walking = [trial for trial in trials if trial.failure is None]
-            walk = partial(_Trial.walk, stretch=stretch, chunk_rows=chunk_rows)
-            list(first_rows.pool.map(walk, walking))
-
-
 def _standard_error(error: float, examples: int) -> float:
     return math.sqrt(error * (1.0 - error) / examples)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The part of a partition that the trial takes: its first `n_rows` of all `rows`.
+    """The part of a partition that the trial takes: of its `rows` some stretches from the first on.
 
-    `positions` are those of its vocabulary in that of the trial; `offset` counts the rows of the
-    partitions before it.
+    `positions` are those of its vocabulary in that of the trial; `stretches` are rows from the
+    first to before the second number, and the leg they are on; `last` is that of the last part.
     """
 
     partition: int
     rows: Rows
-    n_rows: int
-    offset: int
     positions: NDArray[np.int64]
+    stretches: tuple[tuple[int, int, int], ...]
+    last: bool
     where: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Stretch:
-    """Rows ``start:stop`` of a part, all on one leg."""
-
-    part: _Part
-    start: int
-    stop: int
-    leg: int
 
 
 def first_partitions(data: Dataset, plan: Plan, compiled: bool) -> list[tuple[int, int]]:
@@ -223,6 +227,7 @@ class _FirstRows:
     ) -> None:
         self._data = data
         self.pool = pool
+        self.compact = compiled
         self.chosen = first_partitions(data, plan, compiled)
         self.n_rows = sum(taken for _, taken in self.chosen)
         self._loader = Loader(data) if loader is None else loader
@@ -265,7 +270,8 @@ class _FirstRows:
                 if len(self._union) == rows.n_local
                 else np.searchsorted(self._union, rows.vocabulary)
             )
-            yield _Part(partition, rows, n_rows, offset, positions, where)
+            last = offset + n_rows == self.n_rows
+            yield _Part(partition, rows, positions, self._stretches(offset, n_rows), last, where)
             offset += n_rows
             self._done_with(loaded)
             self._load_next()
@@ -278,14 +284,14 @@ class _FirstRows:
         else:
             self._loader.release(loaded)
 
-    def stretches(self, part: _Part) -> Iterator[_Stretch]:
-        """The rows of a part, leg by leg."""
-        start = 0
-        for leg, end in enumerate(LEGS):
-            stop = min(max(int(end * self.n_rows) - part.offset, start), part.n_rows)
-            if stop > start:
-                yield _Stretch(part, start, stop, leg)
-            start = stop
+    def _stretches(self, offset: int, n_rows: int) -> tuple[tuple[int, int, int], ...]:
+        """Those of a part that begins with row `offset` of all."""
+        ends = [min(max(int(end * self.n_rows) - offset, 0), n_rows) for end in LEGS]
+        return tuple(
+            (start, stop, leg)
+            for leg, (start, stop) in enumerate(zip([0, *ends], ends, strict=False))
+            if stop > start
+        )
 
 
 def _target_scale(data: Dataset, chosen: list[tuple[int, int]]) -> float:

@@ -17,6 +17,7 @@ same round: what else the machine does then matters little.
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from dataclasses import dataclass, field
@@ -119,7 +120,7 @@ def vw_options(folder: Path, n_features: int) -> list[str]:
 def alternate(data: str, cache: list[str], rounds: int) -> list[Line]:
     """Run everything `rounds` times in turn, after one run each that does not count.
 
-    Each round begins with another: what ran before leaves memory and caches as it likes.
+    The order of each round is drawn: what ran before leaves memory and caches as it likes.
     """
     rate = str(best_rate(cache))
     peers = {
@@ -149,9 +150,9 @@ def alternate(data: str, cache: list[str], rounds: int) -> list[Line]:
             line.seconds.append(report["seconds"])
             line.error, line.loss = report["progressive_error"], report["progressive_loss"]
 
-    for number in range(rounds):
-        first = number % len(lines)
-        for line in [*lines[first:], *lines[:first]]:
+    order = random.Random(0)
+    for _ in range(rounds):
+        for line in order.sample(lines, len(lines)):
             run(line)
     return lines
 

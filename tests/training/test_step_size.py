@@ -53,8 +53,10 @@ def test_batches_passes_and_lanes_do_not_matter():
         assert choose(data, replace(config, **other)) == chosen
 
 
+@pytest.mark.parametrize("sizes", [(300, 200), (500,)])  # of one partition states are used again
+@pytest.mark.parametrize("update", ["dual-averaging", "mirror-descent"])
 @pytest.mark.parametrize("labels", ["binary", "multiclass", "real"])
-def test_threads_make_the_same_choice_from_the_same_figures(labels, monkeypatch):
+def test_threads_make_the_same_choice_from_the_same_figures(labels, update, sizes, monkeypatch):
     seen = []
     best = module._best
 
@@ -63,9 +65,9 @@ def test_threads_make_the_same_choice_from_the_same_figures(labels, monkeypatch)
         return best(losses, errors, examples)
 
     monkeypatch.setattr(module, "_best", spy)
-    data = make_data((300, 200), labels=labels)
+    data = make_data(sizes, labels=labels)
     loss = "squared" if labels == "real" else "hinge"
-    config = TrainConfig(loss=loss, batch_size=1)
+    config = TrainConfig(loss=loss, batch_size=1, update=update, l2=1e-3)
     for threads in (1, 2, 3, 64):
         choose_step_size(data, method_of(data, config), make_plan(data, config), threads)
     assert all(figures == seen[0] for figures in seen)
