@@ -100,6 +100,8 @@ def config_of(update: str, metric: str, penalty: str, loss: str, passes: int) ->
         adaptive = {"delta": 0.0, "step_size": 2.0}
     if metric == "normalized":
         adaptive = {"delta": 1.0, "step_size": 0.3}
+    if metric == "sketch":  # what it loses leaves directions with delta alone: constant steps
+        adaptive = {"delta": 0.5, "step_size": 0.5}
     if metric == "fd-son":  # H grows with t: its steps are those of Newton, not of a square root
         adaptive = {"delta": 1.0, "step_size": 2.0}
     settings = {"blocks": 3, **PENALTIES[penalty]}
