@@ -57,3 +57,13 @@ def test_more_workers_than_messages_have_nothing_to_do():
     many = forecast(SERVICES, NETWORK, workers=100, messages=4)
     assert many.seconds == few.seconds
     assert many.workers == pytest.approx(few.workers / 25)
+
+
+def test_what_slows_everything_down_slows_steps_as_much():
+    free = Network(latency=0.0, bandwidth=1e12)
+    alone, slowed = (
+        forecast(services, free, workers=2, messages=2, cores=1, steps=5)
+        for services in (SERVICES, SERVICES.slowed(1.5))
+    )
+    assert slowed.seconds == pytest.approx(1.5 * alone.seconds)
+    assert (SERVICES.slowed(1.5).down, SERVICES.slowed(1.5).up) == (SERVICES.down, SERVICES.up)

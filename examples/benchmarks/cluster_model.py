@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,11 @@ class Services:
     step: float
     down: float
     up: float
+
+    def slowed(self, factor: float) -> Services:
+        """The same where everything takes `factor` times as long; bytes stay."""
+        times = ("send", "receive", "schedule", "work", "step")
+        return replace(self, **{name: factor * getattr(self, name) for name in times})
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ workers in processes of their own. Modelled: the same pass with more workers, fr
 that are measured one by one (the work on a piece, its bytes, what the coordinator does for a step,
 what a message costs the coordinator, the scheduler and a worker) and a network that is assumed.
 The model (`cluster_model.py`) is held to the measured runs first, with the processors that all
-share here; then each machine has its own. The tables say where the coordinator is saturated, and
-which settings move that point.
+share here, and that slow each other down; then each machine has its own. The tables say where the
+coordinator is saturated, and which settings move that point.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import argparse
 import os
 import statistics
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -54,11 +56,14 @@ def main() -> None:
     here = measure(data, config, options.rounds)
     with dask_cluster(1) as address:
         overhead = message_overhead(address)
+    slower = contention(data, config)
     piece = PieceCosts(data, config)
     sections = [
         f"{data.n_rows:,} rows, {data.nnz:,} non-zeros, {data.schema.n_features:,} features; one "
         f"pass in batches of {batch_size:,} rows ({-(-data.n_rows // batch_size)} steps):",
-        measured_table(data, config, here, piece, overhead),
+        measured_table(data, config, here, piece, overhead, slower),
+        f"Modelled is what takes {slower:.2f} times as long here as alone: so much longer the work "
+        "on a piece takes while the other processors do the same.",
         f"Modelled: {options.latency:g} ms from one machine to another, links of "
         f"{options.bandwidth:g} Gbit/s, as many lanes as workers:",
         modelled_table(data, config, piece, overhead, network),
@@ -177,6 +182,36 @@ def times(pids: list[int]) -> list[float]:
     return [time.process_time(), *(each.user + each.system for each in spent)]
 
 
+# What processors do to each other that share a core, a cache, and the way to memory.
+
+
+def contention(data: Dataset, config: TrainConfig) -> float:
+    """How many times as long work takes while every other processor is at the same."""
+    count = os.cpu_count() or 1
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        for task in [pool.submit(seconds_of_a_piece, data.url, config) for _ in range(count)]:
+            task.result()  # all have loaded what they need
+        alone = pool.submit(seconds_of_a_piece, data.url, config).result()
+        together = [pool.submit(seconds_of_a_piece, data.url, config) for _ in range(count)]
+        return statistics.mean(task.result() for task in together) / alone
+
+
+def seconds_of_a_piece(url: str, config: TrainConfig, seconds: float = 3.0) -> float:
+    """Processor seconds of a step's share of rows, done over and over for some `seconds`."""
+    assert isinstance(config.batch_size, int)
+    data = open_dataset(url)
+    method = make_method(config, data.schema, config.batch_size)
+    warm_up(method, lambda line: None)
+    state, rows = zero_state(method), data.read(0)
+    piece = Piece(0, 0, 0, min(config.batch_size // config.lanes, rows.n_rows), True)
+    given = WeightsInState(method, state, rows.vocabulary, state.intercepts_now(method))
+    count, spent, end = 0, time.thread_time(), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        compute(method, rows, piece, given, url)
+        count += 1
+    return (time.thread_time() - spent) / count
+
+
 # What the work costs, and what the coordinator does for a step.
 
 
@@ -278,6 +313,7 @@ def measured_table(
     here: dict[str, Measured],
     piece: PieceCosts,
     overhead: Overhead,
+    slower: float,
 ) -> str:
     """The runs of this machine, and what the model makes of those on workers."""
     assert isinstance(config.batch_size, int)
@@ -289,7 +325,7 @@ def measured_table(
         if name in ("1 worker", "2 workers"):
             workers = int(name.split()[0])
             services, messages = piece.services(config, workers, overhead)
-            cores = os.cpu_count()
+            cores, services = os.cpu_count(), services.slowed(slower)
             made = forecast(services, loopback, workers, messages, cores=cores, steps=steps)
             modelled = f"{made.seconds * steps:.2f}"
         rate = data.nnz / found.seconds / 1e6
