@@ -25,7 +25,7 @@ from dadagrad.training.protocol import Event
 
 AsEvents: TypeAlias = Callable[[Any], list[Event]]
 
-WAIT_SECONDS = 0.05
+WAIT_SECONDS = 0.01
 """For a result, before it is seen to whether there is anything to wait for."""
 
 FETCH_SECONDS = 10.0

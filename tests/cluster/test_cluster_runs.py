@@ -93,7 +93,10 @@ def test_by_hand_with_tls(reviews, tmp_path, monkeypatch):
             "--or-resume": f"--or-resume {SETTINGS}",
         }
         scheduler, worker, run = (replaced(block, places) for block in blocks("By hand"))
-        serving = [["bash", "-c", f"{use_tls} exec {one}"] for one in (scheduler, worker)]
+        serving = [
+            ["bash", "-c", f"{use_tls} {one.replace('dask ', 'exec dask ', 1)}"]
+            for one in (scheduler, worker)
+        ]
         with (
             started(serving[0], tmp_path / "s.log", variables, folder),
             started(serving[1], tmp_path / "w.log", variables, folder),
