@@ -91,6 +91,15 @@ def open_npz(path: str, *, no_labels: bool = False) -> ArraySource:
     return ArraySource(_matrix_blocks(matrix, labels, weights, path), matrix.shape[1])
 
 
+def check_compressed(matrix: Any) -> None:
+    """Raise `ValueError` for a CSR, CSC or BSR matrix that would lead SciPy's code astray."""
+    begins = matrix.indptr
+    # SciPy takes the last one for the number of entries, and looks at no more if it is negative.
+    if not len(begins) or begins[0] != 0 or (begins[1:] < begins[:-1]).any():
+        raise ValueError("indptr does not rise from 0")
+    matrix.check_format(full_check=True)
+
+
 def _npz_matrix(path: str, arrays: dict[str, NDArray[Any]]) -> Any:
     import scipy.sparse
 
@@ -99,7 +108,7 @@ def _npz_matrix(path: str, arrays: dict[str, NDArray[Any]]) -> Any:
         # As CSR it has a pointer for each row, whether there is anything in the row or not.
         refuse_too_large(f"{path}, shape", 8 * matrix.shape[0], os.path.getsize(path))
         if hasattr(matrix, "indptr"):  # its compiled code relies on what is checked here
-            matrix.check_format(full_check=True)
+            check_compressed(matrix)
         return scipy.sparse.csr_array(matrix)
     if {"data", "indices", "indptr", "shape"} <= arrays.keys():
         return _checked_csr(*(arrays[name] for name in ("data", "indices", "indptr", "shape")))
@@ -121,7 +130,7 @@ def _checked_csr(data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
     content = (data, indices.astype(np.int64), indptr.astype(np.int64))
     n_rows, n_columns = map(operator.index, shape)
     matrix = scipy.sparse.csr_array(content, shape=(n_rows, n_columns))
-    matrix.check_format(full_check=True)
+    check_compressed(matrix)
     return matrix
 
 
@@ -206,7 +215,7 @@ def open_anndata(path: str, label_column: str | None) -> ArraySource:
             matrix = anndata.io.read_elem(group["X"])
             if kind == "csc_matrix":
                 refuse_too_large(f"{path}, X", 8 * matrix.shape[0], stored)
-                matrix.check_format(full_check=True)
+                check_compressed(matrix)
                 matrix = matrix.tocsr()
     if label_column is not None and label_column not in obs.columns:
         raise InputError(

@@ -127,6 +127,10 @@ BROKE: dict[str, tuple[dict[str, Any], str]] = {
     "csc rows": (VALID["csc"] | {"indices": np.full(MATRIX.nnz, 10**8)}, "indices"),
     "csr columns": (VALID["csr"] | {"indices": np.full(MATRIX.nnz, -5)}, "indices"),
     "csr pointers": (VALID["csr"] | {"indptr": [0, 40, *MATRIX.indptr[2:]]}, "ind"),
+    # SciPy looked at nothing more of a matrix that has -1 entries.
+    "csr end": (VALID["csr"] | {"indptr": [*MATRIX.indptr[:-1], -1]}, "indptr does not rise"),
+    "csc end": (VALID["csc"] | {"indptr": [*VALID["csc"]["indptr"][:-1], -1]}, "indptr does not"),
+    "plain end": (VALID["plain"] | {"indptr": [*MATRIX.indptr[:-1], -1]}, "indptr does not rise"),
     # 2**41 blocks without rows.
     "columns": (
         {"data": [], "indices": [], "indptr": [0, 0], "shape": [1, 2**60], "labels": [1.0]},
