@@ -62,8 +62,10 @@ def main() -> None:
         f"{data.n_rows:,} rows, {data.nnz:,} non-zeros, {data.schema.n_features:,} features; one "
         f"pass in batches of {batch_size:,} rows ({-(-data.n_rows // batch_size)} steps):",
         measured_table(data, config, here, piece, overhead, slower),
-        f"Modelled is what takes {slower:.2f} times as long here as alone: so much longer the work "
-        "on a piece takes while the other processors do the same.",
+        f"In the model of this machine everything takes {slower:.2f} times as long as alone, as "
+        "the work on a piece does while the other processors are at the same. It leaves out "
+        "waiting inside Dask: its streams gather messages for 2 to 10 ms, and its threads wait for "
+        "turns.",
         f"Modelled: {options.latency:g} ms from one machine to another, links of "
         f"{options.bandwidth:g} Gbit/s, as many lanes as workers:",
         modelled_table(data, config, piece, overhead, network),
