@@ -57,14 +57,11 @@ def marked(marks):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def distinct(indices, n_local):  # type: ignore[no-untyped-def]
-    """The distinct values of (nnz,) int32 `indices`, increasing; all are below `n_local`."""
-    return marked(mark(indices, n_local))[0]
-
-
-@njit(nogil=True, cache=True)
 def relabel(indices, n_local):  # type: ignore[no-untyped-def]
-    """As `distinct`, and where each index is in them: behind all marks before its own."""
+    """The distinct values of `indices`, increasing, and where each index is in them.
+
+    All are below `n_local`. A value is behind all marks before its own.
+    """
     marks = mark(indices, n_local)
     positions, before = marked(marks)
     relabelled = np.empty_like(indices)

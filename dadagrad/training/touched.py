@@ -20,7 +20,7 @@ def pack(positions: NDArray[np.int32]) -> NDArray[Any]:
     """Increasing (k,) `positions` as bits, uint8, or as they are, int32, whichever is smaller."""
     if not len(positions) or positions.nbytes <= 8 * (positions[-1] // 64 + 1):
         return positions
-    marks: NDArray[np.uint64] = mark(positions, positions[-1] + 1)
+    marks: NDArray[np.uint64] = mark(positions, int(positions[-1]) + 1)
     return marks.astype("<u8").view(np.uint8)
 
 

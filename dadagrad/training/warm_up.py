@@ -31,6 +31,7 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
     """
     from dadagrad import kernels
     from dadagrad.loss_kernels import count_rows
+    from dadagrad.training.compact import mark, marked
     from dadagrad.training.worker import as_batch, compute
 
     begun = time.perf_counter()
@@ -81,6 +82,7 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
         if exchange == "local-steps":
             _merge(two_features, rows, piece, State.zero(two_features))
     else:
+        marked(mark(rows.indices, rows.n_local))  # what rows touch, as it is asked and sent
         intercept = state.intercepts(two_features)
         given = WeightsInState(two_features, state, rows.vocabulary, intercept)
         result = compute(two_features, rows, piece, given, "the warm-up")
@@ -98,9 +100,11 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
 
 def _merge(method: Method, rows: Rows, piece: Piece, state: State) -> None:
     """What local steps take besides."""
+    from dadagrad.training.compact import mark, marked
     from dadagrad.training.merge import merge
     from dadagrad.training.worker import compute
 
+    marked(mark(rows.indices, rows.n_local))
     given = ShareInState(state, rows.vocabulary, None)
     result = compute(method, rows, piece, given, "the warm-up")
     assert isinstance(result, WalkedShare)

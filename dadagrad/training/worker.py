@@ -11,7 +11,7 @@ from dadagrad import kernels
 from dadagrad.data.rows import Rows
 from dadagrad.errors import TrainingError
 from dadagrad.method import Method
-from dadagrad.training.compact import distinct, relabel
+from dadagrad.training.compact import mark, marked, relabel
 from dadagrad.training.pairs import pair_rows
 from dadagrad.training.plain_state import PlainState
 from dadagrad.training.plan import Piece
@@ -121,7 +121,7 @@ def touched(rows: Rows, piece: Piece) -> NDArray[np.int32] | None:
     part = rows.slice(piece.start, piece.stop)
     if part.nnz >= part.n_local or rows.queries is not None:
         return None
-    positions: NDArray[np.int32] = distinct(part.indices, part.n_local)
+    positions: NDArray[np.int32] = marked(mark(part.indices, part.n_local))[0]
     return positions
 
 
