@@ -176,9 +176,9 @@ def n_steps(plan: Plan) -> int:
 
 
 def _sums(method: Method, plan: Plan) -> int:
-    """Four bytes a feature say where its sum is, where several pieces make a step."""
+    """What finds the distinct features of a step, where several pieces make one."""
     several = min(plan.lanes, sum(map(bool, plan.partition_rows))) > 1
-    return 4 * method.n_features if several and not method.online else 0
+    return method.n_features // 5 if several and not method.online else 0
 
 
 def _local_rows(data: Dataset, walk: Walk, threads: int) -> int:
@@ -211,7 +211,7 @@ def _local_step(data: Dataset, method: Method, walk: Walk, threads: int) -> int:
         return _margins(method, walk) + shares
     in_work = 4 * walk.piece_nnz + _margins(method, walk)
     in_work += 4 * method.n_outputs * walk.piece_touched
-    return threads * in_work + walk.step_touched * (12 + 8 * method.n_outputs)
+    return threads * in_work + walk.step_touched * (24 + 8 * method.n_outputs)
 
 
 def _total(method: Method, walk: Walk) -> int:

@@ -6,14 +6,17 @@ of all features. What is done once a piece or once a step must not walk through 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
-_ONE, _SIX, _63 = np.uint64(1), np.uint64(6), np.uint64(63)
+ONE, SIX, BITS = np.uint64(1), np.uint64(6), np.uint64(63)
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _count_ones(bits):  # type: ignore[no-untyped-def]
+def count_ones(bits):  # type: ignore[no-untyped-def]
     """The number of ones among 64 bits, by adding them side by side."""
     bits -= (bits >> np.uint64(1)) & np.uint64(0x5555555555555555)
     bits = (bits & np.uint64(0x3333333333333333)) + (
@@ -32,7 +35,7 @@ def mark(indices, n_local):  # type: ignore[no-untyped-def]
     marks = np.zeros((n_local + 63) // 64, np.uint64)
     for index in indices:
         value = np.uint64(index)
-        marks[value >> _SIX] |= _ONE << (value & _63)
+        marks[value >> SIX] |= ONE << (value & BITS)
     return marks
 
 
@@ -43,14 +46,14 @@ def marked(marks):  # type: ignore[no-untyped-def]
     count = 0
     for word in range(len(marks)):
         before[word] = count
-        count += int(_count_ones(marks[word]))
+        count += int(count_ones(marks[word]))
     positions = np.empty(count, np.int32)
     count = 0
     for word in range(len(marks)):
         marked = marks[word]
         while marked:
-            others = marked & (marked - _ONE)
-            positions[count] = 64 * word + np.int64(_count_ones((marked ^ others) - _ONE))
+            others = marked & (marked - ONE)
+            positions[count] = 64 * word + np.int64(count_ones((marked ^ others) - ONE))
             count += 1
             marked = others
     return positions, before
@@ -67,8 +70,8 @@ def relabel(indices, n_local):  # type: ignore[no-untyped-def]
     relabelled = np.empty_like(indices)
     for j in range(len(indices)):
         value = np.uint64(indices[j])
-        below = marks[value >> _SIX] & ((_ONE << (value & _63)) - _ONE)
-        relabelled[j] = before[value >> _SIX] + np.int32(_count_ones(below))
+        below = marks[value >> SIX] & ((ONE << (value & BITS)) - ONE)
+        relabelled[j] = before[value >> SIX] + np.int32(count_ones(below))
     return positions, relabelled
 
 
@@ -112,32 +115,6 @@ def common(ids, others):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def assign_slots(slots, ids, seen, count):  # type: ignore[no-untyped-def]
-    """Where each of `ids` has its sum, (len(ids),) int64; ids not met before get the next places.
-
-    Parameters
-    ----------
-    slots : (n_features,) int32, changed in place
-        One more than the place of each feature; 0 for those that have none.
-    ids : (k,) int64
-    seen : (capacity,) int64, changed in place
-        The ids that have a place, in the order of the places.
-    count : int
-        How many there are so far.
-    """
-    places = np.empty(len(ids), np.int64)
-    for j in range(len(ids)):
-        slot = slots[ids[j]]
-        if slot == 0:
-            seen[count] = ids[j]
-            count += 1
-            slot = count
-            slots[ids[j]] = slot
-        places[j] = slot - 1
-    return places, count
-
-
-@njit(nogil=True, cache=True)
 def take(array, ids, out):  # type: ignore[no-untyped-def]
     """Into (k, width) `out` the rows `ids` of `array`."""
     if array.shape[1] == 1:
@@ -148,6 +125,13 @@ def take(array, ids, out):  # type: ignore[no-untyped-def]
         for j in range(len(ids)):
             for k in range(array.shape[1]):
                 out[j, k] = array[ids[j], k]
+
+
+def look_up(numbers: NDArray[Any], positions: NDArray[Any]) -> NDArray[Any]:
+    """`numbers[positions]`, several times as fast."""
+    found = np.empty(len(positions), numbers.dtype)
+    take(numbers.reshape(-1, 1), positions, found.reshape(-1, 1))
+    return found
 
 
 @njit(nogil=True, cache=True)
@@ -161,19 +145,6 @@ def put(array, ids, values):  # type: ignore[no-untyped-def]
         for j in range(len(ids)):
             for k in range(array.shape[1]):
                 array[ids[j], k] = values[j, k]
-
-
-@njit(nogil=True, cache=True)
-def add_known(slots, ids, terms, divisor, sums):  # type: ignore[no-untyped-def]
-    """Add (k, n_outputs) `terms` over `divisor` to the `sums` of those ids that have a place.
-
-    `slots` are as in `assign_slots`; what other ids have is left out.
-    """
-    for j in range(len(ids)):
-        slot = slots[ids[j]]
-        if slot:
-            for k in range(sums.shape[1]):
-                sums[slot - 1, k] += terms[j, k] / divisor
 
 
 @njit(nogil=True, cache=True)

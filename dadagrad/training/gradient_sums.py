@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 from dadagrad.method import Method
 from dadagrad.training.protocol import Gradient
 from dadagrad.training.tally import Tally
+
+if TYPE_CHECKING:
+    from dadagrad.training.distinct_ids import DistinctIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +24,7 @@ class GradientSum:
     Attributes
     ----------
     ids : (k,) int64
-        The features whose sums are not all 0, each once, in no order.
+        The features whose sums are not all 0, increasing.
     gradient : (k, n_outputs) float64
     squares : (k, n_outputs) float64, or (0, 0)
     intercept, intercept_squares : (1, n_outputs) float64
@@ -58,23 +62,22 @@ class RoundSum:
 
 
 class GradientSums:
-    """Adds the gradients of a batch's pieces, in the order of the pieces, in float64.
-
-    Four bytes per feature say where its sum is, so that no union of vocabularies is ever sorted.
-    """
+    """Adds the gradients of a batch's pieces, in the order of the pieces, in float64."""
 
     def __init__(self, method: Method) -> None:
         self._n_features = method.n_features
         self._n_outputs = method.n_outputs
         self._with_squares = method.config.squares == "example"
-        self._slots: NDArray[np.int32] | None = None
+        self._distinct: DistinctIds | None = None
 
     def total(
         self, vocabularies: list[NDArray[np.int64]], gradients: list[Gradient]
     ) -> GradientSum:
         """The sum of `gradients`, each of the vocabulary beside it."""
+        from dadagrad.training.compact import look_up
+
         touched = [
-            vocabulary[result.positions]
+            look_up(vocabulary, result.positions)
             for vocabulary, result in zip(vocabularies, gradients, strict=True)
         ]
         if len(touched) == 1:
@@ -105,19 +108,17 @@ class GradientSums:
         positive, measured best: g^2 + max(g b, 0). So steps are shorter where late gradients
         agree, and never longer.
         """
-        from dadagrad.training.compact import add_known, assign_slots
+        from dadagrad.training.compact import common
 
-        slots = self._all_slots()
         ids = done.total.ids
-        assign_slots(slots, ids, np.empty(len(ids), np.int64), 0)
         before = np.zeros((len(ids), self._n_outputs))
         before_intercept = np.zeros((1, self._n_outputs))
         for earlier in unseen:
             if earlier.importance > 0.0:
                 total, importance = earlier.total, earlier.importance
-                add_known(slots, total.ids, total.gradient, importance, before)
+                places, others = common(ids, total.ids)
+                before[places] += total.gradient[others] / importance
                 before_intercept += total.intercept / importance
-        slots[ids] = 0
         total, importance = done.total, done.importance
         return replace(
             total,
@@ -127,26 +128,15 @@ class GradientSums:
             ),
         )
 
-    def _all_slots(self) -> NDArray[np.int32]:
-        if self._slots is None:
-            self._slots = np.zeros(self._n_features, np.int32)
-        return self._slots
-
     def _place(
         self, touched: list[NDArray[np.int64]]
     ) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
         """The distinct ids of `touched`, and where in them each of `touched` is."""
-        from dadagrad.training.compact import assign_slots
+        from dadagrad.training.distinct_ids import DistinctIds
 
-        slots = self._all_slots()
-        seen = np.empty(sum(map(len, touched)), np.int64)
-        places, n_seen = [], 0
-        for ids in touched:
-            taken, n_seen = assign_slots(slots, ids, seen, n_seen)
-            places.append(taken)
-        seen = seen[:n_seen]
-        slots[seen] = 0
-        return seen, places
+        if self._distinct is None:
+            self._distinct = DistinctIds(self._n_features)
+        return self._distinct.among(touched)
 
     def _add(
         self,

@@ -195,12 +195,14 @@ class StreamCoordinator(Coordination):
 
     def _take(self, task: int, result: Result) -> None:
         """A stream has walked a piece."""
+        from dadagrad.training.compact import look_up
+
         stream = self._tasks.pop(task)
         if not isinstance(result, WalkedShare):
             raise TypeError("local steps take what walks have changed")
         vocabulary = self._vocabularies[stream.piece.visit]
         assert vocabulary is not None
-        walk = Walk(vocabulary[result.positions], result.state)
+        walk = Walk(look_up(vocabulary, result.positions), result.state)
         stream.walk = walk if stream.walk is None else stream.walk.then(walk)
         stream.tallies.append(result.tally)
         visit = stream.piece.visit

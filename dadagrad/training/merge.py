@@ -40,7 +40,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from dadagrad.training.compact import relabel
+from dadagrad.training.distinct_ids import DistinctIds
 from dadagrad.training.intercept import free_steps
 from dadagrad.training.shares import Walk
 from dadagrad.training.state import State
@@ -48,9 +48,6 @@ from dadagrad.training.state import State
 if TYPE_CHECKING:
     from dadagrad.kernels import Steps
     from dadagrad.method import Method
-
-MOST_BITS = 2**31
-"""Features of which each can have a bit of a map; beyond, ids are sorted."""
 
 
 def merge(method: Method, state: State, walks: Sequence[Walk]) -> None:
@@ -69,7 +66,7 @@ def merge(method: Method, state: State, walks: Sequence[Walk]) -> None:
         return
     begun = state.t
     end = begun + sum(walk.share.t - begun for walk in walks)
-    ids, places = _union([walk.ids for walk in walks], method.n_features)
+    ids, places = DistinctIds(method.n_features).among([walk.ids for walk in walks])
     base = state.pull(ids)
     shares = [walk.share for walk in walks]
     if method.config.update == "mirror-descent":
@@ -94,19 +91,6 @@ def participation(sums: NDArray[np.float64], count: NDArray[Any]) -> NDArray[np.
         squares > 0.0, sums[..., 1] ** 2 / np.where(squares > 0.0, squares, 1.0), count
     )
     return c
-
-
-def _union(
-    ids: list[NDArray[np.int64]], n_features: int
-) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
-    """The distinct ids of all, increasing, and where in them each of `ids` is."""
-    every = np.concatenate(ids)
-    if n_features <= MOST_BITS:
-        distinct, places = relabel(every, n_features)
-    else:
-        distinct, places = np.unique(every, return_inverse=True)
-    ends = np.cumsum([len(some) for some in ids])
-    return distinct.astype(np.int64), np.split(places, ends[:-1])
 
 
 def _merge_sums(

@@ -95,9 +95,9 @@ def _total(method: Method, arrays: dict[str, NDArray[Any]], number: int) -> Grad
         check_array(f"{name} of pending round {number}", array, dtype, shapes[name])
         if not np.isfinite(array).all():
             raise ValueError(f"{name} of pending round {number} is not finite")
-    if len(np.unique(ids)) < len(ids):
-        raise ValueError(f"ids of pending round {number} name a feature twice")
-    if len(ids) and not 0 <= ids.min() <= ids.max() < method.n_features:
+    if (ids[1:] <= ids[:-1]).any():
+        raise ValueError(f"ids of pending round {number} are not increasing")
+    if len(ids) and not 0 <= ids[0] <= ids[-1] < method.n_features:
         raise ValueError(
             f"ids of pending round {number} are not all from 0 to {method.n_features - 1}"
         )

@@ -71,7 +71,9 @@ class WeightsInState:
 
     def take(self, touched: NDArray[np.int32] | None) -> NDArray[np.float32]:
         """As `Weights.take`; only what is asked for is looked up."""
-        ids = self.vocabulary if touched is None else self.vocabulary[touched]
+        from dadagrad.training.compact import look_up
+
+        ids = self.vocabulary if touched is None else look_up(self.vocabulary, touched)
         return self.state.weights_at(self.method, ids)
 
     @property

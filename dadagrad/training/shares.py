@@ -39,7 +39,7 @@ class Walk:
             settled=np.empty((n_bundles, len(ids) if lazy else 0)),
         )
         for walk, own in zip((self, other), places, strict=True):
-            _put(joined, own, walk.share)
+            joined.push(own, walk.share)
         return Walk(ids, joined)
 
     def put_into(self, ids: NDArray[np.int64], share: State) -> None:
@@ -47,17 +47,7 @@ class Walk:
         from dadagrad.training.compact import common
 
         places, found = common(self.ids, ids)
-        share.accumulators[:, found] = self.share.accumulators[:, places]
-        if share.settled.size:
-            share.settled[:, found] = self.share.settled[:, places]
-        share.intercept = self.share.intercept.copy()
-        share.t = self.share.t
-
-
-def _put(share: State, places: NDArray[np.int64], values: State) -> None:
-    share.accumulators[:, places] = values.accumulators
-    if share.settled.size:
-        share.settled[:, places] = values.settled
+        share.push(found, self.share.pull(places))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +66,13 @@ class StateShare:
     partial: bool = False
 
     def take(self, touched: NDArray[np.int32] | None) -> State:
-        """That of what is `touched` of the vocabulary, or of all; a copy."""
-        # Copied first: what came over a network may be read-only, to a kernel another type.
-        share = self.share.copy()
+        """That of what is `touched` of the vocabulary, or of all: as it came, perhaps read-only."""
         if touched is not None:
             if not self.partial or not len(touched):  # a partition that has been skipped since
-                return share.pull(touched.astype(np.int64))
-            check_touched(share.n_features, touched)
-        return share
+                # To a kernel what is read-only is another type.
+                return self.share.copy().pull(touched.astype(np.int64))
+            check_touched(self.share.n_features, touched)
+        return self.share
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +93,9 @@ class ShareInState:
 
     def take(self, touched: NDArray[np.int32] | None) -> State:
         """As `StateShare.take`; only what is asked for is looked up."""
-        ids = self.vocabulary if touched is None else self.vocabulary[touched]
+        from dadagrad.training.compact import look_up
+
+        ids = self.vocabulary if touched is None else look_up(self.vocabulary, touched)
         share = self.state.pull(ids)
         if self.walk is not None:
             self.walk.put_into(ids, share)

@@ -102,8 +102,8 @@ def _walk_share(
 ) -> WalkedShare:
     """Walk the rows of a stream; only what they changed of the state goes back."""
     positions, compact = _compact(part, given.partial)
-    share = given.take(positions)
-    before = share.copy()
+    before = given.take(positions)
+    share = before.copy()
     # The rows are over all that there is in the share.
     compact = replace(compact, vocabulary=np.arange(share.n_features))
     tally = _walk(method, compact, importance, share, where, first_row, spread)

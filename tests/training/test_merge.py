@@ -12,9 +12,8 @@ from training_cases import UPDATES, make_data, method_of, state_bytes
 
 from dadagrad.config import TrainConfig
 from dadagrad.method import Method
-from dadagrad.training import merge as merge_module
 from dadagrad.training.merge import merge, participation
-from dadagrad.training.shares import ShareInState, StateShare, Walk
+from dadagrad.training.shares import ShareInState, Walk
 from dadagrad.training.state import State
 
 N = 12
@@ -278,19 +277,6 @@ def test_participation_is_between_one_and_the_streams(squares):
 
 
 @each_update
-def test_ids_beyond_a_map_of_bits_are_sorted(update, monkeypatch):
-    rng = np.random.default_rng(29)
-    method = method_with(update=update, l1=1e-2)
-    state = some_state(method, rng)
-    walks = [walked(state, rng) for _ in range(4)]
-    other = state.copy()
-    merge(method, state, walks)
-    monkeypatch.setattr(merge_module, "MOST_BITS", 1)
-    merge(method, other, walks)
-    assert state_bytes(state) == state_bytes(other)
-
-
-@each_update
 def test_a_walk_goes_on_from_where_it_was(update):
     """What a second piece left of a feature stands in the place of what the first did."""
     rng = np.random.default_rng(31)
@@ -327,6 +313,3 @@ def test_a_share_is_that_of_the_state_and_of_the_walk_so_far(update):
         assert state_bytes(given.take(positions)) == wanted
         for sent in (given.at(None), given.at(positions)):
             assert state_bytes(sent.take(positions)) == wanted
-    alone = StateShare(now.pull(vocabulary))
-    alone.take(None).accumulators[:] = 0.0  # a copy: the sent one may be worked on again
-    assert state_bytes(alone.share) == state_bytes(now.pull(vocabulary))
