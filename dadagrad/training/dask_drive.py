@@ -221,7 +221,7 @@ class Drive:
             for piece, touched in zip(ahead, read.touched, strict=True):
                 self._note_touched(piece, touched)
             self._spent_bytes += read.vocabulary.nbytes
-            return [Opened(visit, read.vocabulary)]
+            return [Opened(visit, unpack(read.vocabulary, np.int64))]
 
         worker = self._placement.open(visit, partition)
         arguments = (self._job, self._run, partition, ahead)
@@ -302,7 +302,7 @@ class Drive:
     def _note_touched(self, piece: Piece, touched: Touched) -> None:
         """Keep what a piece to come touches until its weights are sent."""
         if touched is not None:
-            self._touched[piece.visit][piece.start] = unpack(touched)
+            self._touched[piece.visit][piece.start] = unpack(touched, np.int32)
             self.bytes_moved += touched.nbytes
 
     def _clean_up(self) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
+from distributed.protocol.serialize import register_serialization
 from numpy.typing import NDArray
 
 from dadagrad.training.plan import Piece
@@ -44,11 +46,11 @@ class Work:
 class Read:
     """A partition was read by the worker at an address.
 
-    `vocabulary` is (n_local,) int64; `touched` is what the first pieces touch, packed.
+    `vocabulary` is its ids, `touched` what the first pieces touch, all packed.
     """
 
     worker: str
-    vocabulary: NDArray[np.int64]
+    vocabulary: NDArray[Any]
     touched: tuple[Touched, ...]
     skipped: Mapping[str, str]
 
@@ -67,6 +69,26 @@ class Worked:
     skipped: Mapping[str, str]
 
 
+def _in_frames(message: Read | Worked) -> tuple[dict[str, Any], list[Any]]:
+    """A message, and its arrays as they are in memory.
+
+    What travels through the scheduler is pickled with protocol 4 otherwise: each array would be
+    copied into the pickle, in the thread that a worker's loop has.
+    """
+    arrays: list[pickle.PickleBuffer] = []
+    stream = pickle.dumps(message, protocol=5, buffer_callback=arrays.append)
+    return {}, [stream, *(array.raw() for array in arrays)]
+
+
+def _from_frames(header: dict[str, Any], frames: list[Any]) -> Read | Worked:
+    message: Read | Worked = pickle.loads(frames[0], buffers=frames[1:])
+    return message
+
+
+for kind in (Read, Worked):
+    register_serialization(kind, _in_frames, _from_frames)
+
+
 def packed(result: Result) -> Result:
     """The result of a piece with its positions as they travel."""
     if isinstance(result, Gradient | WalkedShare):
@@ -77,7 +99,7 @@ def packed(result: Result) -> Result:
 def unpacked(result: Result) -> Result:
     """What `packed` was given."""
     if isinstance(result, Gradient | WalkedShare):
-        return replace(result, positions=unpack(result.positions))
+        return replace(result, positions=unpack(result.positions, np.int32))
     return result
 
 

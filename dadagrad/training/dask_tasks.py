@@ -127,7 +127,7 @@ def open_partition(
     try:
         rows = _rows(job, partition)
         found = tuple(_touched(rows, piece) for piece in ahead)
-        return Read(_address(), rows.vocabulary, found, _skipped(job))
+        return Read(_address(), pack(rows.vocabulary), found, _skipped(job))
     except StorageError:
         raise
     except DadagradError as error:

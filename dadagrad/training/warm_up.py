@@ -31,7 +31,6 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
     """
     from dadagrad import kernels
     from dadagrad.loss_kernels import count_rows
-    from dadagrad.training.compact import mark, marked
     from dadagrad.training.worker import as_batch, compute
 
     begun = time.perf_counter()
@@ -82,7 +81,7 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
         if exchange == "local-steps":
             _merge(two_features, rows, piece, State.zero(two_features))
     else:
-        marked(mark(rows.indices, rows.n_local))  # what rows touch, as it is asked and sent
+        _pack(rows)
         intercept = state.intercepts(two_features)
         given = WeightsInState(two_features, state, rows.vocabulary, intercept)
         result = compute(two_features, rows, piece, given, "the warm-up")
@@ -100,14 +99,21 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
 
 def _merge(method: Method, rows: Rows, piece: Piece, state: State) -> None:
     """What local steps take besides."""
-    from dadagrad.training.compact import mark, marked
     from dadagrad.training.merge import merge
     from dadagrad.training.worker import compute
 
-    marked(mark(rows.indices, rows.n_local))
+    _pack(rows)
     given = ShareInState(state, rows.vocabulary, None)
     result = compute(method, rows, piece, given, "the warm-up")
     assert isinstance(result, WalkedShare)
     walk = Walk(rows.vocabulary[result.positions], result.state)
     merge(method, state, [walk, walk.then(walk)])
     walk.put_into(walk.ids, walk.share)
+
+
+def _pack(rows: Rows) -> None:
+    """What rows touch, and their vocabulary, as they are asked and sent."""
+    from dadagrad.training.compact import mark, marked
+
+    for numbers in (rows.indices, rows.vocabulary):
+        marked(mark(numbers, rows.n_local))

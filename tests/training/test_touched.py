@@ -1,4 +1,4 @@
-"""Positions travel as numbers or as bits, and what is sent must be for what the rows touch."""
+"""Ids and positions travel as bits, steps or numbers; what is sent must be for what rows touch."""
 
 from __future__ import annotations
 
@@ -18,26 +18,61 @@ from dadagrad.training.touched import pack, packed_bytes, unpack
 from dadagrad.training.worker import compute, touched
 
 
-@given(positions=st.sets(st.integers(0, 700)), offset=st.sampled_from([0, 1, 2**20, 2**30]))
-@example(positions=set(range(64)), offset=0)
-@example(positions=set(range(65)), offset=0)
-def test_positions_come_as_they_went(positions, offset):
-    numbers = np.array(sorted(positions), np.int32)
+@given(
+    numbers=st.sets(st.integers(0, 700)),
+    offset=st.sampled_from([0, 1, 2**16 - 1, 2**16, 2**20, 2**30]),
+    stride=st.sampled_from([1, 20, 2**16]),
+    dtype=st.sampled_from([np.int32, np.int64]),
+)
+@example(numbers=set(range(64)), offset=0, stride=1, dtype=np.int32)
+@example(numbers=set(range(65)), offset=0, stride=1, dtype=np.int64)
+@example(numbers={0, 1}, offset=2**16 - 1, stride=1, dtype=np.int64)
+@example(numbers={0, 1}, offset=2**16, stride=1, dtype=np.int64)
+def test_numbers_come_as_they_went(numbers, offset, stride, dtype):
+    numbers = np.array(sorted(numbers), dtype) * stride
     numbers[len(numbers) // 2 :] += offset
     sent = pack(numbers)
     assert sent.nbytes <= numbers.nbytes
-    back = unpack(sent)
-    assert back.dtype == np.int32
+    back = unpack(sent, dtype)
+    assert back.dtype == dtype
     np.testing.assert_array_equal(back, numbers)
-    if len(numbers):
-        assert sent.nbytes <= packed_bytes(len(numbers), int(numbers[-1]) + 1) + 8
 
 
-def test_many_positions_take_a_bit_for_each_place():
-    positions = np.arange(0, 80_000, 2, dtype=np.int32)
-    assert pack(positions).nbytes == 10_000
-    few = positions[:: len(positions) // 100]
-    assert pack(few).nbytes == few.nbytes
+def test_ids_beyond_32_bits_come_as_they_went():
+    few = np.array([3, 2**31, 2**40])
+    many = 2**33 + np.arange(3_000_000)
+    for ids in (few, many, many - many[0]):
+        np.testing.assert_array_equal(unpack(pack(ids), np.int64), ids)
+
+
+def test_many_numbers_take_a_bit_for_each_place_and_some_16_for_each_step():
+    numbers = np.arange(0, 80_000, 2, dtype=np.int32)
+    assert pack(numbers).nbytes == 10_000
+    some = numbers[:: len(numbers) // 100]
+    assert pack(some).nbytes == some.nbytes / 2
+    for n_numbers in (len(numbers), len(some)):
+        sent = pack(numbers[:: len(numbers) // n_numbers])
+        assert sent.nbytes <= packed_bytes(n_numbers, 80_000) + 8
+    far = np.array([0, 2**16], np.int32)
+    assert pack(far).nbytes == far.nbytes
+
+
+def test_what_was_sent_can_be_walked_again():
+    data = make_data((30, 17))
+    rows, piece = data.read(0), Piece(0, 0, 5, 9, False)
+    config = TrainConfig(step_size=0.3, batch_size=1, exchange="local-steps")
+    method = method_of(data, config)
+    whole = State.zero(method)
+    for sent in (
+        StateShare(whole.pull(rows.vocabulary)),
+        StateShare(whole.pull(rows.vocabulary[touched(rows, piece)]), True),
+    ):
+        sent.share.accumulators.flags.writeable = False  # as what comes over a network may be
+        first, second = (compute(method, rows, piece, sent, "here") for _ in range(2))
+        assert first.state.accumulators.any()
+        np.testing.assert_array_equal(first.positions, second.positions)
+        np.testing.assert_array_equal(first.state.accumulators, second.state.accumulators)
+        assert not sent.share.accumulators.any()
 
 
 @pytest.mark.parametrize("exchange", ["gradients", "local-steps"])
