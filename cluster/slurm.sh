@@ -21,6 +21,10 @@ lifetime='["--lifetime", "230m", "--lifetime-stagger", "5m"]'
 export DASK_JOBQUEUE__SLURM__WORKER_EXTRA_ARGS="${DASK_JOBQUEUE__SLURM__WORKER_EXTRA_ARGS:-$lifetime}"
 # One that is frozen holds up a step until the scheduler, which is in this job, gives it up.
 export DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL="${DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL:-25s}"
+# Results come straight from the workers, and these keep the memory that each step takes again.
+export DASK_DISTRIBUTED__CLIENT__DIRECT_TO_WORKERS="${DASK_DISTRIBUTED__CLIENT__DIRECT_TO_WORKERS:-true}"
+export MALLOC_TRIM_THRESHOLD_="${MALLOC_TRIM_THRESHOLD_:-134217728}"
+export MALLOC_MMAP_THRESHOLD_="${MALLOC_MMAP_THRESHOLD_:-33554432}"
 # They may be queued for long.
 export DASK_DADAGRAD__WORKERS_TIMEOUT="${DASK_DADAGRAD__WORKERS_TIMEOUT:-12h}"
 

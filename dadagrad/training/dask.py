@@ -25,6 +25,10 @@ KEPT_MESSAGES = 10
 """Of those sent last, which Dask keeps for its developers: they hold weights and gradients."""
 
 
+KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": 128 << 20, "MALLOC_MMAP_THRESHOLD_": 32 << 20}
+"""Dask has a worker give back all memory that is free. Each step takes the same again."""
+
+
 class DaskEngine:
     """Runs a coordinator to its end on a Dask cluster; a context manager.
 
@@ -119,11 +123,20 @@ def _client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
         yield client
 
 
+def _worker_environment() -> dict[str, Any]:
+    """The environment that workers are started with, but for variables that are set here."""
+    import dask.config
+
+    return {**dask.config.get("distributed.nanny.pre-spawn-environ"), **KEPT_MEMORY}
+
+
 @contextmanager
 def _own_cluster(workers: int | None) -> Iterator[Any]:
+    import dask.config
     from distributed import Client, LocalCluster
 
     with (
+        dask.config.set({"distributed.nanny.pre-spawn-environ": _worker_environment()}),
         LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
@@ -134,7 +147,7 @@ def _own_cluster(workers: int | None) -> Iterator[Any]:
             silence_logs=logging.ERROR,
             preload=["dadagrad.training.dask_tasks"],
         ) as cluster,
-        Client(cluster, set_as_default=False) as client,
+        Client(cluster, set_as_default=False, direct_to_workers=True) as client,
     ):
         client.wait_for_workers(workers, timeout=seconds("workers-timeout"))
         yield client

@@ -70,6 +70,7 @@ class ClusterWatch:
     def __init__(self, client: Any, asked: Callable[[], set[str]]) -> None:
         self._client = client
         self._asked = asked
+        self._workers: set[str] = set()
         self.look: Look | None = None
         self.number = 0
         self._unanswered = 0
@@ -148,7 +149,13 @@ class ClusterWatch:
     async def _ask(self) -> Look:
         scheduler = self._client.scheduler
         running = await scheduler.ncores_running()
-        n_idle = len((await scheduler.ncores()).keys() - running.keys())
+        workers = set(await scheduler.ncores())
+        for gone in self._workers - workers:
+            # A connection to a process that is frozen stays open: who waits for a result there
+            # would do so for ever, and not ask for who else has it.
+            self._client.rpc.remove(gone)
+        self._workers = workers
+        n_idle = len(workers - running.keys())
         processing = None
         if running and (n_idle or not self._asked() <= running.keys()):
             given = await scheduler.processing(workers=None)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from distributed import Client
+from processes import START_SECONDS, local_cluster, wait_until
 
 from dadagrad.training.dask_watch import ClusterWatch
 
@@ -62,3 +68,38 @@ def test_it_stops_where_its_question_fails_instead_of_being_cancelled(loop, capl
     gc.collect()
     assert scheduler.times == 1
     assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+async def give_up(address: str, dask_scheduler: Any) -> None:
+    """What a scheduler does with a worker that has not been heard of for too long."""
+    await dask_scheduler.remove_worker(address, stimulus_id="test")
+
+
+def test_a_result_on_a_worker_that_froze_comes_from_another():
+    """The connection to a frozen process stays open, and nobody answers there."""
+    with (
+        local_cluster(2) as cluster,
+        Client(cluster, set_as_default=False, direct_to_workers=True) as client,
+    ):
+        client.wait_for_workers(2, timeout=START_SECONDS)
+        process_of = client.run(os.getpid)
+        frozen, other = process_of
+        first = client.submit(os.getpid, key="known", pure=False, workers=[frozen])
+        assert first.result(timeout=START_SECONDS) == process_of[frozen]
+        kept = client.submit(
+            os.getpid, key="kept", pure=False, workers=[frozen], allow_other_workers=True
+        )
+        wait_until(kept.done, START_SECONDS, "the result")
+        watch = ClusterWatch(client, set)
+        try:
+            os.kill(process_of[frozen], signal.SIGSTOP)
+            wait_until(lambda: watch.number > 0, START_SECONDS, "the watch to know both")
+            with ThreadPoolExecutor(1) as pool:
+                waiting = pool.submit(kept.result, timeout=START_SECONDS)
+                time.sleep(0.5)  # it is asked for by then
+                client.run_on_scheduler(give_up, frozen)
+                # Before the process is killed, which takes its nanny some 15 seconds.
+                assert waiting.result(10) == process_of[other]
+        finally:
+            watch.stop()
+            os.kill(process_of[frozen], signal.SIGKILL)
