@@ -1,0 +1,69 @@
+"""Results travel without copies of their arrays, from workers that keep their memory."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from distributed.protocol.serialize import deserialize, serialize
+from training_cases import make_data
+from zarr_cases import write_zarr
+
+from dadagrad.data.dataset import open_dataset
+from dadagrad.training.dask import DaskEngine
+from dadagrad.training.dask_messages import Read, Worked, packed, unpacked
+from dadagrad.training.protocol import Gradient
+from dadagrad.training.tally import Tally
+from dadagrad.training.touched import pack, unpack
+
+THROUGH_THE_SCHEDULER = {"pickle-protocol": 4}
+
+
+def a_gradient(n_touched: int) -> Gradient:
+    return Gradient(
+        np.arange(0, 3 * n_touched, 3, dtype=np.int32),
+        np.random.default_rng(5).normal(size=(n_touched, 2)).astype(np.float32),
+        np.zeros((0, 0), np.float32),
+        np.ones((2, 2)),
+        Tally(3, 9, 3.0, np.ones(2), np.zeros(2)),
+    )
+
+
+@pytest.mark.parametrize("n_touched", [0, 1, 5_000])
+def test_the_arrays_of_a_gradient_are_sent_as_they_are(n_touched):
+    gradient = packed(a_gradient(n_touched))
+    message = Worked("tcp://here:1", (gradient,), (None,), {"part-00001": "torn"})
+    header, frames = serialize(message, context=THROUGH_THE_SCHEDULER)
+    if n_touched:
+        assert any(np.shares_memory(np.asarray(frame), gradient.gradient) for frame in frames[1:])
+    back = deserialize(header, [bytes(frame) for frame in frames])  # read-only, as from a network
+    assert (back.worker, back.touched, back.skipped) == (
+        message.worker,
+        message.touched,
+        message.skipped,
+    )
+    result, sent = unpacked(back.results[0]), a_gradient(n_touched)
+    for name in ("positions", "gradient", "squares", "intercept"):
+        np.testing.assert_array_equal(getattr(result, name), getattr(sent, name))
+        assert getattr(result, name).dtype == getattr(sent, name).dtype
+    assert result.tally.weight == 3.0
+    np.testing.assert_array_equal(result.tally.loss, [1.0, 1.0])
+
+
+def test_a_vocabulary_is_sent_as_bits():
+    ids = np.flatnonzero(np.random.default_rng(3).random(80_000) < 0.3)
+    header, frames = serialize(Read("", pack(ids), (None,), {}), context=THROUGH_THE_SCHEDULER)
+    assert sum(memoryview(frame).nbytes for frame in frames) < 80_000 / 8 + 500 < ids.nbytes
+    np.testing.assert_array_equal(unpack(deserialize(header, frames).vocabulary, np.int64), ids)
+
+
+def test_workers_that_are_started_keep_their_memory_and_are_asked_themselves(tmp_path, monkeypatch):
+    names = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
+    monkeypatch.setenv(names[1], "1000000")  # what is set here counts
+    data = open_dataset(write_zarr(make_data((9,)), tmp_path / "data"))
+    with DaskEngine(data, workers=1, scheduler=None) as engine:
+        client = engine._client
+        assert client.direct_to_workers
+        (found,) = client.run(lambda: [os.environ[name] for name in names]).values()
+    assert found == [str(128 << 20), "1000000"]
