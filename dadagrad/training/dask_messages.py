@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
-from distributed.protocol.serialize import register_serialization
+from distributed.protocol.serialize import pickle_dumps, pickle_loads, register_serialization
 from numpy.typing import NDArray
 
 from dadagrad.training.plan import Piece
@@ -70,23 +69,17 @@ class Worked:
 
 
 def _in_frames(message: Read | Worked) -> tuple[dict[str, Any], list[Any]]:
-    """A message, and its arrays as they are in memory.
+    """A message as Dask sends it from one worker to another, its arrays as they are in memory.
 
-    What travels through the scheduler is pickled with protocol 4 otherwise: each array would be
-    copied into the pickle, in the thread that a worker's loop has.
+    Through the scheduler, Dask would copy them into the message, in the thread that a worker's
+    loop has.
     """
-    arrays: list[pickle.PickleBuffer] = []
-    stream = pickle.dumps(message, protocol=5, buffer_callback=arrays.append)
-    return {}, [stream, *(array.raw() for array in arrays)]
-
-
-def _from_frames(header: dict[str, Any], frames: list[Any]) -> Read | Worked:
-    message: Read | Worked = pickle.loads(frames[0], buffers=frames[1:])
-    return message
+    header, frames = pickle_dumps(message)
+    return header, frames
 
 
 for kind in (Read, Worked):
-    register_serialization(kind, _in_frames, _from_frames)
+    register_serialization(kind, _in_frames, pickle_loads)
 
 
 def packed(result: Result) -> Result:
