@@ -217,6 +217,18 @@ def test_sums_of_pieces_are_taken_in_their_order_in_64_bits(seed, n_pieces, squa
             assert total.squares.size == total.intercept_squares.size == 0
 
 
+def test_numbers_are_looked_up_within_bounds():
+    from dadagrad.training.compact import look_up
+
+    numbers = np.arange(10, 20)
+    positions = np.array([0, 3, 9], np.int32)
+    np.testing.assert_array_equal(look_up(numbers, positions), numbers[positions])
+    assert look_up(numbers, positions[:0]).dtype == numbers.dtype
+    for wrong in ([3, 10], [-1, 3]):
+        with pytest.raises(IndexError, match="in 10 numbers"):
+            look_up(numbers, np.array(wrong, np.int32))
+
+
 @given(
     n_local=st.integers(1, 400),
     seed=st.integers(0, 2**32 - 1),
