@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,9 @@ from processes import dask_command, wait_until
 from dadagrad.training.run import train
 
 NAMES = ("scheduler", "one", "two", "train")
-PREFIX, BRIDGE = "ddg", "ddgbridge"
+# Of this process: others may test at the same time. A device's name has at most 15 letters.
+PREFIX = f"d{os.getpid()}"
+BRIDGE = f"{PREFIX}-bridge"
 
 
 def ip(*arguments: str) -> None:
@@ -43,7 +46,7 @@ def network() -> Iterator[None]:
             for name in NAMES:
                 ip("netns", "add", f"{PREFIX}-{name}")
                 stack.callback(ip, "netns", "del", f"{PREFIX}-{name}")
-                outer = f"{PREFIX}-{name}"[:15]
+                outer = f"{PREFIX}-{name[:5]}"
                 ip("link", "add", outer, "type", "veth", "peer", "name", "eth0",
                    "netns", f"{PREFIX}-{name}")  # fmt: skip
                 ip("link", "set", outer, "master", BRIDGE, "up")
