@@ -178,7 +178,12 @@ def n_steps(plan: Plan) -> int:
 def _sums(method: Method, plan: Plan) -> int:
     """What finds the distinct features of a step, where several pieces make one."""
     several = min(plan.lanes, sum(map(bool, plan.partition_rows))) > 1
-    return method.n_features // 5 if several and not method.online else 0
+    return _distinct_ids(method) if several and not method.online else 0
+
+
+def _distinct_ids(method: Method) -> int:
+    """The maps of `DistinctIds`."""
+    return method.n_features // 5
 
 
 def _local_rows(data: Dataset, walk: Walk, threads: int) -> int:
@@ -236,7 +241,7 @@ def _merging(method: Method, walk: Walk) -> int:
     lazy = method.config.update == "mirror-descent"
     at_once = method.n_outputs if lazy else method.bundle_width
     of_union = 8 + 2 * of_feature + 36 * at_once
-    return walk.step_touched * (12 + of_feature) + union * of_union + method.n_features // 4
+    return walk.step_touched * (12 + of_feature) + union * of_union + _distinct_ids(method)
 
 
 def _plain(method: Method, state: int) -> int:

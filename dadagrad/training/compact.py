@@ -26,6 +26,20 @@ def count_ones(bits):  # type: ignore[no-untyped-def]
     return (bits * np.uint64(0x0101010101010101)) >> np.uint64(56)
 
 
+@njit(nogil=True, cache=True, inline="always")
+def lowest_one(bits):  # type: ignore[no-untyped-def]
+    """Which of 64 bits, not all 0, is the lowest that is 1."""
+    return np.int64(count_ones((bits ^ (bits & (bits - ONE))) - ONE))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def place_among(value, marks, before):  # type: ignore[no-untyped-def]
+    """How many numbers are marked below `value`; `before` says it for each word of marks."""
+    word = value >> SIX
+    below = marks[word] & ((ONE << (value & BITS)) - ONE)
+    return before[word] + np.int64(count_ones(below))
+
+
 @njit(nogil=True, cache=True)
 def mark(indices, n_local):  # type: ignore[no-untyped-def]
     """A bit for each number below `n_local`, in words of 64, set where it is among `indices`.
@@ -50,12 +64,11 @@ def marked(marks):  # type: ignore[no-untyped-def]
     positions = np.empty(count, np.int32)
     count = 0
     for word in range(len(marks)):
-        marked = marks[word]
-        while marked:
-            others = marked & (marked - ONE)
-            positions[count] = 64 * word + np.int64(count_ones((marked ^ others) - ONE))
+        left = marks[word]
+        while left:
+            positions[count] = 64 * word + lowest_one(left)
             count += 1
-            marked = others
+            left &= left - ONE
     return positions, before
 
 
@@ -69,9 +82,7 @@ def relabel(indices, n_local):  # type: ignore[no-untyped-def]
     positions, before = marked(marks)
     relabelled = np.empty_like(indices)
     for j in range(len(indices)):
-        value = np.uint64(indices[j])
-        below = marks[value >> SIX] & ((ONE << (value & BITS)) - ONE)
-        relabelled[j] = before[value >> SIX] + np.int32(count_ones(below))
+        relabelled[j] = place_among(np.uint64(indices[j]), marks, before)
     return positions, relabelled
 
 

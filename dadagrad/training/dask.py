@@ -123,20 +123,14 @@ def _client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
         yield client
 
 
-def _worker_environment() -> dict[str, Any]:
-    """The environment that workers are started with, but for variables that are set here."""
-    import dask.config
-
-    return {**dask.config.get("distributed.nanny.pre-spawn-environ"), **KEPT_MEMORY}
-
-
 @contextmanager
 def _own_cluster(workers: int | None) -> Iterator[Any]:
     import dask.config
     from distributed import Client, LocalCluster
 
+    environment = "distributed.nanny.pre-spawn-environ"  # variables that are set here count more
     with (
-        dask.config.set({"distributed.nanny.pre-spawn-environ": _worker_environment()}),
+        dask.config.set({f"{environment}.{name}": size for name, size in KEPT_MEMORY.items()}),
         LocalCluster(
             n_workers=workers,
             threads_per_worker=1,

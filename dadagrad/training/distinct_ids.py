@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from dadagrad.training.compact import BITS, ONE, SIX, count_ones
+from dadagrad.training.compact import BITS, ONE, SIX, lowest_one, place_among
 
 
 class DistinctIds:
@@ -50,21 +50,16 @@ def _distinct(ids, marks, words, before, places):  # type: ignore[no-untyped-def
     for block in range(len(words)):
         left = words[block]
         while left:
-            others = left & (left - ONE)
-            place = 64 * block + np.int64(count_ones((left ^ others) - ONE))
-            before[place] = count
-            bits = marks[place]
+            number = 64 * block + lowest_one(left)
+            before[number] = count
+            bits = marks[number]
             while bits:
-                higher = bits & (bits - ONE)
-                distinct[count] = 64 * place + np.int64(count_ones((bits ^ higher) - ONE))
+                distinct[count] = 64 * number + lowest_one(bits)
                 count += 1
-                bits = higher
-            left = others
+                bits &= bits - ONE
+            left &= left - ONE
     for j in range(len(ids)):
-        feature = np.uint64(ids[j])
-        word = feature >> SIX
-        below = marks[word] & ((ONE << (feature & BITS)) - ONE)
-        places[j] = before[word] + np.int64(count_ones(below))
+        places[j] = place_among(np.uint64(ids[j]), marks, before)
     for one in distinct[:count]:
         word = np.uint64(one) >> SIX
         marks[word] = np.uint64(0)

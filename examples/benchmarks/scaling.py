@@ -2,12 +2,13 @@
 
 Measured: one pass over a corpus of RCV1's size, by the local engine and through Dask with 1 and 2
 workers in processes of their own, in batches of several sizes; and what the messages of such a pass
-take if nothing is computed, which no run in as many steps can be faster than. Modelled: the same
-pass with more workers, from service times that are measured one by one (the work on a piece, its
-bytes, what the coordinator does for a step, what a message costs the coordinator, the scheduler and
-a worker) and a network that is assumed. The model (`cluster_model.py`) is held to the measured runs
-first, with the processors that all share here, and that slow each other down; then each machine has
-its own. The tables say where the coordinator is saturated, and which settings move that point.
+take if nothing is computed, which no run in as many steps without delay can be faster than.
+Modelled: the same pass with more workers, from service times that are measured one by one (the work
+on a piece, its bytes, what the coordinator does for a step, what a message costs the coordinator,
+the scheduler and a worker) and a network that is assumed. The model (`cluster_model.py`) is held to
+the measured runs first, with the processors that all share here, and that slow each other down;
+then each machine has its own. The tables say where the coordinator is saturated, and which settings
+move that point.
 """
 
 from __future__ import annotations
