@@ -24,6 +24,7 @@ from cluster_cases import CLUSTER, blocks, environment, replaced, started
 from processes import free_port, wait_for_port
 
 from dadagrad.cli import dadagrad
+from dadagrad.training.dask import KEPT_MEMORY
 
 
 def package(name: str) -> Path:
@@ -106,6 +107,13 @@ class TestCompose:
         command = ["docker", "compose", "-f", str(CLUSTER / "compose.yaml"), "config", "--quiet"]
         keys = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "something"}
         subprocess.run(command, env=environment(tmp_path, **keys), check=True)
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "slurm.sh", "README.md", "../README.md"])
+def test_workers_keep_as_much_memory_as_those_that_are_started_for_a_run(name):
+    text = (CLUSTER / name).read_text()
+    for variable, size in KEPT_MEMORY.items():
+        assert re.search(rf"{variable}(=|:-){size}\b", text)
 
 
 def test_the_image_has_what_is_installed_from():

@@ -550,6 +550,7 @@ DAMAGE = {
     ),
     "negative features": (put("pending.1.ids", lambda ids: ids - 50), "not all from 0 to 59"),
     "a feature twice": (put("pending.1.ids", lambda ids: 0 * ids), "are not increasing"),
+    "features out of order": (put("pending.1.ids", lambda ids: ids[::-1]), "are not increasing"),
     "no scalar": (put("pending.1.ids", lambda ids: ids[0]), "has no len"),
     "other tallies": (tell("pending", without_loss), "is not of 1 setting"),
     "no tallies": (tell("pending", lambda rounds: 7), "TypeError"),

@@ -18,12 +18,12 @@ def test_distinct_ids_and_places(some, n_more):
     arrays = [np.array(sorted(ids), np.int64) for ids in some]
     largest = max((int(ids[-1]) for ids in arrays if len(ids)), default=0)
     distinct_ids = DistinctIds(largest + 1 + n_more)
-    expected = np.unique(np.concatenate(arrays))
-    for _ in range(2):  # it leaves no traces
-        distinct, places = distinct_ids.among(arrays)
-        np.testing.assert_array_equal(distinct, expected)
-        assert len(places) == len(arrays)
-        for ids, own in zip(arrays, places, strict=True):
+    # What was met before leaves no traces.
+    for now in (arrays, arrays, *([one] for one in arrays)):
+        distinct, places = distinct_ids.among(now)
+        np.testing.assert_array_equal(distinct, np.unique(np.concatenate(now)))
+        assert len(places) == len(now)
+        for ids, own in zip(now, places, strict=True):
             np.testing.assert_array_equal(distinct[own], ids)
 
 

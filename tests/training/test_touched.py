@@ -36,6 +36,8 @@ def test_numbers_come_as_they_went(numbers, offset, stride, dtype):
     back = unpack(sent, dtype)
     assert back.dtype == dtype
     np.testing.assert_array_equal(back, numbers)
+    if len(numbers) and np.diff(numbers, prepend=0).max() < 2**16:
+        assert sent.nbytes <= packed_bytes(len(numbers), int(numbers[-1]) + 1) + 8
 
 
 def test_ids_beyond_32_bits_come_as_they_went():
