@@ -19,12 +19,8 @@ export DASK_JOBQUEUE__SLURM__WALLTIME="${DASK_JOBQUEUE__SLURM__WALLTIME:-04:00:0
 # Workers leave before they are killed, not all at once.
 lifetime='["--lifetime", "230m", "--lifetime-stagger", "5m"]'
 export DASK_JOBQUEUE__SLURM__WORKER_EXTRA_ARGS="${DASK_JOBQUEUE__SLURM__WORKER_EXTRA_ARGS:-$lifetime}"
-# One that is frozen holds up a step until the scheduler, which is in this job, gives it up.
-export DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL="${DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL:-25s}"
-# Results come straight from the workers, and these keep the memory that each step takes again.
-export DASK_DISTRIBUTED__CLIENT__DIRECT_TO_WORKERS="${DASK_DISTRIBUTED__CLIENT__DIRECT_TO_WORKERS:-true}"
-export MALLOC_TRIM_THRESHOLD_="${MALLOC_TRIM_THRESHOLD_:-134217728}"
-export MALLOC_MMAP_THRESHOLD_="${MALLOC_MMAP_THRESHOLD_:-33554432}"
+# Settings of Dask's for this job, which is the scheduler, and for those of the workers.
+export DASK_CONFIG="${DASK_CONFIG:-${SLURM_SUBMIT_DIR:-.}/cluster/dask.yaml}"
 # They may be queued for long.
 export DASK_DADAGRAD__WORKERS_TIMEOUT="${DASK_DADAGRAD__WORKERS_TIMEOUT:-12h}"
 

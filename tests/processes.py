@@ -63,11 +63,14 @@ def dask_command(*arguments: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def dask_scheduler() -> Iterator[str]:
-    """The address of a scheduler on the loopback interface; it may take a moment to listen."""
+def dask_scheduler(environment: Mapping[str, str] | None = None) -> Iterator[str]:
+    """The address of a scheduler on the loopback interface; it may take a moment to listen.
+
+    `environment` is as that of `running`.
+    """
     port = str(free_port())
     options = ("--host", "127.0.0.1", "--port", port, "--no-dashboard")
-    with running(dask_command("scheduler", *options)):
+    with running(dask_command("scheduler", *options), environment=environment):
         yield f"tcp://127.0.0.1:{port}"
 
 

@@ -21,12 +21,19 @@ from dadagrad.training.begin import AnyCoordinator
 from dadagrad.training.room import WorkerRoom, workers_of
 from dadagrad.training.watch import Watcher
 
-KEPT_MESSAGES = 10
-"""Of those sent last, which Dask keeps for its developers: they hold weights and gradients."""
+KEPT_MESSAGES = {"distributed.admin.low-level-log-length": 10}
+"""Dask keeps those sent last for its developers: they hold weights and gradients."""
 
-
-KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": 128 << 20, "MALLOC_MMAP_THRESHOLD_": 32 << 20}
-"""Dask has a worker give back all memory that is free. Each step takes the same again."""
+CLUSTER_SETTINGS = {
+    **KEPT_MESSAGES,
+    "distributed.client.direct-to-workers": True,
+    # Dask has a worker give back all memory that is free. Each step takes the same again.
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 128 << 20,
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 32 << 20,
+    # A hundred times a second it looks at each thread, in all processes.
+    "distributed.worker.profile.enabled": False,
+}
+"""For the processes of a cluster; `cluster/dask.yaml` has them too."""
 
 
 class DaskEngine:
@@ -110,7 +117,7 @@ def _client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
         # A task may hold the weights of a whole vocabulary. Dask's advice against large graphs is
         # for those that should have been data: these change with every step.
         "distributed.admin.large-graph-warning-threshold": "1TiB",
-        "distributed.admin.low-level-log-length": KEPT_MESSAGES,
+        **KEPT_MESSAGES,
     }
     with (
         dask.config.set(settings),
@@ -128,9 +135,8 @@ def _own_cluster(workers: int | None) -> Iterator[Any]:
     import dask.config
     from distributed import Client, LocalCluster
 
-    environment = "distributed.nanny.pre-spawn-environ"  # variables that are set here count more
     with (
-        dask.config.set({f"{environment}.{name}": size for name, size in KEPT_MEMORY.items()}),
+        dask.config.set(CLUSTER_SETTINGS),
         LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
@@ -141,7 +147,7 @@ def _own_cluster(workers: int | None) -> Iterator[Any]:
             silence_logs=logging.ERROR,
             preload=["dadagrad.training.dask_tasks"],
         ) as cluster,
-        Client(cluster, set_as_default=False, direct_to_workers=True) as client,
+        Client(cluster, set_as_default=False) as client,
     ):
         client.wait_for_workers(workers, timeout=seconds("workers-timeout"))
         yield client

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import dask.config
 
-from dadagrad.training.dask import KEPT_MEMORY
+from dadagrad.training.dask import CLUSTER_SETTINGS
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
 from processes import START_SECONDS, dask_command, dask_scheduler, free_port, running
 
 __all__ = [
+    "ENVIRONMENT",
     "START_SECONDS",
     "dask_cluster",
     "dask_command",
@@ -25,22 +26,26 @@ __all__ = [
     "running",
 ]
 
+SETTINGS = Path(__file__).parents[2] / "cluster/dask.yaml"
+
+ENVIRONMENT = os.environ | {"DASK_CONFIG": str(SETTINGS)}
+"""Of the processes of a cluster, as README has it."""
+
 
 @contextmanager
 def dask_cluster(workers: int, *options: str) -> Iterator[str]:
     """The address of a scheduler with so many workers of one thread, all of which are there.
 
-    Memory and messages are as README recommends for clusters.
+    They and this process have the settings that README recommends.
     """
     from distributed import Client
 
     with ExitStack() as stack:
-        address = stack.enter_context(dask_scheduler())
-        stack.enter_context(dask.config.set({"distributed.client.direct-to-workers": True}))
+        stack.enter_context(dask.config.set(CLUSTER_SETTINGS))
+        address = stack.enter_context(dask_scheduler(ENVIRONMENT))
         worker = ("worker", address, "--nthreads", "1", "--no-dashboard", *options)
-        environment = os.environ | {name: str(size) for name, size in KEPT_MEMORY.items()}
         for _ in range(workers):
-            stack.enter_context(running(dask_command(*worker), environment=environment))
+            stack.enter_context(running(dask_command(*worker), environment=ENVIRONMENT))
         with Client(address, set_as_default=False, timeout=START_SECONDS) as client:
             client.wait_for_workers(workers, timeout=START_SECONDS)
         yield address

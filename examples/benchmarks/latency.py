@@ -24,7 +24,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import reporting
-from dask_processes import START_SECONDS, dask_command, dask_scheduler, free_port, running
+from dask_processes import (
+    ENVIRONMENT,
+    START_SECONDS,
+    dask_command,
+    dask_scheduler,
+    free_port,
+    running,
+)
 from memory import prepare
 from quality import SEEDS, prepare_reviews, score
 
@@ -126,7 +133,7 @@ def far_cluster(seconds: float) -> Iterator[Where]:
     from distributed import Client
 
     with ExitStack() as stack:
-        scheduler = stack.enter_context(dask_scheduler())
+        scheduler = stack.enter_context(dask_scheduler(ENVIRONMENT))
         client = stack.enter_context(Client(scheduler, set_as_default=False, timeout=START_SECONDS))
         ports: set[int] = set()
         while len(ports) < 5:
@@ -145,7 +152,7 @@ def far_cluster(seconds: float) -> Iterator[Where]:
             addresses = ("--listen-address", address(own), "--contact-address", address(seen))
             options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", *addresses)
             command = dask_command("worker", address(far_scheduler), *options)
-            stack.enter_context(running(command))
+            stack.enter_context(running(command, environment=ENVIRONMENT))
         client.wait_for_workers(len(workers), timeout=START_SECONDS)
         yield Where(scheduler=scheduler)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import dask.config
 import jsonschema
 import pytest
 import yaml
@@ -24,7 +25,7 @@ from cluster_cases import CLUSTER, blocks, environment, replaced, started
 from processes import free_port, wait_for_port
 
 from dadagrad.cli import dadagrad
-from dadagrad.training.dask import KEPT_MEMORY
+from dadagrad.training.dask import CLUSTER_SETTINGS
 
 
 def package(name: str) -> Path:
@@ -109,17 +110,39 @@ class TestCompose:
         subprocess.run(command, env=environment(tmp_path, **keys), check=True)
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "slurm.sh", "README.md", "../README.md"])
-def test_workers_keep_as_much_memory_as_those_that_are_started_for_a_run(name):
-    text = (CLUSTER / name).read_text()
-    for variable, size in KEPT_MEMORY.items():
-        assert re.search(rf"{variable}(=|:-){size}\b", text)
+class TestSettings:
+    """Of Dask's, which a cluster has that is started for a run: dask.yaml has them too."""
+
+    def test_all_of_them(self):
+        (given,) = dask.config.collect_yaml([str(CLUSTER / "dask.yaml")])
+        expected = {"distributed": {"scheduler": {"worker-ttl": "25s"}}}
+        with dask.config.set(CLUSTER_SETTINGS, config=expected):
+            assert given == expected
+
+    def test_dask_knows_them(self):
+        schema = yaml.safe_load((package("distributed") / "distributed-schema.yaml").read_text())
+        (given,) = dask.config.collect_yaml([str(CLUSTER / "dask.yaml")])
+        jsonschema.validate(given, schema)
+        given["distributed"]["worker"]["profile"]["enabled"] = "no"
+        with pytest.raises(jsonschema.ValidationError, match="'no' is not of type 'boolean'"):
+            jsonschema.validate(given, schema)
+
+    def test_a_process_takes_them_from_the_file(self, tmp_path):
+        names = ["worker.profile.enabled", "admin.low-level-log-length", "scheduler.worker-ttl"]
+        program = "import dask, distributed, json; get = dask.config.get\n"
+        program += f"print(json.dumps([get('distributed.' + name) for name in {names}]))"
+        variables = environment(tmp_path, DASK_CONFIG=str(CLUSTER / "dask.yaml"))
+        command = [sys.executable, "-c", program]
+        answer = subprocess.run(command, env=variables, capture_output=True, check=True)
+        assert json.loads(answer.stdout) == [False, 10, "25s"]
 
 
 def test_the_image_has_what_is_installed_from():
     """What the project's build needs is copied, onto a Python that it takes."""
     lines = (CLUSTER / "Dockerfile").read_text().splitlines()
-    copied = {word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]}
+    copies = [line.split()[1:] for line in lines if line.startswith("COPY")]
+    assert ["cluster/dask.yaml", "/etc/dask/dadagrad.yaml"] in copies  # where Dask looks
+    copied = {word for words in copies for word in words[:-1]} - {"cluster/dask.yaml"}
     project = tomllib.loads((CLUSTER.parent / "pyproject.toml").read_text())["project"]
     assert {"pyproject.toml", "dadagrad", project["readme"], *project["license-files"]} == copied
     assert all((CLUSTER.parent / name).exists() for name in copied)

@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -83,6 +84,7 @@ def test_by_hand_with_tls(reviews, tmp_path, monkeypatch):
         make_certificates, use_tls = blocks("TLS")
         shell(make_certificates, folder, variables)
         (folder / "cluster").mkdir()
+        shutil.copy(CLUSTER / "dask.yaml", folder / "cluster")
         variables_of_tls = (CLUSTER / "tls.env.example").read_text()
         places = {"/etc/dadagrad/tls": str(folder / "tls")}
         (folder / "cluster/tls.env.example").write_text(replaced(variables_of_tls, places))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,12 +59,26 @@ def test_a_vocabulary_is_sent_as_bits():
     np.testing.assert_array_equal(unpack(deserialize(header, frames).vocabulary, np.int64), ids)
 
 
-def test_workers_that_are_started_keep_their_memory_and_are_asked_themselves(tmp_path, monkeypatch):
+def test_a_cluster_that_is_started_has_the_settings_for_clusters(tmp_path, monkeypatch):
     names = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
     monkeypatch.setenv(names[1], "1000000")  # what is set here counts
     data = open_dataset(write_zarr(make_data((9,)), tmp_path / "data"))
+
+    def seen() -> list[object]:
+        import dask.config
+
+        return [
+            *(os.environ[name] for name in names),
+            dask.config.get("distributed.worker.profile.enabled"),
+            dask.config.get("distributed.admin.low-level-log-length"),
+        ]
+
+    def kept_messages(dask_scheduler: Any) -> set[int]:
+        return {stream.recent_message_log.maxlen for stream in dask_scheduler.stream_comms.values()}
+
     with DaskEngine(data, workers=1, scheduler=None) as engine:
         client = engine._client
         assert client.direct_to_workers
-        (found,) = client.run(lambda: [os.environ[name] for name in names]).values()
-    assert found == [str(128 << 20), "1000000"]
+        (found,) = client.run(seen).values()
+        assert client.run_on_scheduler(kept_messages) == {10}
+    assert found == [str(128 << 20), "1000000", False, 10]
