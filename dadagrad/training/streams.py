@@ -10,6 +10,9 @@ round r is 2/r of what came before, the last of R = 40 rounds 5 % of it, and eac
 rounds than the one before. With as many rounds in all, this learns as well as rounds of a fixed
 share of what came before, and many streams bear longer steps; see `examples/benchmarks`.
 
+Where a partition ends close to the end of a stretch, the stretch ends there: of a partition in two
+pieces, the features that both touch would travel twice.
+
 All of this depends on the rows of the partitions, the streams, the rounds and the seed, and on
 nothing else.
 """
@@ -25,6 +28,10 @@ from itertools import starmap
 from dadagrad.training.plan import Cursor, Piece, Plan, in_passes
 
 Stretch = tuple[Piece, ...]
+
+CLOSE = 2, 5
+"""How far the end of a stretch may be from its place: so many parts of so many of its length. Less
+than half, so that no stretch is left without rows."""
 
 SHARING = 4
 """Streams that share an open partition at most: others read it again, maybe elsewhere."""
@@ -97,14 +104,13 @@ class StreamPlan:
             for stream in range(self.streams)
         ]
         rounds: list[list[list[tuple[int, int, int]]]] = []
+        reached = [first for first, _ in blocks]
         for done, following in self._shares(pass_number):
-            stretches = []
-            for first, stop in blocks:
-                n_block = stop - first
-                stretch = _cut(starts, first + _of(done, n_block), first + _of(following, n_block))
-                stretches.append(list(stretch))
+            ends = [_end(starts, block, done, following) for block in blocks]
+            stretches = [list(_cut(starts, *ends)) for ends in zip(reached, ends, strict=True)]
             if any(stretches):
                 rounds.append(stretches)
+            reached = ends
         return self._pieces(pass_number, order, rounds)
 
     def _shares(self, pass_number: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
@@ -176,6 +182,21 @@ class StreamPlan:
                 visits[position, stream] = following - 1
                 until = max(until, last)
         return visits
+
+
+def _end(
+    starts: list[int], block: tuple[int, int], done: tuple[int, int], following: tuple[int, int]
+) -> int:
+    """Where the stretch of a block ends that is between two shares of it."""
+    first, stop = block
+    begin, end = (first + _of(share, stop - first) for share in (done, following))
+    if end == stop:
+        return stop
+    after = bisect_right(starts, end)
+    nearest = min(starts[after - 1 : after + 1], key=lambda start: abs(start - end))
+    part, whole = CLOSE
+    close = whole * abs(nearest - end) <= part * (end - begin)
+    return min(nearest, stop) if close else end
 
 
 def _of(share: tuple[int, int], n_rows: int) -> int:

@@ -45,7 +45,7 @@ from dadagrad.training.warm_up import warm_up
 from dadagrad.training.worker import compute
 
 CLUSTERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-FACTORS = (1, 4, 16)
+FACTORS = (1, 2, 4, 16)
 """Times the batch that is chosen for a cluster."""
 CLUSTER_RUNS = ("1 worker", "2 workers")
 MESSAGES_ALONE = "2 workers, messages alone"
