@@ -30,7 +30,9 @@ def tls_problem(address: str, error: BaseException) -> tuple[str, str] | None:
     if scheme == "tcp":
         if dask.config.get("distributed.comm.require-encryption"):
             return "Dask is configured to require encryption", f"give its address as tls://{host}"
-        if any(isinstance(cause, CommClosedError) for cause in _causes(error)):
+        causes = list(_causes(error))
+        refused = any(isinstance(cause, ConnectionRefusedError) for cause in causes)
+        if not refused and any(isinstance(cause, CommClosedError) for cause in causes):
             return (
                 "it ended the connection at once, as one that uses TLS does",
                 f"if so, give its address as tls://{host}, and the certificates by {_settings()}",

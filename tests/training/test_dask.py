@@ -18,7 +18,7 @@ from dataclasses import replace
 import dask.config
 import psutil
 import pytest
-from processes import dask_command, dask_scheduler, local_cluster, running
+from processes import dask_command, dask_scheduler, local_cluster, running, wait_for_port
 from training_cases import UPDATES, make_data, state_bytes, tally_bytes
 from zarr_cases import write_zarr
 
@@ -55,6 +55,7 @@ def worker_of(
 def scheduler() -> Iterator[str]:
     """The address of a scheduler of its own process, with two workers of theirs."""
     with dask_scheduler() as address, worker_of(address, "one"), worker_of(address, "two"):
+        wait_for_port(int(address.rpartition(":")[2]))
         yield address
 
 
@@ -303,7 +304,8 @@ class TestConnecting:
 
     def test_an_address_where_nobody_is(self, data, tmp_path):
         message = self.refused(data, "tcp://127.0.0.1:1", str(tmp_path / "run"))
-        assert "at tcp://127.0.0.1:1 (" in message
+        assert "at tcp://127.0.0.1:1 (Timed out trying to connect" in message
+        assert "; start one with `dask scheduler` and give the address" in message
         assert not (tmp_path / "run").exists()
 
     @pytest.mark.parametrize("address", ["nonsense://x", "tcp://", "tls://127.0.0.1:1"])
@@ -377,8 +379,6 @@ class TestErrors:
 
 def test_a_worker_gives_signs_of_life_while_it_compiles(data, monkeypatch):
     """Which takes long on a slow machine; else it would be given up as one that is frozen."""
-    from distributed import LocalCluster
-
     from dadagrad.training import warm_up
 
     in_loop: list[bool] = []
@@ -392,13 +392,7 @@ def test_a_worker_gives_signs_of_life_while_it_compiles(data, monkeypatch):
         return 0.0
 
     monkeypatch.setattr(warm_up, "warm_up", look)
-    with LocalCluster(
-        n_workers=1,
-        threads_per_worker=1,
-        dashboard_address=None,
-        scheduler_kwargs={"dashboard_address": ":0"},
-        processes=False,
-    ) as cluster:
+    with local_cluster(1, processes=False) as cluster:
         train(data, CONFIG, where=Where(scheduler=cluster.scheduler_address))
     assert in_loop
     assert not any(in_loop)
