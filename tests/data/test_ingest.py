@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import zstandard
+from processes import local_cluster
 from sklearn.datasets import dump_svmlight_file
 from sklearn.feature_extraction.text import HashingVectorizer
 
@@ -165,14 +166,12 @@ def test_text_by_processes_equals_text_by_one_and_hashing_vectorizer(tmp_path: P
 
 
 def test_a_dask_cluster_gives_the_same_bytes(tmp_path: Path) -> None:
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
     write_reviews(tmp_path / "a.tsv", 60)
     ingest(tmp_path / "a.tsv", str(tmp_path / "out1"), label_column=1, text_column=2, shuffle=1)
     with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
-        ) as cluster,
+        local_cluster(1, threads_per_worker=2, processes=False) as cluster,
         Client(cluster) as client,
     ):
         for number, scheduler in ((2, client), (3, cluster.scheduler_address)):

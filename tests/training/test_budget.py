@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import local_cluster
 from training_cases import make_data
 from wide_cases import hashed_rows, write_wide
 
@@ -267,18 +268,9 @@ class TestRefusals:
             train(url, TrainConfig(), where=Where(memory=5 << 20))
 
     def test_a_worker_that_is_too_small(self, tmp_path):
-        from distributed import LocalCluster
-
         url = write_wide(tmp_path / "data", 10, 2, 50)
         with (
-            LocalCluster(
-                n_workers=1,
-                threads_per_worker=1,
-                memory_limit="250MB",
-                dashboard_address=None,
-                scheduler_kwargs={"dashboard_address": ":0"},
-                processes=False,
-            ) as cluster,
+            local_cluster(1, memory_limit="250MB", processes=False) as cluster,
             pytest.raises(InputError, match=r"a worker needs .*, 250 MB, Dask lets it have 80 %: "),
         ):
             train(url, TrainConfig(step_size=0.1), where=Where(scheduler=cluster.scheduler_address))
