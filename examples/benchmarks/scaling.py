@@ -5,10 +5,10 @@ workers in processes of their own, in batches of several sizes; and what the mes
 take if nothing is computed, which no run in as many steps without delay can be faster than.
 Modelled: the same pass with more workers, from service times that are measured one by one (the work
 on a piece, its bytes, what the coordinator does for a step, what a message costs the coordinator,
-the scheduler and a worker) and a network that is assumed. The model (`cluster_model.py`) is held to
-the measured runs first, with the processors that all share here, and that slow each other down;
-then each machine has its own. The tables say where the coordinator is saturated, and which settings
-move that point.
+the scheduler and a worker, how long it waits on its way) and a network that is assumed. The model
+(`cluster_model.py`) is held to the measured runs first, with the processors that all share here,
+and that slow each other down; then each machine has its own. The tables say where the coordinator
+is saturated, and which settings move that point.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ FACTORS = (1, 2, 4, 16)
 """Times the batch that is chosen for a cluster."""
 CLUSTER_RUNS = ("1 worker", "2 workers")
 MESSAGES_ALONE = "2 workers, messages alone"
+LOOPBACK = 4e9
+"""Bytes a second from one process to another on this machine."""
 GOAL = 2.0
 STEP_SIZE = 0.2
 
@@ -65,15 +67,17 @@ def main() -> None:
         overhead = message_overhead(address)
     slower = contention(data, config)
     piece = PieceCosts(data, config)
+    waiting = time_on_the_way(data, config, here, piece, overhead)
+    network = replace(network, latency=network.latency + waiting)
     sections = [
         f"{data.n_rows:,} rows, {data.nnz:,} non-zeros, {data.schema.n_features:,} features; one "
         f"pass in batches of {batch_size:,} rows ({-(-data.n_rows // batch_size)} steps):",
-        measured_table(data, config, here, piece, overhead, slower),
-        f"In the model of this machine everything takes {slower:.2f} times as long as alone, as "
-        "the work on a piece does while the other processors are at the same. It leaves out "
-        "waiting inside Dask: its streams gather messages for 2 to 10 ms, and its threads wait for "
-        "turns.",
-        f"Modelled: {options.latency:g} ms from one machine to another, links of "
+        measured_table(data, config, here, piece, overhead, slower, waiting),
+        f"In the model of this machine work takes {slower:.2f} times as long as alone, as that on "
+        "a piece does while the other processors are at the same. At each of the four hops "
+        f"a message waits {1e3 * waiting:.1f} ms inside Dask, whose streams gather what they send "
+        "and whose threads take turns: so much that messages alone take no less than measured.",
+        f"Modelled: {options.latency:g} ms more from one machine to another, links of "
         f"{options.bandwidth:g} Gbit/s, as many lanes as workers:",
         modelled_table(data, config, piece, overhead, network),
         "Where more workers no longer help (90 % of the best rate is reached), by settings:",
@@ -201,6 +205,12 @@ class Overhead:
     scheduler: Line
     worker: Line
 
+    def of(self, down: float, up: float) -> Services:
+        """What a message of so many bytes takes that brings as many back, and nothing else."""
+        handling, n_bytes = self.client.at(down + up) / 2, down + up
+        schedule, work = self.scheduler.at(n_bytes), self.worker.at(n_bytes)
+        return Services(handling, handling, schedule, work, 0.0, down, up)
+
 
 def echo(payload: NDArray[np.float32]) -> NDArray[np.float32]:
     """A task without work: what came goes back."""
@@ -268,6 +278,36 @@ def seconds_of_a_piece(url: str, config: TrainConfig, seconds: float = 3.0) -> f
     return (time.thread_time() - spent) / count
 
 
+def time_on_the_way(
+    data: Dataset,
+    config: TrainConfig,
+    here: dict[str, Measured],
+    piece: PieceCosts,
+    overhead: Overhead,
+) -> float:
+    """Seconds at each hop with which, in the model, messages alone take what they took."""
+    services, messages = piece.services(config, 2, overhead)
+    alone = overhead.of(services.down, services.up)
+    steps = -(-data.n_rows // int(config.batch_size))
+    least, most = 0.0, here[MESSAGES_ALONE].seconds / steps
+    for _ in range(30):
+        middle = (least + most) / 2
+        if seconds_here(alone, 2, messages, steps, middle) < here[MESSAGES_ALONE].seconds:
+            least = middle
+        else:
+            most = middle
+    return least
+
+
+def seconds_here(
+    services: Services, workers: int, messages: int, steps: int, waiting: float
+) -> float:
+    """Of a pass on this machine, in the model."""
+    network = Network(waiting, LOOPBACK)
+    made = forecast(services, network, workers, messages, cores=os.cpu_count(), steps=steps)
+    return made.seconds * steps
+
+
 # What the work costs, and what the coordinator does for a step.
 
 
@@ -282,8 +322,10 @@ class PieceCosts:
         self._state = train(data, config, where=Where(threads=2)).coordinator.state
         begun = time.thread_time()
         self._rows = [data.read(n) for n in range(min(self.SAMPLE, len(data.partitions)))]
+        vocabularies = [pack(rows.vocabulary) for rows in self._rows]
         read = sum(rows.nnz for rows in self._rows)
         self._seconds_to_read = (time.thread_time() - begun) / read
+        self._bytes_of_vocabulary = statistics.mean(packed.nbytes for packed in vocabularies)
         self._known: dict[tuple[int, int], Services] = {}
 
     def least_lanes(self, config: TrainConfig) -> int:
@@ -303,16 +345,18 @@ class PieceCosts:
             self._known[key] = self._measure(config)
         own = self._known[key]
         share = config.lanes / messages  # pieces of a message
-        n_bytes = share * (own.down + own.up)
-        handling = overhead.client.at(n_bytes) / 2
+        sent = overhead.of(share * own.down, share * own.up)
+        # Some of the messages that open partitions come with each.
+        opens = len(self._data.partitions) * config.batch_size / self._data.n_rows / messages
+        opening = overhead.of(0.0, self._bytes_of_vocabulary)
         return Services(
-            send=share * own.send + handling,
-            receive=handling,
-            schedule=overhead.scheduler.at(n_bytes),
-            work=share * own.work + overhead.worker.at(n_bytes),
+            send=sent.send + share * own.send + opens * opening.send,
+            receive=sent.receive + opens * opening.receive,
+            schedule=sent.schedule + opens * opening.schedule,
+            work=sent.work + share * own.work + opens * opening.work,
             step=own.step,
-            down=share * own.down,
-            up=share * own.up,
+            down=sent.down,
+            up=sent.up + opens * opening.up,
         ), messages
 
     def _measure(self, config: TrainConfig, steps: int = 3) -> Services:
@@ -370,20 +414,23 @@ def measured_table(
     piece: PieceCosts,
     overhead: Overhead,
     slower: float,
+    waiting: float,
 ) -> str:
     """The runs of this machine, and what the model makes of those on workers."""
     assert isinstance(config.batch_size, int)
     steps = -(-data.n_rows // config.batch_size)
-    loopback = Network(0.0, 4e9)
     lines = []
     for name, found in here.items():
         modelled = ""
-        if name in CLUSTER_RUNS:
+        if name in (*CLUSTER_RUNS, MESSAGES_ALONE):
             workers = int(name.split()[0])
             services, messages = piece.services(config, workers, overhead)
-            cores, services = os.cpu_count(), services.slowed(slower)
-            made = forecast(services, loopback, workers, messages, cores=cores, steps=steps)
-            modelled = f"{made.seconds * steps:.2f}"
+            if name == MESSAGES_ALONE:
+                services = overhead.of(services.down, services.up)
+            else:
+                services = services.slowed(slower)
+            seconds = seconds_here(services, workers, messages, steps, waiting)
+            modelled = f"{seconds:.2f}"
         rate = "" if found.error is None else f"{data.nnz / found.seconds / 1e6:.0f}"
         ratio = f"{found.seconds / found.local:.2f}"
         error = "" if found.error is None else f"{found.error:.4f}"
