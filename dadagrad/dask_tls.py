@@ -30,9 +30,8 @@ def tls_problem(address: str, error: BaseException) -> tuple[str, str] | None:
     if scheme == "tcp":
         if dask.config.get("distributed.comm.require-encryption"):
             return "Dask is configured to require encryption", f"give its address as tls://{host}"
-        causes = list(_causes(error))
-        refused = any(isinstance(cause, ConnectionRefusedError) for cause in causes)
-        if not refused and any(isinstance(cause, CommClosedError) for cause in causes):
+        # Where nobody is, Dask goes on trying, and the error is that its time is up.
+        if isinstance(error, CommClosedError):
             return (
                 "it ended the connection at once, as one that uses TLS does",
                 f"if so, give its address as tls://{host}, and the certificates by {_settings()}",
