@@ -30,8 +30,8 @@ from dadagrad.training.plan import Cursor, Piece, Plan, in_passes
 Stretch = tuple[Piece, ...]
 
 CLOSE = 2, 5
-"""How far the end of a stretch may be from its place: so many parts of so many of its length. Less
-than half, so that no stretch is left without rows."""
+"""A stretch may end two fifths of its length from its place. Were it half, it could lose all its
+rows to its neighbours; so can only the last of a pass, which may be shorter than the one before."""
 
 SHARING = 4
 """Streams that share an open partition at most: others read it again, maybe elsewhere."""
