@@ -88,41 +88,52 @@ def relabel(indices, n_local):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def unite(ids, others):  # type: ignore[no-untyped-def]
-    """All of two increasing int64 arrays, each once, and where each of `ids` and of `others` is."""
+    """All of two increasing int64 arrays, each once, and where each of `ids` and of `others` is.
+
+    Nobody can predict which is the smaller: steps that are 0 or 1 take half the time of branches.
+    """
     united = np.empty(len(ids) + len(others), np.int64)
     places, other_places = np.empty(len(ids), np.int64), np.empty(len(others), np.int64)
     i, j, count = 0, 0, 0
-    while i < len(ids) or j < len(others):
-        own = j == len(others) or (i < len(ids) and ids[i] <= others[j])
-        other = i == len(ids) or (j < len(others) and others[j] <= ids[i])
-        united[count] = ids[i] if own else others[j]
-        if own:
-            places[i] = count
-            i += 1
-        if other:
-            other_places[j] = count
-            j += 1
+    while i < len(ids) and j < len(others):
+        one, other = ids[i], others[j]
+        united[count] = min(one, other)
+        # Until it is left behind, a number's place is written again.
+        places[i] = other_places[j] = count
+        i += int(one <= other)
+        j += int(other <= one)
+        count += 1
+    for rest in range(i, len(ids)):
+        united[count], places[rest] = ids[rest], count
+        count += 1
+    for rest in range(j, len(others)):
+        united[count], other_places[rest] = others[rest], count
         count += 1
     return united[:count], places, other_places
 
 
 @njit(nogil=True, cache=True)
 def common(ids, others):  # type: ignore[no-untyped-def]
-    """Where in either of two increasing arrays those are that both have."""
+    """Where in either of two increasing arrays those are that both have; as `unite`."""
     most = min(len(ids), len(others))
     places, other_places = np.empty(most, np.int64), np.empty(most, np.int64)
     i, j, count = 0, 0, 0
     while i < len(ids) and j < len(others):
-        if ids[i] < others[j]:
-            i += 1
-        elif others[j] < ids[i]:
-            j += 1
-        else:
-            places[count], other_places[count] = i, j
-            count += 1
-            i += 1
-            j += 1
+        one, other = ids[i], others[j]
+        places[count], other_places[count] = i, j
+        count += int(one == other)
+        i += int(one <= other)
+        j += int(other <= one)
     return places[:count], other_places[:count]
+
+
+@njit(nogil=True, cache=True)
+def add_common(sums, ids, others, terms, divisor):  # type: ignore[no-untyped-def]
+    """Add to the rows of `sums`, of increasing `ids`, those of `terms` that both have, divided."""
+    places, other_places = common(ids, others)
+    for j in range(len(places)):
+        for k in range(sums.shape[1]):
+            sums[places[j], k] += terms[other_places[j], k] / divisor
 
 
 @njit(nogil=True, cache=True)

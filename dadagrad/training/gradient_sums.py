@@ -108,7 +108,7 @@ class GradientSums:
         positive, measured best: g^2 + max(g b, 0). So steps are shorter where late gradients
         agree, and never longer.
         """
-        from dadagrad.training.compact import common
+        from dadagrad.training.compact import add_common
 
         ids = done.total.ids
         before = np.zeros((len(ids), self._n_outputs))
@@ -116,8 +116,7 @@ class GradientSums:
         for earlier in unseen:
             if earlier.importance > 0.0:
                 total, importance = earlier.total, earlier.importance
-                places, others = common(ids, total.ids)
-                before[places] += total.gradient[others] / importance
+                add_common(before, ids, total.ids, total.gradient, importance)
                 before_intercept += total.intercept / importance
         total, importance = done.total, done.importance
         return replace(

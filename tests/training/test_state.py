@@ -266,7 +266,7 @@ def test_threads_that_ask_at_once_have_the_weights_found_once(monkeypatch):
 
 @given(ids=st.sets(st.integers(0, 60)), others=st.sets(st.integers(0, 60)))
 def test_increasing_ids_are_united_and_compared(ids, others):
-    from dadagrad.training.compact import common, unite
+    from dadagrad.training.compact import add_common, common, unite
 
     first, second = (np.array(sorted(some), np.int64) for some in (ids, others))
     united, *places = unite(first, second)
@@ -276,3 +276,8 @@ def test_increasing_ids_are_united_and_compared(ids, others):
     _, *expected = np.intersect1d(first, second, return_indices=True)
     for found, wanted in zip(common(first, second), expected, strict=True):
         np.testing.assert_array_equal(found, wanted)
+    terms = np.arange(2.0 * len(second)).reshape(-1, 2)
+    sums, here = np.ones((len(first), 2)), expected[0]
+    add_common(sums, first, second, terms, 3.0)
+    np.testing.assert_array_equal(sums[here], 1.0 + terms[expected[1]] / 3.0)
+    np.testing.assert_array_equal(np.delete(sums, here, 0), 1.0)
