@@ -9,7 +9,7 @@ from dadagrad.config import TrainConfig
 from dadagrad.method import Method
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.local_steps import StreamCoordinator
-from dadagrad.training.plan import CHUNK_ROWS, Plan
+from dadagrad.training.plan import CHUNK_ROWS, Plan, n_turns
 from dadagrad.training.states import TrainingState
 from dadagrad.training.streams import StreamPlan
 
@@ -45,6 +45,7 @@ def make_plan(
         config.shuffle,
         config.seed,
         chunk_rows,
+        n_turns(config.lanes, config.delay),
     )
     if config.exchange == "local-steps":
         return StreamPlan(plan, config.streams, config.rounds)

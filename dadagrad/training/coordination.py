@@ -46,9 +46,12 @@ class Coordination(ABC):
     ----------
     delay : int
         How many rounds are under way beside the one that makes its step next.
+    turns : int
+        As the plan has it.
     """
 
     delay = 0
+    turns = 1
 
     def __init__(
         self,

@@ -88,6 +88,7 @@ class Coordinator(Coordination):
     ) -> None:
         super().__init__(method, state, cursor, steps, tally, save_every)
         self.delay = method.config.delay
+        self.turns = plan.turns
         rounds = plan.rounds(cursor)
         # In the order of the plan.
         self._under_way = deque(
@@ -95,7 +96,7 @@ class Coordinator(Coordination):
         )
         # The rounds whose steps those that are under way have not all seen.
         self._unseen = deque((done for done in pending if done.stepped), maxlen=self.delay)
-        self._to_come = Lookahead(rounds, self.delay + 1, prefetch)
+        self._to_come = Lookahead(rounds, self.delay + 1, prefetch, plan.turns)
         self._tasks: dict[int, tuple[_UnderWay, int]] = {}
         self._n_tasks = 0
         self._sums = GradientSums(method)

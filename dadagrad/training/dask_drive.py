@@ -32,7 +32,7 @@ from dadagrad.training.dask_tasks import (
     Job,
     compute_pieces,
     forget,
-    open_partition,
+    open_partitions,
     prepare,
     same,
 )
@@ -108,7 +108,8 @@ class Drive:
         if config.exchange == "local-steps":
             # Of a mean round of the first pass; a walk takes three times a gradient's time.
             entries = 3 * data.nnz / config.rounds
-        self._placement = Placement(client.nthreads(), worthwhile_tasks(entries * method.n_outputs))
+        tasks = worthwhile_tasks(entries * method.n_outputs)
+        self._placement = Placement(client.nthreads(), tasks, coordinator.turns)
         # By open visit and first row, what the pieces touch that come next: only those weights are
         # sent.
         self._touched: dict[int, dict[int, NDArray[np.int32]]] = {}
@@ -192,10 +193,14 @@ class Drive:
         groups = self._placement.groups([compute.piece.visit for compute in computes])
         for worker, positions in groups:
             self._send(worker, [computes[position] for position in positions])
+        opens = {one.visit: one for one in instructions if isinstance(one, Open)}
+        for one in opens.values():
+            self._placement.open(one.visit, one.partition, one.moment)
+        moments = {visit: one.moment for visit, one in opens.items()}
+        for worker, visits in self._placement.readings(moments):
+            self._open(worker, tuple(opens[visit] for visit in visits))
         for instruction in instructions:
             match instruction:
-                case Open(visit, partition, ahead):
-                    self._open(visit, partition, ahead)
                 case Close(visit):
                     # Workers keep what they read last; nothing there has to be let go.
                     del self._touched[visit]
@@ -213,20 +218,24 @@ class Drive:
         self._spent.clear()
         self._spent_bytes = 0
 
-    def _open(self, visit: int, partition: int, ahead: tuple[Piece, ...]) -> None:
-        def opened(read: Read) -> list[Event]:
-            self._placement.found(visit, partition, read.worker)
-            self._skip(read.skipped)
-            self._touched[visit] = {}
-            for piece, touched in zip(ahead, read.touched, strict=True):
-                self._note_touched(piece, touched)
-            self._spent_bytes += read.vocabulary.nbytes
-            return [Opened(visit, unpack(read.vocabulary, np.int64))]
+    def _open(self, worker: str | None, opens: tuple[Open, ...]) -> None:
+        """Have one worker read partitions."""
 
-        worker = self._placement.open(visit, partition)
-        arguments = (self._job, self._run, partition, ahead)
+        def opened(read: Read) -> list[Event]:
+            self._skip(read.skipped)
+            events: list[Event] = []
+            for one, packed, touched in zip(opens, read.vocabularies, read.touched, strict=True):
+                self._placement.found(one.visit, one.partition, read.worker)
+                self._touched[one.visit] = {}
+                for piece, positions in zip(one.ahead, touched, strict=True):
+                    self._note_touched(piece, positions)
+                self._spent_bytes += packed.nbytes
+                events.append(Opened(one.visit, unpack(packed, np.int64)))
+            return events
+
         # What is computed goes first, also if it comes later.
-        self._flight.submit(opened, worker, open_partition, *arguments, priority=-1)
+        arguments = (self._job, self._run, opens)
+        self._flight.submit(opened, worker, open_partitions, *arguments, priority=-1)
 
     def _send(self, worker: str | None, computes: list[Compute]) -> None:
         """Have one worker work on some of the pieces of a step."""

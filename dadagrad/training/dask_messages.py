@@ -43,14 +43,14 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A partition was read by the worker at an address.
+    """Partitions were read by the worker at an address.
 
-    `vocabulary` is its ids, `touched` what the first pieces touch, all packed.
+    `vocabularies` are their ids, `touched` what the first pieces of each touch, all packed.
     """
 
     worker: str
-    vocabulary: NDArray[Any]
-    touched: tuple[Touched, ...]
+    vocabularies: tuple[NDArray[Any], ...]
+    touched: tuple[tuple[Touched, ...], ...]
     skipped: Mapping[str, str]
 
 

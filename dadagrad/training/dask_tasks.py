@@ -18,7 +18,7 @@ from dadagrad.method import Method
 from dadagrad.training.dask_messages import Read, Touched, Work, Worked, packed
 from dadagrad.training.partition_cache import PartitionCache, cache_bytes
 from dadagrad.training.plan import Piece
-from dadagrad.training.protocol import Given, Result
+from dadagrad.training.protocol import Given, Open, Result
 from dadagrad.training.room import resident
 from dadagrad.training.touched import pack
 
@@ -119,15 +119,16 @@ def forget(run: str, fingerprint: str) -> None:
 # a traceback to the log of a worker. Only a store may do better the next time.
 
 
-def open_partition(
-    job: Job, run: str, partition: int, ahead: tuple[Piece, ...]
-) -> Read | DadagradError:
-    """Read a partition; what the pieces `ahead` touch goes with its vocabulary."""
+def open_partitions(job: Job, run: str, opens: tuple[Open, ...]) -> Read | DadagradError:
+    """Read partitions; what the pieces ahead touch goes with the vocabulary of each."""
     _remember(run, job)
+    vocabularies, touched = [], []
     try:
-        rows = _rows(job, partition)
-        found = tuple(_touched(rows, piece) for piece in ahead)
-        return Read(_address(), pack(rows.vocabulary), found, _skipped(job))
+        for one in opens:
+            rows = _rows(job, one.partition)
+            vocabularies.append(pack(rows.vocabulary))
+            touched.append(tuple(_touched(rows, piece) for piece in one.ahead))
+        return Read(_address(), tuple(vocabularies), tuple(touched), _skipped(job))
     except StorageError:
         raise
     except DadagradError as error:

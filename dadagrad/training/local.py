@@ -102,7 +102,7 @@ class LocalEngine:
         watcher: Watcher,
     ) -> None:
         match instruction:
-            case Open(visit, partition, _):
+            case Open(visit, partition):
                 self._submit(reader, lambda: self._open(visit, partition))
             case Compute(task, piece, given, _):
                 loaded = self._loaded[piece.visit]

@@ -191,7 +191,8 @@ class StreamCoordinator(Coordination):
         """Open the partition of `piece`, and have found out what the first pieces there touch."""
         self._vocabularies[piece.visit] = None
         firsts = tuple(first for first in self._firsts if first.visit == piece.visit)
-        return Open(piece.visit, piece.partition, firsts)
+        # Each stream waits for its own.
+        return Open(piece.visit, piece.partition, firsts, moment=piece.visit)
 
     def _take(self, task: int, result: Result) -> None:
         """A stream has walked a piece."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -27,11 +27,16 @@ class Lookahead:
         Rounds that are under way side by side.
     prefetch : int
         Partitions opened ahead of those in use, if they are needed in the next `MOST_AHEAD` rounds.
+    turns : int
+        As the plan has it.
     """
 
-    def __init__(self, rounds: Iterator[Round], at_once: int, prefetch: int) -> None:
+    def __init__(
+        self, rounds: Iterator[Round], at_once: int, prefetch: int, turns: int = 1
+    ) -> None:
         self._rounds = rounds
         self._at_once = at_once
+        self._turns = turns
         self._prefetch = prefetch
         # In the order of the plan; the partitions of so many of them have been asked for.
         self._planned: deque[Round] = deque()
@@ -76,9 +81,9 @@ class Lookahead:
             for piece in nearest[0].pieces:
                 if piece.visit not in self._vocabularies:
                     self._vocabularies[piece.visit] = None
-                    ahead = (_of_visit(later, piece.visit) for later in nearest)
-                    known = tuple(piece for piece in ahead if piece is not None)
-                    opens.append(Open(piece.visit, piece.partition, known))
+                    known = tuple(_of_visit(nearest, piece.visit))
+                    moment = nearest[0].cursor.round
+                    opens.append(Open(piece.visit, piece.partition, known, moment))
         return opens
 
     def _n_ahead(self, under_way: Sequence[Round], n_next: int) -> int:
@@ -90,18 +95,19 @@ class Lookahead:
     def take(self) -> tuple[Round, list[Piece | None]] | None:
         """The next round if its partitions are open, and for each of its pieces what is ahead.
 
-        That is the piece of the same visit in the round that is issued when this one has made its
-        step, if there is one.
+        That is the next piece of the same visit among the rounds that are issued when this one has
+        made its step, up to the first of the same turn, if there is one.
         """
         if self.is_over:
             return None
         pieces = self._planned[0].pieces
         if any(self._vocabularies.get(piece.visit) is None for piece in pieces):
             return None
-        self._plan(1 + self._at_once)
-        later = self._planned[self._at_once] if len(self._planned) > self._at_once else None
+        same_turn = -(-self._at_once // self._turns) * self._turns
+        self._plan(1 + same_turn)
+        later = list(islice(self._planned, self._at_once, 1 + same_turn))
         self._n_asked -= 1
-        ahead = [None if later is None else _of_visit(later, piece.visit) for piece in pieces]
+        ahead = [next(_of_visit(later, piece.visit), None) for piece in pieces]
         return self._planned.popleft(), ahead
 
     def _plan(self, n_rounds: int) -> None:
@@ -109,6 +115,6 @@ class Lookahead:
         self._planned.extend(islice(self._rounds, max(0, n_rounds - len(self._planned))))
 
 
-def _of_visit(planned: Round, visit: int) -> Piece | None:
-    """The piece of a visit in a round, if it has one."""
-    return next((piece for piece in planned.pieces if piece.visit == visit), None)
+def _of_visit(planned: Iterable[Round], visit: int) -> Iterator[Piece]:
+    """The pieces of a visit in some rounds."""
+    return (piece for one in planned for piece in one.pieces if piece.visit == visit)

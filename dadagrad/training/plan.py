@@ -7,6 +7,7 @@ everywhere, and a cursor into it is all that a checkpoint needs to say where it 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import starmap
@@ -52,6 +53,16 @@ class Cursor:
     round: int = 0
 
 
+def n_turns(lanes: int, delay: int) -> int:
+    """How many groups of lanes give rows to batches in turn.
+
+    With a delay several batches are under way at a time. Where they take their rows from different
+    partitions, each of them is worked on at one place, in one message, while others are at others.
+    A power of two, so that the groups can be shared out evenly among 1, 2, 4, ... workers.
+    """
+    return 1 << (min(lanes, delay + 1).bit_length() - 1)
+
+
 def in_passes(
     start: Cursor, passes: int, rounds: Callable[[int], Iterable[T]]
 ) -> Iterator[tuple[Cursor, Cursor, T]]:
@@ -95,7 +106,7 @@ class Plan:
     batch_size : int
         Rows of a step at most; 1 plans the online walk, one partition after the other.
     lanes : int
-        Partitions that give rows to a batch at the same time.
+        Partitions that are walked at the same time.
     passes : int
     shuffle : bool
         Whether each pass has its own order of partitions.
@@ -103,6 +114,9 @@ class Plan:
     chunk_rows : int
         Rows that the online walk takes between two looks at the outside world; no bit of the
         model depends on it.
+    turns : int
+        At most as many as lanes. Lanes give rows to a batch all together, or in so many turns:
+        batch b takes those of the lanes whose number leaves the same remainder as b.
     """
 
     partition_rows: tuple[int, ...]
@@ -112,6 +126,7 @@ class Plan:
     shuffle: bool
     seed: int
     chunk_rows: int = CHUNK_ROWS
+    turns: int = 1
 
     def order(self, pass_number: int) -> Sequence[int]:
         """The partitions that have rows, in the order of the pass."""
@@ -153,24 +168,30 @@ class Plan:
 
     def _lanes(self, pass_number: int) -> Iterator[tuple[Piece, ...]]:
         in_last_pass = pass_number + 1 == self.passes
-        waiting = iter(enumerate(self.order(pass_number)))
-        # A lane is [visit, partition, next row]; it ends when no partition waits for it.
-        lanes: list[list[int]] = []
+        # A partition has the same turn in every pass, unless other turns run out of theirs first:
+        # the worker that has read it can keep it.
+        waiting: list[deque[tuple[int, int]]] = [deque() for _ in range(self.turns)]
+        for position, partition in enumerate(self.order(pass_number)):
+            visit = self._visit(pass_number, position)
+            waiting[partition % self.turns].append((visit, partition))
+        # By turn. A lane is [visit, partition, next row]; it ends when no partition waits for it.
+        lanes: list[list[list[int]]] = [[] for _ in range(self.turns)]
 
         def refill() -> None:
-            while len(lanes) < self.lanes:
-                following = next(waiting, None)
-                if following is None:
-                    return
-                position, partition = following
-                lanes.append([self._visit(pass_number, position), partition, 0])
+            for number in range(self.lanes):
+                place, turn = divmod(number, self.turns)
+                from_here = waiting[turn] or max(waiting, key=len)
+                if len(lanes[turn]) <= place and from_here:
+                    lanes[turn].append([*from_here.popleft(), 0])
 
         refill()
-        for missing in self._batch_sizes():
+        for batch, missing in enumerate(self._batch_sizes()):
             pieces: dict[int, Piece] = {}
-            while missing and lanes:
-                share, extra = divmod(missing, len(lanes))
-                for number, lane in enumerate(lanes):
+            while missing and any(lanes):
+                turn = batch % self.turns
+                giving = lanes[turn] or next(filter(None, lanes))
+                share, extra = divmod(missing, len(giving))
+                for number, lane in enumerate(giving):
                     visit, partition, start = lane
                     rows = self.partition_rows[partition]
                     stop = min(start + share + (number < extra), rows)
@@ -183,6 +204,6 @@ class Plan:
                         )
                     missing -= stop - start
                     lane[2] = stop
-                lanes = [lane for lane in lanes if lane[2] < self.partition_rows[lane[1]]]
+                giving[:] = [lane for lane in giving if lane[2] < self.partition_rows[lane[1]]]
                 refill()
             yield tuple(pieces.values())

@@ -180,12 +180,14 @@ class Open:
     """Read a partition, or have it read, and report its vocabulary.
 
     `ahead` are the pieces whose weights are wanted before a result of this visit is in: what they
-    touch can be found out meanwhile.
+    touch can be found out meanwhile. Partitions with the same `moment` are needed at the same time:
+    where rounds take their rows, it is the number of the first of them.
     """
 
     visit: int
     partition: int
     ahead: tuple[Piece, ...] = ()
+    moment: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ def follow(data: Dataset, method: Method, plan: Plan) -> Walk:
 
 def _open(data: Dataset, plan: Plan, delay: int) -> tuple[Sequence[Round], int, int]:
     """The first rounds, and the most bytes that rows and vocabularies of open partitions take."""
-    to_come = Lookahead(plan.rounds(Cursor()), delay + 1, PREFETCH)
+    to_come = Lookahead(plan.rounds(Cursor()), delay + 1, PREFETCH, plan.turns)
     under_way: deque[Round] = deque()
     rounds: list[Round] = []
     is_open: dict[int, Partition] = {}

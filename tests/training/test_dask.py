@@ -224,6 +224,29 @@ def test_the_pieces_of_a_step_travel_in_one_task_for_each_worker(data, workers, 
         assert max(counts) <= 3
 
 
+@pytest.mark.parametrize("delay", [1, 2, 3])
+def test_steps_that_are_under_way_together_are_a_task_each(data, delay, monkeypatch):
+    counts = n_pieces_of_tasks(monkeypatch)
+    config = replace(CONFIG, delay=delay)
+    result = train(data, config, where=Where(workers=2))
+    assert bits(result) == bits(train(data, config))
+    # But for the end of a pass, where the lanes that are left are those of one turn.
+    assert len(counts) <= result.report["steps"] + 2 * config.passes
+
+
+def test_what_is_needed_together_is_read_in_one_task(scheduler, data, monkeypatch):
+    opened: list[int] = []
+    open_some = dask_drive.Drive._open
+
+    def spy(self, worker, opens):
+        opened.append(len(opens))
+        open_some(self, worker, opens)
+
+    monkeypatch.setattr(dask_drive.Drive, "_open", spy)
+    assert bits(train(data, CONFIG, where=Where(scheduler=scheduler))) == bits(train(data, CONFIG))
+    assert max(opened) > 1
+
+
 def test_a_step_that_is_not_worth_cutting_is_one_task(scheduler, data, monkeypatch):
     monkeypatch.setitem(dask.config.config["dadagrad"], "task-work", 150_000)
     counts = n_pieces_of_tasks(monkeypatch)

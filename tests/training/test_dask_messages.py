@@ -54,9 +54,12 @@ def test_the_arrays_of_a_gradient_are_sent_as_they_are(n_touched):
 
 def test_a_vocabulary_is_sent_as_bits():
     ids = np.flatnonzero(np.random.default_rng(3).random(80_000) < 0.3)
-    header, frames = serialize(Read("", pack(ids), (None,), {}), context=THROUGH_THE_SCHEDULER)
+    header, frames = serialize(
+        Read("", (pack(ids),), ((None,),), {}), context=THROUGH_THE_SCHEDULER
+    )
     assert sum(memoryview(frame).nbytes for frame in frames) < 80_000 / 8 + 500 < ids.nbytes
-    np.testing.assert_array_equal(unpack(deserialize(header, frames).vocabulary, np.int64), ids)
+    (arrived,) = deserialize(header, frames).vocabularies
+    np.testing.assert_array_equal(unpack(arrived, np.int64), ids)
 
 
 def test_a_cluster_that_is_started_has_the_settings_for_clusters(tmp_path, monkeypatch):

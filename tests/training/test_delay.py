@@ -277,8 +277,8 @@ def test_a_round_is_issued_when_the_one_before_all_under_way_has_made_its_step(d
 def test_what_is_ahead_is_announced_in_time():
     """The piece whose weights are wanted next, when the last result before it comes in."""
     data = make_data((40, 33, 41, 28))
-    for delay in (0, 1, 3):
-        config = replace(CONFIG, delay=delay, lanes=2, batch_size=10)
+    for delay, lanes in ((0, 2), (1, 2), (2, 2), (2, 4), (3, 2), (3, 4), (5, 3)):
+        config = replace(CONFIG, delay=delay, lanes=lanes, batch_size=10)
         announced, known, n_wanted = set(), 0, 0
         waiting: dict[int, object] = {}
         for entry in ByHand(data, new_coordinator(data, config)).run().log:

@@ -49,6 +49,66 @@ def test_a_worker_that_read_a_partition_before_is_asked_again_where_that_is_even
     assert placement.open(3, 5) == "a"
 
 
+def test_each_turn_has_workers_of_its_own():
+    for workers in (1, 2, 4, 8):
+        names = [f"w{number}" for number in range(workers)]
+        placement = Placement(dict.fromkeys(names, 1), 8, turns=2)
+        homes = [placement.open(visit, visit, round_number=visit % 2) for visit in range(8)]
+        assert all(homes.count(name) == 8 // workers for name in names)
+        if workers > 1:
+            assert not set(homes[::2]) & set(homes[1::2])
+
+
+def test_a_worker_beyond_an_even_number_helps_all_turns():
+    placement = Placement(dict.fromkeys("abc", 1), 8, turns=2)
+    homes = [placement.open(visit, visit, round_number=visit % 2) for visit in range(6)]
+    assert [homes.count(name) for name in "abc"] == [2, 2, 2]
+    assert "b" not in homes[::2]
+    assert "a" not in homes[1::2]
+
+
+def test_no_more_workers_are_used_than_the_steps_under_way_have_tasks():
+    placement = Placement(dict.fromkeys("abcd", 1), 1, turns=2)
+    homes = [placement.open(visit, visit, round_number=visit % 4) for visit in range(8)]
+    assert homes == ["a", "b"] * 4
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 7), st.integers(1, 3)), min_size=1, max_size=6),
+    st.sampled_from((1, 2, 4)),
+    st.integers(1, 6),
+)
+def test_turns_keep_to_their_workers_while_workers_come_and_go(changes, turns, tasks):
+    placement = Placement({"0": 1, "1": 1}, tasks, turns)
+    for visit in range(8):
+        placement.found(visit, visit, str(placement.open(visit, visit, visit)))
+    threads = {"0": 1, "1": 1}
+    for worker, n_threads in changes:
+        if len(threads) > 1 and str(worker) in threads:
+            del threads[str(worker)]
+        else:
+            threads[str(worker)] = n_threads
+        placement.update(threads)
+        for visit in range(8):
+            placement.close(visit)
+        homes = [placement.open(visit, visit, visit) for visit in range(8)]
+        assert set(homes) <= set(threads)
+        used = [worker for worker in threads if worker in homes]
+        if len(used) in (1, 2, 4) and turns >= len(used):
+            for side in range(len(used)):
+                assert len(set(homes[side :: len(used)])) == 1
+
+
+def test_what_is_needed_at_the_same_time_is_read_in_one_go():
+    placement = Placement({"a": 1, "b": 2}, 8)
+    for visit, worker in enumerate("aabbbba"):
+        placement.found(visit, visit, worker)
+    moments = {0: 5, 1: 5, 2: 5, 3: 5, 4: 5, 5: 6, 6: 6, 7: 6}
+    assert placement.readings(moments) == [
+        ("a", [0, 1]), ("b", [2, 4]), ("b", [3]), ("b", [5]), ("a", [6]), (None, [7])
+    ]  # fmt: skip
+
+
 def test_work_follows_the_rows():
     placement = Placement({"a": 1, "b": 1}, 2)
     assert [placement.open(visit, visit) for visit in range(4)] == ["a", "b", "a", "b"]

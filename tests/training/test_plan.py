@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad.training.plan import Cursor, Plan
+from dadagrad.training.plan import Cursor, Plan, n_turns
 
 plans = st.builds(
     Plan,
@@ -21,6 +21,10 @@ plans = st.builds(
     shuffle=st.booleans(),
     seed=st.integers(0, 1000),
     chunk_rows=st.integers(1, 30),
+).flatmap(
+    lambda plan: st.sampled_from((1, 2, 4)).map(
+        lambda turns: replace(plan, turns=min(turns, n_turns(plan.lanes, 3)))
+    )
 )
 
 
@@ -80,6 +84,38 @@ def test_at_most_lanes_partitions_are_between_their_first_and_last_piece(plan):
         begun |= {piece.visit for piece in round_.pieces}
         begun -= {piece.visit for piece in round_.pieces if piece.last}
         assert len(begun) <= lanes
+
+
+def test_there_are_as_many_turns_as_lanes_and_delay_allow():
+    by_delay = {lanes: [n_turns(lanes, delay) for delay in range(9)] for lanes in (1, 2, 3, 4, 9)}
+    assert by_delay == {
+        1: [1, 1, 1, 1, 1, 1, 1, 1, 1],
+        2: [1, 2, 2, 2, 2, 2, 2, 2, 2],
+        3: [1, 2, 2, 2, 2, 2, 2, 2, 2],
+        4: [1, 2, 2, 4, 4, 4, 4, 4, 4],
+        9: [1, 2, 2, 4, 4, 4, 4, 8, 8],
+    }
+
+
+@given(plans.filter(lambda plan: plan.batch_size > 1))
+def test_batches_of_different_turns_share_a_partition_only_when_a_turn_has_run_out(plan):
+    rounds = list(plan.rounds(Cursor()))
+    for pass_number in range(plan.passes):
+        of_pass = [one for one in rounds if one.cursor.pass_number == pass_number]
+        left = {piece.visit for one in of_pass for piece in one.pieces}
+        turn_of: dict[int, int] = {}
+        for one in of_pass:
+            left -= {piece.visit for piece in one.pieces if piece.last}
+            for piece in one.pieces:
+                turn = turn_of.setdefault(piece.visit, one.cursor.round % plan.turns)
+                # All that are left have a lane: nothing waits to take the place of what is done.
+                assert turn == one.cursor.round % plan.turns or len(left) <= plan.lanes
+
+
+def test_a_partition_has_the_same_turn_in_all_passes():
+    plan = Plan((20,) * 8, 10, 4, 5, True, 0, turns=2)
+    for round_ in plan.rounds(Cursor()):
+        assert {piece.partition % 2 for piece in round_.pieces} == {round_.cursor.round % 2}
 
 
 @given(plans, st.data())
