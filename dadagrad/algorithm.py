@@ -82,7 +82,7 @@ def _check_learner(config: TrainConfig, learner: str) -> None:
             f"{what} learns row by row, so batch_size {config.batch_size} is not possible; leave "
             "it out"
         )
-    if config.delay:
+    if config.delay not in (0, "auto"):
         raise InputError(
             f"{what} learns row by row, each from where the one before has left it, so delay="
             f"{config.delay} is not possible; leave it out"
@@ -131,7 +131,7 @@ def check_exchange(config: TrainConfig) -> None:
             f"with exchange 'local-steps' each row is a step of its stream, so batch_size "
             f"{config.batch_size} is not possible; leave it out, or leave out exchange"
         )
-    if config.delay:
+    if config.delay not in (0, "auto"):
         raise InputError(
             f"delay={config.delay} lets batches be under way while others make their steps, and "
             "streams of local steps wait for nothing between two merges; leave out delay, or "

@@ -66,10 +66,11 @@ class TrainConfig:
         Whether each pass takes the partitions in a new (seeded) order.
     lanes : int
         Partitions that are walked side by side when batch_size > 1; each gives rows to each step.
-    delay : int
+    delay : int or "auto"
         With k, the gradient of a step is taken at the weights of k steps before: so many batches
         are worked on while earlier ones travel or make their steps. For batch_size > 1. Compiled
-        updates take shorter steps where such gradients agree (`GradientSums.delayed`).
+        updates take shorter steps where such gradients agree (`GradientSums.delayed`). "auto" is 1
+        for those on a cluster if batch_size is "auto" too, else 0.
     exchange : {"gradients", "local-steps"}
         What workers give each other. With "gradients" each step takes the gradient of a batch of
         rows, exactly. With "local-steps" several streams walk rows of their own, one step per
@@ -119,7 +120,7 @@ class TrainConfig:
     passes: int = 1
     shuffle: bool = True
     lanes: int = 4
-    delay: int = 0
+    delay: int | Literal["auto"] = "auto"
     exchange: Literal["gradients", "local-steps"] = "gradients"
     streams: int = 16
     rounds: int = 40
@@ -163,7 +164,10 @@ class TrainConfig:
             _whole("batch_size", self.batch_size, least=1, alternatives=("auto",))
         _whole("passes", self.passes, least=1)
         _whole("lanes", self.lanes, least=1)
-        _whole("delay", self.delay, least=0)
+        if self.delay != "auto":
+            _whole("delay", self.delay, least=0, alternatives=("auto",))
+        elif self.batch_size != "auto":
+            object.__setattr__(self, "delay", 0)
         _choice("exchange", self.exchange, ("gradients", "local-steps"))
         _whole("streams", self.streams, least=1)
         _whole("rounds", self.rounds, least=1)

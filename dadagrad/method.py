@@ -63,6 +63,12 @@ class Method:
         return self.config.batch_size == 1
 
     @property
+    def delay(self) -> int:
+        """How many steps come between taking the weights and the gradient's own step."""
+        assert isinstance(self.config.delay, int)
+        return self.config.delay
+
+    @property
     def compiled(self) -> bool:
         """Whether compiled kernels run it; else it runs as it is written down, in NumPy."""
         return is_compiled(self.config)

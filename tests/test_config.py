@@ -97,6 +97,8 @@ REFUSED = [
     ("batch_size", 0, "batch_size must be a whole number of at least 1 or 'auto', not 0"),
     ("batch_size", 2.5, "batch_size must be a whole number of at least 1 or 'auto', not 2.5"),
     ("batch_size", True, "batch_size must be a whole number of at least 1 or 'auto', not True"),
+    ("delay", -1, "delay must be a whole number of at least 0 or 'auto', not -1"),
+    ("delay", "soon", "delay must be a whole number of at least 0 or 'auto', not 'soon'"),
     ("passes", 0, "passes must be a whole number of at least 1, not 0"),
     ("lanes", -3, "lanes must be a whole number of at least 1, not -3"),
     ("seed", -1, "seed must be a whole number of at least 0, not -1"),

@@ -105,6 +105,7 @@ class _Demo:
             "steps": result.report["steps"],
             "step_size": result.report["step_size"],
             "batch_size": result.report["batch_size"],
+            "delay": result.report["delay"],
             "digest": result.report["digest"],
             "same_bits": reference.report["digest"] == result.report["digest"],
             "progressive_error": result.report["progressive_error"],
@@ -200,7 +201,8 @@ class _Demo:
         from dadagrad.config import TrainConfig
         from dadagrad.training import run
 
-        config = TrainConfig(seed=self.seed, batch_size=result.report["batch_size"])
+        chosen = {name: result.report[name] for name in ("batch_size", "delay")}
+        config = TrainConfig(seed=self.seed, **chosen)
         return _complete(run.train(self.path("train"), config))
 
 

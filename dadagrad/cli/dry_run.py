@@ -67,6 +67,7 @@ def _run(found: DryRun) -> Table:
         table.add_row(name, number(getattr(found, name)))
     table.add_row("rows of a step", number(found.batch_size))
     table.add_row("steps", number(found.steps))
+    table.add_row("delay, in steps", number(found.delay))
     if found.bytes_per_step is not None:
         table.add_row("to the workers, for a step", size(found.bytes_per_step["down"]))
         table.add_row("from the workers, for a step", size(found.bytes_per_step["up"]))

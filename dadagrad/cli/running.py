@@ -35,6 +35,7 @@ _RESULTS = (
     "checkpoints",
     "digest",
     "batch_size",
+    "delay",
     "bytes_per_step",
     "compile_seconds",
     "skipped",

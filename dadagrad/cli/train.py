@@ -85,10 +85,11 @@ def _number_or(kind: type[int] | type[float], *words: str) -> Callable[..., Any]
 )
 @click.option(
     "--delay",
-    type=int,
+    callback=_number_or(int, "auto"),
+    metavar="auto|K",
     help="With K, a step takes the gradient at the weights of K steps before, so that K batches "
-    "travel and are worked on while one makes its step: for clusters whose messages take long. "
-    "Changes the model; needs batches.  [default: 0]",
+    "travel and are worked on while one makes its step. Changes the model; needs batches. auto is "
+    "1 on a cluster where --batch-size is auto too, else 0.  [default: auto]",
 )
 @click.option(
     "--exchange",

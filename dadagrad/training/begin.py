@@ -37,6 +37,7 @@ def make_plan(
         Rows that are walked at most between two looks at the outside world.
     """
     assert isinstance(config.batch_size, int)
+    assert isinstance(config.delay, int)
     plan = Plan(
         tuple(partition_rows),
         config.batch_size,

@@ -227,7 +227,7 @@ def _total(method: Method, walk: Walk) -> int:
     """
     if method.online:
         return 0
-    delay, vector = method.config.delay, 8 * method.n_outputs
+    delay, vector = method.delay, 8 * method.n_outputs
     arrays = 1 + (method.config.squares == "example")
     kept = (1 + 2 * delay) * (8 + arrays * vector)
     return walk.step_touched * (kept + 2 * vector * (2 if delay else 1))
@@ -256,7 +256,7 @@ def _plain(method: Method, state: int) -> int:
 
 
 def _messages(method: Method, walk: Walk) -> int:
-    return _MESSAGES * (1 + method.config.delay) * walk.step_bytes + _SPENT
+    return _MESSAGES * (1 + method.delay) * walk.step_bytes + _SPENT
 
 
 def _model(data: Dataset, method: Method) -> int:

@@ -87,7 +87,7 @@ class Coordinator(Coordination):
         prefetch: int = 2,
     ) -> None:
         super().__init__(method, state, cursor, steps, tally, save_every)
-        self.delay = method.config.delay
+        self.delay = method.delay
         self.turns = plan.turns
         rounds = plan.rounds(cursor)
         # In the order of the plan.

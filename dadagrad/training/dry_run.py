@@ -54,6 +54,7 @@ class DryRun:
     partitions: int
     passes: int
     batch_size: int
+    delay: int
     steps: int
     coordinator: dict[str, int]
     free: int
@@ -105,6 +106,7 @@ def dry_run(
         partitions=len(data.partitions),
         passes=run.config.passes,
         batch_size=batch_size,
+        delay=run.method.delay,
         steps=budget.steps,
         coordinator={"process": process, **asdict(parts), "total": process + parts.total},
         free=free_memory() if where.memory is None else where.memory,

@@ -78,7 +78,7 @@ def _advice(parts: Coordinator, method: Method, free: int) -> list[str]:
     if 2 * parts.rows > parts.total:
         advice.append("make smaller partitions (ingest with --partition-nnz)")
     if method.compiled and 2 * parts.step > parts.total:
-        advice.append("give a smaller batch size" + (" or delay" if config.delay else ""))
+        advice.append("give a smaller batch size" + (" or delay" if method.delay else ""))
     return [*(advice or ["use a machine with more"]), "say with memory what it may take"]
 
 

@@ -62,10 +62,10 @@ def restore_pending(
     n_stepped, n_rounds = stepped.count(True), len(stepped)
     if stepped != [True] * n_stepped + [False] * (n_rounds - n_stepped):
         raise ValueError(f"rounds have made their steps out of order: {stepped}")
-    if max(n_stepped, n_rounds - n_stepped) > method.config.delay:
+    if max(n_stepped, n_rounds - n_stepped) > method.delay:
         raise ValueError(
             f"{n_rounds - n_stepped} rounds were under way and {n_stepped} before them kept, where "
-            f"delay={method.config.delay} allows fewer"
+            f"delay={method.delay} allows fewer"
         )
     expected = {f"{PREFIX}{number}.{name}" for number in range(n_rounds) for name in _NAMES}
     check_names(arrays, expected)

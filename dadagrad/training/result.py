@@ -74,6 +74,7 @@ def make_report(
         "features": method.n_features,
         "step_size": method.step_sizes[0] if has_step_size(method.config) else None,
         "batch_size": method.config.batch_size,
+        "delay": method.delay,
         "skipped": n_skipped(data),
         "skipped_partitions": list(skipped_partitions(data)),
         "complete": complete,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dadagrad.algorithm import has_step_size, learner_name
+from dadagrad.algorithm import has_step_size, is_compiled, learner_name
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, open_dataset
 from dadagrad.data.skipping import OnError, skipping
@@ -34,6 +34,11 @@ __all__ = ["TrainResult", "Where", "auto_batch_size", "resume", "train"]
 logger = logging.getLogger(__name__)
 
 
+AUTO_DELAY = 1
+"""Of batches that are chosen for a cluster: two under way at a time take half the messages each
+(`dadagrad.training.plan.n_turns`), and learn about as well (`examples/benchmarks/quality.py`)."""
+
+
 def auto_batch_size(data: Dataset, on_dask: bool) -> int:
     """The batch size that "auto" stands for.
 
@@ -49,12 +54,18 @@ def auto_batch_size(data: Dataset, on_dask: bool) -> int:
 
 
 def with_batch_size(config: TrainConfig, data: Dataset, on_dask: bool) -> TrainConfig:
-    """`config` with the batch size that "auto" stands for; `InputError` if its delay needs more."""
+    """`config` with the batch size and delay that "auto" stands for.
+
+    `InputError` if a delay is given that needs a larger batch size.
+    """
     if config.batch_size != "auto":
         return config
     if config.exchange == "local-steps":
         return replace(config, batch_size=1)
     batch_size = auto_batch_size(data, on_dask)
+    if config.delay == "auto":
+        delay = AUTO_DELAY if batch_size > 1 and is_compiled(config) else 0
+        return replace(config, batch_size=batch_size, delay=delay)
     if config.delay and batch_size == 1:
         raise InputError(
             f"delay={config.delay} needs a batch_size above 1, and 'auto' is 1 on this machine: "

@@ -161,7 +161,7 @@ class Walk:
 
 def follow(data: Dataset, method: Method, plan: Plan) -> Walk:
     """Follow the beginning of `plan` as the coordinator would, without data."""
-    rounds, open_bytes, vocabulary_bytes = _open(data, plan, method.config.delay)
+    rounds, open_bytes, vocabulary_bytes = _open(data, plan, method.delay)
     weights = 4 * method.n_outputs
     gradients = 2 * weights if method.config.squares == "example" else weights
     steps = [

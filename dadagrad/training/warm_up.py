@@ -43,7 +43,7 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
         couples,
         even,
         exchange == "local-steps",
-        method.config.delay > 0,
+        method.delay > 0,
     )
     first: Any = kernels.walk_dual if method.compiled else kernels.apply_dual
     if method.learns_by_row:  # which calls no kernel but what counts
@@ -88,7 +88,7 @@ def warm_up(method: Method, announce: Callable[[str], None]) -> float:
         assert isinstance(result, Gradient)
         sums = GradientSums(two_features)
         total = sums.total([rows.vocabulary] * 2, [result] * 2)
-        if method.config.delay:
+        if method.delay:
             done = RoundSum(total, (replace(result.tally, weight=1.0),))
             total = sums.delayed(done, [done])
         state.step(two_features, total, 1.0)

@@ -4,6 +4,7 @@ Five kinds of servers, each of which does one thing after the other: the coordin
 that its messages pass, the link into which the coordinator sends, the one from which it receives,
 and the workers. A step sends one message to each worker that takes part; every message is handled
 by the coordinator, travels, is handled by the scheduler, worked on, and comes back the same way.
+With a delay, steps that are under way together ask other workers, in turns.
 When all results of a step are there, the coordinator adds them and steps, which lets the step
 after the next `delay` begin.
 """
@@ -117,6 +118,7 @@ class _Run:
     network: Network
     messages: int
     delay: int
+    turns: int
     steps: int
     coordinator: _Server
     scheduler: _Server
@@ -143,7 +145,8 @@ class _Run:
         return now
 
     def begin(self, now: float, step: int) -> None:
-        for message in range(self.messages):
+        first = step % self.turns * self.messages
+        for message in range(first, first + self.messages):
             worker = self.workers[message % len(self.workers)]
             self.at(
                 self.coordinator.use(now, self.services.send),
@@ -197,18 +200,20 @@ def forecast(
     workers: int,
     messages: int,
     delay: int = 0,
+    turns: int = 1,
     cores: int | None = None,
     steps: int = 200,
 ) -> Forecast:
     """What a step takes with `workers` workers, of which each step asks `messages`.
 
+    Steps ask others in `turns`.
     `cores` is how many processors the coordinator, the scheduler and the workers share; None
     stands for one of its own for each.
     """
     shared = _Cores(None if cores is None else [0.0] * cores)
     links = _Cores(None)
     run = _Run(
-        services, network, messages, delay, steps,
+        services, network, messages, delay, turns, steps,
         _Server(shared), _Server(shared), _Server(links), _Server(links),
         [_Server(shared) for _ in range(workers)],
     )  # fmt: skip

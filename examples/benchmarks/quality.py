@@ -25,7 +25,7 @@ import statistics
 import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +35,7 @@ import vw
 from numpy.typing import NDArray
 
 from dadagrad import Dataset, TrainConfig, Where, evaluate, ingest, open_dataset, train
-from dadagrad.training.run import auto_batch_size
+from dadagrad.training.run import AUTO_DELAY, auto_batch_size
 
 SEEDS = range(5)
 RATES = ("0.1", "0.25", "1", "2", "4")
@@ -108,9 +108,12 @@ def reviews(options: argparse.Namespace) -> str:
         for l1 in (0.0, 1e-6):
             penalty = f", l1 = {l1:g}" if l1 else ""
             online = TrainConfig(step_size=step_size, l1=l1)
-            exact = TrainConfig(step_size=step_size, l1=l1, batch_size=batch)
             configs[f"online, step size {step_size}{penalty}"] = online
-            configs[f"exact exchange ({batch} rows), step size {step_size}{penalty}"] = exact
+            for delay in (0, AUTO_DELAY):
+                name = (
+                    f"exact exchange ({batch} rows, delay {delay}), step size {step_size}{penalty}"
+                )
+                configs[name] = replace(online, batch_size=batch, delay=delay)
     test = folder / "test"
     scores = {
         name: [score(folder / f"train-{seed}", test, config) for seed in SEEDS]
@@ -163,7 +166,7 @@ def check_dask(
     """Whether two Dask workers with the default batch size give the bits of the local run."""
     equal = []
     for name, config in configs.items():
-        if name.startswith("exact") and not config.l1:
+        if config.delay == AUTO_DELAY and not config.l1:
             default = TrainConfig(step_size=config.step_size)
             found = score(folder / "train-0", folder / "test", default, Where(workers=2))
             equal.append(found.digest == scores[name][0].digest)

@@ -1,8 +1,8 @@
 """Scaling: what a cluster of 1 and 2 workers does here, and what larger ones would do.
 
 Measured: one pass over a corpus of RCV1's size, by the local engine and through Dask with 1 and 2
-workers in processes of their own, in batches of several sizes; and what the messages of such a pass
-take if nothing is computed, which no run in as many steps without delay can be faster than.
+workers in processes of their own, as it is by default, without a delay, and in larger batches; and
+what the messages of such a pass take if nothing is computed.
 Modelled: the same pass with more workers, from service times that are measured one by one (the work
 on a piece, its bytes, what the coordinator does for a step, what a message costs the coordinator,
 the scheduler and a worker, how long it waits on its way) and a network that is assumed. The model
@@ -17,6 +17,7 @@ import argparse
 import os
 import statistics
 import time
+from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -34,15 +35,15 @@ from dadagrad import Dataset, TrainConfig, Where, open_dataset, train
 from dadagrad.method import Method, make_method
 from dadagrad.synthetic import Corpus
 from dadagrad.training.dask_drive import SPENT_TASKS
-from dadagrad.training.gradient_sums import GradientSums
+from dadagrad.training.gradient_sums import GradientSums, RoundSum
 from dadagrad.training.placement import worthwhile_tasks
-from dadagrad.training.plan import Piece
+from dadagrad.training.plan import Piece, n_turns
 from dadagrad.training.protocol import Gradient, WeightsInState
-from dadagrad.training.run import auto_batch_size
+from dadagrad.training.run import with_batch_size
 from dadagrad.training.states import zero_state
-from dadagrad.training.touched import pack
+from dadagrad.training.touched import pack, unpack
 from dadagrad.training.warm_up import warm_up
-from dadagrad.training.worker import compute
+from dadagrad.training.worker import compute, touched
 
 CLUSTERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FACTORS = (1, 2, 4, 16)
@@ -59,8 +60,9 @@ def main() -> None:
     options = arguments()
     corpus = Corpus(options.rows, options.features, options.nnz)
     data = open_dataset(str(prepare(options.folder, corpus)))
-    batch_size = auto_batch_size(data, on_dask=True)
-    config = TrainConfig(step_size=STEP_SIZE, batch_size=batch_size)
+    config = with_batch_size(TrainConfig(step_size=STEP_SIZE), data, on_dask=True)
+    batch_size = config.batch_size
+    assert isinstance(batch_size, int)
     network = Network(options.latency / 1e3, options.bandwidth * 1e9 / 8)
     here = measure(data, config, options.rounds)
     with dask_cluster(1) as address:
@@ -71,7 +73,8 @@ def main() -> None:
     network = replace(network, latency=network.latency + waiting)
     sections = [
         f"{data.n_rows:,} rows, {data.nnz:,} non-zeros, {data.schema.n_features:,} features; one "
-        f"pass in batches of {batch_size:,} rows ({-(-data.n_rows // batch_size)} steps):",
+        f"pass in batches of {batch_size:,} rows ({-(-data.n_rows // batch_size)} steps), delay "
+        f"{config.delay}, unless it says otherwise:",
         measured_table(data, config, here, piece, overhead, slower, waiting),
         f"In the model of this machine work takes {slower:.2f} times as long as alone, as that on "
         "a piece does while the other processors are at the same. At each of the four hops "
@@ -116,7 +119,7 @@ def measure(data: Dataset, config: TrainConfig, rounds: int) -> dict[str, Measur
     """Passes by engine, exchange and batch; the rounds take turns."""
     assert isinstance(config.batch_size, int)
     streams = TrainConfig(step_size=STEP_SIZE, exchange="local-steps", streams=2)
-    online = replace(config, batch_size=1)
+    online = replace(config, batch_size=1, delay=0)
     errors: dict[str, float | None] = {}
     taken: dict[str, list[float]] = {}
     with dask_cluster(1) as one, dask_cluster(2) as two:
@@ -127,16 +130,15 @@ def measure(data: Dataset, config: TrainConfig, rounds: int) -> dict[str, Measur
             "1 worker": (config, alone, "local"),
             "2 workers": (config, both, "local"),
         }
-        for factor in FACTORS[1:]:
-            batched = replace(config, batch_size=factor * config.batch_size)
+        larger = [replace(config, batch_size=factor * config.batch_size) for factor in FACTORS[1:]]
+        others = {", no delay": replace(config, delay=0)} | {of_batches(one): one for one in larger}
+        for what, other in others.items():
             for name, where in (("local", local), ("2 workers", both)):
-                of = f"local{of_batches(batched)}"
-                runs[f"{name}{of_batches(batched)}"] = (batched, where, of)
+                runs[f"{name}{what}"] = (other, where, f"local{what}")
         runs |= {
             "local, 2 streams": (streams, local, "local, 2 streams"),
             "2 workers, 2 streams": (streams, both, "local, 2 streams"),
         }
-        messages = min(2, worthwhile_tasks(config.batch_size * data.nnz / data.n_rows))
         compared = {name: of for name, (_, _, of) in runs.items()} | {MESSAGES_ALONE: "local"}
         for _ in range(rounds + 1):
             for name, (settings, where, _) in runs.items():
@@ -145,7 +147,9 @@ def measure(data: Dataset, config: TrainConfig, rounds: int) -> dict[str, Measur
                 errors[name] = report["progressive_error"]
                 if name == "2 workers":
                     steps, n_bytes = report["steps"], report["bytes_per_step"]
-                    alone_too = messages_alone(two, steps, messages, n_bytes)
+                    messages = messages_of(data, config, workers=2)
+                    at_once = messages * (int(config.delay) + 1)
+                    alone_too = messages_alone(two, steps * messages, at_once, n_bytes / messages)
                     taken.setdefault(MESSAGES_ALONE, []).append(alone_too)
     errors[MESSAGES_ALONE] = None
     median = {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}
@@ -160,24 +164,40 @@ def of_batches(config: TrainConfig) -> str:
     return f", batches of {config.batch_size:,}"
 
 
-def messages_alone(address: str, steps: int, messages: int, n_bytes: float) -> float:
-    """Seconds that the messages of so many steps take, each to another worker, and nothing else.
+def messages_of(data: Dataset, config: TrainConfig, workers: int) -> int:
+    """How many messages a step of `config` takes on so many workers."""
+    assert isinstance(config.batch_size, int)
+    turns = turns_of(config)
+    entries = config.batch_size * data.nnz / data.n_rows
+    return min(max(workers // turns, 1), config.lanes // turns, worthwhile_tasks(entries))
 
-    `n_bytes` are those of a step, half of them on the way there.
+
+def turns_of(config: TrainConfig) -> int:
+    """In how many turns the lanes give rows to batches."""
+    assert isinstance(config.delay, int)
+    return n_turns(config.lanes, config.delay)
+
+
+def messages_alone(address: str, messages: int, at_once: int, n_bytes: float) -> float:
+    """Seconds that so many messages take, some under way at a time, and nothing else.
+
+    `n_bytes` are those of a message, half of them on the way there.
     """
     from distributed import Client, as_completed
 
-    payload = np.zeros(int(n_bytes / messages / 2 / 4), np.float32)
+    payload = np.zeros(int(n_bytes / 2 / 4), np.float32)
     with Client(address, set_as_default=False) as client:
         client.scheduler_comm.interval = 0.0  # as for a run
-        workers = list(client.nthreads())[:messages]
+        workers = list(client.nthreads())
         arriving = as_completed(with_results=True, loop=client.loop)
         spent: list[Any] = []
         begun = time.perf_counter()
-        for _ in range(steps):
-            for worker in workers:
+        for number in range(messages + at_once):
+            if number >= at_once:
+                spent.append(next(arriving))
+            if number < messages:
+                worker = workers[number % len(workers)]
                 arriving.add(client.submit(echo, payload, pure=False, workers=[worker]))
-            spent += [next(arriving) for _ in workers]
             if len(spent) > SPENT_TASKS:
                 spent.clear()
         return time.perf_counter() - begun
@@ -269,7 +289,8 @@ def seconds_of_a_piece(url: str, config: TrainConfig, seconds: float = 3.0) -> f
     method = make_method(config, data.schema, config.batch_size)
     warm_up(method, lambda line: None)
     state, rows = zero_state(method), data.read(0)
-    piece = Piece(0, 0, 0, min(config.batch_size // config.lanes, rows.n_rows), True)
+    n_rows = config.batch_size * turns_of(config) // config.lanes
+    piece = Piece(0, 0, 0, min(n_rows, rows.n_rows), True)
     given = WeightsInState(method, state, rows.vocabulary, state.intercepts_now(method))
     count, spent, end = 0, time.thread_time(), time.perf_counter() + seconds
     while time.perf_counter() < end:
@@ -292,7 +313,7 @@ def time_on_the_way(
     least, most = 0.0, here[MESSAGES_ALONE].seconds / steps
     for _ in range(30):
         middle = (least + most) / 2
-        if seconds_here(alone, 2, messages, steps, middle) < here[MESSAGES_ALONE].seconds:
+        if seconds_here(alone, config, 2, messages, steps, middle) < here[MESSAGES_ALONE].seconds:
             least = middle
         else:
             most = middle
@@ -300,11 +321,18 @@ def time_on_the_way(
 
 
 def seconds_here(
-    services: Services, workers: int, messages: int, steps: int, waiting: float
+    services: Services,
+    config: TrainConfig,
+    workers: int,
+    messages: int,
+    steps: int,
+    waiting: float,
 ) -> float:
     """Of a pass on this machine, in the model."""
-    network = Network(waiting, LOOPBACK)
-    made = forecast(services, network, workers, messages, cores=os.cpu_count(), steps=steps)
+    made = forecast(
+        services, Network(waiting, LOOPBACK), workers, messages, int(config.delay),
+        turns_of(config), cores=os.cpu_count(), steps=steps,
+    )  # fmt: skip
     return made.seconds * steps
 
 
@@ -325,33 +353,41 @@ class PieceCosts:
         vocabularies = [pack(rows.vocabulary) for rows in self._rows]
         read = sum(rows.nnz for rows in self._rows)
         self._seconds_to_read = (time.thread_time() - begun) / read
+        begun = time.thread_time()
+        for packed in vocabularies:
+            unpack(packed, np.int64)
+        self._seconds_to_unpack = (time.thread_time() - begun) / len(self._rows)
         self._bytes_of_vocabulary = statistics.mean(packed.nbytes for packed in vocabularies)
-        self._known: dict[tuple[int, int], Services] = {}
+        self._known: dict[tuple[int, int, int], Services] = {}
 
     def least_lanes(self, config: TrainConfig) -> int:
         """So many that no piece has more rows than a partition."""
         assert isinstance(config.batch_size, int)
-        return -(-config.batch_size // min(rows.n_rows for rows in self._rows))
+        for_a_turn = -(-config.batch_size // min(rows.n_rows for rows in self._rows))
+        return for_a_turn * turns_of(config)
 
     def services(
         self, config: TrainConfig, workers: int, overhead: Overhead
     ) -> tuple[Services, int]:
         """Of a step of `config` on `workers` workers, and how many messages it takes."""
         assert isinstance(config.batch_size, int)
-        entries = config.batch_size * self._data.nnz / self._data.n_rows
-        messages = min(workers, config.lanes, worthwhile_tasks(entries))
-        key = (config.batch_size, config.lanes)
+        messages = messages_of(self._data, config, workers)
+        key = (config.batch_size, config.lanes, int(config.delay))
         if key not in self._known:
             self._known[key] = self._measure(config)
         own = self._known[key]
-        share = config.lanes / messages  # pieces of a message
+        lanes = config.lanes // turns_of(config)
+        share = lanes / messages  # pieces of a message
         sent = overhead.of(share * own.down, share * own.up)
-        # Some of the messages that open partitions come with each.
-        opens = len(self._data.partitions) * config.batch_size / self._data.n_rows / messages
-        opening = overhead.of(0.0, self._bytes_of_vocabulary)
+        # Some of the messages that open partitions come with each: those of the lanes of a turn
+        # are needed together, and each worker reads its own in one go.
+        opens = len(self._data.partitions) * config.batch_size / self._data.n_rows / lanes
+        opening = overhead.of(0.0, share * self._bytes_of_vocabulary)
         return Services(
             send=sent.send + share * own.send + opens * opening.send,
-            receive=sent.receive + opens * opening.receive,
+            receive=sent.receive
+            + share * own.receive
+            + opens * (opening.receive + share * self._seconds_to_unpack),
             schedule=sent.schedule + opens * opening.schedule,
             work=sent.work + share * own.work + opens * opening.work,
             step=own.step,
@@ -365,43 +401,55 @@ class PieceCosts:
         method = make_method(config, self._data.schema, config.batch_size)
         warm_up(method, lambda line: None)
         state = self._state.copy() if config.update == "dual-averaging" else zero_state(method)
-        sums = GradientSums(method)
-        measured = [self._step(method, state, sums, config, step) for step in range(steps + 1)]
-        return Services(*np.median(np.array(measured[1:]), axis=0))
+        sums, done = GradientSums(method), deque[RoundSum](maxlen=method.delay)
+        steps += 1 + method.delay
+        measured = [self._step(method, state, sums, done, step) for step in range(steps)]
+        return Services(*np.median(np.array(measured[1 + method.delay :]), axis=0))
 
     def _step(
-        self, method: Method, state: Any, sums: GradientSums, config: TrainConfig, step: int
+        self, method: Method, state: Any, sums: GradientSums, done: deque[RoundSum], step: int
     ) -> list[float]:
+        """A piece's costs and a step's; `done` are the rounds that it has not seen."""
+        config = method.config
         assert isinstance(config.batch_size, int)
-        n_rows = max(config.batch_size // config.lanes, 1)
+        lanes = config.lanes // turns_of(config)
+        n_rows = max(config.batch_size // lanes, 1)
         intercept = state.intercepts_now(method)
-        send = work = down = up = 0.0
+        send = receive = work = down = up = 0.0
         vocabularies, gradients = [], []
-        for lane in range(config.lanes):
+        for lane in range(lanes):
             rows = self._rows[lane % len(self._rows)]
-            start = (step * config.lanes + lane) * n_rows % max(rows.n_rows - n_rows, 1)
+            start = (step * lanes + lane) * n_rows % max(rows.n_rows - n_rows, 1)
             piece = Piece(lane, 0, start, start + n_rows, False)
             part = rows.slice(start, start + n_rows)
-            positions = np.unique(part.indices).astype(np.int32)
+            positions = touched(rows, piece)
             given = WeightsInState(method, state, rows.vocabulary, intercept)
             begun = time.thread_time()
             weights = given.at(positions)
             taken = time.thread_time()
             result = compute(method, rows, piece, weights, "here")
-            work += time.thread_time() - taken + part.nnz * self._seconds_to_read
-            send += taken - begun
             assert isinstance(result, Gradient)
-            down += weights.weights.nbytes
             # The next piece's features are announced with the result.
-            up += result.gradient.nbytes + pack(result.positions).nbytes + pack(positions).nbytes
+            announced = touched(rows, piece)
+            packed = [pack(some) for some in (result.positions, announced) if some is not None]
+            worked = time.thread_time()
+            for each in packed:
+                unpack(each, np.int32)
+            receive += time.thread_time() - worked
+            work += worked - taken + part.nnz * self._seconds_to_read
+            send += taken - begun
+            down += weights.weights.nbytes
+            up += result.gradient.nbytes + sum(each.nbytes for each in packed)
             vocabularies.append(rows.vocabulary)
             gradients.append(result)
         begun = time.thread_time()
         total = sums.total(vocabularies, gradients)
-        state.step(method, total, sum(gradient.tally.weight for gradient in gradients))
+        made = RoundSum(total, tuple(gradient.tally for gradient in gradients))
+        state.step(method, sums.delayed(made, done) if method.delay else total, made.importance)
         stepped = time.thread_time() - begun
-        lanes = config.lanes
-        return [send / lanes, 0.0, 0.0, work / lanes, stepped, down / lanes, up / lanes]
+        done.append(made)
+        each = np.array([send, receive, 0.0, work, 0.0, down, up]) / lanes
+        return [*each[:4], stepped, *each[5:]]
 
 
 # Tables.
@@ -429,7 +477,7 @@ def measured_table(
                 services = overhead.of(services.down, services.up)
             else:
                 services = services.slowed(slower)
-            seconds = seconds_here(services, workers, messages, steps, waiting)
+            seconds = seconds_here(services, config, workers, messages, steps, waiting)
             modelled = f"{seconds:.2f}"
         rate = "" if found.error is None else f"{data.nnz / found.seconds / 1e6:.0f}"
         ratio = f"{found.seconds / found.local:.2f}"
@@ -487,12 +535,12 @@ def one(
     overhead: Overhead,
     network: Network,
     workers: int,
-    delay: int = 0,
 ) -> tuple[Forecast, Services, int]:
     """The forecast for a number of workers, each of which gets a lane."""
     config = replace(config, lanes=max(config.lanes, workers, piece.least_lanes(config)))
     services, messages = piece.services(config, workers, overhead)
-    return forecast(services, network, workers, messages, delay), services, messages
+    delay, turns = int(config.delay), turns_of(config)
+    return forecast(services, network, workers, messages, delay, turns), services, messages
 
 
 def saturation_table(
@@ -500,16 +548,15 @@ def saturation_table(
 ) -> str:
     """For each setting the workers beyond which the rate hardly grows."""
     assert isinstance(config.batch_size, int)
-    settings: list[tuple[str, TrainConfig, int]] = []
+    settings: list[tuple[str, TrainConfig]] = []
     for factor in FACTORS:
-        batched = replace(config, batch_size=factor * config.batch_size)
-        for delay in (0, 2):
-            name = f"{of_batches(batched)[2:]}, delay {delay}"
-            settings.append((name, batched, delay))
+        for delay in (0, 1, 3):
+            batched = replace(config, batch_size=factor * config.batch_size, delay=delay)
+            settings.append((f"{of_batches(batched)[2:]}, delay {delay}", batched))
     lines = []
-    for name, batched, delay in settings:
+    for name, batched in settings:
         forecasts = [
-            one(data, batched, piece, overhead, network, workers, delay)[0] for workers in CLUSTERS
+            one(data, batched, piece, overhead, network, workers)[0] for workers in CLUSTERS
         ]
         best = min(made.seconds for made in forecasts)
         enough, made = next(

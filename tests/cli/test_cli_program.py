@@ -45,6 +45,7 @@ def test_version(run):
         (["train", "data", "--model", "m", "--passes", "two"], "'two' is not a valid integer"),
         (["train", "d", "--model", "m", "--step-size", "big"], "neither a number nor 'auto'"),
         (["train", "d", "--model", "m", "--batch-size", "1.5"], "neither a whole number nor"),
+        (["train", "d", "--model", "m", "--delay", "soon"], "neither a whole number nor"),
         (["train", "d", "--model", "m", "--threads", "2", "--workers", "2"], "exclude each other"),
         (["train", "d", "--model", "m", "--checkpoint-every", "5"], "need --checkpoints"),
         (["train", "d", "--model", "m", "--checkpoints", "./m"], "the same folder"),

@@ -31,8 +31,8 @@ from dadagrad.training.run import train
 RESULTS = (
     "model", "examples", "steps", "passes", "seconds", "examples_per_second", "nnz_per_second",
     "progressive_loss", "progressive_error", "nonzeros", "features", "step_size", "checkpoints",
-    "digest", "batch_size", "bytes_per_step", "compile_seconds", "skipped", "skipped_partitions",
-    "complete",
+    "digest", "batch_size", "delay", "bytes_per_step", "compile_seconds", "skipped",
+    "skipped_partitions", "complete",
 )  # fmt: skip
 
 

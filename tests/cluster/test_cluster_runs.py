@@ -67,7 +67,8 @@ def shell(script: str, folder: Path, variables: dict[str, str]) -> str:
 
 def digest_of_threads(url: str, model: Model) -> str:
     """What training on threads of this process comes to, with the same settings."""
-    config = TrainConfig(batch_size=model.report["batch_size"], step_size=0.3)
+    chosen = {name: model.report[name] for name in ("batch_size", "delay")}
+    config = TrainConfig(step_size=0.3, **chosen)
     return train(url, config).model.digest
 
 

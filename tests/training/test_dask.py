@@ -464,3 +464,19 @@ def test_batches_chosen_for_a_cluster_are_recorded(scheduler, data):
     assert result.report["batch_size"] == 16
     again = train(data, replace(config, batch_size=16))
     assert bits(result) == bits(again)
+
+
+@pytest.mark.parametrize(
+    ("settings", "delay"),
+    [({}, 1), ({"delay": 0}, 0), ({"delay": 3}, 3), ({"batch_size": 24}, 0), ({"rank": 3}, 1),
+     ({"metric": "sketch", "rank": 3, "delta": 0.1}, 0), ({"exchange": "local-steps"}, 0)],
+)  # fmt: skip
+def test_two_batches_chosen_for_a_cluster_are_under_way(scheduler, data, settings, delay):
+    """Where they are compiled, and nothing else is said; the report says what makes the bits."""
+    config = TrainConfig(step_size=0.3, **settings)
+    result = train(data, config, where=Where(scheduler=scheduler))
+    assert result.report["delay"] == delay
+    chosen = {name: result.report[name] for name in ("batch_size", "delay")}
+    assert result.model.digest == train(data, replace(config, **chosen)).model.digest
+    # Here a row is a step, and there is nothing to wait for.
+    assert delay > 1 or train(data, replace(config, delay="auto")).report["delay"] == 0

@@ -587,7 +587,9 @@ def test_a_checkpoint_of_before_there_was_a_delay(tmp_path):
 
 @pytest.mark.parametrize("delay", [-1, 1.5, "2", True, None])
 def test_a_delay_is_a_whole_number(delay):
-    with pytest.raises(InputError, match="delay must be a whole number of at least 0, not"):
+    with pytest.raises(
+        InputError, match="delay must be a whole number of at least 0 or 'auto', not"
+    ):
         TrainConfig(delay=delay)
 
 
