@@ -70,7 +70,7 @@ class Coordinator(Coordination):
         rounds after `cursor`, which only have to make their steps, and before them the last that
         have.
     prefetch : int
-        Partitions opened ahead of those in use.
+        Partitions of each turn opened ahead of those in use.
     """
 
     def __init__(

@@ -26,7 +26,8 @@ class Lookahead:
     at_once : int
         Rounds that are under way side by side.
     prefetch : int
-        Partitions opened ahead of those in use, if they are needed in the next `MOST_AHEAD` rounds.
+        Partitions of each turn opened ahead of those in use, if they are needed in the next
+        `MOST_AHEAD` rounds: those of a turn's lanes end about the same time.
     turns : int
         As the plan has it.
     """
@@ -37,7 +38,7 @@ class Lookahead:
         self._rounds = rounds
         self._at_once = at_once
         self._turns = turns
-        self._prefetch = prefetch
+        self._prefetch = prefetch * turns
         # In the order of the plan; the partitions of so many of them have been asked for.
         self._planned: deque[Round] = deque()
         self._n_asked = 0

@@ -40,7 +40,7 @@ from dadagrad.synthetic import Corpus
 from dadagrad.training.run import auto_batch_size
 
 SECONDS = 0.02
-DELAYS = (0, 1, 2, 4)
+DELAYS = (0, 1, 2, 3)
 QUALITY_DELAYS = (0, 1, 2, 4, 8)
 GOAL = 0.8
 CHUNK = 1 << 20
@@ -50,7 +50,7 @@ def main() -> None:
     parser = reporting.parser(__doc__, data="imdb")
     parser.add_argument("--rows", type=int, default=400_000, help="default: %(default)s")
     parser.add_argument("--features", type=int, default=2_000_000)
-    parser.add_argument("--large-batch", type=int, default=40_000, help="default: %(default)s")
+    parser.add_argument("--large-batch", type=int, default=80_000, help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     options = parser.parse_args()
     text = "\n\n".join(section(options) for section in (rates, errors))

@@ -39,7 +39,7 @@ from dadagrad.training import checkpoint
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.gradient_sums import GradientSum
 from dadagrad.training.local import LocalEngine
-from dadagrad.training.plan import Cursor
+from dadagrad.training.plan import Cursor, n_turns
 from dadagrad.training.protocol import (
     Close,
     Compute,
@@ -301,7 +301,8 @@ def test_no_more_partitions_are_open_than_needed_and_all_are_closed(config, pref
     driven = ByHand(data, new_coordinator(data, config, prefetch=prefetch), seed=3).run()
     begun_in_a_batch = -(-config.batch_size // 20)
     under_way = config.lanes + begun_in_a_batch * (config.delay + 1)
-    assert driven.most_open <= under_way + config.lanes + begun_in_a_batch + prefetch
+    ahead = prefetch * n_turns(config.lanes, config.delay)
+    assert driven.most_open <= under_way + config.lanes + begun_in_a_batch + ahead
     assert not driven.open
     n_opened, n_closed = (
         sum(isinstance(entry, kind) for entry in driven.log) for kind in (Open, Close)
