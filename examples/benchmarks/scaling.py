@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import statistics
 import time
 from collections import deque
@@ -31,14 +32,14 @@ from dask_processes import dask_cluster
 from memory import prepare
 from numpy.typing import NDArray
 
-from dadagrad import Dataset, TrainConfig, Where, open_dataset, train
+from dadagrad import Dataset, TrainConfig, TrainResult, Where, open_dataset, train
 from dadagrad.method import Method, make_method
 from dadagrad.synthetic import Corpus
 from dadagrad.training.dask_drive import SPENT_TASKS
 from dadagrad.training.gradient_sums import GradientSums, RoundSum
 from dadagrad.training.placement import worthwhile_tasks
 from dadagrad.training.plan import Piece, n_turns
-from dadagrad.training.protocol import Gradient, WeightsInState
+from dadagrad.training.protocol import Gradient, Report, WeightsInState
 from dadagrad.training.run import with_batch_size
 from dadagrad.training.states import zero_state
 from dadagrad.training.touched import pack, unpack
@@ -339,15 +340,31 @@ def seconds_here(
 # What the work costs, and what the coordinator does for a step.
 
 
+def begun_run(data: Dataset, config: TrainConfig) -> TrainResult:
+    """What an eighth of a pass comes to."""
+    stops = iter([signal.SIGINT])  # a second one would be an interrupt
+
+    def stop(report: Report) -> None:
+        if report.tally.examples >= data.n_rows // 8:
+            for stop in stops:
+                signal.raise_signal(stop)
+
+    return train(data, config, where=Where(threads=2), progress=stop)
+
+
 class PieceCosts:
-    """Measures pieces and steps one by one, in this process, on the state of a trained model."""
+    """Measures pieces and steps one by one, in this process, on the state of a run.
+
+    It is that of an eighth of a pass: about as many rows have a gradient there as in the mean of
+    the pass. Of a trained model few have.
+    """
 
     SAMPLE = 8
     """Partitions that pieces are cut from."""
 
     def __init__(self, data: Dataset, config: TrainConfig) -> None:
         self._data = data
-        self._state = train(data, config, where=Where(threads=2)).coordinator.state
+        self._state = begun_run(data, config).coordinator.state
         begun = time.thread_time()
         self._rows = [data.read(n) for n in range(min(self.SAMPLE, len(data.partitions)))]
         vocabularies = [pack(rows.vocabulary) for rows in self._rows]
@@ -467,7 +484,7 @@ def measured_table(
     """The runs of this machine, and what the model makes of those on workers."""
     assert isinstance(config.batch_size, int)
     steps = -(-data.n_rows // config.batch_size)
-    lines = []
+    lines, held = [], []
     for name, found in here.items():
         modelled = ""
         if name in (*CLUSTER_RUNS, MESSAGES_ALONE):
@@ -479,6 +496,8 @@ def measured_table(
                 services = services.slowed(slower)
             seconds = seconds_here(services, config, workers, messages, steps, waiting)
             modelled = f"{seconds:.2f}"
+            if name in CLUSTER_RUNS:
+                held.append(f"{seconds / found.seconds:.2f} with {name}")
         rate = "" if found.error is None else f"{data.nnz / found.seconds / 1e6:.0f}"
         ratio = f"{found.seconds / found.local:.2f}"
         error = "" if found.error is None else f"{found.error:.4f}"
@@ -499,7 +518,8 @@ def measured_table(
         if names
     )
     goal += f". {MESSAGES_ALONE}: tasks that hand back what they get, as much as a step moves."
-    return f"{reporting.table(header, lines)}\n\n{goal}"
+    shares = f"Of the measured time the model explains {' and '.join(held)}."
+    return f"{reporting.table(header, lines)}\n\n{goal}\n\n{shares}"
 
 
 def modelled_table(
