@@ -37,7 +37,6 @@ class Lookahead:
     ) -> None:
         self._rounds = rounds
         self._at_once = at_once
-        self._turns = turns
         self._prefetch = prefetch * turns
         # In the order of the plan; the partitions of so many of them have been asked for.
         self._planned: deque[Round] = deque()
@@ -96,17 +95,16 @@ class Lookahead:
     def take(self) -> tuple[Round, list[Piece | None]] | None:
         """The next round if its partitions are open, and for each of its pieces what is ahead.
 
-        That is the next piece of the same visit among the rounds that are issued when this one has
-        made its step, up to the first of the same turn, if there is one.
+        That is the piece of the same visit in the round that is issued when this one has made its
+        step, if there is one. Its turn is the same.
         """
         if self.is_over:
             return None
         pieces = self._planned[0].pieces
         if any(self._vocabularies.get(piece.visit) is None for piece in pieces):
             return None
-        same_turn = -(-self._at_once // self._turns) * self._turns
-        self._plan(1 + same_turn)
-        later = list(islice(self._planned, self._at_once, 1 + same_turn))
+        self._plan(1 + self._at_once)
+        later = list(islice(self._planned, self._at_once, self._at_once + 1))
         self._n_asked -= 1
         ahead = [next(_of_visit(later, piece.visit), None) for piece in pieces]
         return self._planned.popleft(), ahead

@@ -58,9 +58,11 @@ def n_turns(lanes: int, delay: int) -> int:
 
     With a delay several batches are under way at a time. Where they take their rows from different
     partitions, each of them is worked on at one place, in one message, while others are at others.
-    A power of two, so that the groups can be shared out evenly among 1, 2, 4, ... workers.
+    A power of two, so that the groups can be shared out evenly among 1, 2, 4, ... workers; and one
+    that divides the batches under way, so that each group has as many of them as the others.
     """
-    return 1 << (min(lanes, delay + 1).bit_length() - 1)
+    under_way = delay + 1
+    return min(under_way & -under_way, 1 << (lanes.bit_length() - 1))
 
 
 def in_passes(

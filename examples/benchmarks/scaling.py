@@ -518,7 +518,7 @@ def measured_table(
         if names
     )
     goal += f". {MESSAGES_ALONE}: tasks that hand back what they get, as much as a step moves."
-    shares = f"Of the measured time the model explains {' and '.join(held)}."
+    shares = f"Modelled over measured time: {' and '.join(held)}."
     return f"{reporting.table(header, lines)}\n\n{goal}\n\n{shares}"
 
 
