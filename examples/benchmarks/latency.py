@@ -50,7 +50,7 @@ def main() -> None:
     parser = reporting.parser(__doc__, data="imdb")
     parser.add_argument("--rows", type=int, default=400_000, help="default: %(default)s")
     parser.add_argument("--features", type=int, default=2_000_000)
-    parser.add_argument("--large-batch", type=int, default=80_000, help="default: %(default)s")
+    parser.add_argument("--large-batch", type=int, default=40_000, help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     options = parser.parse_args()
     text = "\n\n".join(section(options) for section in (rates, errors))
