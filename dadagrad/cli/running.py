@@ -128,10 +128,14 @@ def finish(
 
 
 def check_before(config: TrainConfig, data: Dataset, model: str, holdout: str | None) -> None:
-    """Find out now, and not after hours of training, what would be wrong then."""
+    """Find out now, and not after hours of training, what would be wrong then.
+
+    `config` is one that `training.run.prepared` has made.
+    """
     from dadagrad.method import make_method
 
-    method = make_method(config, data.schema, 1)
+    assert isinstance(config.batch_size, int)
+    method = make_method(config, data.schema, config.batch_size)
     if holdout is not None:
         import numpy as np
 

@@ -235,7 +235,7 @@ def train(
 
         show(dry_run(rows, config, where=where, checkpoints=checkpoints), as_json=as_json)
         return
-    check_before(config, rows, model, holdout)
+    check_before(run.prepared(rows, config, where), rows, model, holdout)
     if checkpoints is not None:
         check_checkpoints(checkpoints)
     notes: dict[str, Any] = {

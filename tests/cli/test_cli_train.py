@@ -57,6 +57,16 @@ def test_json_says_what_the_model_is(run, places, tmp_path):
     assert result["complete"] is True
 
 
+def test_batches_may_be_under_way_together(run, places, tmp_path):
+    options = ("--batch-size", 50, "--delay", 1, "--step-size", 0.3, "--json")
+    result = run("train", places.train, "--model", tmp_path / "model", *options).json
+    assert (result["batch_size"], result["delay"]) == (50, 1)
+    config = TrainConfig(batch_size=50, delay=1, step_size=0.3)
+    assert result["digest"] == train(str(places.train), config).model.digest
+    error = run("train", places.train, "--model", tmp_path / "model", "--delay", 1).error
+    assert "delay=1 needs a batch_size above 1, and 'auto' is 1 on this machine" in error
+
+
 def test_people_get_a_summary_and_messages(run, places, tmp_path):
     answer = run("train", places.train, "--model", tmp_path / "model")
     assert answer.code == 0
