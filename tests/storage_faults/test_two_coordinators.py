@@ -85,7 +85,8 @@ def test_one_that_was_paused_does_no_damage(folder: str, local_data: str, nurser
     assert "this run stops without writing; give each run a folder of its own" in message
     after = CheckpointReader(program.checkpoints).list(verify=True)
     assert [info.key for info in after if info.epoch == 2] == [info.key for info in before][:3]
-    assert all(info.valid for info in after)
+    # Paused while it saved, it may list one of its own whose parts have been removed meanwhile.
+    assert all(info.valid for info in after if info.epoch == 2)
     assert CheckpointReader(program.checkpoints).load().step == 600
     assert Model.load(program.model).digest == expected
 
