@@ -1,8 +1,10 @@
 """Out-of-core, distributed AdaGrad for sparse linear models.
 
 >>> import dadagrad
->>> result = dadagrad.train("data/train.zarr", dadagrad.TrainConfig(loss="hinge", l1=1e-6))
->>> result.model.save("model")
+>>> data = dadagrad.dataset_from_arrays([[0.0, 1.0], [1.0, 0.0]] * 50, [1.0, -1.0] * 50)
+>>> result = dadagrad.train(data, dadagrad.TrainConfig(loss="hinge", step_size=0.5))
+>>> round(result.report["progressive_error"], 2)
+0.02
 
 Heavy libraries (numba, dask, zarr, scikit-learn) are imported when something needs them.
 """
@@ -12,19 +14,25 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from dadagrad._version import __version__
+
 if TYPE_CHECKING:
     from dadagrad.config import TrainConfig
+    from dadagrad.data import open_dataset
     from dadagrad.data.arrays import dataset_from_arrays
-    from dadagrad.data.dataset import Dataset, open_dataset
-    from dadagrad.data.ingest import ingest
+    from dadagrad.data.dataset import Dataset
+    from dadagrad.data.ingest.ingest import ingest
     from dadagrad.errors import DadagradError, InputError, StorageError, TrainingError
     from dadagrad.estimators import AdaGradClassifier, AdaGradRanker, AdaGradRegressor
-    from dadagrad.evaluation import evaluate, predict
-    from dadagrad.model import Model
-    from dadagrad.training.dry_run import DryRun, dry_run
-    from dadagrad.training.run import TrainResult, Where, resume, train
-
-__version__ = "0.1.0"
+    from dadagrad.model.evaluate import evaluate
+    from dadagrad.model.model import Model
+    from dadagrad.model.predict import predict
+    from dadagrad.optim.losses import Loss
+    from dadagrad.optim.preconditioners import Preconditioner
+    from dadagrad.optim.regularizers import Regularizer
+    from dadagrad.optim.updates import Update
+    from dadagrad.training.memory.dry_run import DryRun, dry_run
+    from dadagrad.training.run import TrainResult, resume, train
 
 _HOMES = {
     "AdaGradClassifier": "dadagrad.estimators",
@@ -32,20 +40,23 @@ _HOMES = {
     "AdaGradRegressor": "dadagrad.estimators",
     "DadagradError": "dadagrad.errors",
     "Dataset": "dadagrad.data.dataset",
-    "DryRun": "dadagrad.training.dry_run",
+    "DryRun": "dadagrad.training.memory.dry_run",
     "InputError": "dadagrad.errors",
-    "Model": "dadagrad.model",
+    "Loss": "dadagrad.optim.losses",
+    "Model": "dadagrad.model.model",
+    "Preconditioner": "dadagrad.optim.preconditioners",
+    "Regularizer": "dadagrad.optim.regularizers",
     "StorageError": "dadagrad.errors",
     "TrainConfig": "dadagrad.config",
     "TrainResult": "dadagrad.training.run",
     "TrainingError": "dadagrad.errors",
-    "Where": "dadagrad.training.run",
+    "Update": "dadagrad.optim.updates",
     "dataset_from_arrays": "dadagrad.data.arrays",
-    "dry_run": "dadagrad.training.dry_run",
-    "evaluate": "dadagrad.evaluation",
-    "ingest": "dadagrad.data.ingest",
-    "open_dataset": "dadagrad.data.dataset",
-    "predict": "dadagrad.evaluation",
+    "dry_run": "dadagrad.training.memory.dry_run",
+    "evaluate": "dadagrad.model.evaluate",
+    "ingest": "dadagrad.data.ingest.ingest",
+    "open_dataset": "dadagrad.data",
+    "predict": "dadagrad.model.predict",
     "resume": "dadagrad.training.run",
     "train": "dadagrad.training.run",
 }
@@ -58,12 +69,16 @@ __all__ = [
     "Dataset",
     "DryRun",
     "InputError",
+    "Loss",
     "Model",
+    "Preconditioner",
+    "Regularizer",
     "StorageError",
     "TrainConfig",
     "TrainResult",
     "TrainingError",
-    "Where",
+    "Update",
+    "__version__",
     "dataset_from_arrays",
     "dry_run",
     "evaluate",

@@ -1,264 +1,323 @@
-"""What a training run is: every choice that decides its bits, frozen and written down.
+"""Settings of a training run, each written once.
 
-Where it runs (threads, workers, addresses) and how it is watched or saved is not here: none of it
-changes a bit of the model.
+A field of `TrainConfig` carries its help, its permitted values and its place on the command line.
+The options of ``dadagrad train``, the parameters of the estimators and the reference documentation
+are made from the fields. A setting decides bits of the model; threads, workers, checkpoints and
+displays do not, and are arguments of `dadagrad.train`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, TypeGuard
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
-from dadagrad.algorithm import UPDATE_NAMES, check_algorithm, check_exchange
 from dadagrad.errors import InputError
-from dadagrad.losses import LOSSES
+from dadagrad.optim import baselines, projection_tree
+from dadagrad.optim.losses import LOSSES, Loss
+from dadagrad.optim.preconditioners import PRECONDITIONERS, Diagonal, Preconditioner
+from dadagrad.optim.registry import describe
+from dadagrad.optim.regularizers import REGULARIZERS, ElasticBox, Regularizer, add_penalties
+from dadagrad.optim.updates import UPDATES, Update
+from dadagrad.settings import (
+    Choice,
+    ClassWeights,
+    Named,
+    Number,
+    Setting,
+    Spec,
+    Switch,
+    parameter_docs,
+    setting,
+)
 
-Blocks = int | tuple[int, ...] | None
-ClassWeight = Literal["balanced"] | Mapping[float, float] | None
+__all__ = ["SETTINGS", "TrainConfig", "baselines", "make_config", "projection_tree"]
 
 
 @dataclass(frozen=True, slots=True)
 class TrainConfig:
-    """Settings of a run.
+    """Settings of a training run, checked when they are made."""
 
-    Attributes
-    ----------
-    loss : str
-        hinge, squared-hinge, logistic; squared, absolute, huber, quantile, poisson;
-        multiclass-hinge, softmax; ranking.
-    huber_width : float
-        Where the Huber loss turns from squared to linear.
-    quantile : float
-        What the quantile loss predicts: the value that a share `quantile` of targets is below.
-    update : str
-        dual-averaging, mirror-descent or ftrl; or a learner that goes row by row: pa, pa-1, pa-2,
-        arow, arow-full, eg, eg-signed, strongly-convex or strongly-convex-simplex.
-    metric : str
-        diagonal, identity, normalized, full, block, sketch, corrected-sketch, radagrad, ada-lr or
-        fd-son. With any but the diagonal one, training runs the plain forms in NumPy.
-    rank : int
-        Directions of a sketch or a random projection.
-    blocks : int, tuple of int or None
-        Features in each block, for the metric "block" and the regularizer "group".
-    l1, l2 : float
-        Strength of the penalties l1 |w|_1 + l2/2 |w|_2^2, per step. The intercept is free.
-    low, high : float
-        Box that holds every weight; it must contain 0.
-    regularizer, strength : str and float, or None
-        strength times l2-norm, l-infinity, group, mixed-l2 or mixed-l-infinity; besides l1 and l2.
-    domain : str or None
-        What holds the weights of each output: l1-ball, l2-ball, simplex or floor-simplex.
-    radius, floor : float or None
-        Of the domain; of eg and strongly-convex.
-    step_size : float, "auto" or "free"
-        eta; "auto" tries a grid on the first few percent of the data and takes the best. "free"
-        has none: each weight bets on its gradients, with a regret bound that no setting enters.
-    delta : float
-        Added to the diagonal of the metric.
-    batch_size : int or "auto"
-        Rows of one step. 1 is the online algorithm: one step per row. "auto" is 1 on this machine
-        and a size that keeps the workers busy on a cluster; with local steps it is 1.
-    passes : int
-        How often the data is walked.
-    shuffle : bool
-        Whether each pass takes the partitions in a new (seeded) order.
-    lanes : int
-        Partitions that are walked side by side when batch_size > 1; each gives rows to each step.
-    delay : int or "auto"
-        With k, the gradient of a step is taken at the weights of k steps before: so many batches
-        are worked on while earlier ones travel or make their steps. For batch_size > 1. Compiled
-        updates take shorter steps where such gradients agree (`GradientSums.delayed`). "auto" is 1
-        for those on a cluster if batch_size is "auto" too, else 0.
-    exchange : {"gradients", "local-steps"}
-        What workers give each other. With "gradients" each step takes the gradient of a batch of
-        rows, exactly. With "local-steps" several streams walk rows of their own, one step per
-        row, and are merged now and then: far fewer messages, another model.
-    streams : int
-        Of local steps; as many workers can be busy. Decides the model, as `rounds` does.
-    rounds : int
-        How often the streams are merged in the first pass; in later ones it is less often.
-    squares : {"batch", "example"}
-        Whether G collects the square of the batch's mean gradient or the mean of its rows'
-        squares.
-    fit_intercept : bool
-    average : bool
-        Whether the model is the mean of the weights that the steps met, instead of the last.
-    aggressiveness : float
-        C of pa-1 and pa-2.
-    insensitivity : float
-        epsilon of pa, pa-1 and pa-2 in a regression.
-    confidence : float
-        r of arow and arow-full: the larger, the slower.
-    strong_convexity : float
-        sigma of strongly-convex and strongly-convex-simplex.
-    class_weight : None, "balanced" or {label: weight}
-        Multiplies the weight of each row by that of its class.
-    seed : int
-    """
-
-    loss: str = "hinge"
-    huber_width: float = 1.0
-    quantile: float = 0.5
-    update: str = "dual-averaging"
-    metric: str = "diagonal"
-    rank: int = 10
-    blocks: Blocks = None
-    l1: float = 0.0
-    l2: float = 0.0
-    low: float = -math.inf
-    high: float = math.inf
-    regularizer: str | None = None
-    strength: float | None = None
-    domain: str | None = None
-    radius: float | None = None
-    floor: float | None = None
-    step_size: float | Literal["auto", "free"] = "auto"
-    delta: float = 1e-6
-    batch_size: int | Literal["auto"] = "auto"
-    passes: int = 1
-    shuffle: bool = True
-    lanes: int = 4
-    delay: int | Literal["auto"] = "auto"
-    exchange: Literal["gradients", "local-steps"] = "gradients"
-    streams: int = 16
-    rounds: int = 40
-    squares: Literal["batch", "example"] = "batch"
-    fit_intercept: bool = True
-    average: bool = False
-    aggressiveness: float = 1.0
-    insensitivity: float = 0.1
-    confidence: float = 1.0
-    strong_convexity: float = 1e-4
-    class_weight: ClassWeight = None
-    seed: int = 0
+    loss: Spec[Loss] = setting(
+        "hinge",
+        Named(LOSSES, LOSSES.names),
+        "Loss that training minimizes. hinge, squared-hinge and logistic classify; squared, "
+        "absolute, huber (:width=1), quantile (:q=0.5) and poisson are for regression; "
+        "multiclass-hinge and softmax compare all classes; ranking compares rows of a query.",
+        "Common",
+    )
+    update: Spec[Update] = setting(
+        "dual-averaging",
+        Named(UPDATES, UPDATES.names),
+        "Rule that turns gradients into weights. dual-averaging, mirror-descent and ftrl step in "
+        "the preconditioner; the others learn without penalties. coin-betting needs no step size.",
+        "Common",
+    )
+    preconditioner: Spec[Preconditioner] = setting(
+        "diagonal",
+        Named(PRECONDITIONERS, PRECONDITIONERS.names),
+        "Matrix that scales the steps, such as sketch:rank=20 or block:size=4. Training with "
+        "diagonal is compiled; the others run in NumPy.",
+    )
+    l1: float = setting(
+        0.0,
+        Number(minimum=0),
+        "Strength of the penalty l1 |w|_1 at each step; the intercept is free of it.",
+        "Common",
+    )
+    l2: float = setting(
+        0.0,
+        Number(minimum=0),
+        "Strength of the penalty l2/2 |w|_2^2 at each step; the intercept is free of it.",
+        "Common",
+    )
+    low: float = setting(
+        -math.inf,
+        Number(finite=False),
+        "Lower bound on each weight, at most 0.",
+        "Regularizers and constraints",
+    )
+    high: float = setting(
+        math.inf,
+        Number(finite=False),
+        "Upper bound on each weight, at least 0.",
+        "Regularizers and constraints",
+    )
+    regularizer: Spec[Regularizer | None] = setting(
+        None,
+        Named(REGULARIZERS, REGULARIZERS.names, optional=True),
+        "Norm that is penalized besides l1 and l2, such as group:strength=0.001,size=4, or set "
+        "that contains the weights of each output, such as l1-ball:radius=10.",
+        "Regularizers and constraints",
+    )
+    step_size: float | Literal["auto"] = setting(
+        "auto",
+        Number(above=0, words=("auto",)),
+        "Step size eta. auto tries a grid on the first rows and takes the best.",
+        "Common",
+    )
+    delta: float | None = setting(
+        None,
+        Number(minimum=0, optional=True),
+        "Number added to the root of each feature's sum of squared gradients, which divides its "
+        "steps; by default that of the preconditioner, 1e-6. Larger values (0.01 to 1) shorten "
+        "the first steps of rare features; smaller ones help where gradients are tiny.",
+    )
+    batch_size: int | Literal["auto"] = setting(
+        "auto",
+        Number(whole=True, minimum=1, words=("auto",)),
+        "Rows of a step. 1 is the online algorithm: one step for each row. auto is 1 on one "
+        "machine, and a size that keeps the workers busy on a cluster.",
+        "Common",
+    )
+    passes: int = setting(
+        1, Number(whole=True, minimum=1), "Number of passes over the data.", "Common"
+    )
+    shuffle: bool = setting(
+        True, Switch(), "Read the partitions in a new random order in each pass."
+    )
+    partitions_per_batch: int = setting(
+        4,
+        Number(whole=True, minimum=1),
+        "Number of partitions that each batch takes rows from: at least as many as a cluster has "
+        "threads, more where neighbouring rows are alike. Changes the model if a batch has more "
+        "than one row.",
+        "Batches and streams",
+    )
+    streams: int = setting(
+        1,
+        Number(whole=True, minimum=1),
+        "Number of streams that learn from rows of their own, one step for each row, and are "
+        "merged now and then: as many workers can be busy, with few messages. Changes the model.",
+        "Batches and streams",
+    )
+    rounds: int = setting(
+        40,
+        Number(whole=True, minimum=1),
+        "Number of merges of the streams in the first pass; later passes merge less often.",
+        "Batches and streams",
+    )
+    accumulate: Literal["batch", "row"] = setting(
+        "batch",
+        Choice(("batch", "row")),
+        "Squares that are summed to divide the steps: batch takes the square of a batch's mean "
+        "gradient; row takes the mean of the squares of its rows, for shorter steps where the rows "
+        "of a batch disagree.",
+        "Batches and streams",
+    )
+    fit_intercept: bool = setting(
+        True,
+        Switch(),
+        "Learn a constant for each output, free of penalties.",
+        option="intercept",
+    )
+    average: bool = setting(
+        False, Switch(), "Use the mean of the weights of all steps as the model."
+    )
+    class_weight: Literal["balanced"] | Mapping[float, float] | None = setting(
+        None,
+        ClassWeights(),
+        "Factor of the weight of each row, by its class; balanced weighs classes by one over "
+        "their number of rows. A class that is not named weighs 1.",
+    )
+    seed: int = setting(
+        0,
+        Number(whole=True, minimum=0),
+        "Random seed, which decides the order of partitions.",
+        "Common",
+    )
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            given = getattr(self, field.name)
-            if hasattr(given, "item") and hasattr(given, "dtype"):  # a number of NumPy
-                object.__setattr__(self, field.name, given.item())
-        _choice("loss", self.loss, LOSSES)
-        _choice("update", self.update, UPDATE_NAMES)
-        _choice("squares", self.squares, ("batch", "example"))
-        _number("huber_width", self.huber_width, above=0)
-        _number("quantile", self.quantile, above=0)
-        if self.quantile >= 1:
-            raise InputError(f"quantile must be below 1, not {self.quantile!r}")
-        _number("l1", self.l1, least=0)
-        _number("l2", self.l2, least=0)
-        _number("delta", self.delta, least=0)
-        for name in ("strength", "radius", "floor"):
-            if getattr(self, name) is not None:
-                _number(name, getattr(self, name), least=0)
-        for name in ("aggressiveness", "confidence", "strong_convexity"):
-            _number(name, getattr(self, name), above=0)
-        _number("insensitivity", self.insensitivity, least=0)
-        _whole("rank", self.rank, least=1)
-        if self.blocks is not None and not isinstance(self.blocks, int):
-            object.__setattr__(self, "blocks", tuple(self.blocks))  # a list, as JSON has it
-        if self.step_size not in ("auto", "free"):
-            _number("step_size", self.step_size, above=0, alternatives=("auto", "free"))
-        if self.batch_size != "auto":
-            _whole("batch_size", self.batch_size, least=1, alternatives=("auto",))
-        _whole("passes", self.passes, least=1)
-        _whole("lanes", self.lanes, least=1)
-        if self.delay != "auto":
-            _whole("delay", self.delay, least=0, alternatives=("auto",))
-        elif self.batch_size != "auto":
-            object.__setattr__(self, "delay", 0)
-        _choice("exchange", self.exchange, ("gradients", "local-steps"))
-        _whole("streams", self.streams, least=1)
-        _whole("rounds", self.rounds, least=1)
-        _whole("seed", self.seed, least=0)
-        for name in ("shuffle", "fit_intercept", "average"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} must be True or False, not {getattr(self, name)!r}")
-        for name in ("low", "high"):
-            bound = getattr(self, name)
-            if not _is_number(bound) or math.isnan(bound):
-                raise InputError(f"{name} must be a number, not {bound!r}")
-        check_algorithm(self)
-        check_exchange(self)
-        if self.delay and self.batch_size == 1:
-            raise InputError(
-                f"delay={self.delay} needs a batch_size above 1: with one row a step, each waits "
-                "for the one before, and nothing is under way meanwhile; leave out delay, or "
-                "choose a batch_size"
-            )
-        if isinstance(self.class_weight, Mapping):
-            for label, weight in self.class_weight.items():
-                if not _is_number(label):
-                    raise InputError(f"class_weight names label {label!r}; labels are numbers here")
-                _number(f"class_weight[{label}]", weight, least=0)
-        elif self.class_weight not in (None, "balanced"):
-            raise InputError(
-                f"class_weight must be None, 'balanced' or a mapping of labels to weights, not "
-                f"{self.class_weight!r}"
-            )
+        for name, described in SETTINGS.items():
+            value = getattr(self, name)
+            if getattr(value, "shape", None) == ():  # a number of NumPy
+                value = value.item()
+            object.__setattr__(self, name, described.kind.convert(name, value))
+        _check_algorithm(self)
+        _check_streams(self)
+
+    @property
+    def penalties(self) -> Regularizer:
+        """The regularizer together with l1, l2 and the bounds."""
+        return add_penalties(self.regularizer, self.l1, self.l2, self.low, self.high)
+
+    @property
+    def has_kernels(self) -> bool:
+        """True if compiled loops can run it with a loss that has a compiled slope."""
+        return (
+            self.update.has_kernels
+            and isinstance(self.preconditioner, Diagonal)
+            and isinstance(self.penalties, ElasticBox)
+            and not self.average
+        )
 
     def to_json(self) -> dict[str, Any]:
-        """The settings as plain JSON types; infinities as text."""
-        plain = asdict(self)
+        """Return the settings as plain JSON types: objects by name, infinities as text."""
+        plain = {name: getattr(self, name) for name in SETTINGS}
+        for name, described in SETTINGS.items():
+            if isinstance(described.kind, Named) and plain[name] is not None:
+                plain[name] = describe(plain[name])
         plain["low"], plain["high"] = str(self.low), str(self.high)
         if isinstance(self.class_weight, Mapping):
             plain["class_weight"] = [[key, value] for key, value in self.class_weight.items()]
         return plain
 
     @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> TrainConfig:
-        """The inverse of `to_json`; `InputError` names a setting that is not known."""
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(plain) - known)
-        if unknown:
-            raise InputError(
-                f"setting {unknown[0]!r} is not known; the settings are {', '.join(sorted(known))}"
-            )
-        settings = dict(plain)
+    def from_json(
+        cls, plain: Mapping[str, Any], objects: Mapping[str, Any] | None = None
+    ) -> TrainConfig:
+        """Invert `to_json`.
+
+        Parameters
+        ----------
+        plain : mapping of JSON types
+        objects : mapping of str to object, optional
+            Objects of a user's own classes by setting, which `plain` has by name alone.
+
+        Raises
+        ------
+        InputError
+            A setting is not known, or an object is missing or is not the one that `plain` names.
+        """
+        values = dict(plain)
+        for name, value in (objects or {}).items():
+            if value is not None:
+                _check_object(name, SETTINGS[name].kind.convert(name, value), values.get(name))
+                values[name] = value
         for bound in ("low", "high"):
-            if isinstance(settings.get(bound), str):
-                settings[bound] = _parsed(bound, settings[bound])
-        if isinstance(settings.get("class_weight"), list):
-            settings["class_weight"] = {
-                _parsed("class_weight", key): value for key, value in settings["class_weight"]
+            if isinstance(values.get(bound), str):
+                values[bound] = _parse_number(bound, values[bound])
+        if isinstance(values.get("class_weight"), list):
+            values["class_weight"] = {
+                _parse_number("class_weight", key): value for key, value in values["class_weight"]
             }
-        return cls(**settings)
+        return make_config(None, values)
 
 
-def _choice(name: str, given: object, allowed: Mapping[str, Any] | tuple[str, ...]) -> None:
-    if not isinstance(given, str) or given not in allowed:
-        raise InputError(f"{name} {given!r} is not known; choose one of {', '.join(allowed)}")
+SETTINGS: dict[str, Setting] = {each.name: each.metadata["setting"] for each in fields(TrainConfig)}
+"""Settings by name, in the order of the fields of `TrainConfig`."""
 
 
-def _number(
-    name: str,
-    given: object,
-    *,
-    least: float = -math.inf,
-    above: float = -math.inf,
-    alternatives: tuple[str, ...] = (),
-) -> None:
-    if _is_number(given) and math.isfinite(given) and given >= least and given > above:
-        return
-    bound = f" of at least {least:g}" if least > -math.inf else f" above {above:g}"
-    other = "".join(f" or {word!r}" for word in alternatives)
-    raise InputError(f"{name} must be a finite number{bound}{other}, not {given!r}")
+def make_config(config: TrainConfig | None, values: Mapping[str, Any]) -> TrainConfig:
+    """Return `config` (by default `TrainConfig()`) with some settings replaced by `values`.
+
+    `InputError` names a setting that is not known.
+    """
+    for name in values:
+        if name not in SETTINGS:
+            raise InputError(
+                f"setting {name!r} is not known; the settings are {', '.join(sorted(SETTINGS))}"
+            )
+    return TrainConfig(**values) if config is None else replace(config, **values)
 
 
-def _parsed(name: str, given: Any) -> float:
+def _parse_number(name: str, value: Any) -> float:
     try:
-        return float(given)
+        return float(value)
     except (TypeError, ValueError):
-        raise InputError(f"{name} must be a number, not {given!r}") from None
+        raise InputError(f"{name} must be a number, not {value!r}") from None
 
 
-def _is_number(given: object) -> TypeGuard[float]:
-    return isinstance(given, int | float) and not isinstance(given, bool)
+TrainConfig.__doc__ = (
+    f"{TrainConfig.__doc__}\n\n    Parameters\n    ----------\n    {parameter_docs(SETTINGS)}\n    "
+)
 
 
-def _whole(name: str, given: object, *, least: int, alternatives: tuple[str, ...] = ()) -> None:
-    if isinstance(given, int) and not isinstance(given, bool) and given >= least:
+def _check_object(name: str, value: Any, text: Any) -> None:
+    """Refuse an object that is not the one that `text` names."""
+    if describe(value) != text:
+        raise InputError(
+            f"{name} {describe(value)!r} was given, and the run has {name} {text!r}; give that one"
+        )
+
+
+def _check_algorithm(config: TrainConfig) -> None:
+    """Refuse settings that cannot be combined; `InputError` says why and what to do."""
+    update = config.update
+    if update.uses_penalties:
+        if config.accumulate == "row" and not config.has_kernels:
+            raise InputError(
+                "accumulate 'row' is for the preconditioner 'diagonal' with l1, l2 and bounds, "
+                "without averaging; leave it out, or change the other settings"
+            )
+        _ = config.penalties
         return
-    other = "".join(f" or {word!r}" for word in alternatives)
-    raise InputError(f"{name} must be a whole number of at least {least}{other}, not {given!r}")
+    if update.by_row and config.batch_size not in (1, "auto"):
+        raise InputError(
+            f"update {update.name!r} learns row by row, so batch_size {config.batch_size} is not "
+            "possible; leave it out"
+        )
+    for name in ("preconditioner", "regularizer", "l1", "l2", "low", "high", "delta", "accumulate"):
+        value = getattr(config, name)
+        if value != SETTINGS[name].kind.convert(name, SETTINGS[name].default):
+            supported = ", ".join(each for each in UPDATES if UPDATES[each].uses_penalties)
+            text = describe(value) if isinstance(SETTINGS[name].kind, Named) else value
+            raise InputError(
+                f"update {update.name!r} does not support {name}={text!r}; leave out {name}, or "
+                f"choose one of the updates {supported}"
+            )
+
+
+def _check_streams(config: TrainConfig) -> None:
+    """Refuse settings that do not go with several streams; `InputError` says why."""
+    if config.streams == 1:
+        if config.rounds != SETTINGS["rounds"].default:
+            raise InputError(
+                f"rounds={config.rounds} is the number of merges of several streams, and streams "
+                "is 1; leave out rounds, or give a number of streams"
+            )
+        return
+    streams = f"streams={config.streams}"
+    if not (config.has_kernels and config.loss.has_kernels):
+        raise InputError(
+            f"{streams} merges the sums of each coordinate, which is for the updates "
+            "dual-averaging, mirror-descent and ftrl in the preconditioner 'diagonal' with l1, l2 "
+            "and bounds, without averaging, with a compiled loss; leave out streams, or "
+            "change the other settings"
+        )
+    if config.batch_size not in (1, "auto"):
+        raise InputError(
+            f"with {streams} each row is a step of its stream, so batch_size {config.batch_size} "
+            "is not possible; leave out batch_size or streams"
+        )

@@ -1,4 +1,4 @@
-"""The errors a user can meet. Each message says what was given, what was needed, what to do."""
+"""Errors that users meet. Each message names the value, the requirement and the remedy."""
 
 from __future__ import annotations
 
@@ -8,20 +8,28 @@ class DadagradError(Exception):
 
 
 class InputError(DadagradError, ValueError):
-    """Something the user gave is wrong: data, a file, an option, a combination of options."""
+    """Error in the input: data, a file, an option or a combination of options."""
 
 
 class StorageError(DadagradError, OSError):
-    """A store cannot be reached, refuses, or is full."""
+    """Error of a store: it cannot be reached, refuses access or is full."""
 
 
 class AlreadyExists(StorageError):
-    """A create-only write found the key taken."""
+    """Error of a create-only write: the key exists."""
+
+
+class MissingKey(StorageError):
+    """Error of a read: the store has no object of that key."""
+
+
+class TooLarge(StorageError):
+    """Error of a read: the object is larger than permitted."""
 
 
 class CorruptionError(DadagradError):
-    """Stored bytes are not what their manifest or metadata says they are."""
+    """Error of stored bytes that differ from their manifest or metadata."""
 
 
 class TrainingError(DadagradError):
-    """Training cannot go on: a loss that is not finite, a piece that fails again and again."""
+    """Error that ends training: a loss that is not finite, or a task that fails repeatedly."""

@@ -1,7 +1,7 @@
-"""A first model: the estimators on data that comes with scikit-learn. Runs in seconds.
+"""A first model: the estimators on the data sets of scikit-learn, in seconds.
 
-AdaGrad gives every feature a step size of its own, so there is no schedule to tune:
-``step_size="auto"``, the default, tries a few on the first rows and goes on with the best.
+AdaGrad adapts the step size of every feature, so no schedule needs tuning: ``step_size="auto"``,
+the default, tries several step sizes on the first rows and continues with the best.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dadagrad.estimators import AdaGradClassifier
 
 
 def two_classes() -> None:
-    """A pipeline, cross-validated like any other of scikit-learn."""
+    """Cross-validate a pipeline."""
     X, y = load_breast_cancer(return_X_y=True)
     model = make_pipeline(StandardScaler(), AdaGradClassifier(loss="logistic"))
     accuracy = cross_val_score(model, X, y, cv=5)
@@ -26,19 +26,19 @@ def two_classes() -> None:
 
 
 def ten_classes() -> None:
-    """More classes are more outputs of the same passes over the data."""
+    """Train one output for each class, in the same passes over the data."""
     X, y = load_digits(return_X_y=True)
     X_train, X_test, y_train, y_test = train_test_split(X / 16, y, random_state=0)
     model = AdaGradClassifier().fit(X_train, y_train)
     report = model.report_
     print(f"digits, test accuracy: {model.score(X_test, y_test):.3f}")
     print(f"  step size chosen: {report['step_size']:g}")
-    # Each row was predicted before it was learned from: an honest error without a test set.
+    # Each row is predicted before the model learns from it: no test set is needed.
     print(f"  progressive error over {model.n_iter_} passes: {report['progressive_error']:.3f}")
 
 
 def few_of_many_features() -> None:
-    """With an l1 penalty, features that tell little get a weight of exactly 0."""
+    """Select features: an l1 penalty sets the weights of uninformative features to 0."""
     X, y = make_classification(5000, 500, n_informative=10, n_redundant=0, random_state=0)
     X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
     for l1 in (0.0, 0.01, 0.03):
@@ -48,14 +48,14 @@ def few_of_many_features() -> None:
 
 
 def a_stream() -> None:
-    """`partial_fit` goes on from where it was: rows may come in pieces, and bits do not change."""
+    """Train on pieces with `partial_fit`: the model has the same bits as after one fit."""
     X, y = make_classification(10_000, 50, random_state=0)
     settings: dict[str, Any] = {"loss": "logistic", "step_size": 0.2, "shuffle": False}
     whole = AdaGradClassifier(passes=1, **settings).fit(X, y)
     pieces = AdaGradClassifier(**settings)
     for rows in np.array_split(np.arange(len(X)), 7):
         pieces.partial_fit(X[rows], y[rows], classes=[0, 1])
-    print(f"in pieces the same bits as in one: {np.array_equal(whole.coef_, pieces.coef_)}")
+    print(f"same bits after pieces as after one fit: {np.array_equal(whole.coef_, pieces.coef_)}")
 
 
 if __name__ == "__main__":

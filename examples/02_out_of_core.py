@@ -1,8 +1,8 @@
-"""Out of core: make a corpus, ingest it, stop a run half way, resume it, compare the bits.
+"""Out of core: write a corpus, ingest it, interrupt a run, resume it, and compare the bits.
 
     python examples/02_out_of_core.py [FOLDER]
 
-Takes some ten seconds and 60 MB of disk. At no time is more than a few partitions in memory.
+It takes ten seconds and 60 MB of disk. Memory holds only a few partitions at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import dadagrad
-from dadagrad.synthetic import Corpus
+from dadagrad.data.synthetic import Corpus
 
 
 def main(folder: Path) -> None:
@@ -21,14 +21,14 @@ def main(folder: Path) -> None:
     report = dadagrad.ingest(
         str(source), str(folder / "corpus"), partition_nnz=300_000, shuffle=0, overwrite=True
     )
-    print(f"{report.examples} rows in {report.partitions} partitions")
+    print(f"{report.rows} rows in {report.partitions} partitions")
 
-    # The same run twice: once as it is, once with two passes cut into two sittings.
+    # The same run twice: once without a stop, once interrupted after a pass and resumed.
     config = dadagrad.TrainConfig(loss="logistic", step_size=0.2, l1=1e-6, passes=2)
     whole = dadagrad.train(str(folder / "corpus"), config)
 
     def stop_after_a_pass(report: object) -> None:
-        if report.tally.examples > 50_000:  # type: ignore[attr-defined]
+        if report.metrics.rows > 50_000:  # type: ignore[attr-defined]
             raise KeyboardInterrupt
 
     checkpoints = str(folder / "run")

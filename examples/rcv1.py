@@ -1,11 +1,11 @@
-"""Reuters RCV1, the corpus that sparse online learners are measured on: is a story about business?
+"""Reuters RCV1, the standard corpus of sparse online learning: classify stories about business.
 
     python examples/rcv1.py FOLDER [--train-on-large]
 
-Fetches the corpus with scikit-learn (about 650 MB, once; needs the internet), turns it into
-datasets in FOLDER, trains, and evaluates. The split is that of Lewis, Yang, Rose and Li (2004):
-23,149 stories to train on and 781,265 later ones to test on; with --train-on-large the other way
-round, which is how speed is usually measured. The label is the category CCAT.
+Fetch the corpus with scikit-learn (about 650 MB, once; this needs the internet), ingest it into
+FOLDER, train, and evaluate. Lewis, Yang, Rose and Li (2004) split it into 23,149 stories for
+training and 781,265 later ones for the test; --train-on-large swaps the two, as most measurements
+of speed do. The label is the category CCAT.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ CATEGORY = "CCAT"
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("folder", type=Path, help="where the datasets and the model go")
+    parser.add_argument("folder", type=Path, help="folder for the datasets and the model")
     parser.add_argument("--train-on-large", action="store_true", help="swap the two parts")
     parser.add_argument("--passes", type=int, default=1)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
 
-    given.folder.mkdir(parents=True, exist_ok=True)
+    options.folder.mkdir(parents=True, exist_ok=True)
     for part in ("train", "test"):
-        if not (given.folder / part).exists():
-            report = make_dataset(part, given.folder)
-            print(f"{part}: {report.examples:,} rows, {report.nnz:,} non-zeros")
+        if not (options.folder / part).exists():
+            report = make_dataset(part, options.folder)
+            print(f"{part}: {report.rows:,} rows, {report.nnz:,} non-zeros")
 
-    train, test = ("test", "train") if given.train_on_large else ("train", "test")
-    config = dadagrad.TrainConfig(loss="hinge", passes=given.passes)
-    result = dadagrad.train(str(given.folder / train), config)
-    result.model.save(given.folder / "model")
+    train, test = ("test", "train") if options.train_on_large else ("train", "test")
+    config = dadagrad.TrainConfig(loss="hinge", passes=options.passes)
+    result = dadagrad.train(str(options.folder / train), config)
+    result.model.save(options.folder / "model")
     print(
-        f"trained on {result.report['examples']:,} rows in {result.report['seconds']:.2f} s, "
+        f"trained on {result.report['rows']:,} rows in {result.report['seconds']:.2f} s, "
         f"{result.report['nnz_per_second'] / 1e6:.0f} million non-zeros a second, "
         f"step size {result.report['step_size']:g}; progressive error "
         f"{result.report['progressive_error']:.4f}"
     )
-    measured = dadagrad.evaluate(result.model, str(given.folder / test))
+    measured = dadagrad.evaluate(result.model, str(options.folder / test))
     print(
-        f"on {measured['examples']:,} other rows: error {measured['error']:.4f}, "
+        f"on {measured['rows']:,} other rows: error {measured['error']:.4f}, "
         f"AUC {measured['auc']:.4f}"
     )
 
@@ -62,7 +62,7 @@ def make_dataset(part: str, folder: Path) -> Any:
     except OSError as error:
         sys.exit(
             f"rcv1.py: cannot fetch RCV1: {error}; it needs the internet the first time (later "
-            "from ~/scikit_learn_data). `dadagrad demo` does the same on a made-up corpus"
+            "it is in ~/scikit_learn_data); `dadagrad demo` trains on a synthetic corpus"
         )
     column = list(corpus.target_names).index(CATEGORY)
     about = corpus.target[:, [column]].toarray()[:, 0]

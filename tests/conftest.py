@@ -1,8 +1,66 @@
-"""Settings shared by all tests."""
+"""Settings of all tests, and the marker of those that start processes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("dadagrad", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("dadagrad")
+
+PROCESS_MODULES = {
+    "subprocess",
+    "multiprocessing",
+    "distributed",
+    "helpers.processes",
+    "helpers.servers",
+    "helpers.cluster_processes",
+}
+PROCESS_WORDS = {"LocalCluster", "subprocess", "multiprocessing", "workers", "--workers", "n_jobs"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test that starts processes, itself or by its fixtures and helpers."""
+    known: dict[Callable[..., Any], bool] = {}
+    for item in items:
+        if isinstance(item, pytest.Function):
+            fixtures = item._fixtureinfo.name2fixturedefs.values()
+            used = [item.function, *(definition.func for defs in fixtures for definition in defs)]
+            if any(starts_processes(function, known) for function in used):
+                item.add_marker(pytest.mark.process)
+
+
+def starts_processes(function: Any, known: dict[Callable[..., Any], bool]) -> bool:
+    """True if a function names anything that starts processes, or calls one that does."""
+    function = getattr(function, "__func__", getattr(function, "__wrapped__", function))
+    if not isinstance(function, FunctionType) or function.__module__.startswith("dadagrad"):
+        return False
+    if function not in known:
+        known[function] = False  # ends the recursion of functions that call each other
+        words = set(names_in(function.__code__))
+        used = [function.__globals__[word] for word in words if word in function.__globals__]
+        known[function] = bool(words & PROCESS_WORDS) or any(
+            module_of(value) in PROCESS_MODULES or starts_processes(value, known) for value in used
+        )
+    return known[function]
+
+
+def names_in(code: CodeType) -> Iterator[str]:
+    """Names, strings and keywords in a function and in the functions inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from names_in(constant)
+        elif isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, tuple):
+            yield from (entry for entry in constant if isinstance(entry, str))
+
+
+def module_of(value: Any) -> str:
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
+    return str(name)

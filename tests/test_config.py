@@ -1,4 +1,4 @@
-"""Settings: what is taken, what is refused and how, and that nothing is lost when written down."""
+"""Settings: permitted values, errors, and the way to JSON and back."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad.algorithm import ROW_LEARNERS, UPDATE_NAMES
-from dadagrad.config import TrainConfig
+from dadagrad.config import SETTINGS, TrainConfig, make_config
 from dadagrad.errors import InputError
-from dadagrad.losses import LOSSES
-from dadagrad.updates import UPDATES
+from dadagrad.optim.losses import LOSSES, Huber
+from dadagrad.optim.preconditioners import Sketch
+from dadagrad.optim.updates import UPDATES
 
 positive = st.floats(1e-300, 1e300)
 settings = st.fixed_dictionaries(
     {},
     optional={
-        "loss": st.sampled_from(sorted(LOSSES)),
-        "huber_width": positive,
-        "update": st.sampled_from(sorted(UPDATES)),
+        "loss": st.one_of(st.sampled_from(LOSSES.names), st.builds(Huber, positive)),
+        "update": st.sampled_from([name for name in UPDATES if UPDATES[name].has_kernels]),
         "l1": st.floats(0, 1e300),
         "l2": st.floats(0, 1e300),
         "low": st.one_of(st.just(-math.inf), st.floats(-1e300, 0)),
@@ -32,8 +31,8 @@ settings = st.fixed_dictionaries(
         "batch_size": st.one_of(st.just("auto"), st.integers(1, 2**40)),
         "passes": st.integers(1, 2**40),
         "shuffle": st.booleans(),
-        "lanes": st.integers(1, 1000),
-        "squares": st.sampled_from(["batch", "example"]),
+        "partitions_per_batch": st.integers(1, 1000),
+        "accumulate": st.sampled_from(["batch", "row"]),
         "fit_intercept": st.booleans(),
         "class_weight": st.one_of(
             st.sampled_from([None, "balanced"]),
@@ -45,62 +44,75 @@ settings = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize(
-    "others",
+    "values",
     [
-        {"metric": "block", "blocks": (2, 3)},
-        {"metric": "sketch", "rank": 7},
-        {"regularizer": "group", "strength": 0.1, "blocks": 4},
-        {"domain": "l1-ball", "radius": 2.0},
-        {"domain": "floor-simplex", "floor": 0.01},
-        {"update": "pa", "aggressiveness": 2.0, "insensitivity": 0.5},
-        {"update": "arow", "confidence": 3.0},
-        {"update": "strongly-convex", "strong_convexity": 0.1},
-        {"step_size": "free"},
+        {"preconditioner": "block:size=2+3"},
+        {"preconditioner": Sketch(rank=7)},
+        {"regularizer": "group:strength=0.1,size=4"},
+        {"regularizer": "l1-ball:radius=2"},
+        {"update": "pa-1:C=2,epsilon=0.5"},
+        {"update": "coin-betting"},
         {"average": True},
     ],
     ids=str,
 )
-def test_other_algorithms_survive_being_written_as_json(others):
-    config = TrainConfig(**others)
+def test_objects_keep_their_parameters_in_json(values):
+    config = TrainConfig(**values)
     assert TrainConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
 @given(settings)
-def test_settings_survive_being_written_as_json(given_settings):
-    config = TrainConfig(**given_settings)
+def test_json_keeps_every_setting(values):
+    config = TrainConfig(**values)
     text = json.dumps(config.to_json(), allow_nan=False)
     assert TrainConfig.from_json(json.loads(text)) == config
 
 
-def test_the_settings_that_are_not_given_are_the_usual_ones():
+def test_settings_that_are_missing_in_json_have_their_defaults():
     assert TrainConfig.from_json({}) == TrainConfig()
     assert TrainConfig.from_json({"l1": 0.5}) == TrainConfig(l1=0.5)
-    assert (*UPDATES, *ROW_LEARNERS) == UPDATE_NAMES
+
+
+def test_single_settings_replace_those_of_a_configuration():
+    config = TrainConfig(l1=0.5, passes=2)
+    assert make_config(config, {"l1": 0.1}) == TrainConfig(l1=0.1, passes=2)
+    assert make_config(None, {"l1": 0.1}) == TrainConfig(l1=0.1)
+    with pytest.raises(InputError, match="setting 'l3' is not known"):
+        make_config(config, {"l3": 0.1})
+
+
+def test_the_documentation_names_every_setting_with_its_help():
+    documented = " ".join((TrainConfig.__doc__ or "").split())
+    for name, setting in SETTINGS.items():
+        assert f"{name} : " in documented
+        assert " ".join(setting.help.split()) in documented
 
 
 REFUSED = [
     ("loss", "hing", "loss 'hing' is not known; choose one of hinge, "),
     ("update", "adam", "update 'adam' is not known; choose one of dual-averaging, "),
-    ("squares", "both", "squares 'both' is not known; choose one of batch, example"),
-    ("huber_width", 0.0, "huber_width must be a finite number above 0, not 0.0"),
+    ("accumulate", "both", "accumulate 'both' is not known; choose one of batch, row"),
+    ("loss", "huber:width=0", "width of the huber loss must be a finite number above 0, not 0.0"),
     ("l1", -1.0, "l1 must be a finite number of at least 0, not -1.0"),
     ("l1", math.nan, "l1 must be a finite number of at least 0, not nan"),
     ("l2", "much", "l2 must be a finite number of at least 0, not 'much'"),
     ("delta", math.inf, "delta must be a finite number of at least 0, not inf"),
-    ("step_size", 0, "step_size must be a finite number above 0 or 'auto' or 'free', not 0"),
+    ("step_size", 0, "step_size must be a finite number above 0 or 'auto', not 0"),
     (
         "step_size",
         "big",
-        "step_size must be a finite number above 0 or 'auto' or 'free', not 'big'",
+        "step_size must be a finite number above 0 or 'auto', not 'big'",
     ),
-    ("step_size", None, "step_size must be a finite number above 0 or 'auto' or 'free', not None"),
+    ("step_size", None, "step_size must be a finite number above 0 or 'auto', not None"),
     ("batch_size", 0, "batch_size must be a whole number of at least 1 or 'auto', not 0"),
     ("batch_size", 2.5, "batch_size must be a whole number of at least 1 or 'auto', not 2.5"),
     ("batch_size", True, "batch_size must be a whole number of at least 1 or 'auto', not True"),
-    ("delay", -1, "delay must be a whole number of at least 0 or 'auto', not -1"),
-    ("delay", "soon", "delay must be a whole number of at least 0 or 'auto', not 'soon'"),
     ("passes", 0, "passes must be a whole number of at least 1, not 0"),
-    ("lanes", -3, "lanes must be a whole number of at least 1, not -3"),
+    (
+        "partitions_per_batch",
+        -3,
+        "partitions_per_batch must be a whole number of at least 1, not -3",
+    ),
     ("seed", -1, "seed must be a whole number of at least 0, not -1"),
     ("seed", 1.0, "seed must be a whole number of at least 0, not 1.0"),
     ("shuffle", "no", "shuffle must be True or False, not 'no'"),
@@ -116,12 +128,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "value", "message"), REFUSED)
-def test_what_is_refused_is_named(name, value, message):
+def test_an_error_names_the_setting_and_its_permitted_values(name, value, message):
     with pytest.raises(InputError, match=message):
         TrainConfig(**{name: value})
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numpy_numbers_become_python_numbers():
     config = TrainConfig(
         l1=np.float64(0.5), step_size=np.float32(0.25), batch_size=np.int64(7), seed=np.uint8(3)
     )

@@ -60,10 +60,10 @@ def test_one_pass_over_imdb(
 
 @pytest.mark.parametrize(("streams", "most"), [(16, 0.099), (64, 0.102)])
 @pytest.mark.parametrize("step_size", ["auto", 0.3])
-def test_one_pass_of_local_steps_over_imdb(
+def test_one_pass_of_streams_over_imdb(
     imdb: Path, streams: int, most: float, step_size: float | str
 ) -> None:
-    config = dadagrad.TrainConfig(exchange="local-steps", streams=streams, step_size=step_size)
+    config = dadagrad.TrainConfig(streams=streams, step_size=step_size)
     assert config.rounds <= 45
     result = dadagrad.train(str(imdb / "train"), config)
     assert dadagrad.evaluate(result.model, str(imdb / "test"))["error"] <= most
@@ -71,9 +71,9 @@ def test_one_pass_of_local_steps_over_imdb(
 
 @pytest.mark.parametrize("streams", [16, 64])
 @pytest.mark.parametrize("step_size", [0.1, 0.9])
-def test_local_steps_over_imdb_do_not_diverge(imdb: Path, streams: int, step_size: float) -> None:
+def test_streams_over_imdb_do_not_diverge(imdb: Path, streams: int, step_size: float) -> None:
     """A third of the best step size, and three times that."""
-    config = dadagrad.TrainConfig(exchange="local-steps", streams=streams, step_size=step_size)
+    config = dadagrad.TrainConfig(streams=streams, step_size=step_size)
     result = dadagrad.train(str(imdb / "train"), config)
     assert dadagrad.evaluate(result.model, str(imdb / "test"))["error"] <= 0.13
 

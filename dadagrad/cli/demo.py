@@ -1,4 +1,4 @@
-"""``dadagrad demo``: everything once, on a made-up corpus, with a stop in the middle."""
+"""``dadagrad demo``: all commands on a made-up corpus, with a stop in the middle."""
 
 from __future__ import annotations
 
@@ -9,55 +9,74 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.filesize import decimal
 
-from dadagrad.amounts import size
+import dadagrad
 from dadagrad.cli.display import Display, number, print_json
-from dadagrad.cli.options import make_where, output_options
-from dadagrad.cli.program import Interrupted
-from dadagrad.cli.running import Watching
+from dadagrad.cli.main import Interrupted
+from dadagrad.cli.options import make_resources, output_options
+from dadagrad.cli.run_support import RunProgress
 from dadagrad.errors import InputError
 
 if TYPE_CHECKING:
-    from dadagrad.training.protocol import Report
-    from dadagrad.training.run import TrainResult
+    from dadagrad import TrainResult
+    from dadagrad.training.messages import Report
 
-HELD_OUT = 0.2
-"""Rows to test on, as a share of those to train on."""
+TEST_SHARE = 0.2
+"""Number of rows of the test data, as a share of those of the training data."""
 
 
 @click.command()
 @click.option(
-    "--rows", type=click.IntRange(1000), default=100_000, show_default=True, help="To train on."
+    "--rows",
+    type=click.IntRange(1000),
+    default=100_000,
+    show_default=True,
+    metavar="N",
+    help="Number of rows to train on.",
 )
 @click.option(
-    "--workers", type=click.IntRange(1), default=2, show_default=True, help="Processes of Dask."
+    "--workers",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="Number of processes of the Dask cluster.",
 )
 @click.option(
-    "--folder", metavar="DIR", help="Where all files go.  [default: a new temporary folder]"
+    "--folder", metavar="DIR", help="New folder for all files.  [default: a temporary folder]"
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Random seed of the corpus and of training.",
+)
 @output_options
 def demo(
     rows: int, workers: int, folder: str | None, seed: int, as_json: bool, quiet: bool
 ) -> None:
-    """Make a corpus, train on it, stop half way, resume, and evaluate; takes under a minute.
+    """Train, stop, resume and evaluate on a made-up corpus.
 
-    The corpus has the statistics of Reuters RCV1. Training runs on a Dask cluster of this machine
-    that is started for it, and is stopped the way Ctrl-C stops it.
+    The demo takes under a minute. The corpus has the statistics of Reuters RCV1. Training runs on a
+    Dask cluster on this machine and is stopped as by Ctrl-C.
     """
     display = Display(quiet=quiet)
     with display.showing_logs():
-        result = _Demo(display, _folder(folder), rows, workers, seed).run()
+        result = _Demo(display, _make_folder(folder), rows, workers, seed).run()
     if as_json:
         print_json(result)
     else:
         click.echo(_summary(result))
 
 
-def _folder(folder: str | None) -> str:
+def _make_folder(folder: str | None) -> str:
     if folder is None:
         return tempfile.mkdtemp(prefix="dadagrad-demo-")
     if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
@@ -66,49 +85,43 @@ def _folder(folder: str | None) -> str:
     return os.path.abspath(folder)
 
 
+@dataclass
 class _Demo:
-    """The steps of the demo, each told and timed."""
+    """Steps of the demo; each is announced and timed."""
 
-    def __init__(self, display: Display, folder: str, rows: int, workers: int, seed: int) -> None:
-        self.display = display
-        self.folder = folder
-        self.rows = rows
-        self.workers = workers
-        self.seed = seed
-        self.seconds: dict[str, float] = {}
+    display: Display
+    folder: str
+    rows: int
+    workers: int
+    seed: int
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> dict[str, Any]:
-        from dadagrad.evaluation import evaluate
-
         begun = time.perf_counter()
         self.display.say(f"files go to {self.folder}")
-        with self.part("corpus", f"making a corpus of {self.rows:,} rows"):
-            n_bytes = self.make_corpus()
-        with self.part("ingest", "ingesting it into partitions"):
-            nnz = self.ingest()
-        with self.part("train", f"training on {self.workers} workers, to be stopped half way"):
+        with self.step("corpus", f"making a corpus of {self.rows:,} rows"):
+            n_bytes = self.make_text("train", self.rows, 0)
+            n_bytes += self.make_text("test", int(TEST_SHARE * self.rows), 1)
+        with self.step("ingest", "ingesting it into partitions"):
+            nnz, _ = self.ingest("train"), self.ingest("test")
+        with self.step("train", f"training on {self.workers} workers, to be stopped half way"):
             stopped = self.train()
-        with self.part("resume", f"resuming: dadagrad resume {self.path('checkpoints')}"):
-            result = self.resume(stopped.report["examples"])
-        with self.part("check", "training once more on threads, without a stop"):
-            reference = self.train_without_stop(result)
-        with self.part("evaluate", "evaluating on rows it has not seen"):
+        with self.step("resume", f"resuming: dadagrad resume {self.path('checkpoints')}"):
+            result = self.resume(stopped.report["rows"])
+        with self.step("check", "training once more on threads, without a stop"):
+            batch_size = result.report["batch_size"]
+            whole = dadagrad.train(self.path("train"), seed=self.seed, batch_size=batch_size)
+        with self.step("evaluate", "evaluating on rows it has not seen"):
             result.model.save(self.path("model"))
-            measured = evaluate(result.model, self.path("test"))
-        return {
+            measured = dadagrad.evaluate(result.model, self.path("test"))
+        shown = ("rows", "steps", "step_size", "batch_size", "digest", "progressive_error")
+        return {name: result.report[name] for name in shown} | {
             "folder": self.folder,
-            "examples": result.report["examples"],
             "nnz": nnz,
             "bytes": n_bytes,
             "workers": self.workers,
-            "stopped_after": stopped.report["examples"],
-            "steps": result.report["steps"],
-            "step_size": result.report["step_size"],
-            "batch_size": result.report["batch_size"],
-            "delay": result.report["delay"],
-            "digest": result.report["digest"],
-            "same_bits": reference.report["digest"] == result.report["digest"],
-            "progressive_error": result.report["progressive_error"],
+            "stopped_after": stopped.report["rows"],
+            "same_bits": whole.report["digest"] == result.report["digest"],
             "evaluate": measured,
             "compile_seconds": stopped.report["compile_seconds"],
             "parts": self.seconds,
@@ -119,121 +132,88 @@ class _Demo:
         return os.path.join(self.folder, name)
 
     @contextmanager
-    def part(self, name: str, message: str) -> Iterator[None]:
+    def step(self, name: str, message: str) -> Iterator[None]:
         self.display.say(message)
         begun = time.perf_counter()
         yield
         self.seconds[name] = time.perf_counter() - begun
 
-    def make_corpus(self) -> int:
-        from dadagrad.synthetic import Corpus
+    def make_text(self, name: str, rows: int, part: int) -> int:
+        from dadagrad.data.synthetic import Corpus
 
-        train = Corpus(self.rows, seed=self.seed)
-        test = Corpus(int(HELD_OUT * self.rows), seed=self.seed, part=1)
-        return train.write_text(self.path("train.svmlight")) + test.write_text(
-            self.path("test.svmlight")
-        )
+        corpus = Corpus(rows, seed=self.seed, part=part)
+        return corpus.write_text(self.path(f"{name}.svmlight"))
 
-    def ingest(self) -> int:
-        from dadagrad.data.ingest import ingest
-        from dadagrad.synthetic import Corpus
+    def ingest(self, name: str) -> int:
+        from dadagrad.data.synthetic import Corpus
 
-        n_features = Corpus(1).n_features
-        # Small partitions: each worker is to have some.
-        reports = [
-            ingest(
-                self.path(f"{name}.svmlight"),
-                self.path(name),
-                n_features=n_features,
-                partition_nnz=500_000,
-            )
-            for name in ("train", "test")
-        ]
-        return reports[0].nnz
+        # Partitions are small, so that each worker has some.
+        return dadagrad.ingest(
+            self.path(f"{name}.svmlight"),
+            self.path(name),
+            n_features=Corpus(1).n_features,
+            partition_nnz=500_000,
+        ).nnz
 
     def train(self) -> TrainResult:
-        from dadagrad.config import TrainConfig
-        from dadagrad.data.dataset import open_dataset
-        from dadagrad.training import run
-
-        config = TrainConfig(seed=self.seed)
-        data = open_dataset(self.path("train"))
-        with Watching(self.display, config, data) as watching:
+        config = dadagrad.TrainConfig(seed=self.seed)
+        data = dadagrad.open_dataset(self.path("train"))
+        interrupted = False
+        with RunProgress(self.display, config, data) as progress:
 
             def stop_half_way(report: Report) -> None:
-                watching.progress(report)
-                if 2 * report.tally.examples >= self.rows and not interrupted:
-                    interrupted.append(True)
+                nonlocal interrupted
+                progress.progress(report)
+                if 2 * report.metrics.rows >= self.rows and not interrupted:
+                    interrupted = True
                     signal.raise_signal(signal.SIGINT)
 
-            interrupted: list[bool] = []
-            stopped = run.train(
+            stopped = dadagrad.train(
                 data,
                 config,
-                where=make_where(None, self.workers, None),
+                **make_resources(None, self.workers, None),
                 checkpoints=self.path("checkpoints"),
                 progress=stop_half_way,
-                announce=watching.announce,
+                announce=progress.announce,
                 notes={"model": self.path("model")},
             )
         if not interrupted:
             raise Interrupted("interrupted")
-        self.display.say(f"stopped after {stopped.report['examples']:,} rows")
+        self.display.say(f"stopped after {stopped.report['rows']:,} rows")
         return stopped
 
     def resume(self, done: int) -> TrainResult:
-        from dadagrad.config import TrainConfig
-        from dadagrad.data.dataset import open_dataset
-        from dadagrad.training import run
-
-        data = open_dataset(self.path("train"))
-        with Watching(self.display, TrainConfig(), data, done=done) as watching:
-            return _complete(
-                run.resume(
-                    self.path("checkpoints"),
-                    where=make_where(None, self.workers, None),
-                    progress=watching.progress,
-                    announce=watching.announce,
-                )
+        data = dadagrad.open_dataset(self.path("train"))
+        with RunProgress(self.display, dadagrad.TrainConfig(), data, done=done) as progress:
+            result = dadagrad.resume(
+                self.path("checkpoints"),
+                **make_resources(None, self.workers, None),
+                progress=progress.progress,
+                announce=progress.announce,
             )
-
-    def train_without_stop(self, result: TrainResult) -> TrainResult:
-        from dadagrad.config import TrainConfig
-        from dadagrad.training import run
-
-        chosen = {name: result.report[name] for name in ("batch_size", "delay")}
-        config = TrainConfig(seed=self.seed, **chosen)
-        return _complete(run.train(self.path("train"), config))
-
-
-def _complete(result: TrainResult) -> TrainResult:
-    """`result`, unless the user stopped the run that it comes from."""
-    if not result.complete:
-        raise Interrupted("interrupted")
-    return result
+        if not result.complete:
+            raise Interrupted("interrupted")
+        return result
 
 
 def _summary(result: dict[str, Any]) -> str:
-    """What was done, for people."""
-    measured, parts = result["evaluate"], result["parts"]
+    measured, seconds = result["evaluate"], result["parts"]
     folder = shlex.quote(result["folder"])
     same = "has the same bits" if result["same_bits"] else "differs: please report this"
-    lines = [
-        f"corpus     {parts['corpus']:4.1f} s  {result['examples']:,} rows to train on with "
-        f"{result['nnz']:,} non-zeros; {size(result['bytes'])} of text",
-        f"ingest     {parts['ingest']:4.1f} s",
-        f"train      {parts['train']:4.1f} s  on {result['workers']} workers, stopped after "
-        f"{result['stopped_after']:,} rows",
-        f"resume     {parts['resume']:4.1f} s  from the checkpoint; {result['steps']} steps of "
-        f"{result['batch_size']:,} rows in all, step size {number(result['step_size'])}",
-        f"check      {parts['check']:4.1f} s  the same without a stop, on threads: {same}",
-        f"evaluate   {parts['evaluate']:4.1f} s  error {measured['error']:.4f}, "
-        f"AUC {measured['auc']:.4f} on {measured['examples']:,} rows it has not seen",
-        f"in all     {result['seconds']:4.1f} s, of it {result['compile_seconds']:.1f} s to "
-        "compile or load the kernels",
-        "",
-        f"All files are kept in {result['folder']}; look at them with",
-        f"  dadagrad inspect {folder}/model",
-        f"  dadagrad evaluate {folder}/model {folder}/test",
-    ]
-    return "\n".join(lines)
+    return f"""\
+corpus     {seconds["corpus"]:4.1f} s  {result["rows"]:,} rows to train on with {result["nnz"]:,} \
+non-zeros; {decimal(result["bytes"])} of text
+ingest     {seconds["ingest"]:4.1f} s
+train      {seconds["train"]:4.1f} s  on {result["workers"]} workers, stopped after \
+{result["stopped_after"]:,} rows
+resume     {seconds["resume"]:4.1f} s  from the checkpoint; {result["steps"]} steps of \
+{result["batch_size"]:,} rows in all, step size {number(result["step_size"])}
+check      {seconds["check"]:4.1f} s  the same without a stop, on threads: {same}
+evaluate   {seconds["evaluate"]:4.1f} s  error {measured["error"]:.4f}, AUC {measured["auc"]:.4f} \
+on {measured["rows"]:,} rows it has not seen
+in all     {result["seconds"]:4.1f} s, of it {result["compile_seconds"]:.1f} s to compile or load \
+the kernels
+
+All files are kept in {result["folder"]}; look at them with
+  dadagrad inspect {folder}/model
+  dadagrad evaluate {folder}/model {folder}/test"""

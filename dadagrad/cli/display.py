@@ -1,7 +1,6 @@
-"""What people see: progress and messages on stderr, results on stdout.
+"""Output of commands: progress and messages on stderr, results on stdout.
 
-On a terminal there are bars; elsewhere (a file, a pipe, a batch system's log) a plain line every
-few seconds.
+A terminal shows progress as a bar; a file or a pipe receives a plain line every few seconds.
 """
 
 from __future__ import annotations
@@ -10,35 +9,28 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.filesize import decimal
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
 
-from dadagrad.amounts import size
-
 PLAIN_SECONDS = 5.0
-"""Between two lines of progress where there is no terminal."""
-
-_BAR_SECONDS = 0.1
-_STATE_WIDTH = 74
-"""Of a line of progress, beside the bar."""
+"""Seconds between two lines of progress without a terminal."""
+BAR_SECONDS = 0.1
+"""Seconds between two updates of a bar."""
+STATE_WIDTH = 74
+"""Characters of a line of progress beside the bar."""
 
 
 class Display:
-    """Tells people how a command is getting on.
+    """Messages and progress of a command, on stderr.
 
     Parameters
     ----------
@@ -51,20 +43,21 @@ class Display:
         self._quiet = quiet
 
     def say(self, message: str) -> None:
-        """One line for people, unless they want quiet."""
+        """Show one line, unless the command is quiet."""
         if not self._quiet:
             self._print(message)
 
     def warn(self, message: str) -> None:
+        """Show one line, also if the command is quiet."""
         self._print(f"warning: {message}")
 
     def _print(self, message: str) -> None:
-        # Markup would take [0, 1] for a style, and wrapping would cut lines that are searched for.
+        # Markup would read [0, 1] as a style, and wrapping would cut lines that are searched for.
         self.console.print(Text(message), soft_wrap=True)
 
     @contextmanager
     def showing_logs(self) -> Iterator[None]:
-        """Show the library's warnings, and its notes on checkpoints, meanwhile."""
+        """Show the library's warnings and its messages about checkpoints within the context."""
         logger = logging.getLogger("dadagrad")
         handler = _LogLines(self)
         before = logger.level
@@ -77,82 +70,72 @@ class Display:
             logger.removeHandler(handler)
 
     @contextmanager
-    def bar(self, what: str, total: int, *, unit: str = "rows", done: int = 0) -> Iterator[Bar]:
-        """Shows how much of `total` is done; `done` of it was before this began."""
-        bar: Bar
+    def bar(self, title: str, total: int, *, unit: str = "rows", done: int = 0) -> Iterator[Bar]:
+        """Show progress towards `total`; `done` is the part that was done before."""
+        bar = Bar(total, done, unit)
         if self._quiet:
-            yield Bar(total, done, math.inf)
-        elif self.console.is_terminal:
-            with _TerminalBar(self.console, what, total, unit, done) as bar:
-                yield bar
+            yield bar
+        elif not self.console.is_terminal:
+            bar.seconds = PLAIN_SECONDS
+            bar.show = lambda state: self.say(f"{title}: {state}")
+            yield bar
         else:
-            yield _PlainBar(self, what, total, unit, done)
+            bar.seconds = BAR_SECONDS
+            state_column = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+            with Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=min(max(self.console.width - STATE_WIDTH, 6), 30)),
+                TextColumn("{task.fields[state]}", markup=False, table_column=state_column),
+                TimeRemainingColumn(compact=True),
+                console=self.console,
+                transient=True,
+                expand=True,
+            ) as progress:
+                task = progress.add_task(title, total=total or None, completed=done, state="")
+                bar.show = lambda state: progress.update(
+                    task, completed=bar.done, total=bar.total or None, state=state
+                )
+                yield bar
 
 
+@dataclass
 class Bar:
-    """How much is done; tells it no more often than every `seconds`."""
+    """Progress in "rows" or "bytes" that is shown at most every `seconds`.
 
-    def __init__(self, total: int, done: int, seconds: float) -> None:
-        self.total = total
-        self._before = done
-        self._seconds = seconds
+    `total` is the amount at the end, 0 if it is not known; `show` receives a line of text.
+    """
+
+    total: int
+    done: int
+    unit: str
+    seconds: float = math.inf
+    show: Callable[[str], None] = lambda state: None
+
+    def __post_init__(self) -> None:
+        self._done_before = self.done
         self._begun = self._last = time.monotonic()
 
-    def update(self, done: int, note: str = "") -> None:
-        """Take note that `done` is done; `note` says how well."""
+    def update(self, done: int, note: str = "", *, total: int | None = None) -> None:
+        """Record that `done` is done; `note` follows it on the line."""
+        self.done = done
+        self.total = self.total if total is None else total
         now = time.monotonic()
-        if now - self._last >= self._seconds or (done >= self.total > 0 and self._seconds < 1.0):
+        at_end = done >= self.total > 0 and self.seconds < 1.0
+        if now - self._last >= self.seconds or at_end:
             self._last = now
-            rate = (done - self._before) / max(now - self._begun, 1e-9)
-            self._show(done, rate, note)
+            rate = (done - self._done_before) / max(now - self._begun, 1e-9)
+            self.show(f"{self._state(rate)}{note}")
 
-    def _show(self, done: int, rate: float, note: str) -> None:
-        pass
-
-
-class _PlainBar(Bar):
-    def __init__(self, display: Display, what: str, total: int, unit: str, done: int) -> None:
-        super().__init__(total, done, PLAIN_SECONDS)
-        self._display, self._what, self._unit = display, what, unit
-
-    def _show(self, done: int, rate: float, note: str) -> None:
-        self._display.say(f"{self._what}: {_progress(done, self.total, rate, self._unit)}{note}")
-
-
-class _TerminalBar(Bar):
-    def __init__(self, console: Console, what: str, total: int, unit: str, done: int) -> None:
-        super().__init__(total, done, _BAR_SECONDS)
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=min(max(console.width - _STATE_WIDTH, 6), 30)),
-            _State(table_column=Column(ratio=1, no_wrap=True)),
-            TimeRemainingColumn(compact=True),
-            console=console,
-            transient=True,
-            expand=True,
-        )
-        self._unit = unit
-        self._task = self._progress.add_task(what, total=total or None, completed=done, state="")
-
-    def __enter__(self) -> _TerminalBar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def _show(self, done: int, rate: float, note: str) -> None:
-        state = f"{_progress(done, self.total, rate, self._unit)}{note}"
-        self._progress.update(self._task, completed=done, state=state)
-
-
-class _State(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(str(task.fields["state"]), no_wrap=True, overflow="ellipsis")
+    def _state(self, rate: float) -> str:
+        if self.unit == "bytes":
+            total = f" of {decimal(self.total)}" if self.total else ""
+            return f"{decimal(self.done)}{total}, {decimal(int(rate))}/s"
+        total = f" of {self.total:,}" if self.total else ""
+        return f"{self.done:,}{total} {self.unit}, {rate:,.0f}/s"
 
 
 class _LogLines(logging.Handler):
-    """Passes log records on to a display, one line each."""
+    """Handler that shows each log record as one line of a display."""
 
     def __init__(self, display: Display) -> None:
         super().__init__(logging.INFO)
@@ -162,20 +145,12 @@ class _LogLines(logging.Handler):
         message = " ".join(record.getMessage().split())
         if record.levelno >= logging.WARNING:
             self._display.warn(message)
-        elif record.name.startswith("dadagrad.training.checkpoint"):
+        elif record.name.startswith("dadagrad.training.checkpoints.writer"):
             self._display.say(message)
 
 
-def _progress(done: int, total: int, rate: float, unit: str) -> str:
-    if unit == "bytes":
-        of = f" of {size(total)}" if total else ""
-        return f"{size(done)}{of}, {size(rate)}/s"
-    of = f" of {total:,}" if total else ""
-    return f"{done:,}{of} {unit}, {rate:,.0f}/s"
-
-
 def number(value: object) -> str:
-    """A number as people read it; a dash where there is none."""
+    """Format a number for people; None is a dash."""
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -186,7 +161,7 @@ def number(value: object) -> str:
 
 
 def print_json(result: Mapping[str, Any]) -> None:
-    """Print one JSON object to stdout; numbers that JSON does not have become null."""
+    """Print one JSON object to stdout; infinities and NaN become null."""
     click.echo(json.dumps(_plain(result), allow_nan=False))
 
 
@@ -200,8 +175,10 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def print_facts(facts: Mapping[str, object], *, indent: str = "") -> None:
-    """Print names and values to stdout, one a line, aligned."""
+def print_facts(facts: Mapping[str, object], *, title: str = "") -> None:
+    """Print names and values to stdout, one a line and aligned; with a title, below it."""
+    if title:
+        click.echo(f"\n{title}")
     width = max((len(name) for name in facts), default=0)
     for name, value in facts.items():
-        click.echo(f"{indent}{name:<{width}}  {number(value)}")
+        click.echo(f"{'  ' if title else ''}{name:<{width}}  {number(value)}")

@@ -1,10 +1,14 @@
-"""``dadagrad evaluate`` and ``dadagrad predict``: what a model is worth, and what it says."""
+"""``dadagrad evaluate`` and ``dadagrad predict``: a model on other data."""
 
 from __future__ import annotations
 
-import click
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from dadagrad.amounts import size
+import click
+from rich.filesize import decimal
+
+import dadagrad
 from dadagrad.cli.display import Display, print_facts, print_json
 from dadagrad.cli.options import output_options
 
@@ -14,20 +18,13 @@ from dadagrad.cli.options import output_options
 @click.argument("data")
 @output_options
 def evaluate(model: str, data: str, as_json: bool, quiet: bool) -> None:
-    """Loss, error and AUC of MODEL on DATA, weighted by the weights of its rows.
+    """Measure a model on a dataset.
 
-    Of a ranking: accuracy over pairs, and NDCG of the first 10 rows, averaged over queries.
+    The result is loss, error and AUC, weighted by the weights of the rows. A ranking is measured by
+    its accuracy over pairs and the NDCG of the first 10 rows, averaged over queries.
     """
-    display = Display(quiet=quiet)
-    from dadagrad.evaluation import evaluate as run
-
-    with display.showing_logs(), display.bar("evaluating", 0) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done)
-
-        result = run(model, data, progress=progress)
+    with _progress("evaluating", quiet) as progress:
+        result = dadagrad.evaluate(model, data, progress=progress)
     (print_json if as_json else print_facts)(result)
 
 
@@ -38,27 +35,28 @@ def evaluate(model: str, data: str, as_json: bool, quiet: bool) -> None:
     "--out",
     required=True,
     metavar="URL",
-    help="The file to write: Parquet (.parquet, or no suffix) or CSV with a header (.csv).",
+    help="File to write: Parquet (.parquet, or no suffix) or CSV with a header (.csv).",
 )
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @output_options
 def predict(model: str, data: str, out: str, overwrite: bool, as_json: bool, quiet: bool) -> None:
-    """Write what MODEL says of each row of DATA to a Parquet or CSV file.
+    """Write the predictions of a model to a file.
 
-    Its columns are row, margin (one for each class or label), prediction, and probability where
-    the loss is logistic or softmax. The file appears when it is complete.
+    The columns are row, score (one for each class or label), prediction, and probability if the
+    loss is logistic or softmax. The file appears when it is complete.
     """
-    display = Display(quiet=quiet)
-    from dadagrad.evaluation import predict as run
-
-    with display.showing_logs(), display.bar("predicting", 0) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done)
-
-        result = {**run(model, data, out, overwrite=overwrite, progress=progress), "out": out}
+    with _progress("predicting", quiet) as progress:
+        result = dadagrad.predict(model, data, out, overwrite=overwrite, progress=progress)
+    result = {**result, "out": out}
     if as_json:
         print_json(result)
     else:
-        print_facts(result | {"bytes": size(result["bytes"])})
+        print_facts(result | {"bytes": decimal(result["bytes"])})
+
+
+@contextmanager
+def _progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that shows the number of rows done, and of all rows."""
+    display = Display(quiet=quiet)
+    with display.showing_logs(), display.bar(title, 0) as bar:
+        yield lambda done, total: bar.update(done, total=total)

@@ -1,4 +1,4 @@
-"""``dadagrad ingest``: sources into a dataset."""
+"""``dadagrad ingest``: convert sources into a dataset."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 import click
+from rich.filesize import decimal
 
-from dadagrad.amounts import size
+import dadagrad
 from dadagrad.cli.display import Display, print_facts, print_json
 from dadagrad.cli.options import check_one_of, output_options
 
@@ -16,41 +17,51 @@ DELIMITERS = {"tab": "\t", "comma": ","}
 
 
 def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
-    """A column by its number, from 0, or by its name."""
+    """Convert the number of a column, from 0, or keep its name."""
     return int(value) if value is not None and value.isdecimal() else value
 
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("--out", required=True, metavar="URL", help="Where the dataset goes.")
-@click.option("--format", type=click.Choice(FORMATS), help="Default: by names and first lines.")
+@click.option("--out", required=True, metavar="URL", help="URL of the dataset to write.")
+@click.option(
+    "--format",
+    type=click.Choice(FORMATS),
+    help="Format of the sources.  [default: by their names and first lines]",
+)
 @click.option(
     "--hash-bits",
     type=int,
     metavar="B",
     help="Hash features to 2^B ids (text, vw, csv).  [default for text: 20]",
 )
-@click.option("--ngrams", type=int, default=1, metavar="N", help="Runs of 1 to N words (text).")
-@click.option("--binary", is_flag=True, help="Every value that is not zero becomes 1.")
+@click.option(
+    "--ngrams",
+    type=int,
+    default=1,
+    metavar="N",
+    help="Make a feature of each sequence of 1 to N words (text).  [default: 1]",
+)
+@click.option("--binary", is_flag=True, help="Replace every value that is not zero by 1.")
 @click.option(
     "--norm",
     type=click.Choice(("l2", "none")),
     default="none",
     show_default=True,
-    help="Scale every row to length 1.",
+    help="Scale every row to length 1 in this norm.",
 )
 @click.option(
     "--label-column",
     callback=_column,
     metavar="C",
-    help="Where labels are: a column's number, from 0, or its name, which makes the first row a "
-    "header (text, csv, anndata).  [default: 0; of anndata label]",
+    help="Column of labels (text, csv, anndata): its number, from 0, or its name, which makes the "
+    "first row a header.  [default: 0; label for anndata]",
 )
 @click.option(
     "--text-column",
     callback=_column,
     metavar="C",
-    help="Where the text is, likewise (text).  [default: 1; with --no-labels 0]",
+    help="Column of the text (text), as --label-column.  [default: 1; 0 with --no-labels]",
 )
 @click.option(
     "--partition-nnz",
@@ -58,78 +69,84 @@ def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> in
     default=2_000_000,
     show_default=True,
     metavar="N",
-    help="Size of a partition in non-zeros.",
+    help="Non-zeros of a partition.",
 )
 @click.option("--shuffle", type=int, metavar="SEED", help="Put all rows in a random order.")
 @click.option(
-    "--workers", type=int, metavar="N", help="Parse so many pieces at once.  [default: 1]"
+    "--workers", type=int, metavar="N", help="Number of threads or processes.  [default: 1]"
 )
-@click.option("--scheduler", metavar="ADDRESS", help="Parse on the workers of a Dask scheduler.")
+@click.option(
+    "--scheduler", "client", metavar="ADDRESS", help="Parse on the workers of a Dask scheduler."
+)
 @click.option(
     "--on-error",
     type=click.Choice(("raise", "skip")),
     default="raise",
     show_default=True,
-    help="Stop at the first wrong row, or leave wrong rows out and count them.",
+    help="Treatment of a malformed row: raise stops, skip leaves the row out and counts it.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace a dataset that is there.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing dataset.")
 @click.option(
     "--n-features",
     type=int,
     metavar="N",
-    help="Number of features, if more than the sources show (as of the training data).",
+    help="Number of features, if it is larger than in the sources, such as that of training data.",
 )
 @click.option(
     "--zero-based/--one-based",
     default=None,
-    help="Where ids start (svmlight).  [default: at 0 if any is 0]",
+    help="First feature id of svmlight files.  [default: 0 if any id is 0]",
 )
 @click.option(
     "--multilabel/--single-label",
     default=None,
-    help="Whether labels are sets (svmlight).  [default: if any row has several]",
+    help="Read labels as sets (svmlight).  [default: if any row has several]",
 )
 @click.option(
-    "--no-labels",
-    is_flag=True,
-    help="Rows to predict: they need no labels, and none are kept.",
+    "--no-labels", is_flag=True, help="Read rows to predict: labels are not needed and not kept."
 )
-@click.option("--alternate-sign/--no-alternate-sign", default=True, help="Signed hash (text).")
+@click.option(
+    "--alternate-sign/--no-alternate-sign",
+    default=True,
+    help="Hash the sign of features too, so that collisions cancel in the mean (text).",
+)
 @click.option("--keep-names", is_flag=True, help="Keep the names of hashed features (vw).")
-@click.option("--delimiter", type=click.Choice(tuple(DELIMITERS)), help="Of text and csv.")
-@click.option("--header/--no-header", default=None, help="Whether row 1 has names (text, csv).")
-@click.option("--temporary", metavar="FOLDER", help="For what does not fit in memory.")
+@click.option(
+    "--delimiter", type=click.Choice(tuple(DELIMITERS)), help="Delimiter of columns (text, csv)."
+)
+@click.option(
+    "--header/--no-header", default=None, help="Read the first row as column names (text, csv)."
+)
+@click.option("--temporary", metavar="FOLDER", help="Folder for data that exceeds the memory.")
 @output_options
 def ingest(
     sources: tuple[str, ...],
     out: str,
     workers: int | None,
-    scheduler: str | None,
+    client: str | None,
     zero_based: bool | None,
     delimiter: str | None,
     as_json: bool,
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Turn SOURCEs (files, folders, globs, /dev/stdin) into a dataset at URL.
+    """Convert text, tables or arrays into a dataset.
 
-    Files may be compressed (gz, bz2, xz, zst). The dataset becomes visible when it is complete.
+    A SOURCE is a file, a folder, a glob or /dev/stdin, and may be compressed (gz, bz2, xz, zst).
+    The dataset becomes visible when it is complete.
     """
-    check_one_of(workers=workers, scheduler=scheduler)
+    check_one_of(workers=workers, scheduler=client)
     display = Display(quiet=quiet)
-    from dadagrad.data.ingest import ingest as run
-
     with display.showing_logs(), display.bar("reading", 0, unit="bytes") as bar:
 
         def progress(done: int, total: int, rows: int) -> None:
-            bar.total = total
-            bar.update(done, f", {rows:,} rows")
+            bar.update(done, f", {rows:,} rows", total=total)
 
-        report = run(
+        report = dadagrad.ingest(
             list(sources),
             out,
             workers=1 if workers is None else workers,
-            scheduler=scheduler,
+            client=client,
             zero_based="auto" if zero_based is None else zero_based,
             delimiter=None if delimiter is None else DELIMITERS[delimiter],  # type: ignore[arg-type]
             progress=progress,
@@ -138,5 +155,7 @@ def ingest(
     if as_json:
         print_json(asdict(report))
     else:
-        sizes = {"source_bytes": size(report.source_bytes), "bytes": size(report.bytes)}
-        print_facts(asdict(report) | sizes | {"dataset": out})
+        facts = asdict(report)
+        for name in ("source_bytes", "bytes"):
+            facts[name] = decimal(facts[name])
+        print_facts(facts | {"dataset": out})

@@ -1,18 +1,23 @@
-"""``dadagrad inspect``: what is in a model, a dataset, or a folder of checkpoints."""
+"""``dadagrad inspect``: the content of a model, a dataset, or a folder of checkpoints."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.filesize import decimal
 
-from dadagrad.amounts import size
+import dadagrad
 from dadagrad.cli.display import Display, number, print_facts, print_json
 from dadagrad.errors import DadagradError, InputError
 
 if TYPE_CHECKING:
-    from dadagrad.data.dataset import Dataset, LabelColumn
-    from dadagrad.model import Model
+    from dadagrad import Dataset, Model
+    from dadagrad.data.dataset import LabelColumn
+
+MAX_LABELS = 20
+"""Labels of a column that are printed."""
 
 
 @click.command()
@@ -23,143 +28,124 @@ if TYPE_CHECKING:
     default=20,
     show_default=True,
     metavar="N",
-    help="How many of the largest weights of a model are shown.",
+    help="Number of the largest weights of a model to show.",
 )
 @click.option("--verify", is_flag=True, help="Read and check every byte of checkpoints.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object to stdout.")
 def inspect(url: str, top: int, verify: bool, as_json: bool) -> None:
-    """Say what is at a URL, and what is in it."""
-    from dadagrad.documents import what_is_at
-    from dadagrad.storage import Storage
+    """Show a model, a dataset or a folder of checkpoints."""
+    from dadagrad.storage.documents import what_is_at
+    from dadagrad.storage.store import Storage
 
     with Display().showing_logs():
-        found = what_is_at(Storage(url))
-        if verify and found != "the checkpoints of a run":
+        content = what_is_at(Storage(url))
+        if verify and content != "the checkpoints of a run":
             raise click.UsageError("--verify is for checkpoints")
-        if found == "a model":
-            _show_model(url, top, as_json=as_json)
-        elif found == "the checkpoints of a run":
-            _show_checkpoints(url, verify=verify, as_json=as_json)
+        if content == "a model":
+            description = _describe_model(dadagrad.Model.load(url), url, top)
+            show: Callable[[dict[str, Any]], None] = _show_model
+        elif content == "the checkpoints of a run":
+            description = _describe_checkpoints(url, verify=verify)
+            show = _show_checkpoints
         else:
-            from dadagrad.data.dataset import open_dataset
-
             try:
-                data = open_dataset(url)
+                description = _describe_data(dadagrad.open_dataset(url), url)
             except InputError as error:
-                if found is None:
-                    raise InputError(
-                        f"{url} is no model, no dataset and no folder of checkpoints; check the "
-                        f"URL ({error})"
-                    ) from error
-                raise
-            _show_data(data, url, as_json=as_json)
+                if content is not None:
+                    raise
+                raise InputError(
+                    f"{url} is not a model, a dataset or a folder of checkpoints; check the URL "
+                    f"({error})"
+                ) from error
+            show = _show_data
+        (print_json if as_json else show)(description)
 
 
-def _show_model(url: str, top: int, *, as_json: bool) -> None:
-    from dadagrad.model import Model
-
-    model = Model.load(url)
-    training = {name: value for name, value in model.report.items() if name != "config"}
-    result: dict[str, Any] = {
+def _describe_model(model: Model, url: str, top: int) -> dict[str, Any]:
+    nonzeros = int((model.weights != 0).sum())
+    return {
         "kind": "model",
         "url": url,
         "task": model.task,
         "loss": model.loss,
         "features": model.n_features,
         "used_features": len(model.ids),
-        "nonzeros": int((model.weights != 0).sum()),
-        "sparsity": 1.0 - float((model.weights != 0).sum()) / (model.n_features * model.n_outputs),
+        "nonzeros": nonzeros,
+        "sparsity": 1.0 - nonzeros / (model.n_features * model.n_outputs),
         "digest": model.digest,
-        "labels": [_label(column) for column in model.label_columns],
+        "labels": [_describe_labels(column) for column in model.label_columns],
         "feature_space": model.feature_space,
-        "training": training,
+        "training": {name: value for name, value in model.report.items() if name != "config"},
         "config": model.report.get("config", {}),
-        "outputs": _largest(model, top),
+        "outputs": _largest_weights(model, top),
     }
-    if as_json:
-        print_json(result)
-        return
-    print_facts({name: result[name] for name in list(result)[:9]})
-    _print_labels(result["labels"])
-    if model.feature_space is not None:
-        click.echo("\nfeature space")
-        print_facts(model.feature_space, indent="  ")
-    for title in ("training", "config"):
-        if result[title] and isinstance(result[title], dict):
-            click.echo(f"\n{title}")
-            print_facts(result[title], indent="  ")
-    for output in result["outputs"]:
-        of = f" of {output['output']}" if len(result["outputs"]) > 1 else ""
-        click.echo(f"\nlargest weights{of} (intercept {number(output['intercept'])})")
-        named = {weight["name"] or str(weight["feature"]): weight for weight in output["weights"]}
-        print_facts({name: weight["weight"] for name, weight in named.items()}, indent="  ")
 
 
-def _largest(model: Model, top: int) -> list[dict[str, Any]]:
-    """The intercept and the largest weights of each output."""
+def _largest_weights(model: Model, top: int) -> list[dict[str, Any]]:
+    """Return the intercept and the largest weights of each output."""
     import numpy as np
 
-    from dadagrad.labels import label_text
+    from dadagrad.model.labels import label_text
 
     if model.task == "multiclass":
         (column,) = model.label_columns
-        outputs = [label_text(column, value) for value in column.values or ()]
+        names = [label_text(column, value) for value in column.values or ()]
     else:
-        outputs = [column.name for column in model.label_columns]
-    described = []
-    for number_, output in enumerate(outputs):
-        weights = model.weights[:, number_]
+        names = [column.name for column in model.label_columns]
+    outputs = []
+    for output, name in enumerate(names):
+        weights = model.weights[:, output]
         largest = np.argsort(-np.abs(weights), kind="stable")[:top]
-        described.append(
+        ids = model.ids[largest[weights[largest] != 0.0]].tolist()
+        values = weights[largest][weights[largest] != 0.0].tolist()
+        outputs.append(
             {
-                "output": output,
-                "intercept": float(model.intercept[number_]),
+                "output": name,
+                "intercept": float(model.intercept[output]),
                 "weights": [
-                    {
-                        "feature": int(model.ids[place]),
-                        "name": model.names.get(int(model.ids[place])),
-                        "weight": float(weights[place]),
-                    }
-                    for place in largest
-                    if weights[place] != 0.0
+                    {"feature": feature, "name": model.names.get(feature), "weight": weight}
+                    for feature, weight in zip(ids, values, strict=True)
                 ],
             }
         )
-    return described
+    return outputs
 
 
-def _show_data(data: Dataset, url: str, *, as_json: bool) -> None:
-    rows = data.n_rows
-    result: dict[str, Any] = {
+def _show_model(description: dict[str, Any]) -> None:
+    print_facts({name: description[name] for name in list(description)[:9]})
+    _show_labels(description["labels"])
+    _show_sections(description, ("feature_space", "training", "config"))
+    for output in description["outputs"]:
+        name = f" of {output['output']}" if len(description["outputs"]) > 1 else ""
+        weights = {
+            weight["name"] or str(weight["feature"]): weight["weight"]
+            for weight in output["weights"]
+        }
+        intercept = number(output["intercept"])
+        print_facts(weights, title=f"largest weights{name} (intercept {intercept})")
+
+
+def _describe_data(data: Dataset, url: str) -> dict[str, Any]:
+    return {
         "kind": "dataset",
         "url": url,
-        "examples": rows,
+        "rows": data.n_rows,
         "features": data.schema.n_features,
         "nnz": data.nnz,
-        "nnz_per_example": data.nnz / rows if rows else None,
+        "nnz_per_row": data.nnz / data.n_rows if data.n_rows else None,
         "partitions": len(data.partitions),
         "bytes": _stored_bytes(url),
         "weighted": data.schema.weighted,
-        "fingerprint": data.fingerprint,
-        "labels": [_label(column) for column in data.schema.label_columns],
+        "digest": data.digest,
+        "labels": [_describe_labels(column) for column in data.schema.label_columns],
         "feature_space": data.schema.feature_space,
         "provenance": getattr(data, "provenance", None),
     }
-    if as_json:
-        print_json(result)
-        return
-    stored = None if result["bytes"] is None else size(result["bytes"])
-    print_facts({name: result[name] for name in list(result)[:10]} | {"bytes": stored})
-    _print_labels(result["labels"])
-    for title in ("feature_space", "provenance"):
-        if result[title] and isinstance(result[title], dict):
-            click.echo(f"\n{title.replace('_', ' ')}")
-            print_facts(result[title], indent="  ")
 
 
 def _stored_bytes(url: str) -> int | None:
-    """The bytes of all objects at `url`; None where the store cannot list them."""
-    from dadagrad.storage import Storage
+    """Return the bytes of all objects at `url`; None if the store cannot list them."""
+    from dadagrad.storage.store import Storage
 
     try:
         return Storage(url).n_bytes()
@@ -167,45 +153,43 @@ def _stored_bytes(url: str) -> int | None:
         return None
 
 
-def _label(column: LabelColumn) -> dict[str, Any]:
-    from dadagrad.labels import label_text
+def _show_data(description: dict[str, Any]) -> None:
+    facts = {name: description[name] for name in list(description)[:10]}
+    if facts["bytes"] is not None:
+        facts["bytes"] = decimal(facts["bytes"])
+    print_facts(facts)
+    _show_labels(description["labels"])
+    _show_sections(description, ("feature_space", "provenance"))
+
+
+def _describe_labels(column: LabelColumn) -> dict[str, Any]:
+    """Return the name of a label column, and the number of rows of each label."""
+    from dadagrad.model.labels import label_text
 
     if column.values is None:
         return {"name": column.name, "values": None}
     counts = column.counts or (None,) * len(column.values)
-    return {
-        "name": column.name,
-        "values": {
-            label_text(column, value): count
-            for value, count in zip(column.values, counts, strict=True)
-        },
-    }
+    labels = [label_text(column, value) for value in column.values]
+    return {"name": column.name, "values": dict(zip(labels, counts, strict=True))}
 
 
-def _print_labels(labels: list[dict[str, Any]]) -> None:
-    for label in labels:
-        values = label["values"]
-        click.echo(f"\nlabel column {label['name']}")
+def _show_labels(columns: list[dict[str, Any]]) -> None:
+    for column in columns:
+        title, values = f"label column {column['name']}", column["values"]
         if values is None:
-            click.echo("  more than 1,000 distinct numbers")
-        else:
-            print_facts(dict(list(values.items())[:20]), indent="  ")
-            if len(values) > 20:
-                click.echo(f"  and {len(values) - 20} more")
+            click.echo(f"\n{title}\n  more than 1,000 distinct numbers")
+            continue
+        print_facts(dict(list(values.items())[:MAX_LABELS]), title=title)
+        if len(values) > MAX_LABELS:
+            click.echo(f"  and {len(values) - MAX_LABELS} more")
 
 
-def _examples(meta: dict[str, Any] | None) -> Any:
-    """How many examples a checkpoint has seen; 0 if it does not say."""
-    tally = (meta or {}).get("tally")
-    return tally.get("examples", 0) if isinstance(tally, dict) else 0
+def _describe_checkpoints(url: str, *, verify: bool) -> dict[str, Any]:
+    from dadagrad.training.checkpoints.writer import CheckpointReader
 
-
-def _show_checkpoints(url: str, *, verify: bool, as_json: bool) -> None:
-    from dadagrad.training.checkpoint import CheckpointReader
-
-    found = CheckpointReader(url).list(verify=verify)
-    meta = next((info.meta for info in found if info.valid and info.meta), {})
-    result: dict[str, Any] = {
+    checkpoints = CheckpointReader(url).list(verify=verify)
+    meta = next((info.meta for info in checkpoints if info.valid and info.meta), {})
+    return {
         "kind": "checkpoints",
         "url": url,
         "checkpoints": [
@@ -216,27 +200,36 @@ def _show_checkpoints(url: str, *, verify: bool, as_json: bool) -> None:
                 "problem": info.problem,
                 "created": info.created,
                 "bytes": info.bytes,
-                "examples": _examples(info.meta),
+                "rows": _rows(info.meta),
             }
-            for info in found
+            for info in checkpoints
         ],
         "data": meta.get("data"),
         "config": meta.get("config"),
         "notes": meta.get("notes"),
     }
-    if as_json:
-        print_json(result)
-        return
-    print_facts({"kind": "checkpoints", "url": url})
-    for info in result["checkpoints"]:
-        click.echo(f"\nstep {number(info['step'])}{'' if info['valid'] else '  (not usable)'}")
-        facts = {name: info[name] for name in ("key", "created", "examples")}
+
+
+def _rows(meta: dict[str, Any] | None) -> Any:
+    """Return the number of rows learned from before a checkpoint; 0 if it is not recorded."""
+    metrics = (meta or {}).get("tally")
+    return metrics.get("rows", 0) if isinstance(metrics, dict) else 0
+
+
+def _show_checkpoints(description: dict[str, Any]) -> None:
+    print_facts({"kind": "checkpoints", "url": description["url"]})
+    for info in description["checkpoints"]:
+        facts = {name: info[name] for name in ("key", "created", "rows")}
         if info["bytes"] is not None:
-            facts["bytes"] = size(info["bytes"])
+            facts["bytes"] = decimal(info["bytes"])
         if info["problem"]:
             facts["problem"] = info["problem"]
-        print_facts(facts, indent="  ")
-    for title in ("data", "config", "notes"):
-        if result[title] and isinstance(result[title], dict):
-            click.echo(f"\n{title}")
-            print_facts(result[title], indent="  ")
+        unusable = "" if info["valid"] else "  (not usable)"
+        print_facts(facts, title=f"step {number(info['step'])}{unusable}")
+    _show_sections(description, ("data", "config", "notes"))
+
+
+def _show_sections(description: dict[str, Any], names: Iterable[str]) -> None:
+    for name in names:
+        if description[name] and isinstance(description[name], dict):
+            print_facts(description[name], title=name.replace("_", " "))

@@ -1,97 +1,174 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the options of settings."""
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import click
 
-if TYPE_CHECKING:
-    from dadagrad.training.run import Where
+from dadagrad.errors import InputError
+from dadagrad.settings import GROUPS, Choice, Kind, Named, Setting, Switch
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+class GroupedOption(click.Option):
+    """Option that is shown under a heading of its own."""
+
+    def __init__(self, *args: Any, group: str, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """Command whose help shows `GroupedOption`s by group, then all others."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        for option in sorted(options, key=lambda option: not isinstance(option, GroupedOption)):
+            record = option.get_help_record(ctx)
+            if record is not None:
+                groups.setdefault(getattr(option, "group", "Output"), []).append(record)
+        for group, records in groups.items():
+            with formatter.section(group):
+                formatter.write_dl(records)
+
+
+def grouped(group: str) -> Callable[..., Callable[[Command], Command]]:
+    """Return ``click.option`` for options of one group."""
+    return partial(click.option, cls=GroupedOption, group=group)
+
+
+class SettingType(click.ParamType[Any]):
+    """Argument that is checked and converted by a setting of `TrainConfig`."""
+
+    def __init__(self, name: str, kind: Kind) -> None:
+        self.name = name
+        self._kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self._kind.parse(self.name, value) if isinstance(value, str) else value
+        except InputError as error:
+            self.fail(str(error), param, ctx)
+
+
+def setting_options(command: Command) -> Command:
+    """Add an option for each setting of `TrainConfig`, group by group."""
+    from dadagrad.config import SETTINGS
+
+    ordered = sorted(SETTINGS.items(), key=lambda item: GROUPS.index(item[1].group))
+    for name, setting in reversed(ordered):
+        command = _setting_option(name, setting)(command)
+    return command
+
+
+def _setting_option(name: str, setting: Setting) -> Callable[[Command], Command]:
+    """Return the option of one setting; without it the value is None, so that a file decides."""
+    option = setting.option or name.replace("_", "-")
+    text, default = setting.help, setting.default
+    if isinstance(setting.kind, Choice | Named) and setting.kind.metavar.startswith("NAME"):
+        text += f" One of {', '.join(setting.kind.names)}."
+    if isinstance(setting.kind, Switch):
+        text += f"  [default: {'' if default else 'no-'}{option}]"
+        declaration = f"--{option}/--no-{option}"
+        return grouped(setting.group)(declaration, name, default=None, help=text)
+    if default is not None:
+        text += f"  [default: {default}]"
+    return grouped(setting.group)(
+        f"--{option}",
+        name,
+        type=SettingType(name, setting.kind),
+        metavar=setting.kind.metavar,
+        help=text,
+    )
+
+
 def output_options(command: Command) -> Command:
-    """``--json`` and ``--quiet``."""
+    """Add ``--json`` and ``--quiet``."""
     command = click.option(
         "--json", "as_json", is_flag=True, help="Print one JSON object to stdout and nothing else."
     )(command)
-    return click.option("--quiet", is_flag=True, help="Show no progress.")(command)
+    return click.option("--quiet", is_flag=True, help="Hide progress and messages.")(command)
 
 
-def where_options(command: Command) -> Command:
-    """Where a run runs."""
-    command = click.option(
-        "--scheduler", metavar="ADDRESS", help="Use the workers of a running Dask scheduler."
-    )(command)
-    command = click.option(
-        "--workers",
-        type=click.IntRange(1),
-        help="Start a Dask cluster of so many processes on this machine.",
-    )(command)
-    command = click.option(
-        "--memory",
-        callback=_bytes,
-        metavar="SIZE",
-        help="Memory that the run may take in this process, like 8GB; what is predicted to take "
-        "more is refused.  [default: what is free]",
-    )(command)
-    return click.option(
-        "--threads",
-        type=click.IntRange(1),
-        help="Threads, where no cluster is used.  [default: 2]",
-    )(command)
-
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_BINARY_UNITS = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+def resource_options(command: Command) -> Command:
+    """Add the options that choose threads, workers and memory of a run."""
+    parallel = grouped("Parallel")
+    for option in (
+        parallel("--scheduler", metavar="ADDRESS", help="Use the workers of a Dask scheduler."),
+        parallel(
+            "--workers",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Start a Dask cluster of N processes on this machine and train on it.",
+        ),
+        parallel(
+            "--memory",
+            callback=_bytes,
+            metavar="SIZE",
+            help="Memory that the run may use in this process, such as 8GB. A run that is "
+            "predicted to need more is refused.  [default: the free memory]",
+        ),
+        parallel(
+            "--threads",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Number of threads without a cluster.  [default: 2]",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """``8GB``, ``500 MiB`` or a plain number."""
+    """Convert ``8GB``, ``500 MiB`` or a plain number of bytes."""
     if value is None:
         return None
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]?i?)b?", value.strip().lower())
-    unit = None if found is None else (_UNITS | _BINARY_UNITS).get(found[2])
-    if found is None or unit is None or int(float(found[1]) * unit) < 1:
-        raise click.BadParameter(f"{value!r} is no amount of memory, like 8GB or 500MB")
-    return int(float(found[1]) * unit)
+    from dask.utils import parse_bytes
+
+    try:
+        n_bytes = parse_bytes(value) if value[:1].isdigit() else 0
+    except ValueError:
+        n_bytes = 0
+    if n_bytes < 1:
+        raise click.BadParameter(f"{value!r} is not an amount of memory, such as 8GB or 500MB")
+    return n_bytes
 
 
-def make_where(
+def make_resources(
     threads: int | None, workers: int | None, scheduler: str | None, memory: int | None = None
-) -> Where:
-    """What the options of `where_options` say; `click.UsageError` if they contradict each other."""
-    check_one_of(threads=threads, workers=workers, scheduler=scheduler)
-    from dadagrad.training.run import Where
+) -> dict[str, Any]:
+    """Return the values of `resource_options` as arguments of `train`.
 
-    where = Where(threads, workers, scheduler, memory)
-    if where.on_dask:
-        # What fails on a worker fails here too, in one line: no need for its traceback as well.
+    `click.UsageError` if they contradict each other.
+    """
+    check_one_of(threads=threads, workers=workers, scheduler=scheduler)
+    if workers is not None or scheduler is not None:
+        # An error on a worker is shown here too, in one line; its traceback in a log is not needed.
         wanted = os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical").upper()
         level = logging.getLevelNamesMapping().get(wanted, logging.CRITICAL)
         import distributed  # noqa: F401 (sets the levels of its loggers)
 
-        # It may have been loaded before, by `dask dadagrad`; and of a scheduler that has gone, Dask
-        # tells with tracebacks in two loggers with levels of their own: what its client does about
-        # the connection ends in a cancellation, and results under way end in Tornado's callbacks.
+        # `dask dadagrad` has loaded distributed before. Two of its loggers have levels of their
+        # own, and show tracebacks when a scheduler is lost.
         for name in ("distributed", "distributed.client", "tornado.application"):
             logging.getLogger(name).setLevel(level)
-    return where
+    return {"threads": threads, "workers": workers, "client": scheduler, "memory": memory}
 
 
-def check_one_of(**given: Any) -> None:
-    """Raise `click.UsageError` if more than one option was given."""
-    names = [f"--{name}" for name, value in given.items() if value is not None]
+def check_one_of(**options: Any) -> None:
+    """Raise `click.UsageError` if more than one of the options is set."""
+    names = [f"--{name}" for name, value in options.items() if value is not None]
     if len(names) > 1:
         raise click.UsageError(f"{' and '.join(names)} exclude each other; give one of them")
 
 
 def absolute(url: str) -> str:
-    """A path that means the same from any working directory; URLs stay as they are."""
+    """Make a path absolute; leave a URL as it is."""
     return url if "://" in url else os.path.abspath(os.path.expanduser(url))

@@ -1,4 +1,4 @@
-"""``dadagrad resume``: going on with training after a stop."""
+"""``dadagrad resume``: continue a run that stopped."""
 
 from __future__ import annotations
 
@@ -6,23 +6,32 @@ from typing import Literal
 
 import click
 
+import dadagrad
 from dadagrad.cli.display import Display
-from dadagrad.cli.options import absolute, make_where, output_options, where_options
-from dadagrad.cli.running import SAVE_SECONDS, Watching, check_destination, finish, newest_meta
+from dadagrad.cli.options import absolute, make_resources, output_options, resource_options
+from dadagrad.cli.run_support import (
+    SAVE_SECONDS,
+    RunProgress,
+    check_destination,
+    finish,
+    newest_meta,
+)
 from dadagrad.errors import InputError
 
 
 @click.command()
 @click.argument("checkpoints")
-@click.option("--model", metavar="URL", help="Where the model goes.  [default: as given to train]")
-@click.option("--data", metavar="URL", help="Where the data is now, if it was moved.")
+@click.option(
+    "--model", metavar="URL", help="Where to save the model.  [default: as given to train]"
+)
+@click.option("--data", metavar="URL", help="Dataset of the run, if it was moved.")
 @click.option(
     "--on-error",
     type=click.Choice(("raise", "skip")),
-    help="Whether a partition that is missing or damaged ends the run, or is left out.  "
-    "[default: as given to train]",
+    help="Treatment of a partition that is missing or damaged: raise ends the run, skip leaves "
+    "the partition out.  [default: as given to train]",
 )
-@where_options
+@resource_options
 @output_options
 def resume(
     checkpoints: str,
@@ -36,40 +45,36 @@ def resume(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Go on with the run whose checkpoints are at CHECKPOINTS, from the newest that is whole.
+    """Continue a run from its newest valid checkpoint.
 
-    The model has the same bits as that of a run that never stopped, and goes where `train` was
-    told to put it.
+    CHECKPOINTS is the folder that `train` was given. The model has the same bits as that of a run
+    that never stopped. It is saved at the URL that `train` was given.
     """
-    where = make_where(threads, workers, scheduler, memory)
+    resources = make_resources(threads, workers, scheduler, memory)
     display = Display(quiet=quiet)
-    from dadagrad.config import TrainConfig
-    from dadagrad.data.dataset import open_dataset
-    from dadagrad.training import run
-
     with display.showing_logs():
         meta = newest_meta(checkpoints)
         notes = dict(meta["notes"])
         model = model or notes.get("model")
         if model is None:
             raise InputError(
-                f"the run at {checkpoints} was not started by `dadagrad train`, so that it is not "
-                "known where its model goes; give --model URL"
+                f"the run at {checkpoints} was not started by `dadagrad train` and names no URL "
+                "for its model; give --model URL"
             )
-        rows = open_dataset(meta["data"]["url"] if data is None else absolute(data))
+        rows = dadagrad.open_dataset(meta["data"]["url"] if data is None else absolute(data))
         check_destination(model)
-        done = int(meta["tally"]["examples"]) if "tally" in meta else 0
-        config = TrainConfig.from_json(meta["config"])
-        with Watching(display, config, rows, done=done) as watching:
-            result = run.resume(
+        done = int(meta["tally"]["rows"]) if "tally" in meta else 0
+        config = dadagrad.TrainConfig.from_json(meta["config"])
+        with RunProgress(display, config, rows, done=done) as progress:
+            result = dadagrad.resume(
                 checkpoints,
                 data=rows,
-                where=where,
+                **resources,
                 save_every=notes.get("save_every"),
                 save_seconds=notes.get("save_seconds", SAVE_SECONDS),
                 keep=notes.get("keep", 3),
-                progress=watching.progress,
-                announce=watching.announce,
+                progress=progress.progress,
+                announce=progress.announce,
                 on_error=on_error,
             )
     finish(result, display, notes, model, checkpoints, as_json=as_json)

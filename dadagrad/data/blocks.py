@@ -1,11 +1,19 @@
-"""A block: what a parser makes of a stretch of a source, before it becomes a partition."""
+"""Blocks of rows with global feature ids, as parsers make them for partitions."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
+
+PER_ROW = ("labels", "weights", "row_scale", "queries", "tags")
+"""The columns of a block that hold one item for each row."""
+
+_MISSING: dict[str, Any] = {"weights": 1.0, "row_scale": 1.0, "queries": 0, "tags": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +60,211 @@ class Block:
     @property
     def nnz(self) -> int:
         return len(self.ids)
+
+
+def compact(block: Block) -> Block:
+    """The same rows in less memory: ids of 32 bits if they fit, values of one dropped.
+
+    Ids above 2**31 - 1 stay 64 bits wide; everything in this package that takes a block takes both.
+    """
+    ids, values = block.ids, block.values
+    if ids.dtype != np.int32 and (not len(ids) or ids.max() < 2**31):
+        ids = ids.astype(np.int32)
+    if values is not None and (values == 1).all():
+        values = None
+    tags = block.tags
+    if tags is not None and tags.dtype == object:
+        # Fixed-width text instead of objects: it can be written to a file without pickling.
+        tags = tags.astype(np.str_)
+    return replace(block, ids=ids, values=values, tags=tags)
+
+
+def n_bytes(block: Block) -> int:
+    """Memory that the arrays of `block` take."""
+    columns = [block.indptr, block.ids, block.values, *(getattr(block, c) for c in PER_ROW)]
+    return sum(column.nbytes for column in columns if column is not None)
+
+
+def concatenate(blocks: Sequence[Block]) -> Block:
+    """The rows of all `blocks`, in order; a column that only some have is filled for the rest.
+
+    Filled are: values, weights and scales with 1, queries with 0, tags with the empty text.
+    `skipped` is summed; `names` are not carried.
+    """
+    if len(blocks) == 1:
+        return blocks[0]
+    lengths = [np.diff(block.indptr) for block in blocks]
+    indptr = np.zeros(sum(map(len, lengths)) + 1, np.int64)
+    np.cumsum(np.concatenate(lengths), out=indptr[1:])
+    values = None
+    if any(block.values is not None for block in blocks):
+        values = np.concatenate(
+            [np.ones(b.nnz, np.float32) if b.values is None else b.values for b in blocks]
+        )
+    return Block(
+        indptr=indptr,
+        ids=np.concatenate([block.ids for block in blocks]),
+        values=values,
+        skipped=sum(block.skipped for block in blocks),
+        **{name: _join([getattr(b, name) for b in blocks], name, lengths) for name in PER_ROW},
+    )
+
+
+def _join(columns: list[Any], name: str, lengths: list[NDArray[np.int64]]) -> Any:
+    present = [column for column in columns if column is not None]
+    if not present:
+        return None
+    if len(present) < len(columns):
+        filler = np.asarray(_MISSING[name], present[0].dtype)
+        columns = [
+            np.full(len(rows), filler) if column is None else column
+            for column, rows in zip(columns, lengths, strict=True)
+        ]
+    return np.concatenate(columns)
+
+
+def cut(block: Block, start: int, stop: int) -> Block:
+    """Rows ``start:stop``; the arrays are views."""
+    first, last = block.indptr[start], block.indptr[stop]
+    return replace(
+        block,
+        indptr=block.indptr[start : stop + 1] - first,
+        ids=block.ids[first:last],
+        values=None if block.values is None else block.values[first:last],
+        **_per_row(block, slice(start, stop)),
+    )
+
+
+def take(block: Block, rows: NDArray[np.int64]) -> Block:
+    """The given `rows` of `block`, in the given order."""
+    indptr = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(np.diff(block.indptr)[rows], out=indptr[1:])
+
+    def gather(column: Any) -> Any:
+        if column is None:
+            return None
+        out = np.empty(indptr[-1], column.dtype)
+        _gather(block.indptr, rows, indptr, column, out)
+        return out
+
+    return replace(
+        block,
+        indptr=indptr,
+        ids=gather(block.ids),
+        values=gather(block.values),
+        **_per_row(block, rows),
+    )
+
+
+def _per_row(block: Block, rows: slice | NDArray[np.int64]) -> dict[str, Any]:
+    columns = {name: getattr(block, name) for name in PER_ROW}
+    return {name: None if column is None else column[rows] for name, column in columns.items()}
+
+
+@njit(cache=True, nogil=True)
+def _gather(indptr, rows, out_indptr, column, out):  # type: ignore[no-untyped-def]
+    for position in range(len(rows)):
+        start = indptr[rows[position]]
+        target = out_indptr[position]
+        for offset in range(out_indptr[position + 1] - target):
+            out[target + offset] = column[start + offset]
+
+
+def drop_entries(block: Block, keep: NDArray[np.bool_]) -> Block:
+    """`block` without the entries where `keep`, (nnz,), is false; no row goes."""
+    kept_before = np.zeros(block.nnz + 1, np.int64)
+    np.cumsum(keep, out=kept_before[1:])
+    values = None if block.values is None else block.values[keep]
+    return replace(block, indptr=kept_before[block.indptr], ids=block.ids[keep], values=values)
+
+
+def transform_values(block: Block, *, binary: bool, norm: str) -> Block:
+    """Apply the options that change values.
+
+    Parameters
+    ----------
+    binary
+        Every entry that is not zero becomes 1.
+    norm
+        ``"l2"`` scales every row to length 1. Rows without values get a `row_scale` of one over
+        the square root of their number of entries, so that they still need no values. ``"none"``
+        leaves rows as they are.
+    """
+    if binary:
+        if block.values is not None:
+            block = drop_entries(block, block.values != 0)
+        block = replace(block, values=None, row_scale=None)
+    if norm != "l2":
+        return block
+    lengths = np.diff(block.indptr)
+    if block.values is None:
+        scale = 1 / np.sqrt(np.maximum(lengths, 1))
+        return replace(block, row_scale=scale.astype(np.float32))
+    owner = np.repeat(np.arange(block.n_rows), lengths)
+    norms = np.sqrt(np.bincount(owner, block.values.astype(np.float64) ** 2, block.n_rows))
+    norms[norms == 0] = 1
+    values = (block.values / norms[owner]).astype(np.float32)
+    return replace(block, values=values, row_scale=None)
+
+
+_EMPTY = -1
+
+
+@njit(cache=True, nogil=True)
+def _number_by_appearance(ids, appearance, distinct):  # type: ignore[no-untyped-def]
+    """Give every id the number of its first appearance; returns how many are distinct."""
+    size = 1 << 12
+    table = np.full(size, _EMPTY, np.int32)
+    shift = 64 - 12
+    count = 0
+    for entry in range(len(ids)):
+        wanted = np.int64(ids[entry])
+        # Fibonacci hashing: the upper bits of the product mix all bits of the id.
+        slot = np.int64((np.uint64(wanted) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(shift))
+        while table[slot] != _EMPTY and distinct[table[slot]] != wanted:
+            slot = (slot + 1) & (size - 1)
+        if table[slot] == _EMPTY:
+            table[slot] = count
+            distinct[count] = wanted
+            count += 1
+        appearance[entry] = table[slot]
+        if 2 * count > size:
+            size *= 4
+            shift -= 2
+            table = np.full(size, _EMPTY, np.int32)
+            for number in range(count):
+                product = np.uint64(distinct[number]) * np.uint64(0x9E3779B97F4A7C15)
+                slot = np.int64(product >> np.uint64(shift))
+                while table[slot] != _EMPTY:
+                    slot = (slot + 1) & (size - 1)
+                table[slot] = number
+    return count
+
+
+def find_vocabulary(
+    ids: NDArray[np.int32] | NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The distinct `ids` and the position of every id among them.
+
+    `numpy.unique` sorts every id. Here each id is looked up in a hash table of the distinct ids,
+    which is several times smaller than the data and stays in cache, and only those are sorted.
+
+    Parameters
+    ----------
+    ids : (nnz,) int32 or int64
+        Feature ids; nnz must be below 2**31.
+
+    Returns
+    -------
+    vocabulary : (n_local,) int64
+        The distinct ids, increasing.
+    indices : (nnz,) int32
+        ``vocabulary[indices]`` equals `ids`.
+    """
+    indices = np.empty(len(ids), np.int32)
+    distinct = np.empty(len(ids), np.int64)
+    count = _number_by_appearance(ids, indices, distinct)
+    order = np.argsort(distinct[:count])
+    rank = np.empty(count, np.int32)
+    rank[order] = np.arange(count, dtype=np.int32)
+    return distinct[order], rank[indices]

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import math
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.arena import Arena
+from dadagrad.data.buffers import Arena
 from dadagrad.data.rows import Rows
-from dadagrad.data.schema_json import check_schema
 from dadagrad.errors import InputError
 
 MAX_LISTED_VALUES = 1000
 """A label column with more distinct values than this is a regression target, not classes."""
+MAX_FEATURES = 2**62
+
+_MAX_CLASSES = 1 << 20
+_MAX_DEPTH = 16  # of JSON from a file
+_MAX_NAME = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +45,11 @@ class LabelColumn:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What all partitions of a dataset share.
+    """Properties that all partitions of a dataset share.
 
-    `feature_space` says, as plain JSON, how the source became features (format, hashing, n-grams,
-    normalisation). A model trained in one feature space refuses data of another. `queried` tells
-    whether the rows belong to queries, as those of a ranking do.
+    `feature_space` describes, as plain JSON, how the source became features (format, hashing,
+    n-grams, normalisation). A model trained in one feature space refuses data of another. `queried`
+    is true if the rows belong to queries, as those of a ranking do.
     """
 
     n_features: int
@@ -54,7 +60,7 @@ class Schema:
 
     @property
     def numbers_own_features(self) -> bool:
-        """Whether feature ids are those the source gave, with no bound but the highest seen."""
+        """True if feature ids are those of the source, without a bound but the highest id."""
         space = self.feature_space or {}
         return space.get("format") in ("svmlight", "vw") and not space.get("hash_bits")
 
@@ -62,33 +68,88 @@ class Schema:
         """The schema as plain JSON types."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         if not self.queried:
-            del plain["queried"]  # as before there were queries: fingerprints stay what they were
+            del plain["queried"]  # digests of datasets without queries do not depend on it
         return plain
 
     @classmethod
     def from_json(cls, plain: Any) -> Schema:
         """The inverse of `to_json`; raises `InputError` for anything that `to_json` cannot make."""
-        check_schema(plain)
+        _need(isinstance(plain, dict), "the schema", plain, "an object")
+        n_features, space = plain.get("n_features"), plain.get("feature_space")
+        suits = type(n_features) is int and 0 < n_features <= MAX_FEATURES
+        _need(suits, "n_features", n_features, "1 to 2**62")
+        flags = {"weighted": plain.get("weighted"), "queried": plain.get("queried", False)}
+        for name, value in flags.items():
+            _need(type(value) is bool, name, value, "true or false")
+        _need(isinstance(space, dict | None), "feature_space", space, "an object, or null")
+        check_plain(space, "feature_space")
+        columns = plain.get("label_columns")
+        _need(type(columns) is list, "label_columns", columns, "a list")
+        labels = tuple(_label_column(column, number) for number, column in enumerate(columns))
+        return cls(n_features, labels, flags["weighted"], space, flags["queried"])
 
-        def optional(items: Sequence[Any] | None) -> tuple[Any, ...] | None:
-            return None if items is None else tuple(items)
 
-        columns = tuple(
-            LabelColumn(
-                column["name"],
-                optional(column.get("values")),
-                optional(column.get("counts")),
-                optional(column.get("names")),
-            )
-            for column in plain["label_columns"]
+def _label_column(plain: Any, number: int) -> LabelColumn:
+    """A label column from JSON; raises `InputError` if it is not one."""
+    place = f"label column {number}"
+    _need(isinstance(plain, dict), place, plain, "an object")
+    name, values, counts, names = (plain.get(key) for key in ("name", "values", "counts", "names"))
+    _need(
+        type(name) is str and len(name) <= _MAX_NAME, f"the name of {place}", name, "a short text"
+    )
+    if values is None:
+        _need(counts is None and names is None, f"the counts of {place}", counts, "null")
+        return LabelColumn(name)
+    increasing = (
+        type(values) is list
+        and len(values) <= _MAX_CLASSES
+        and all(map(_is_finite, values))
+        and all(before < after for before, after in pairwise(values))
+    )
+    _need(increasing, f"the list of values of {place}", values, "a list of increasing numbers")
+    for key, kind, items in (("counts", int, counts), ("names", str, names)):
+        _need(
+            items is None
+            or (
+                type(items) is list
+                and len(items) == len(values)
+                and all(type(item) is kind for item in items)
+            ),
+            f"the list of {key} of {place}",
+            items,
+            "one for each value",
         )
-        return cls(
-            plain["n_features"],
-            columns,
-            plain["weighted"],
-            plain.get("feature_space"),
-            plain.get("queried", False),
-        )
+    return LabelColumn(
+        name,
+        tuple(values),
+        None if counts is None else tuple(counts),
+        None if names is None else tuple(names),
+    )
+
+
+def _need(suits: bool, name: str, value: Any, needed: str) -> None:
+    if not suits:
+        raise InputError(f"{name} is {reprlib.repr(value)}; needed is {needed}")
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return type(value) in (int, float) and math.isfinite(value)
+    except OverflowError:  # an int that no float holds
+        return False
+
+
+def check_plain(value: Any, name: str, depth: int = 0) -> None:
+    """Raise `InputError` for JSON that is nested deep, or has numbers that are not finite."""
+    if depth > _MAX_DEPTH:
+        raise InputError(f"{name} is nested deeper than {_MAX_DEPTH} levels")
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            check_plain(item, name, depth + 1)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{name} holds the number {value}; numbers must be finite")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +175,9 @@ class Dataset(ABC):
         """Read and check partition number `partition`."""
 
     def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
-        """As `read`, but the arrays may be views of `arena`, valid until it is used again.
+        """Like `read`, but the arrays may be views of `arena`, valid until its next use.
 
-        `scratch` is free again when this returns.
+        `scratch` can be used for another partition when this returns.
         """
         return self.read(partition)
 
@@ -125,7 +186,7 @@ class Dataset(ABC):
         return self.read(partition).vocabulary
 
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
-        """The names of those `ids` that have one."""
+        """Names of those `ids` that have one."""
         return {}
 
     @property
@@ -137,14 +198,14 @@ class Dataset(ABC):
         return sum(partition.nnz for partition in self.partitions)
 
     @property
-    def fingerprint(self) -> str:
-        """sha256 over the schema and the partitions' checksums: the identity of the data."""
+    def digest(self) -> str:
+        """SHA-256 of the schema and the partitions' checksums: the identity of the data."""
         content = [self.schema.to_json(), [asdict(partition) for partition in self.partitions]]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 class MemoryDataset(Dataset):
-    """Partitions that are held in memory: arrays a user has at hand, and tests."""
+    """Partitions in memory."""
 
     def __init__(self, parts: Sequence[Rows], schema: Schema, url: str = "memory") -> None:
         self.url = url
@@ -160,18 +221,12 @@ class MemoryDataset(Dataset):
 
 
 def checksum(rows: Rows) -> str:
-    """sha256 over the content of `rows`: equal content gives equal checksums."""
+    """SHA-256 of the content of `rows`: equal content gives equal checksums."""
     digest = hashlib.sha256()
-    columns = (
-        rows.vocabulary,
-        rows.indptr,
-        rows.indices,
-        rows.values,
-        rows.labels,
-        rows.weights,
-        rows.row_scale,
-        *(() if rows.queries is None else (rows.queries,)),
-    )
+    columns: list[NDArray[Any] | None] = [rows.vocabulary, rows.indptr, rows.indices, rows.values]
+    columns += [rows.labels, rows.weights, rows.row_scale]
+    if rows.queries is not None:
+        columns.append(rows.queries)
     for column in columns:
         if column is None:
             digest.update(b"absent")
@@ -191,29 +246,3 @@ def describe_labels(labels: NDArray[np.float64], names: Sequence[str]) -> tuple[
         else:
             columns.append(LabelColumn(name, tuple(values.tolist()), tuple(counts.tolist())))
     return tuple(columns)
-
-
-def open_dataset(url: str) -> Dataset:
-    """Open the dataset at `url`: a Zarr dataset, or a Parquet file or folder.
-
-    Only metadata is read. Raises `InputError` where there is neither.
-    """
-    # Both modules import this one and heavy libraries besides: they load when they are needed.
-    from dadagrad.data.parquet import ParquetDataset, looks_like_parquet
-    from dadagrad.data.zarr import ZarrDataset, looks_like_zarr
-    from dadagrad.storage import Storage
-
-    storage = Storage(url)
-    if looks_like_zarr(storage):
-        return ZarrDataset(url)
-    if looks_like_parquet(storage):
-        return ParquetDataset(url)
-    if storage.is_local and not os.path.exists(storage.local_path()):
-        raise InputError(
-            f"no dataset at {url}: nothing is there; is the path right? `dadagrad ingest SOURCE "
-            "--out URL` makes one"
-        )
-    raise InputError(
-        f"no dataset at {url}: found neither the root metadata of a Zarr dataset nor a Parquet "
-        "file; make one with `dadagrad ingest SOURCE --out URL`"
-    )

@@ -1,49 +1,40 @@
-"""What the footer of a Parquet file says of its row groups, read and checked here.
+"""Row groups of a Parquet file, read from its footer.
 
-pyarrow reads the data, and it ends the process where some numbers of a footer contradict each
-other. So these are read by the few lines below, in bounds, and nothing that they declare is
-believed if the file is too small for it. The format is Thrift's compact protocol.
+pyarrow decodes the data, but its functions for the metadata of columns end the whole process if
+some numbers of a footer contradict each other (``tests/hostile/corpus/histogram.parquet``). This
+file decodes the footer, which is a structure in Thrift's compact protocol, and refuses sizes that a
+file of its length cannot have.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import BinaryIO
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO
 
 from dadagrad.errors import InputError
 
-_MAX_FOOTER = 1 << 28
+_MAX_FOOTER = 1 << 26
 _MAX_COUNT = 2**31 - 1
-_ALWAYS, _MAX_RATIO = 1 << 24, 1000
-"""Values that a file may declare whatever its size, and for each of its bytes."""
-_DEEPEST = 24
-
-# Types of the compact protocol.
-_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
-_NUMBERS = (_BYTE, _I16, _I32, _I64)
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnChunk:
-    """One column of a row group. `largest` is as the file has it: little-endian bytes."""
-
-    n_values: int
-    n_nulls: int | None
-    largest: bytes | None
+_MIN_ALLOWED, _MAX_RATIO = 1 << 24, 1000
+"""Values that a file of any size may declare, and values for each of its bytes."""
+_MAX_DEPTH = 24
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """One row group; `columns` by the first part of their paths, `digest` of what is said of it."""
+    """The metadata of one row group, without that of columns other than ``indices``.
+
+    `maximum` is the largest index as little-endian bytes, `digest` the SHA-256 of all metadata.
+    """
 
     n_rows: int
-    columns: dict[str, ColumnChunk]
+    nnz: int
+    maximum: bytes | None
     digest: str
 
 
-def read_row_groups(file: BinaryIO, where: str) -> list[RowGroup]:
+def read_row_groups(file: BinaryIO, place: str) -> list[RowGroup]:
     """The row groups of an open Parquet file.
 
     Raises `InputError` for a footer that is damaged, or that declares more than the file can hold.
@@ -52,180 +43,108 @@ def read_row_groups(file: BinaryIO, where: str) -> list[RowGroup]:
     file.seek(max(size - 8, 0))
     tail = file.read(8)
     length = int.from_bytes(tail[:4], "little")
-    if tail[4:] != b"PAR1" or size < 12:
-        raise InputError(f"{where} is not a whole Parquet file; write it again")
-    if length > min(size - 12, _MAX_FOOTER):
-        raise InputError(
-            f"{where} is not a whole Parquet file: its footer would have {length} bytes of {size}; "
-            "write it again"
-        )
+    if tail[4:] != b"PAR1" or length > min(size - 12, _MAX_FOOTER):
+        raise InputError(f"{place} is not a whole Parquet file; write it again")
     file.seek(size - 8 - length)
-    footer = _Reader(file.read(length))
     try:
-        groups: list[RowGroup] = []
-        for field, kind in footer.fields():
-            if field == 4 and kind == _LIST:
-                groups = [_row_group(footer, size) for _ in footer.items(_STRUCT)]
-            else:
-                footer.skip(kind)
-        return groups
-    except (_DamagedError, IndexError, UnicodeDecodeError) as error:
-        reason = str(error) if isinstance(error, _DamagedError) else "it ends too early"
+        # The numbers of fields are those of parquet.thrift.
+        groups = _Decoder(file.read(length)).struct().get(4, [])
+        return [_row_group(group, size) for group in groups]
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = str(error) if isinstance(error, _DamagedError) else "it is malformed"
         raise InputError(
-            f"{where} has a footer that cannot be read: {reason}; write or copy the file again"
+            f"{place} has a footer that cannot be read: {reason}; write or copy the file again"
         ) from None
 
 
-class _DamagedError(Exception):
-    """What is wrong with a footer."""
+class _DamagedError(ValueError):
+    """The damage of a footer, in words."""
 
 
-def _row_group(footer: _Reader, size: int) -> RowGroup:
-    start = footer.at
-    columns: dict[str, ColumnChunk] = {}
-    n_rows = -1
-    for field, kind in footer.fields():
-        if field == 1 and kind == _LIST:
-            for _ in footer.items(_STRUCT):
-                name, chunk = _column_chunk(footer, size)
-                columns.setdefault(name, chunk)
-        elif field == 3 and kind in _NUMBERS:
-            n_rows = footer.count("rows of a row group", size)
-        else:
-            footer.skip(kind)
-    if n_rows < 0:
-        raise _DamagedError("a row group has no number of rows")
-    digest = hashlib.sha256(footer.data[start : footer.at]).hexdigest()
-    return RowGroup(n_rows, columns, digest)
+def _row_group(group: dict[int, Any], size: int) -> RowGroup:
+    n_rows = _count(group[3], "rows of a row group", size)
+    row_group = RowGroup(n_rows, 0, None, hashlib.sha256(repr(group).encode()).hexdigest())
+    for column in group[1]:
+        if column.get(1):
+            raise _DamagedError("it says that data lies in another file")
+        metadata, statistics = column[3], column[3].get(12, {})
+        n_values = _count(metadata[5], "values of a column", size)
+        _count(metadata[6], "bytes of a column", size, 8)
+        # An empty list counts as a value of the column, and as a null.
+        nnz = n_values - _count(statistics.get(3, 0), "nulls of a column", size)
+        maximum = statistics.get(5)
+        if nnz < 0 or not isinstance(maximum, bytes | None):
+            raise _DamagedError("the statistics of a column contradict its size")
+        if metadata[3][0] == b"indices":
+            row_group = replace(row_group, nnz=nnz, maximum=maximum)
+    return row_group
 
 
-def _column_chunk(footer: _Reader, size: int) -> tuple[str, ColumnChunk]:
-    found = None
-    for field, kind in footer.fields():
-        if field == 1 and kind == _BINARY:
-            if footer.binary():
-                raise _DamagedError("it says that data lies in another file")
-        elif field == 3 and kind == _STRUCT:
-            found = _column_metadata(footer, size)
-        else:
-            footer.skip(kind)
-    if found is None:
-        raise _DamagedError("nothing is said of a column")
-    return found
+def _count(number: Any, kind: str, size: int, factor: int = 1) -> int:
+    """Return a count; raise `_DamagedError` if a file of `size` bytes cannot have so many."""
+    limit = min(_MIN_ALLOWED + _MAX_RATIO * size, _MAX_COUNT) * factor
+    if type(number) is not int or not 0 <= number <= limit:
+        raise _DamagedError(f"{number} {kind} cannot be in a file of {size} bytes")
+    return number
 
 
-def _column_metadata(footer: _Reader, size: int) -> tuple[str, ColumnChunk]:
-    name, n_values = "", -1
-    n_nulls = largest = None
-    for field, kind in footer.fields():
-        if field == 3 and kind == _LIST:
-            parts = [footer.binary() for _ in footer.items(_BINARY)]
-            name = parts[0].decode() if parts else ""
-        elif field == 5 and kind in _NUMBERS:
-            n_values = footer.count("values of a column", size)
-        elif field == 6 and kind in _NUMBERS:
-            footer.count("bytes of a column", size, 8)
-        elif field == 12 and kind == _STRUCT:
-            n_nulls, largest = _statistics(footer, size)
-        else:
-            footer.skip(kind)
-    if n_values < 0 or (n_nulls or 0) > n_values:
-        raise _DamagedError(f"column {name[:40]!r} has {n_values} values, {n_nulls} of them null")
-    return name, ColumnChunk(n_values, n_nulls, largest)
-
-
-def _statistics(footer: _Reader, size: int) -> tuple[int | None, bytes | None]:
-    n_nulls = largest = None
-    for field, kind in footer.fields():
-        if field == 3 and kind in _NUMBERS:
-            n_nulls = footer.count("nulls of a column", size)
-        elif field == 5 and kind == _BINARY:
-            largest = footer.binary()
-        else:
-            footer.skip(kind)
-    return n_nulls, largest
-
-
-class _Reader:
-    """Reads the compact protocol; raises `_DamagedError` or `IndexError` for what is none."""
+class _Decoder:
+    """Decoder of Thrift's compact protocol; raises `_DamagedError` or `IndexError`."""
 
     def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
+        self._data = data
+        self._at = 0
 
-    def byte(self) -> int:
-        self.at += 1
-        return self.data[self.at - 1]
+    def struct(self, depth: int = 0) -> dict[int, Any]:
+        """The fields of a structure by their numbers."""
+        fields: dict[int, Any] = {}
+        number = 0
+        while header := self._byte():
+            number = number + (header >> 4) if header >> 4 else self._integer()
+            kind = header & 15
+            fields[number] = kind == 1 if kind < 3 else self._value(kind, depth + 1)
+        return fields
 
-    def varint(self) -> int:
-        number = shift = 0
-        while shift < 70:
-            byte = self.byte()
+    def _value(self, kind: int, depth: int) -> Any:
+        if depth > _MAX_DEPTH:
+            raise _DamagedError("it is nested too deep")
+        if kind <= 3:  # a boolean of a list takes a byte
+            return self._byte()
+        if kind <= 6:
+            return self._integer()
+        if kind <= 8:
+            return self._bytes(8 if kind == 7 else self._varint())
+        if kind <= 10:
+            header = self._byte()
+            length = self._varint() if header >> 4 == 15 else header >> 4
+            self._check_length(length)
+            return [self._value(header & 15, depth + 1) for _ in range(length)]
+        if kind == 12:
+            return self.struct(depth)
+        raise _DamagedError(f"it has a value of the unknown type {kind}")  # no map is defined
+
+    def _byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def _varint(self) -> int:
+        number = 0
+        for shift in range(0, 70, 7):
+            byte = self._byte()
             number |= (byte & 127) << shift
             if byte < 128:
                 return number
-            shift += 7
         raise _DamagedError("a number has too many bytes")
 
-    def count(self, what: str, size: int, most_each: int = 1) -> int:
-        """A number of things that a file of `size` bytes can have."""
-        number = self.varint()
-        number = (number >> 1) ^ -(number & 1)
-        if not 0 <= number <= min(_ALWAYS + _MAX_RATIO * size, _MAX_COUNT) * most_each:
-            raise _DamagedError(f"{number} {what} cannot be in a file of {size} bytes")
-        return number
+    def _integer(self) -> int:
+        number = self._varint()
+        return (number >> 1) ^ -(number & 1)
 
-    def binary(self) -> bytes:
-        length = self.varint()
-        if length > len(self.data) - self.at:
-            raise IndexError
-        self.at += length
-        return self.data[self.at - length : self.at]
+    def _bytes(self, length: int) -> bytes:
+        self._check_length(length)
+        self._at += length
+        return self._data[self._at - length : self._at]
 
-    def fields(self) -> Iterator[tuple[int, int]]:
-        """Number and type of each field of a struct; whoever iterates reads or skips its value."""
-        field = 0
-        while head := self.byte():
-            kind, step = head & 15, head >> 4
-            if step:
-                field += step
-            else:
-                number = self.varint()
-                field = (number >> 1) ^ -(number & 1)
-            yield field, kind
-
-    def items(self, wanted: int | None = None) -> Iterator[int]:
-        """The type of each item of a list; whoever iterates reads or skips the item."""
-        head = self.byte()
-        kind, length = head & 15, head >> 4
-        if length == 15:
-            length = self.varint()
-        if length and wanted not in (None, kind):
-            raise _DamagedError("a list holds something else than it should")
-        if length > len(self.data) - self.at:
-            raise IndexError
-        for _ in range(length):
-            yield kind
-
-    def skip(self, kind: int, depth: int = 0) -> None:
-        if depth > _DEEPEST:
-            raise _DamagedError("it is nested too deep")
-        if kind in (_TRUE, _FALSE):
-            return
-        steps: dict[int, Callable[[], object]] = {
-            _BYTE: self.byte, _I16: self.varint, _I32: self.varint, _I64: self.varint,
-            _BINARY: self.binary,
-        }  # fmt: skip
-        if kind in steps:
-            steps[kind]()
-        elif kind == _DOUBLE:
-            self.at += 8
-        elif kind in (_LIST, _SET):
-            for item in self.items():
-                # In lists a boolean has a byte of its own.
-                self.skip(_BYTE if item in (_TRUE, _FALSE) else item, depth + 1)
-        elif kind == _STRUCT:
-            for _, item in self.fields():
-                self.skip(item, depth + 1)
-        else:
-            raise _DamagedError(f"it holds something of type {kind}, which no footer has")
+    def _check_length(self, length: int) -> None:
+        if length > len(self._data) - self._at:
+            raise _DamagedError("it ends too early")

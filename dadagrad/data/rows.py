@@ -1,13 +1,14 @@
 """Rows of one partition, stored sparsely over the partition's own vocabulary.
 
-The vocabulary is what makes training fast: a partition with 2 million non-zeros out of 2 million
+The vocabulary makes training fast: a partition with 2 million non-zeros out of 2 million
 features touches perhaps 200,000 of them. Weights, gradients and kernels all work on compact
 arrays aligned with it, and only its ids ever map to the global feature space.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from dadagrad.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Examples in compressed sparse row form.
+    """Rows in compressed sparse row form.
 
     Attributes
     ----------
@@ -63,11 +64,8 @@ class Rows:
 
     @property
     def nbytes(self) -> int:
-        """What the arrays take together."""
-        arrays = (
-            self.vocabulary, self.indptr, self.indices, self.values, self.labels, self.weights,
-            self.row_scale, self.queries,
-        )  # fmt: skip
+        """Memory of all arrays."""
+        arrays = (getattr(self, column.name) for column in fields(self))
         return sum(array.nbytes for array in arrays if array is not None)
 
     @classmethod
@@ -82,37 +80,28 @@ class Rows:
         queries: NDArray[np.int64] | None = None,
     ) -> Rows:
         """Build rows from global feature `ids` ((nnz,) int64), finding the vocabulary."""
-        from dadagrad.data.vocabulary import find_vocabulary  # needs numba, which loads slowly
+        from dadagrad.data.blocks import find_vocabulary  # needs numba, which loads slowly
 
         vocabulary, indices = find_vocabulary(ids)
-        return cls(
-            vocabulary,
-            np.asarray(indptr, np.int64),
-            indices,
-            values,
-            labels,
-            weights,
-            row_scale,
-            queries,
-        )
+        indptr = np.asarray(indptr, np.int64)
+        return cls(vocabulary, indptr, indices, values, labels, weights, row_scale, queries)
 
     def slice(self, start: int, stop: int) -> Rows:
-        """Rows ``start:stop`` over the same vocabulary; arrays are views, nothing is copied
-        but the row pointers."""
+        """Rows ``start:stop`` over the same vocabulary; only the row pointers are copied."""
         first, last = self.indptr[start], self.indptr[stop]
-        return replace(
-            self,
-            indptr=self.indptr[start : stop + 1] - first,
-            indices=self.indices[first:last],
-            values=None if self.values is None else self.values[first:last],
-            labels=self.labels[start:stop],
-            weights=None if self.weights is None else self.weights[start:stop],
-            row_scale=None if self.row_scale is None else self.row_scale[start:stop],
-            queries=None if self.queries is None else self.queries[start:stop],
-        )
+        cut: dict[str, Any] = {
+            "indices": self.indices[first:last],
+            "labels": self.labels[start:stop],
+        }
+        if self.values is not None:
+            cut["values"] = self.values[first:last]
+        for name in ("weights", "row_scale", "queries"):
+            if getattr(self, name) is not None:
+                cut[name] = getattr(self, name)[start:stop]
+        return replace(self, indptr=self.indptr[start : stop + 1] - first, **cut)
 
-    def check(self, where: str) -> None:
-        """Raise `InputError` naming `where`, the row and the column of the first bad entry.
+    def check(self, place: str) -> None:
+        """Raise `InputError` naming `place`, the row and the column of the first bad entry.
 
         Bad are: values, labels, weights or scales that are not finite, negative weights, and
         feature positions that are not strictly increasing within their row.
@@ -128,37 +117,46 @@ class Rows:
                 column = self.vocabulary[self.indices[entry]]
                 kind = "twice" if step[entry - 1] == 0 else "out of order"
                 raise InputError(
-                    f"{where}: row {self._row_of(entry)} has feature {column} {kind}; the "
+                    f"{place}: row {self._row_of(entry)} has feature {column} {kind}; the "
                     "features of a row must be sorted and distinct"
                 )
             if self.vocabulary[0] < 0:
                 raise InputError(
-                    f"{where}: feature id {self.vocabulary[0]} is negative; ids start at 0"
+                    f"{place}: feature id {self.vocabulary[0]} is negative; ids start at 0"
                 )
         if self.values is not None and not np.isfinite(self.values).all():
-            entry = int(np.flatnonzero(~np.isfinite(self.values))[0])
+            entry = int(np.isfinite(self.values).argmin())
             column = self.vocabulary[self.indices[entry]]
             raise InputError(
-                f"{where}: row {self._row_of(entry)}, feature {column} is {self.values[entry]}; "
+                f"{place}: row {self._row_of(entry)}, feature {column} is {self.values[entry]}; "
                 "every value must be finite"
             )
-        self._check_column(self.labels, "label", where, minimum=-np.inf)
-        self._check_column(self.weights, "weight", where, minimum=0.0)
-        self._check_column(self.row_scale, "row scale", where, minimum=-np.inf)
+        weights = self.weights
+        _check_column(self.labels, "label", "finite", np.isfinite(self.labels), place)
+        if weights is not None:
+            valid = np.isfinite(weights) & (weights >= 0)
+            _check_column(weights, "weight", "finite and not negative", valid, place)
+        if self.row_scale is not None:
+            valid = np.isfinite(self.row_scale)
+            _check_column(self.row_scale, "row scale", "finite", valid, place)
 
     def _row_of(self, entry: int) -> int:
         return int(np.searchsorted(self.indptr - self.indptr[0], entry, side="right")) - 1
 
-    @staticmethod
-    def _check_column(
-        column: NDArray[np.floating] | None, what: str, where: str, minimum: float
-    ) -> None:
-        if column is None:
-            return
-        bad = ~np.isfinite(column) | (column < minimum)
-        if bad.any():
-            row = int(np.argwhere(bad)[0][0])
-            needed = "finite" if minimum == -np.inf else "finite and not negative"
-            raise InputError(
-                f"{where}: row {row} has {what} {column[bad][0]}; every {what} must be {needed}"
-            )
+
+def _check_column(
+    column: NDArray[Any], name: str, needed: str, valid: NDArray[np.bool_], place: str
+) -> None:
+    if not valid.all():
+        row = int(np.argwhere(~valid)[0][0])
+        raise InputError(
+            f"{place}: row {row} has {name} {column[~valid][0]}; every {name} must be {needed}"
+        )
+
+
+def query_begins(queries: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first row of each query, increasing; a query is a run of equal neighbours."""
+    if not len(queries):
+        return np.zeros(0, np.int64)
+    changes = np.flatnonzero(queries[1:] != queries[:-1]) + 1
+    return np.concatenate([np.zeros(1, np.int64), changes])

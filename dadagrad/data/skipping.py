@@ -1,7 +1,7 @@
-"""Data of which some partitions cannot be read: they are left out, and said so.
+"""Datasets of which some partitions cannot be read: these are skipped and reported.
 
-What is left out of a dataset stays in its place as rows without features and without weight, from
-which nothing is learned: steps, order and everything else are those of the whole dataset.
+A skipped partition stays in its place as rows without features and without weight, from which
+nothing is learned: steps, order and everything else are those of the whole dataset.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.arena import Arena
+from dadagrad.data.buffers import Arena
 from dadagrad.data.dataset import Dataset, MemoryDataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import CorruptionError, InputError
-from dadagrad.storage import MissingKey
+from dadagrad.storage.store import MissingKey
 
 OnError: TypeAlias = Literal["raise", "skip"]
 
@@ -26,102 +26,103 @@ logger = logging.getLogger(__name__)
 
 
 class SkippingDataset(Dataset):
-    """Skips the partitions of another dataset that are missing, damaged or not what they were.
+    """A dataset without the partitions that are missing, damaged or changed.
 
-    A partition that was skipped once stays skipped, also where it can be read again.
+    A partition that was skipped once stays skipped, also if it can be read again.
 
     Parameters
     ----------
     data : Dataset
     skipped : mapping of str to str
-        The names of partitions that are skipped already, and why.
+        Names of partitions that are skipped already, and the reasons.
 
     Attributes
     ----------
     skipped : dict of str to str
-        The names of the partitions that are skipped, and why.
+        Names of the partitions that are skipped, and the reasons.
     """
 
     def __init__(self, data: Dataset, skipped: Mapping[str, str] | None = None) -> None:
-        self.url = data.url
-        self.schema = data.schema
-        self.partitions = data.partitions
+        self.url, self.schema, self.partitions = data.url, data.schema, data.partitions
         self.skipped = dict(skipped or {})
         self._data = data
 
     def read(self, partition: int) -> Rows:
-        """The rows of the partition, or what stands for them.
+        """Rows of the partition, or its replacement.
 
         Raises
         ------
         CorruptionError
-            There is nothing left that could be read.
+            No partition is left.
         """
         return self.guarded(partition, lambda: self._data.read(partition))
 
     def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
-        """As `read`, for `Dataset.read_into`."""
+        """Like `read`, for `Dataset.read_into`."""
         return self.guarded(partition, lambda: self._data.read_into(partition, arena, scratch))
 
     def read_plainly(self, partition: int) -> Rows:
-        """The rows of the partition; raises where that cannot be."""
+        """Rows of the partition; raises the error if it cannot be read."""
         return self._data.read(partition)
 
     def read_vocabulary(self, partition: int) -> NDArray[np.int64]:
         """The (n_local,) int64 feature ids of `read`."""
-        # All of it is read: what is damaged may be elsewhere in the partition.
+        # The whole partition is read, as the damage may be in its other arrays.
         return self.read(partition).vocabulary
 
     def guarded(self, partition: int, read: Callable[[], Rows]) -> Rows:
-        """What `read` gives of the partition, or what stands for it."""
+        """Result of `read`, or the replacement of the partition."""
         name = self.partitions[partition].name
         if name not in self.skipped:
             try:
                 return read()
             except (CorruptionError, MissingKey) as error:
                 self.skip({name: str(error)})
-        return self._nothing(partition)
+        return self._replacement(partition)
 
-    def skip(self, why: Mapping[str, str]) -> None:
+    def skip(self, reasons: Mapping[str, str]) -> None:
         """Skip the partitions of these names from now on.
 
         Raises
         ------
         CorruptionError
-            Nothing is left.
+            No partition is left.
         """
-        for name, reason in why.items():
+        for name, reason in reasons.items():
             if name not in self.skipped:
                 self.skipped[name] = reason
-                if all(one.name in self.skipped for one in self.partitions if one.n_rows):
-                    raise CorruptionError(f"no partition can be read, {name} as little: {reason}")
+                if all(each.name in self.skipped for each in self.partitions if each.n_rows):
+                    raise CorruptionError(
+                        f"no partition can be read; the last one, {name}, failed: {reason}"
+                    )
                 logger.warning("partition %s is skipped: %s", name, reason)
 
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
-        """The names of those `ids` that have one, in what can be read."""
-        whole = copy.copy(self._data)
-        whole.partitions = tuple(one for one in self.partitions if one.name not in self.skipped)
-        return whole.names(ids)
+        """Names of those `ids` that have one, in the partitions that can be read."""
+        readable = copy.copy(self._data)
+        readable.partitions = tuple(
+            each for each in self.partitions if each.name not in self.skipped
+        )
+        return readable.names(ids)
 
-    def _nothing(self, partition: int) -> Rows:
-        """As many rows, of no features and no weight."""
+    def _replacement(self, partition: int) -> Rows:
+        """Rows without features and without weight, as many as the partition has."""
         n_rows = self.partitions[partition].n_rows
         columns = self.schema.label_columns
         labels = [column.values[0] if column.values else 0.0 for column in columns]
         return Rows(
-            np.zeros(0, np.int64),
-            np.zeros(n_rows + 1, np.int64),
-            np.zeros(0, np.int32),
-            None,
-            np.tile(np.array(labels, np.float64), (n_rows, 1)),
-            np.zeros(n_rows, np.float32),
-            None,
-            np.zeros(n_rows, np.int64) if self.schema.queried else None,
+            vocabulary=np.zeros(0, np.int64),
+            indptr=np.zeros(n_rows + 1, np.int64),
+            indices=np.zeros(0, np.int32),
+            values=None,
+            labels=np.tile(np.array(labels, np.float64), (n_rows, 1)),
+            weights=np.zeros(n_rows, np.float32),
+            queries=np.zeros(n_rows, np.int64) if self.schema.queried else None,
         )
 
 
 def skipping(data: Dataset, on_error: OnError, skipped: Mapping[str, str] | None = None) -> Dataset:
-    """`data`, or what skips of it what cannot be read where `on_error` is "skip"."""
+    """`data`, or a `SkippingDataset` of it if `on_error` is "skip" and it is not in memory."""
     if on_error not in ("raise", "skip"):
         raise InputError(f"on_error must be 'raise' or 'skip', not {on_error!r}")
     in_memory = isinstance(data, MemoryDataset)
@@ -129,11 +130,11 @@ def skipping(data: Dataset, on_error: OnError, skipped: Mapping[str, str] | None
 
 
 def skipped_partitions(data: Dataset) -> dict[str, str]:
-    """The names of the partitions of `data` that are skipped, and why."""
+    """Names of the partitions of `data` that are skipped, and the reasons."""
     return data.skipped if isinstance(data, SkippingDataset) else {}
 
 
 def n_skipped(data: Dataset) -> int:
-    """The rows of those partitions."""
+    """Number of rows in the skipped partitions."""
     skipped = skipped_partitions(data)
-    return sum(one.n_rows for one in data.partitions if one.name in skipped)
+    return sum(each.n_rows for each in data.partitions if each.name in skipped)

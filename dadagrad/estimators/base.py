@@ -1,8 +1,11 @@
-"""What the estimators share: training, going on training, and predicting."""
+"""Base of the estimators: parameters, training and prediction."""
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from inspect import Parameter, Signature
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -11,192 +14,229 @@ from sklearn.utils import Tags, check_array
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dadagrad.config import TrainConfig
+from dadagrad.config import SETTINGS, TrainConfig
 from dadagrad.errors import InputError
-from dadagrad.estimators.dask_blocks import BlockedMatrix, as_matrix, is_dask
-from dadagrad.estimators.fitting import fit, fit_more
-from dadagrad.estimators.learned import Learned
-from dadagrad.estimators.taking import FLOATS, DataTaker, computed, is_stored, open_stored
-from dadagrad.model import Model
+from dadagrad.estimators.dask_inputs import BlockedMatrix, as_matrix, is_dask
+from dadagrad.estimators.fitting import FittedState, fit, partial_fit
+from dadagrad.estimators.inputs import (
+    FLOATS,
+    Arguments,
+    InputMixin,
+    computed,
+    is_stored,
+    open_stored,
+)
+from dadagrad.model.model import Model
+from dadagrad.optim.losses import LOSSES, Loss
+from dadagrad.settings import Named, parameter_docs
 
-_SETTINGS = (
-    "loss", "huber_width", "quantile", "update", "l1", "l2", "low", "high", "step_size", "delta",
-    "batch_size", "passes", "shuffle", "lanes", "squares", "fit_intercept", "metric", "rank",
-    "blocks", "regularizer", "strength", "domain", "radius", "floor", "average", "aggressiveness",
-    "insensitivity", "confidence", "strong_convexity", "delay",
-    "exchange", "streams", "rounds",
-)  # fmt: skip
+_MORE_PARAMETERS = dict.fromkeys(("random_state", "threads", "client", "checkpoints"))
+"""Parameters of the estimators, with their defaults, that are not settings of `TrainConfig`."""
+
+_MORE_PARAMETER_DOCS = """
+    random_state : int, RandomState or None, default=None
+        Random seed of the order of rows. None is 0: the same call gives the same bits.
+    threads : int or None, default=None
+        Number of threads; None is 2.
+    client : "current", str, distributed.Client or None, default=None
+        Dask cluster on which `fit` trains on a dataset: "current" is the active client, and a str
+        the address of a scheduler.
+    checkpoints : str or None, default=None
+        URL of a folder. `fit` leaves checkpoints there, and resumes from them when it is called
+        with the same data and settings again."""
 
 
-class LinearEstimator(DataTaker):
-    """A linear model that is trained by adaptive subgradient steps."""
+class LinearEstimator(InputMixin):
+    """Linear model that is trained by adaptive subgradient steps.
 
-    loss: str
+    A subclass names the tasks of its losses and the settings of `TrainConfig` that are not
+    among its parameters; `__init__` and the docs of the parameters follow.
+    """
+
+    loss: Loss | str
     random_state: Any
     threads: int | None
+    client: Any
     checkpoints: str | None
 
-    _losses: tuple[str, ...]
-    _learned: Learned
+    _tasks: tuple[str, ...]
+    _excluded_settings: tuple[str, ...]
+    _state: FittedState
     _calls: int
-    """Of `partial_fit`, since there is something learned."""
+    """Number of calls of `partial_fit` since the last `fit`."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        kept = {name: SETTINGS[name] for name in SETTINGS if name not in cls._excluded_settings}
+        names = tuple(name for name in LOSSES if LOSSES[name].task in cls._tasks)
+        kept["loss"] = replace(kept["loss"], default=names[0], kind=Named(LOSSES, names))
+        kept["passes"] = replace(kept["passes"], default=5)
+        defaults = {name: setting.default for name, setting in kept.items()} | _MORE_PARAMETERS
+        cls.__init__ = _make_init(cls, defaults)  # type: ignore[method-assign]
+        if cls.__doc__ is not None:  # None under python -OO
+            docs = parameter_docs(kept) + _MORE_PARAMETER_DOCS
+            cls.__doc__ = cls.__doc__.replace("{parameters}", docs)
 
     def _class_weight(self) -> Any:
-        """Class weights as training takes them."""
+        """Return class weights by the numbers of the classes."""
         return None
 
-    # What was learned.
+    def _labels_of(self, labels: NDArray[np.float64]) -> NDArray[Any]:
+        """Return a dataset's (n_rows, n_label_columns) labels in the form of predictions."""
+        raise NotImplementedError
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_learned")
-
-    def _known(self) -> Learned:
-        check_is_fitted(self)
-        return self._learned
-
-    @property
-    def coef_(self) -> Any:
-        """The weights, (n_outputs, n_features) float64; made when first asked for."""
-        return self._known().coefficients
-
-    @property
-    def intercept_(self) -> NDArray[np.float64]:
-        """The (n_outputs,) intercepts; 0 where none is fitted."""
-        return self._known().model.intercept
-
-    @property
-    def model_(self) -> Model:
-        """The model, which can be saved, and which `dadagrad predict` then takes."""
-        return self._known().model
-
-    @property
-    def report_(self) -> dict[str, Any]:
-        """Counts, losses and the step size of the training, as plain JSON."""
-        return self._known().report
-
-    @property
-    def t_(self) -> float:
-        """Steps so far, by weight: a row of weight 2 counts as two."""
-        return self._known().state.t
-
-    def sparsify(self) -> Self:
-        """Make `coef_` a sparse matrix; worth it where l1 left few weights.
-
-        Returns
-        -------
-        self
-        """
-        self._learned = self._known().with_coefficients(sparse=True)
-        return self
-
-    def densify(self) -> Self:
-        """Make `coef_` an array again, as it is after `fit`.
-
-        Returns
-        -------
-        self
-        """
-        self._learned = self._known().with_coefficients(sparse=False)
-        return self
+        return hasattr(self, "_state")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
-    # Training.
+    @property
+    def _fitted(self) -> FittedState:
+        check_is_fitted(self)
+        return self._state
+
+    @property
+    def coef_(self) -> Any:
+        """Weights, (n_outputs, n_features) float64; made when first asked for."""
+        return self._fitted.coefficients
+
+    @property
+    def intercept_(self) -> NDArray[np.float64]:
+        """Intercepts, (n_outputs,); 0 without `fit_intercept`."""
+        return self._fitted.model.intercept
+
+    @property
+    def model_(self) -> Model:
+        """The model, which can be saved and used by `dadagrad predict`."""
+        return self._fitted.model
+
+    @property
+    def report_(self) -> dict[str, Any]:
+        """Counts, losses and the step size of training, as plain JSON."""
+        return self._fitted.report
+
+    @property
+    def t_(self) -> float:
+        """Steps so far, by weight: a row of weight 2 counts as two."""
+        return self._fitted.state.t
+
+    def sparsify(self) -> Self:
+        """Make `coef_` a sparse matrix, which is smaller if l1 left few weights.
+
+        Returns
+        -------
+        self
+        """
+        self._state = self._fitted.with_coefficients(sparse=True)
+        return self
+
+    def densify(self) -> Self:
+        """Make `coef_` an array again, as after `fit`.
+
+        Returns
+        -------
+        self
+        """
+        self._state = self._fitted.with_coefficients(sparse=False)
+        return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, query: Any = None) -> Self:
         self._check_loss()
         seed = self._seed()
-        taken = self._take(X, y, sample_weight, seed, query, reset=True, new=True)
-        if taken is None:
+        arguments = Arguments(X, y, sample_weight, query, new_features=True, new_labels=True)
+        dataset = self._make_dataset(arguments, seed)
+        if dataset is None:
             raise InputError("every sample_weight is zero; training needs a row of weight above 0")
         config = self._config(seed)
-        self._learned = fit(taken[0], config, self.threads, self.checkpoints)
-        self._learned.feature_names = getattr(self, "feature_names_in_", None)
+        self._state = fit(dataset[0], config, self.threads, self.client, self.checkpoints)
+        self._state.feature_names = getattr(self, "feature_names_in_", None)
         self._calls = 0
         self.n_iter_ = config.passes
         return self
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, query: Any = None) -> Self:
         self._check_loss()
-        before = getattr(self, "_learned", None)
+        before = getattr(self, "_state", None)
         calls = 0 if before is None else self._calls
-        # Each call has an order of its own, and yet the same one in each run.
+        # The order of rows differs from call to call, and is the same in each run.
         seed = int(np.random.SeedSequence([self._seed(), calls]).generate_state(1)[0])
-        taken = self._take(X, y, sample_weight, seed, query, reset=before is None, new=False)
-        if taken is None:
+        arguments = Arguments(
+            X, y, sample_weight, query, new_features=before is None, new_labels=False
+        )
+        dataset = self._make_dataset(arguments, seed)
+        if dataset is None:
             if before is None:
                 raise InputError(
                     "every sample_weight is zero; the first call needs a row of weight above 0"
                 )
             return self
-        self._learned = fit_more(*taken, self._config(seed), self.threads, before)
-        self._learned.sparse = before is not None and before.sparse
-        self._learned.feature_names = getattr(self, "feature_names_in_", None)
+        self._state = partial_fit(*dataset, self._config(seed), self.threads, before)
+        self._state.sparse = before is not None and before.sparse
+        self._state.feature_names = getattr(self, "feature_names_in_", None)
         self._calls = calls + 1
         self.n_iter_ = 1
         return self
 
     def _check_loss(self) -> None:
-        if self.loss not in self._losses:
+        loss = LOSSES.make(self.loss)
+        if loss.task not in self._tasks:
+            names = (name for name in LOSSES if LOSSES[name].task in self._tasks)
             raise InputError(
-                f"loss {self.loss!r} is not one that {type(self).__name__} takes; choose one of "
-                f"{', '.join(self._losses)}"
+                f"{type(self).__name__} does not support the loss {loss.name!r}; choose one of "
+                f"{', '.join(names)}"
             )
 
     def _seed(self) -> int:
-        """NumPy's global generator is left alone: None stands for 0."""
-        given = self.random_state
-        if given is None:
+        """Return a seed; NumPy's global generator is not used, and None stands for 0."""
+        state = self.random_state
+        if state is None:
             return 0
-        if isinstance(given, np.random.RandomState):
-            return int(given.randint(2**31 - 1))
-        if isinstance(given, Integral) and int(given) >= 0:
-            return int(given)
+        if isinstance(state, np.random.RandomState):
+            return int(state.randint(2**31 - 1))
+        if isinstance(state, Integral) and int(state) >= 0:
+            return int(state)
         raise InputError(
             "random_state must be None, a whole number of at least 0 or a RandomState, not "
-            f"{given!r}"
+            f"{state!r}"
         )
 
     def _config(self, seed: int) -> TrainConfig:
-        settings = {name: _plain(getattr(self, name)) for name in _SETTINGS if hasattr(self, name)}
-        return TrainConfig(**settings, class_weight=self._class_weight(), seed=seed)
+        settings = {name: value for name, value in self.get_params().items() if name in SETTINGS}
+        return TrainConfig(**settings | {"class_weight": self._class_weight(), "seed": seed})
 
-    # Predicting.
-
-    def _margins(self, X: Any) -> NDArray[np.float64]:
-        """(n_rows, n_outputs) margins of the rows of X, in their order."""
+    def _scores(self, X: Any) -> NDArray[np.float64]:
+        """Return the (n_rows, n_outputs) scores of the rows of X, in their order."""
         check_is_fitted(self)
         if is_stored(X):
             data = open_stored(X)
             model = self.model_
             model.check_compatible(data.schema)
-            parts = [model.margins(data.read(i)) for i in range(len(data.partitions))]
+            parts = [model.scores(data.read(i)) for i in range(len(data.partitions))]
             return np.concatenate([np.zeros((0, model.n_outputs)), *parts])
         if is_dask(X):
             matrix = BlockedMatrix(X)
             validate_data(self, matrix.meta, reset=False, skip_check_array=True)
-            return np.concatenate([self._margins_of_block(block) for block in matrix.blocks])
+            return np.concatenate([self._block_scores(block) for block in matrix.blocks])
         X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=FLOATS)
-        return self._margins_of_matrix(X)
+        return self._matrix_scores(X)
 
-    def _margins_of_block(self, block: Any) -> NDArray[np.float64]:
+    def _block_scores(self, block: Any) -> NDArray[np.float64]:
         X = as_matrix(block.compute())
         if not X.shape[0]:  # a filter may leave a block without rows
             return np.zeros((0, len(self.intercept_)))
         X = check_array(X, accept_sparse="csr", dtype=FLOATS, input_name="X", estimator=self)
-        return self._margins_of_matrix(X)
+        return self._matrix_scores(X)
 
-    def _margins_of_matrix(self, X: Any) -> NDArray[np.float64]:
-        learned = self._learned
-        products = safe_sparse_dot(X, learned.coefficients.T, dense_output=True)
-        margins: NDArray[np.float64] = products + learned.model.intercept
-        return margins
+    def _matrix_scores(self, X: Any) -> NDArray[np.float64]:
+        products = safe_sparse_dot(X, self._state.coefficients.T, dense_output=True)
+        scores: NDArray[np.float64] = products + self._state.model.intercept
+        return scores
 
-    def _scored_by(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-        """What to score by: the labels and weights of the dataset, where X is one."""
+    def _score_arguments(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        """Return the arguments of `score`; a dataset has its own labels and weights."""
         if not is_stored(X):
             return X, computed(y), computed(sample_weight)
         data = open_stored(X)
@@ -211,15 +251,26 @@ class LinearEstimator(DataTaker):
             sample_weight = np.concatenate(weights)
         return data, y, sample_weight
 
-    def _labels_of(self, labels: NDArray[np.float64]) -> NDArray[Any]:
-        """A dataset's (n_rows, n_label_columns) labels as `predict` would answer them."""
-        raise NotImplementedError
 
+def _make_init(cls: type, defaults: Mapping[str, Any]) -> Callable[..., None]:
+    """Return an `__init__` for `cls` that stores its parameters; the first may be positional.
 
-def _plain(setting: Any) -> Any:
-    """A setting as a plain Python number where NumPy has one, as grid searches do."""
-    if isinstance(setting, bool | np.bool_):
-        return bool(setting)
-    if isinstance(setting, Integral):
-        return int(setting)
-    return float(setting) if isinstance(setting, Real) else setting
+    scikit-learn reads the parameters of an estimator from the signature of its `__init__`.
+    """
+    kinds = [Parameter.POSITIONAL_OR_KEYWORD, *[Parameter.KEYWORD_ONLY] * (len(defaults) - 1)]
+    parameters = [
+        Parameter(name, kind, default=default)
+        for (name, default), kind in zip(defaults.items(), kinds, strict=True)
+    ]
+    signature = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *parameters])
+
+    def initialize(self: Any, *args: Any, **keywords: Any) -> None:
+        arguments = signature.bind(self, *args, **keywords)
+        arguments.apply_defaults()
+        for name in defaults:
+            setattr(self, name, arguments.arguments[name])
+
+    initialize.__signature__ = signature  # type: ignore[attr-defined]
+    initialize.__module__, initialize.__name__ = cls.__module__, "__init__"
+    initialize.__qualname__ = f"{cls.__qualname__}.__init__"
+    return initialize

@@ -1,70 +1,165 @@
-"""Training for an estimator: a whole fit, or a little more of it."""
+"""Training of an estimator, and what the estimator keeps of it."""
 
 from __future__ import annotations
 
-import logging
+from dataclasses import dataclass, replace
+from typing import Any
 
-from dadagrad.algorithm import has_step_size
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, MemoryDataset, Schema
 from dadagrad.errors import InputError
-from dadagrad.estimators.dask_blocks import DaskDataset
-from dadagrad.estimators.learned import Learned
-from dadagrad.method import Method, make_method
-from dadagrad.training.begin import make_coordinator, make_plan, online_plan
-from dadagrad.training.budget import make_budget
-from dadagrad.training.checkpoint import CheckpointReader
-from dadagrad.training.fitting_in import problem
-from dadagrad.training.result import TrainResult, make_model, make_report
-from dadagrad.training.run import Where, resume, train, with_batch_size
-from dadagrad.training.states import zero_state
-from dadagrad.training.step_size import choose_step_size
-from dadagrad.training.warm_up import warm_up
-from dadagrad.training.watch import Watcher
+from dadagrad.estimators.dask_inputs import DaskDataset
+from dadagrad.model.model import Model
+from dadagrad.problem import Problem
+from dadagrad.training.checkpoints.snapshot import Start
+from dadagrad.training.checkpoints.writer import CheckpointReader
+from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.engines.resources import Resources
+from dadagrad.training.result import make_model, make_report
+from dadagrad.training.run import Run, resolve_config, resume, train
+from dadagrad.training.schedule.base import Cursor
+from dadagrad.training.state.base import TrainingState
+from dadagrad.training.worker.progressive import ProgressiveMetrics
 
-logger = logging.getLogger(__name__)
-
-_REPORTED = (
-    "examples", "steps", "progressive_loss", "progressive_error", "features", "step_size",
+_CUMULATIVE = (
+    "rows", "steps", "progressive_loss", "progressive_error", "features", "step_size",
     "batch_size",
 )  # fmt: skip
-"""What a report says that is of all calls together: rates are not."""
+"""Entries of a report that describe all calls of `partial_fit` together."""
 
-_UNCHANGEABLE = (
-    "update", "loss", "squares", "fit_intercept", "metric", "rank", "blocks", "average",
+_FIXED = (
+    "update", "loss", "accumulate", "fit_intercept", "preconditioner", "average",
 )  # fmt: skip
+"""Settings that cannot change between calls of `partial_fit`."""
+
+
+@dataclass(eq=False)
+class FittedState:
+    """State of training, and the model and coefficients, which are made when first asked for.
+
+    `partial_fit` changes `state` in place and makes a new `FittedState`; a model that was made
+    before stays as it is.
+
+    Attributes
+    ----------
+    problem : Problem
+    state : TrainingState
+    tally : ProgressiveMetrics
+        Sums over all rows so far.
+    steps : int
+    origin : Dataset
+        Address and schema of the training data, without its rows.
+    report : dict
+        Plain JSON.
+    feature_names : (n_features,) of str, or None
+    sparse : bool
+        True if `coefficients` are sparse.
+    """
+
+    problem: Problem
+    state: TrainingState
+    metrics: ProgressiveMetrics
+    steps: int
+    origin: Dataset
+    report: dict[str, Any]
+    feature_names: NDArray[np.object_] | None = None
+    sparse: bool = False
+    _model: Model | None = None
+    _coefficients: Any = None
+
+    @classmethod
+    def of_run(
+        cls,
+        coordinator: Coordinator,
+        data: Dataset,
+        report: dict[str, Any],
+        model: Model | None = None,
+    ) -> FittedState:
+        """Return the state at the end of a run on `data`; `model` if it was made already."""
+        origin = MemoryDataset((), data.schema, data.url)
+        return cls(
+            coordinator.problem,
+            coordinator.state,
+            coordinator.metrics,
+            coordinator.steps,
+            origin,
+            report,
+            _model=model,
+        )
+
+    @property
+    def model(self) -> Model:
+        """The model, which can be saved."""
+        if self._model is None:
+            self._model = make_model(self.problem, self.state, self.origin, self.report)
+        names = self.feature_names
+        if names is not None and not self._model.names:
+            named = {column: str(names[column]) for column in self._model.ids.tolist()}
+            self._model = replace(self._model, names=named)
+        return self._model
+
+    @property
+    def coefficients(self) -> Any:
+        """(n_outputs, n_features) float64: an array, or a CSR matrix."""
+        if self._coefficients is None:
+            model = self.model
+            shape = model.n_outputs, model.n_features
+            if self.sparse:
+                kept = scipy.sparse.csr_matrix(model.weights.T.astype(np.float64))
+                entries = kept.data, model.ids[kept.indices], kept.indptr
+                self._coefficients = scipy.sparse.csr_matrix(entries, shape)
+            else:
+                self._coefficients = np.zeros(shape)
+                self._coefficients[:, model.ids] = model.weights.T
+        return self._coefficients
+
+    def with_coefficients(self, *, sparse: bool) -> FittedState:
+        """Return the same state with sparse or dense coefficients."""
+        return replace(self, sparse=sparse, _coefficients=None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the coefficients, which the model holds in less space."""
+        return self.__dict__ | {"_coefficients": None}
 
 
 def fit(
-    data: Dataset, config: TrainConfig, threads: int | None, checkpoints: str | None
-) -> Learned:
-    """Train on `data` from the start, or from the checkpoints of just this run.
+    data: Dataset,
+    config: TrainConfig,
+    threads: int | None,
+    client: Any,
+    checkpoints: str | None,
+) -> FittedState:
+    """Train on `data` from the start, or from the checkpoints of the same run.
 
-    Raises `InputError` if `checkpoints` holds another run, and `KeyboardInterrupt` if this one is
-    interrupted: an estimator is fitted or it is not.
+    Raises `InputError` if `checkpoints` holds another run, and `KeyboardInterrupt` if this run is
+    interrupted.
     """
-    config = with_batch_size(config, data, on_dask=False)
-    where = Where(threads=threads)
+    if client is not None and isinstance(data, DaskDataset):
+        raise InputError(
+            "client trains on a dataset in storage, and X is a dask collection; write it with "
+            "`dadagrad ingest`, or leave out client"
+        )
+    config = resolve_config(data, config, on_cluster=client is not None)
     if checkpoints is not None and CheckpointReader(checkpoints).list():
         _check_same_run(checkpoints, config)
-        result = resume(checkpoints, data=data, where=where)
+        result = resume(checkpoints, data=data, threads=threads, client=client)
     else:
-        result = train(data, config, where=where, checkpoints=checkpoints)
-    return _learned(result, data, checkpoints)
-
-
-def _learned(result: TrainResult, data: Dataset, checkpoints: str | None) -> Learned:
+        result = train(data, config, threads=threads, client=client, checkpoints=checkpoints)
     if not result.complete:
         later = f"; fit again to go on from {checkpoints}" if checkpoints else ""
         raise KeyboardInterrupt(f"training was interrupted{later}")
-    return Learned.by(result.coordinator, data, result.report, result.model)
+    return FittedState.of_run(result.coordinator, data, result.report, result.model)
 
 
 def _check_same_run(checkpoints: str, config: TrainConfig) -> None:
-    """Refuse to go on with a run of other settings; of other data, `resume` does."""
+    """Refuse to resume a run of other settings; `resume` refuses other data."""
     before = CheckpointReader(checkpoints).load().meta["config"]
     now = config.to_json()
-    if config.step_size == "auto":  # before, it may have been chosen already
+    if config.step_size == "auto":  # the run may have chosen it already
         now["step_size"] = before["step_size"]
     for name, value in now.items():
         if before.get(name) != value:
@@ -74,73 +169,60 @@ def _check_same_run(checkpoints: str, config: TrainConfig) -> None:
             )
 
 
-def fit_more(
+def partial_fit(
     data: Dataset,
     schema: Schema,
     config: TrainConfig,
     threads: int | None,
-    before: Learned | None,
-) -> Learned:
-    """One pass over `data`, going on from `before`.
+    before: FittedState | None,
+) -> FittedState:
+    """Learn from one pass over `data`, starting from `before`.
 
     Parameters
     ----------
     data : Dataset
     schema : Schema
-        That of `data`, with all the classes there will be.
+        Schema of `data`, with all classes of all calls.
     config : TrainConfig
-        With `step_size="auto"`, the step size is that of `before`; where there is none it is
-        chosen on `data`.
+        `step_size="auto"` stands for the step size of `before`, or is chosen on `data`.
     threads : int or None
-    before : Learned or None
-        Its state goes on changing.
+    before : FittedState or None
+        Its state is changed.
     """
-    config = with_batch_size(config, data, on_dask=False)
-    assert isinstance(config.batch_size, int)
-    method = make_method(config, schema, config.batch_size)
-    if before is not None:
-        method = _continued(method, before.method)
-    rows = [partition.n_rows for partition in data.partitions]
-    plan = make_plan(config, rows, passes=1)
-    where = Where(threads=threads)
+    resources = Resources(threads=threads)
+    config = replace(resolve_config(data, config, on_cluster=False), passes=1)
+    run = Run(data, config, resources, schema=schema)
     if before is None:
-        budget = make_budget(data, method, plan, on_dask=False, threads=where.local_threads)
-        why = problem(budget, method, None, [])
-        if why is not None:
-            raise InputError(why)
-    warm_up(method, logger.info)
-    if before is None and config.step_size == "auto" and has_step_size(config):
-        method = method.with_step_sizes((choose_step_size(data, method, online_plan(plan)),))
-    coordinator = make_coordinator(
-        method,
-        plan,
-        zero_state(method) if before is None else before.state,
-        steps=0 if before is None else before.steps,
-        tally=None if before is None else before.tally,
-    )
-    watcher = Watcher()
-    with where.engine(data) as engine, watcher.on_interrupt():
-        complete = engine.run(coordinator, watcher)
+        run.check_memory([], checkpoints=False)
+    else:
+        run.problem = _continue(run.problem, before.problem)
+    run.compile()
+    with resources.engine(data) as engine:
+        if before is None:
+            start = run.begin(engine)
+        else:
+            start = Start(before.state, Cursor(), before.steps, before.metrics)
+        coordinator, complete, seconds = run.learn(engine, start)
     if not complete:
-        raise KeyboardInterrupt("training was interrupted; some of the rows were learned from")
-    whole = make_report(coordinator, data, complete, watcher.seconds)
-    report = {name: whole[name] for name in _REPORTED}
+        raise KeyboardInterrupt("training was interrupted; the model has learned from some rows")
+    report = make_report(coordinator, data, complete, seconds)
+    report = {name: report[name] for name in _CUMULATIVE}
     if isinstance(data, MemoryDataset | DaskDataset):
-        return Learned.by(coordinator, data, report)
-    # Made now, while the dataset is at hand: it knows the names of features.
-    model = make_model(method, coordinator.state, data, report)
-    return Learned.by(coordinator, data, report, model)
+        return FittedState.of_run(coordinator, data, report)
+    # The model is made while the dataset is open, which knows the names of features.
+    model = make_model(coordinator.problem, coordinator.state, data, report)
+    return FittedState.of_run(coordinator, data, report, model)
 
 
-def _continued(method: Method, before: Method) -> Method:
-    """`method` with the step size of `before`, if it can go on from its state."""
-    for name in _UNCHANGEABLE:
-        old, new = getattr(before.config, name), getattr(method.config, name)
+def _continue(problem: Problem, before: Problem) -> Problem:
+    """Return `problem` with the step size of `before` if it can continue from its state."""
+    for name in _FIXED:
+        old, new = before.config.to_json()[name], problem.config.to_json()[name]
         if old != new:
             raise InputError(
-                f"{name} was {old!r} and is {new!r} now; what was learned under one cannot be "
-                "gone on with under the other: clone the estimator, or call fit"
+                f"{name} was {old!r} and is {new!r} now; training cannot continue from the state "
+                "of the one with the other: clone the estimator, or call fit"
             )
-    if method.config.step_size == "auto":
-        return method.with_step_sizes(before.step_sizes)
-    return method
+    if problem.config.step_size == "auto":
+        return problem.with_step_sizes(before.step_sizes)
+    return problem

@@ -1,80 +1,79 @@
-"""What comes of a run: a model, and a report in numbers."""
+"""The result of a run: a model, and a report in numbers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from dadagrad.algorithm import has_step_size
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import n_skipped, skipped_partitions
-from dadagrad.method import Method
-from dadagrad.model import Model
-from dadagrad.training.begin import AnyCoordinator
-from dadagrad.training.states import TrainingState, nonzero_weights
+from dadagrad.model.model import Model
+from dadagrad.optim.registry import describe
+from dadagrad.problem import Problem
+from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.state.base import TrainingState
 
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """What a run made.
+    """Result of a run.
 
     Attributes
     ----------
     model : Model
     report : dict
-        Counts, rates and losses, as `dadagrad train --json` prints them. `bytes_per_step` is what
-        the weights sent to the workers of a cluster and the gradients received took, in the mean
-        of this call's steps; None without a cluster.
+        Counts, rates and losses, as `dadagrad train --json` prints them. `bytes_per_step` is the
+        mean size of the weights sent to workers and of the gradients received, for a step of this
+        call; None without a cluster.
     complete : bool
-        False where the run was stopped on request and can be resumed.
+        False if the run was stopped on request and can be resumed.
     coordinator : Coordinator
-        As the run left it, with the whole state: for whoever goes on training.
+        The coordinator at the end of the run, with the whole state, to continue training.
     """
 
     model: Model
     report: dict[str, Any]
     complete: bool
-    coordinator: AnyCoordinator = field(repr=False)
+    coordinator: Coordinator = field(repr=False)
 
 
 def make_model(
-    method: Method, state: TrainingState, data: Dataset, report: dict[str, Any]
+    problem: Problem, state: TrainingState, data: Dataset, report: dict[str, Any]
 ) -> Model:
     """The predict-only model: the features with a weight, their names where known."""
-    ids, weights = nonzero_weights(method, state)
+    ids, weights = state.nonzero_weights(problem)
     return Model(
-        n_features=method.n_features,
+        n_features=problem.n_features,
         ids=ids,
         weights=weights,
-        intercept=state.intercepts(method),
-        loss=method.config.loss,
-        task=method.task,
-        label_columns=method.label_columns,
+        intercept=state.intercepts(problem),
+        loss=describe(problem.loss),
+        task=problem.task,
+        label_columns=problem.label_columns,
         feature_space=data.schema.feature_space,
         names=data.names(ids),
-        report={**report, "config": method.config.to_json(), "data": data.url},
+        report={**report, "config": problem.config.to_json(), "data": data.url},
     )
 
 
 def make_report(
-    coordinator: AnyCoordinator, data: Dataset, complete: bool, seconds: float
+    coordinator: Coordinator, data: Dataset, complete: bool, seconds: float
 ) -> dict[str, Any]:
     """Counts, rates and losses of a run on `data` that took so long; plain JSON."""
-    tally, method = coordinator.tally, coordinator.method
-    error = tally.error(method)
+    metrics, problem = coordinator.metrics, coordinator.problem
+    error = metrics.error(problem)
     return {
-        "examples": tally.examples,
+        "rows": metrics.rows,
         "steps": coordinator.steps,
         "passes": coordinator.cursor.pass_number,
         "seconds": seconds,
-        "examples_per_second": tally.examples / seconds,
-        "nnz_per_second": tally.entries / seconds,
-        "progressive_loss": float(tally.mean_loss(method)[0]),
+        "rows_per_second": metrics.rows / seconds,
+        "nnz_per_second": metrics.entries / seconds,
+        "progressive_loss": float(metrics.mean_loss(problem)[0]),
         "progressive_error": None if error is None else float(error[0]),
-        "features": method.n_features,
-        "step_size": method.step_sizes[0] if has_step_size(method.config) else None,
-        "batch_size": method.config.batch_size,
-        "delay": method.delay,
+        "features": problem.n_features,
+        "step_size": problem.step_sizes[0] if problem.config.update.has_step_size else None,
+        "batch_size": problem.config.batch_size,
         "skipped": n_skipped(data),
         "skipped_partitions": list(skipped_partitions(data)),
         "complete": complete,

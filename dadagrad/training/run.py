@@ -1,4 +1,4 @@
-"""Train and resume: where data, method, engine and checkpoints meet."""
+"""Training and resuming of runs."""
 
 from __future__ import annotations
 
@@ -10,88 +10,55 @@ from typing import Any
 
 import numpy as np
 
-from dadagrad.algorithm import has_step_size, is_compiled, learner_name
-from dadagrad.config import TrainConfig
-from dadagrad.data.dataset import Dataset, open_dataset
+from dadagrad.config import TrainConfig, make_config
+from dadagrad.data import open_dataset
+from dadagrad.data.dataset import Dataset, Schema
 from dadagrad.data.skipping import OnError, skipping
 from dadagrad.errors import InputError
-from dadagrad.method import make_method
-from dadagrad.training.begin import AnyCoordinator, make_coordinator, make_plan, online_plan
-from dadagrad.training.budget import Budget, make_budget
-from dadagrad.training.checkpoint import CheckpointReader
-from dadagrad.training.fitting_in import problem
-from dadagrad.training.plan import CHUNK_ROWS, PLAIN_CHUNK_ROWS, Cursor
+from dadagrad.optim.losses import Loss
+from dadagrad.optim.preconditioners import Preconditioner
+from dadagrad.optim.regularizers import Regularizer
+from dadagrad.optim.updates import Update
+from dadagrad.problem import make_problem
+from dadagrad.training.checkpoints.snapshot import IN_MEMORY, CheckpointSaver, Start, restore
+from dadagrad.training.checkpoints.writer import CheckpointReader
+from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.engines.resources import Engine, Resources
+from dadagrad.training.engines.watcher import Progress, Watcher
+from dadagrad.training.memory.available import WorkerMemory, trim_malloc
+from dadagrad.training.memory.check import memory_shortage
+from dadagrad.training.memory.estimate import Estimate, estimate_run
 from dadagrad.training.result import TrainResult, make_model, make_report
-from dadagrad.training.room import WorkerRoom, give_back
-from dadagrad.training.saver import IN_MEMORY, CheckpointSaver, Start, restore
-from dadagrad.training.states import zero_state
+from dadagrad.training.schedule import Cursor, make_schedule, with_batch_size
+from dadagrad.training.schedule.batches import CHUNK_ROWS, PLAIN_CHUNK_ROWS
+from dadagrad.training.state import zero_state
 from dadagrad.training.step_size import choose_step_size
-from dadagrad.training.watch import Progress, Watcher
-from dadagrad.training.where import Engine, Where
 
-__all__ = ["TrainResult", "Where", "auto_batch_size", "resume", "train"]
+__all__ = ["TrainResult", "resume", "train"]
 
 logger = logging.getLogger(__name__)
 
 
-AUTO_DELAY = 1
-"""Of batches that are chosen for a cluster: two under way at a time take half the messages each
-(`dadagrad.training.plan.n_turns`), and learn about as well (`examples/benchmarks/quality.py`)."""
-
-
-def auto_batch_size(data: Dataset, on_dask: bool) -> int:
-    """The batch size that "auto" stands for.
-
-    On this machine 1, the online algorithm. On a cluster a 256th of a pass, which learns about as
-    well as the online pass (measured in `examples/benchmarks/quality.py`) with as few messages as
-    that allows; at least 16 rows, and at most 20 million non-zeros, beyond which larger batches no
-    longer make messages rarer than work.
-    """
-    if not on_dask:
-        return 1
-    rows_of_most_entries = int(20_000_000 * data.n_rows / max(data.nnz, 1))
-    return max(16, min(data.n_rows // 256, rows_of_most_entries))
-
-
-def with_batch_size(config: TrainConfig, data: Dataset, on_dask: bool) -> TrainConfig:
-    """`config` with the batch size and delay that "auto" stands for.
-
-    `InputError` if a delay is given that needs a larger batch size.
-    """
-    if config.batch_size != "auto":
-        return config
-    if config.exchange == "local-steps":
-        return replace(config, batch_size=1)
-    batch_size = auto_batch_size(data, on_dask)
-    if config.delay == "auto":
-        delay = AUTO_DELAY if batch_size > 1 and is_compiled(config) else 0
-        return replace(config, batch_size=batch_size, delay=delay)
-    if config.delay and batch_size == 1:
-        raise InputError(
-            f"delay={config.delay} needs a batch_size above 1, and 'auto' is 1 on this machine: "
-            "one row a step, with nothing under way meanwhile; leave out delay, give a batch_size, "
-            "or train on a cluster"
-        )
-    return replace(config, batch_size=batch_size)
-
-
-def prepared(data: Dataset, config: TrainConfig, where: Where) -> TrainConfig:
-    """`config` with a batch size, once it is clear that it can be trained on `data` there."""
+def resolve_config(data: Dataset, config: TrainConfig, *, on_cluster: bool) -> TrainConfig:
+    """Return `config` with a number for batch_size; `InputError` if `data` do not suit it."""
     if data.n_rows == 0:
         raise InputError(f"the data at {data.url} has no rows; training needs at least one")
-    if where.on_dask and learner_name(config) is not None:
+    if on_cluster and config.update.by_row:
         raise InputError(
-            f"{learner_name(config)!r} learns row by row, which no cluster can share; train "
+            f"update {config.update.name!r} learns row by row, which no cluster can share; train "
             "without workers"
         )
-    return with_batch_size(config, data, where.on_dask)
+    return with_batch_size(config, data, on_cluster)
 
 
 def train(
     data: Dataset | str,
     config: TrainConfig | None = None,
     *,
-    where: Where | None = None,
+    threads: int | None = None,
+    workers: int | None = None,
+    client: Any = None,
+    memory: int | None = None,
     checkpoints: str | None = None,
     save_every: int | None = None,
     save_seconds: float | None = 60.0,
@@ -100,6 +67,7 @@ def train(
     announce: Callable[[str], None] | None = None,
     notes: dict[str, Any] | None = None,
     on_error: OnError = "raise",
+    **settings: Any,
 ) -> TrainResult:
     """Train a model on `data`.
 
@@ -107,10 +75,18 @@ def train(
     ----------
     data : Dataset or str
         A dataset, or the URL of one.
-    config : TrainConfig
-        What is trained; decides every bit of the model.
-    where : Where
-        On which threads or workers.
+    config : TrainConfig, optional
+        Settings, which decide every bit of the model.
+    threads : int, optional
+        Threads of this process; by default 2, or 1 on a machine with one core.
+    workers : int, optional
+        Start a Dask cluster of so many processes on this machine, and train on it.
+    client : distributed.Client or str, optional
+        Train on the workers of a Dask cluster: a client, the address of a scheduler, or "current"
+        for the active client.
+    memory : int, optional
+        Bytes that the run may take in this process, by default the free memory. A run that is
+        predicted to take more is refused.
     checkpoints : str or None
         URL of a folder for checkpoints; it must not hold another run's.
     save_every : int or None
@@ -120,13 +96,15 @@ def train(
     keep : int
         Checkpoints that are kept.
     progress, announce : callable or None
-        Told how far the run is, and what it is about to do.
+        Called with the progress of the run, and with messages for people.
     notes : dict
-        Plain JSON that is kept with the checkpoints, for whoever resumes.
+        Plain JSON that is stored with the checkpoints.
     on_error : "raise" or "skip"
-        Whether a partition that is missing or damaged ends the run, or is left out from then on,
-        as rows of weight 0 would be. The model has the same bits wherever the run runs, as long as
-        the same partitions are found to be so at their first reading; the report names them.
+        End the run at a partition that is missing or damaged, or leave it out from then on, like
+        rows of weight 0. The bits are the same everywhere if the same partitions are bad when they
+        are first read; the report names them.
+    **settings
+        Single settings of `TrainConfig`, such as ``loss="hinge"``; they replace those of `config`.
 
     Raises
     ------
@@ -139,13 +117,13 @@ def train(
         A partition is missing or damaged, and `on_error` is "raise"; or all are.
     """
     data = open_dataset(data) if isinstance(data, str) else data
-    where = where or Where()
-    config = prepared(data, config or TrainConfig(), where)
-    run = Run(data, config, where, save_every, save_seconds, progress, announce)
+    resources = Resources(threads, workers, client, memory)
+    config = resolve_config(data, make_config(config, settings), on_cluster=resources.on_cluster)
+    run = Run(data, config, resources, save_every, save_seconds, progress, announce)
     run.readable = skipping(data, on_error)
     if checkpoints is None:
-        with where.engine(run.readable) as engine:
-            run.check_room(engine.workers(), checkpoints=False)
+        with resources.engine(run.readable) as engine:
+            run.check_memory(engine.workers(), checkpoints=False)
             return run.execute(engine)
     if CheckpointReader(checkpoints).list():
         raise InputError(
@@ -153,8 +131,8 @@ def train(
             "`dadagrad resume`, or choose another folder"
         )
     # A cluster that is not there, or too little memory, is no beginning of a run.
-    with where.engine(run.readable) as engine:
-        run.check_room(engine.workers(), checkpoints=True)
+    with resources.engine(run.readable) as engine:
+        run.check_memory(engine.workers(), checkpoints=True)
         kept = notes or {}
         with CheckpointSaver(
             checkpoints, run.readable, config, keep=keep, notes=kept, new=True
@@ -167,7 +145,14 @@ def resume(
     checkpoints: str,
     *,
     data: Dataset | None = None,
-    where: Where | None = None,
+    loss: Loss | str | None = None,
+    regularizer: Regularizer | str | None = None,
+    preconditioner: Preconditioner | str | None = None,
+    update: Update | str | None = None,
+    threads: int | None = None,
+    workers: int | None = None,
+    client: Any = None,
+    memory: int | None = None,
     save_every: int | None = None,
     save_seconds: float | None = 60.0,
     keep: int = 3,
@@ -181,10 +166,14 @@ def resume(
     run's data was not at a URL; other parameters are those of `train`. `on_error` is what it was
     unless given; what was skipped before stays so.
 
+    A checkpoint has objects by name alone, and nothing read from it is imported: `loss`,
+    `regularizer`, `preconditioner` and `update` are needed for objects of a user's own classes.
+
     Raises
     ------
     InputError
-        There is no checkpoint, or the data is not what the run was started with.
+        There is no checkpoint; an object is missing or not that of the run; or the data is not
+        what the run was started with.
     """
     snapshot = CheckpointReader(checkpoints).load()
     meta = snapshot.meta
@@ -195,23 +184,29 @@ def resume(
                 "again to go on with it"
             )
         data = open_dataset(meta["data"]["url"])
-    if data.fingerprint != meta["data"]["fingerprint"]:
+    if data.digest != meta["data"]["digest"]:
         raise InputError(
             f"the data at {data.url} is not what the run at {checkpoints} was started with: its "
-            f"fingerprint is {data.fingerprint[:12]}, the checkpoint has "
-            f"{meta['data']['fingerprint'][:12]}; restore the data, or start a new run"
+            f"digest is {data.digest[:12]}, the checkpoint has "
+            f"{meta['data']['digest'][:12]}; restore the data, or start a new run"
         )
-    config = TrainConfig.from_json(meta["config"])
-    where = where or Where()
-    run = Run(data, config, where, save_every, save_seconds, progress, announce)
+    objects = {
+        "loss": loss,
+        "regularizer": regularizer,
+        "preconditioner": preconditioner,
+        "update": update,
+    }
+    config = TrainConfig.from_json(meta["config"], objects)
+    resources = Resources(threads, workers, client, memory)
+    run = Run(data, config, resources, save_every, save_seconds, progress, announce)
     skipped = meta.get("skipped")
     on_error = on_error or ("raise" if skipped is None else "skip")
     run.readable = skipping(data, "skip" if skipped else on_error, skipped)
-    start = restore(snapshot, run.method, run.plan, checkpoints) if snapshot.arrays else None
+    start = restore(snapshot, run.problem, checkpoints) if snapshot.arrays else None
     if start is not None and start.cursor.pass_number >= config.passes:
         return run.at_end(start, checkpoints)
-    with where.engine(run.readable) as engine:
-        run.check_room(engine.workers(), checkpoints=True)
+    with resources.engine(run.readable) as engine:
+        run.check_memory(engine.workers(), checkpoints=True)
         notes = meta["notes"]
         with CheckpointSaver(checkpoints, run.readable, config, keep=keep, notes=notes) as saver:
             return run.execute(engine, saver, start)
@@ -224,11 +219,12 @@ class Run:
         self,
         data: Dataset,
         config: TrainConfig,
-        where: Where,
+        resources: Resources,
         save_every: int | None = None,
         save_seconds: float | None = None,
         progress: Progress | None = None,
         announce: Callable[[str], None] | None = None,
+        schema: Schema | None = None,
     ) -> None:
         self.data = self.readable = data
         self.config = config
@@ -237,24 +233,21 @@ class Run:
         self.progress = progress
         self.announce = announce or logger.info
         assert isinstance(config.batch_size, int)
-        if where.on_dask and config.batch_size == 1 and config.exchange == "gradients":
+        if resources.on_cluster and config.batch_size == 1 and config.streams == 1:
             raise InputError(
                 "batch_size 1 takes one row after the other, which no cluster can share; choose "
-                "'auto' or a larger batch_size, or exchange 'local-steps', or train without workers"
+                "'auto' or a larger batch_size, or several streams, or train without workers"
             )
-        self.where = where
-        self.method = make_method(config, data.schema, config.batch_size)
+        self.resources = resources
+        self.problem = make_problem(config, schema or data.schema, config.batch_size)
         rows = [partition.n_rows for partition in data.partitions]
-        self.plan = make_plan(config, rows, chunk_rows=self._chunk_rows())
+        self.schedule = make_schedule(config, rows, chunk_rows=self._chunk_rows())
 
     def _chunk_rows(self) -> int:
-        """Rows walked in one go. The margins of all outputs are kept for as long.
-
-        They may take 8 MB, or a sixteenth of what the state takes.
-        """
-        method = self.method
-        most = CHUNK_ROWS if method.compiled else min(CHUNK_ROWS, PLAIN_CHUNK_ROWS)
-        return min(most, max(256, 2**20 // method.n_outputs, method.n_features // 16))
+        """Rows of a slice at most: their scores take 8 MB, or a sixteenth of the state."""
+        problem = self.problem
+        most = CHUNK_ROWS if problem.compiled else min(CHUNK_ROWS, PLAIN_CHUNK_ROWS)
+        return min(most, max(256, 2**20 // problem.n_outputs, problem.n_features // 16))
 
     def execute(
         self,
@@ -264,14 +257,35 @@ class Run:
     ) -> TrainResult:
         """Run to the end, or until somebody asks to stop; from the beginning if `start` is None."""
         compile_seconds = self.compile()
-        start = start or self._begin(engine, saver)
+        start = start or self.begin(engine, saver)
+        coordinator, complete, seconds = self.learn(engine, start, saver)
+        url = None if saver is None else saver.url
+        steps, moved = coordinator.steps - start.steps, engine.bytes_moved
+        per_step = moved / steps if moved is not None and steps else None
+        return self._result(
+            coordinator, complete, seconds, compile_seconds, url, bytes_per_step=per_step
+        )
+
+    def learn(
+        self, engine: Engine, start: Start, saver: CheckpointSaver | None = None
+    ) -> tuple[Coordinator, bool, float]:
+        """Train from `start`, until the end or until a stop is requested.
+
+        Returns
+        -------
+        coordinator : Coordinator
+            With the state at the end.
+        complete : bool
+        seconds : float
+            Time of the run, with that before `start`.
+        """
         coordinator = self._coordinator(start, None if saver is None else self.save_every)
         save_seconds = None if self.save_every is not None else self.save_seconds
         watcher = Watcher(saver, save_seconds, self.progress, start.seconds)
         with watcher.on_interrupt():
             complete = engine.run(coordinator, watcher)
-        if complete and coordinator.tally.weight == 0.0:
-            if self.method.loss.ranks:
+        if complete and coordinator.metrics.weight == 0.0:
+            if self.problem.loss.ranks:
                 raise InputError(
                     f"no query of {self.data.url} has rows of different relevance and of weight "
                     "above 0; a ranking needs some, and the rows of a query must be neighbours"
@@ -280,54 +294,50 @@ class Run:
                 f"all rows of {self.data.url} have weight 0, by themselves or by their class; "
                 "training needs at least one that counts"
             )
-        url = None if saver is None else saver.url
-        steps, moved = coordinator.steps - start.steps, engine.bytes_moved
-        per_step = moved / steps if moved is not None and steps else None
-        return self._result(
-            coordinator, complete, watcher.seconds, compile_seconds, url, bytes_per_step=per_step
-        )
+        return coordinator, complete, watcher.seconds
 
-    def budget(self, worker_threads: int, checkpoints: bool) -> Budget:
-        """What it will take."""
-        return make_budget(
+    def estimate(self, worker_threads: int, checkpoints: bool) -> Estimate:
+        """Estimate the memory and the traffic of the run."""
+        return estimate_run(
             self.data,
-            self.method,
-            self.plan,
-            on_dask=self.where.on_dask,
-            threads=self.where.local_threads,
+            self.problem,
+            self.schedule,
+            on_cluster=self.resources.on_cluster,
+            threads=self.resources.local_threads,
             worker_threads=worker_threads,
             checkpoints=checkpoints,
         )
 
-    def check_room(self, workers: Sequence[WorkerRoom], *, checkpoints: bool) -> None:
+    def check_memory(self, workers: Sequence[WorkerMemory], *, checkpoints: bool) -> None:
         """Refuse what cannot fit, before anything is made."""
         threads = max((worker.threads for worker in workers), default=1)
-        why = problem(self.budget(threads, checkpoints), self.method, self.where.memory, workers)
+        why = memory_shortage(
+            self.estimate(threads, checkpoints), self.problem, self.resources.memory, workers
+        )
         if why is not None:
             raise InputError(why)
 
     def at_end(self, start: Start, checkpoints: str) -> TrainResult:
-        """What came of a run that is complete already; nothing is computed or saved."""
-        self.announce(f"the run at {checkpoints} is complete: there is nothing to go on with")
+        """The result of a run that is complete already; nothing is computed or saved."""
+        self.announce(f"the run at {checkpoints} is complete: there is nothing to resume")
         compile_seconds = self.compile()
         coordinator = self._coordinator(start, None)
         return self._result(coordinator, True, start.seconds, compile_seconds, checkpoints)
 
-    def _coordinator(self, start: Start, save_every: int | None) -> AnyCoordinator:
-        return make_coordinator(
-            self.method,
-            self.plan,
+    def _coordinator(self, start: Start, save_every: int | None) -> Coordinator:
+        return Coordinator(
+            self.problem,
+            self.schedule,
             start.state,
             cursor=start.cursor,
             steps=start.steps,
-            tally=start.tally,
-            pending=start.pending,
+            metrics=start.metrics,
             save_every=save_every,
         )
 
     def _result(
         self,
-        coordinator: AnyCoordinator,
+        coordinator: Coordinator,
         complete: bool,
         seconds: float,
         compile_seconds: float,
@@ -340,8 +350,8 @@ class Run:
             "compile_seconds": compile_seconds,
             "checkpoints": checkpoints,
         }
-        give_back()  # the memory of the partitions, before the model takes some
-        model = make_model(self.method, coordinator.state, self.readable, report)
+        trim_malloc()  # the memory of the partitions, before the model takes some
+        model = make_model(self.problem, coordinator.state, self.readable, report)
         report["nonzeros"] = int(np.count_nonzero(model.weights))
         report["digest"] = model.digest
         return TrainResult(model, report, complete, coordinator)
@@ -350,25 +360,26 @@ class Run:
         """Have the kernels compiled, or loaded from the cache, before the clock runs."""
         from dadagrad.training.warm_up import warm_up
 
-        return warm_up(self.method, self.announce)
+        return warm_up(self.problem, self.announce)
 
-    def _begin(self, engine: Engine, saver: CheckpointSaver | None) -> Start:
-        """A new run, its step size chosen."""
+    def begin(self, engine: Engine, saver: CheckpointSaver | None = None) -> Start:
+        """Choose the step size if it is "auto", and return the start of a new run."""
         begun = time.perf_counter()
-        if self.config.step_size == "auto" and has_step_size(self.config):
+        if self.config.step_size == "auto" and self.config.update.has_step_size:
             self.announce("choosing the step size on the first rows")
             step_size = choose_step_size(
                 self.readable,
-                self.method,
-                online_plan(self.plan),
-                self.where.local_threads,
+                self.problem,
+                self.schedule,
+                self.resources.local_threads,
                 engine.loader,
             )
-            give_back()
+            trim_malloc()
             self.announce(f"step size {step_size:g}")
             self.config = replace(self.config, step_size=step_size)
-            self.method = make_method(self.config, self.data.schema, self.plan.batch_size)
+            config = replace(self.problem.config, step_size=step_size)
+            self.problem = replace(self.problem, config=config, step_sizes=(step_size,))
             if saver is not None:
                 saver.config = self.config
         seconds = time.perf_counter() - begun
-        return Start(zero_state(self.method), Cursor(), seconds=seconds)
+        return Start(zero_state(self.problem), Cursor(), seconds=seconds)

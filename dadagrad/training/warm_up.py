@@ -1,119 +1,112 @@
-"""Compiling the kernels a method needs, once, before the clock of a run starts."""
+"""Compilation of the kernels that a problem needs, before the clock of a run starts."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dadagrad.compiled import is_compiled
 from dadagrad.data.rows import Rows
-from dadagrad.method import Method
-from dadagrad.training.gradient_sums import GradientSums, RoundSum
-from dadagrad.training.intercept import step_intercepts
-from dadagrad.training.plan import Piece
-from dadagrad.training.protocol import Gradient, WalkedShare, WeightsInState
-from dadagrad.training.shares import ShareInState, Walk
-from dadagrad.training.state import State
-from dadagrad.training.tally import count
+from dadagrad.kernels import training as kernels
+from dadagrad.kernels.cache import is_compiled
+from dadagrad.kernels.id_sets import mark, marked
+from dadagrad.kernels.training import count_rows
+from dadagrad.problem import Problem
+from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.messages import Compute, Computed, Event, Finish, Open, Opened
+from dadagrad.training.schedule import make_schedule
+from dadagrad.training.state.compiled import State
+from dadagrad.training.state.intercept import step_intercepts
+from dadagrad.training.worker.compute import as_batch, compute
+from dadagrad.training.worker.progressive import count
 
 _warm: set[tuple[bool, ...]] = set()
 
 
-def warm_up(method: Method, announce: Callable[[str], None]) -> float:
-    """Compile, or load from the cache on disk, what `method` runs; the seconds it took.
+def warm_up(problem: Problem, announce: Callable[[str], None]) -> float:
+    """Compile, or load from the cache on disk, the kernels of `problem`; the seconds it took.
 
-    Types decide what is compiled, so a single row, or pair, does. Says beforehand when it may take
-    long.
+    A run on a few rows has all of them compiled: types decide, not sizes. `announce` is told
+    beforehand if it may take long.
     """
-    from dadagrad import kernels
-    from dadagrad.loss_kernels import count_rows
-    from dadagrad.training.worker import as_batch, compute
-
     begun = time.perf_counter()
-    update, couples = method.config.update, method.loss.couples
-    even, exchange = method.bundle_width % 2 == 0, method.config.exchange
+    config, couples = problem.config, problem.loss.couples
     kind = (
-        method.compiled,
-        method.online,
-        update == "mirror-descent",
+        problem.compiled,
+        problem.online,
+        config.update.shrinks_lazily,
         couples,
-        even,
-        exchange == "local-steps",
-        method.delay > 0,
+        problem.group_width % 2 == 0,
+        config.streams > 1,
+        problem.loss.code is None,
+        problem.loss.has_kernels,
     )
-    first: Any = kernels.walk_dual if method.compiled else kernels.apply_dual
-    if method.learns_by_row:  # which calls no kernel but what counts
-        kind, first = (False, False, False, couples, False, False, False), count_rows
+    first: Any = kernels.train_dual if problem.compiled else kernels.apply_dual
+    if problem.learns_by_row:  # it calls no kernel but that of the metrics
+        kind, first = (False, False, False, couples, False, False, *kind[-2:]), count_rows
     if kind in _warm:
         return 0.0
     if not is_compiled(first):
         announce("compiling the kernels (once on this machine, a few seconds)")
-    two_features = replace(method, n_features=2)
-    labels = [0.0 if column.values is None else column.values[0] for column in method.label_columns]
-    # The second row is for rankings, which pair the first with it.
-    rows = Rows(
-        np.arange(2),
-        np.array([0, 1, 1], np.int64),
-        np.zeros(1, np.int32),
-        np.ones(1, np.float32),
-        np.array([labels, [label + 1.0 for label in labels]]),
-        queries=np.zeros(2, np.int64),
+    few = replace(
+        config,
+        batch_size=1 if problem.online else 4,
+        passes=1,
+        partitions_per_batch=2,
+        streams=min(config.streams, 2),
     )
-    nothing = np.zeros((method.n_outputs, 1))
-    count(two_features, as_batch(rows.slice(0, 1), None), nothing, "the warm-up", 0)
-    if method.learns_by_row:
-        _warm.add(kind)
-        return time.perf_counter() - begun
-    # What runs as it is written down calls kernels for intercepts and gradients alone, and may
-    # not be possible with two features.
-    state = State.zero(two_features)
-    piece = Piece(0, 0, 0, 1, True)
-    if method.online and not method.compiled:
-        step_intercepts(two_features, state.intercept, 0.0, nothing.T, np.zeros((0, 0)))
-        state.intercepts(two_features)
-    elif method.online:
-        state = State.zero(replace(method, n_features=3))  # of which the rows have some, not all
-        compute(two_features, rows, piece, state, "the warm-up")
-        if exchange == "local-steps":
-            _merge(two_features, rows, piece, State.zero(two_features))
-    else:
-        _pack(rows)
-        intercept = state.intercepts(two_features)
-        given = WeightsInState(two_features, state, rows.vocabulary, intercept)
-        result = compute(two_features, rows, piece, given, "the warm-up")
-        assert isinstance(result, Gradient)
-        sums = GradientSums(two_features)
-        total = sums.total([rows.vocabulary] * 2, [result] * 2)
-        if method.delay:
-            done = RoundSum(total, (replace(result.tally, weight=1.0),))
-            total = sums.delayed(done, [done])
-        state.step(two_features, total, 1.0)
-    state.weights(two_features)
+    # The rows have some of the features, not all.
+    problem = replace(problem, config=few, n_features=3)
+    rows = _two_rows(problem)
+    scores = np.zeros((problem.n_outputs, 1))
+    count(problem, as_batch(rows.slice(0, 1), None), scores, "the warm-up", 0)
+    if not problem.learns_by_row:
+        # What runs in NumPy calls the kernels of intercepts and gradients alone, and may not be
+        # possible with so few features.
+        state = State.zero(problem)
+        if problem.online and not problem.compiled:
+            step_intercepts(problem, state.intercept, 0.0, scores.T, np.zeros((0, 0)))
+            state.intercepts(problem)
+        else:
+            schedule = make_schedule(few, (rows.n_rows, rows.n_rows), chunk_rows=1)
+            run_serially(Coordinator(problem, schedule, state), [rows, rows])
+        state.weights(problem)
+    for numbers in (rows.indices, rows.vocabulary):  # as they are sent
+        marked(mark(numbers, rows.n_local))
     _warm.add(kind)
     return time.perf_counter() - begun
 
 
-def _merge(method: Method, rows: Rows, piece: Piece, state: State) -> None:
-    """What local steps take besides."""
-    from dadagrad.training.merge import merge
-    from dadagrad.training.worker import compute
+def _two_rows(problem: Problem) -> Rows:
+    """Two rows of one query, with labels of the data."""
+    labels = [column.values or (0.0, 1.0) for column in problem.label_columns]
+    return Rows(
+        np.arange(2),
+        np.arange(3),
+        np.arange(2, dtype=np.int32),
+        np.ones(2, np.float32),
+        np.array([[values[0] for values in labels], [values[-1] for values in labels]]),
+        queries=np.zeros(2, np.int64),
+    )
 
-    _pack(rows)
-    given = ShareInState(state, rows.vocabulary, None)
-    result = compute(method, rows, piece, given, "the warm-up")
-    assert isinstance(result, WalkedShare)
-    walk = Walk(rows.vocabulary[result.positions], result.state)
-    merge(method, state, [walk, walk.then(walk)])
-    walk.put_into(walk.ids, walk.share)
 
-
-def _pack(rows: Rows) -> None:
-    """What rows touch, and their vocabulary, as they are asked and sent."""
-    from dadagrad.training.compact import mark, marked
-
-    for numbers in (rows.indices, rows.vocabulary):
-        marked(mark(numbers, rows.n_local))
+def run_serially(coordinator: Coordinator, partitions: Sequence[Rows]) -> None:
+    """Drive `coordinator` to its end on this thread."""
+    events: deque[Event] = deque()
+    instructions = coordinator.start()
+    while True:
+        for instruction in instructions:
+            match instruction:
+                case Open(reading, partition):
+                    events.append(Opened(reading, partitions[partition].vocabulary))
+                case Compute(task, slice_, given):
+                    rows, place = partitions[slice_.partition], f"partition {slice_.partition}"
+                    result = compute(coordinator.problem, rows, slice_, given, place)
+                    events.append(Computed(task, result))
+                case Finish():
+                    return
+        instructions = coordinator.go_on() or coordinator.handle(events.popleft())

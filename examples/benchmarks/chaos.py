@@ -25,15 +25,14 @@ from pathlib import Path
 import numpy as np
 import reporting
 
-from dadagrad.synthetic import Corpus
-from dadagrad.training.checkpoint import CheckpointReader
+from dadagrad.data.synthetic import Corpus
+from dadagrad.training.checkpoints.writer import CheckpointReader
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
-sys.path.append(str(Path(__file__).parents[2] / "tests" / "faults"))
 
-from cluster_processes import Cluster, Nursery, Process
-from processes import wait_until
-from zarr_cases import write_zarr
+from helpers.cluster_processes import Cluster, Nursery, Process
+from helpers.processes import wait_until
+from helpers.zarr_cases import write_zarr
 
 WORKERS = 2
 END_SECONDS = 240.0
@@ -198,7 +197,7 @@ class Run:
         for name in sorted(snapshot.arrays):
             found.update(name.encode())
             found.update(np.ascontiguousarray(snapshot.arrays[name]).tobytes())
-        kept = {name: snapshot.meta[name] for name in ("cursor", "steps", "tally", "t")}
+        kept = {name: snapshot.meta[name] for name in ("cursor", "steps", "metrics", "t")}
         found.update(json.dumps(kept, sort_keys=True).encode())
         from dadagrad import Model
 

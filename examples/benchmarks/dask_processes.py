@@ -10,11 +10,11 @@ from pathlib import Path
 
 import dask.config
 
-from dadagrad.training.dask import CLUSTER_SETTINGS
+from dadagrad.training.engines.dask.engine import CLUSTER_SETTINGS
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
-from processes import START_SECONDS, dask_command, dask_scheduler, free_port, running
+from helpers.processes import START_SECONDS, dask_command, dask_scheduler, free_port, running
 
 __all__ = [
     "ENVIRONMENT",

@@ -20,7 +20,7 @@ from pathlib import Path
 import reporting
 
 from dadagrad import ingest, open_dataset
-from dadagrad.synthetic import Corpus
+from dadagrad.data.synthetic import Corpus
 
 LIMIT = 1.10
 PARTITIONS_AT_ONCE = 3  # one in use, and two that are read ahead

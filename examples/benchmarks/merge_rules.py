@@ -1,4 +1,4 @@
-"""Rules for merging what streams made of one state, for `local_steps.py` to compare.
+"""Rules for merging what streams made of one state, for `streams.py` to compare.
 
 Each takes, for every coordinate that some stream changed, the sum of gradients u and of their
 squares G before the round, what the streams changed of them (du_k, dG_k) and of the weight (dw_k),
@@ -15,16 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.rows import Rows
-from dadagrad.method import Method
-from dadagrad.training.plan import Cursor
-from dadagrad.training.shares import ShareInState, Walk
-from dadagrad.training.state import State
-from dadagrad.training.streams import StreamPlan, Stretch
-from dadagrad.training.worker import compute
+from dadagrad.problem import Problem
+from dadagrad.training.coordinator.combine import Progress, StreamMerge
+from dadagrad.training.schedule import Stretch
+from dadagrad.training.schedule.base import Cursor
+from dadagrad.training.schedule.streams import StreamSchedule
+from dadagrad.training.state.compiled import State
+from dadagrad.training.state.slices import StreamDelta
+from dadagrad.training.worker.compute import compute
 
 Array = NDArray[np.float64]
 
-SMALLEST = 0.02
+MIN_SIZE = 0.02
 """The first round's share of a pass where rounds are a fixed share of what came before."""
 
 
@@ -50,10 +52,10 @@ class Changes:
     largest: Array
 
     @classmethod
-    def none(cls, method: Method, streams: int, state: NDArray[np.floating]) -> Changes:
+    def none(cls, problem: Problem, streams: int, state: NDArray[np.floating]) -> Changes:
         u, G = state[..., 0].astype(np.float64), state[..., 1].astype(np.float64)
         sums = [np.zeros(u.shape) for _ in fields(cls)[5:]]
-        return cls(streams, method.step_sizes[0], method.config.delta, u, G, *sums)
+        return cls(streams, problem.step_sizes[0], problem.hyperparameters.delta, u, G, *sums)
 
     def weight(self, u: Array, G: Array) -> Array:
         return -self.eta * u / (self.delta + np.sqrt(G))
@@ -154,62 +156,63 @@ RULES: dict[str, Rule] = {
 
 
 def walk(
-    method: Method,
+    problem: Problem,
     partitions: Sequence[Rows],
-    plan: StreamPlan,
+    schedule: StreamSchedule,
     rule: Rule,
 ) -> State:
-    """The state after all rounds of `plan`, with streams merged by `rule`."""
-    state = State.zero(method)
-    for one in plan.rounds(Cursor()):
-        walks = [_stretch(method, partitions, state, stretch) for stretch in one.stretches]
-        end = state.t + sum(one.share.t - state.t for one in walks)
+    """The state after all rounds of `schedule`, with streams merged by `rule`."""
+    state = State.zero(problem)
+    for one in schedule.rounds(Cursor()):
+        walks = [_stretch(problem, partitions, state, stretch) for stretch in one.stretches]
+        end = state.t + sum(one.state.t - state.t for one in walks)
         ids = np.unique(np.concatenate([one.ids for one in walks]))
         share = state.pull(ids)
         places = [np.searchsorted(ids, one.ids) for one in walks]
-        _merge(method, share.accumulators, places, [one.share.accumulators for one in walks], rule)
+        _merge(problem, share.accumulators, places, [one.state.accumulators for one in walks], rule)
         nowhere = [np.zeros(1, np.int64)] * len(walks)
-        _merge(method, share.intercept, nowhere, [one.share.intercept for one in walks], rule)
+        _merge(problem, share.intercept, nowhere, [one.state.intercept for one in walks], rule)
         share.t = end
         state.push(ids, share)
     return state
 
 
-def _stretch(method: Method, partitions: Sequence[Rows], state: State, stretch: Stretch) -> Walk:
-    found = None
-    for piece in stretch:
-        rows = partitions[piece.partition]
-        given = ShareInState(state, rows.vocabulary, found)
-        result = compute(method, rows, piece, given, f"partition {piece.partition}")
-        one = Walk(rows.vocabulary[result.positions], result.state)
-        found = one if found is None else found.then(one)
-    assert found is not None
-    return found
+def _stretch(
+    problem: Problem, partitions: Sequence[Rows], state: State, stretch: Stretch
+) -> StreamDelta:
+    streams, progress = StreamMerge(problem, state), Progress(stretch)
+    for slice_ in stretch:
+        rows = partitions[slice_.partition]
+        given = streams.give(progress, rows.vocabulary)
+        result = compute(problem, rows, slice_, given, f"partition {slice_.partition}")
+        streams.take(progress, rows.vocabulary, result)
+    assert progress.delta is not None
+    return progress.delta
 
 
 def _merge(
-    method: Method,
+    problem: Problem,
     state: NDArray[np.floating],
     places: Sequence[NDArray[np.int64]],
     changed: Sequence[NDArray[np.floating]],
     rule: Rule,
 ) -> None:
-    for bundle, own in enumerate(state):
-        changes = Changes.none(method, len(changed), own)
+    for group, own in enumerate(state):
+        changes = Changes.none(problem, len(changed), own)
         for where, one in zip(places, changed, strict=True):
-            changes.add(where, one[bundle])
+            changes.add(where, one[group])
         u, G = rule(changes)
         moved = changes.n > 0
         own[moved, 0], own[moved, 1] = u[moved], G[moved]
 
 
-class FixedShare(StreamPlan):
+class FixedShare(StreamSchedule):
     """As many rounds, each a fixed share (a tenth, if there are 40) of what was seen before it."""
 
     def _shares(self, pass_number: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
         assert pass_number == 0
         whole, seen = 10**9, 0
         for number in range(self.first_rounds):
-            following = round(whole * SMALLEST ** (1.0 - (number + 1) / self.first_rounds))
+            following = round(whole * MIN_SIZE ** (1.0 - (number + 1) / self.first_rounds))
             yield (seen, whole), (following, whole)
             seen = following

@@ -25,13 +25,12 @@ from memory import prepare
 from dadagrad import Dataset, TrainConfig, open_dataset, train
 from dadagrad.data.dataset import LabelColumn, MemoryDataset
 from dadagrad.data.rows import Rows
-from dadagrad.data.zarr import write_partition, write_root
-from dadagrad.metrics import Diagonal
-from dadagrad.regularizers import MixedL2
-from dadagrad.storage import Storage
-from dadagrad.synthetic import Corpus
-from dadagrad.training.where import Where
-from dadagrad.updates import DualAveraging
+from dadagrad.data.synthetic import Corpus
+from dadagrad.data.zarr.dataset import write_partition, write_root
+from dadagrad.optim.preconditioners import Diagonal
+from dadagrad.optim.regularizers import MixedL2
+from dadagrad.optim.updates import DualAveraging
+from dadagrad.storage.store import Storage
 
 GOAL = 6.0
 
@@ -87,7 +86,7 @@ def measure_passes(options: argparse.Namespace) -> tuple[Passes, Passes]:
         taken: dict[int, list[float]] = {outputs: [] for outputs in counts}
         for _ in range(options.rounds + 1):
             for outputs, rows in sets.items():
-                report = train(rows, TrainConfig(step_size=0.2), where=Where(threads=2)).report
+                report = train(rows, TrainConfig(step_size=0.2), threads=2).report
                 taken[outputs].append(report["seconds"])
         made.append([(outputs, statistics.median(taken[outputs][1:])) for outputs in counts])
     from_disk_passes, in_memory_passes = made

@@ -2,7 +2,7 @@
 
 First the projection of all features, by sorting and by random pivots. Then projected steps that
 change k features each, which keep an ordered structure between steps: the compiled heap of
-`dadagrad.projection_tree`, and the same algorithm on the sorted list of the package
+`dadagrad.optim.projection_tree`, and the same algorithm on the sorted list of the package
 sortedcontainers. Both are run where most weights are 0 (steps hit features as words occur in text)
 and where most are not (they start inside the ball and are hit evenly). At the end all structures
 must agree with each other, and inside the ball, or the script fails.
@@ -20,8 +20,8 @@ import reporting
 from numpy.typing import NDArray
 from sortedcontainers import SortedList
 
-from dadagrad.projection_tree import SparseL1Ball
-from dadagrad.projections import project_l1_ball
+from dadagrad.optim.projection_tree import SparseL1Ball
+from dadagrad.optim.projections import project_l1_ball
 
 Array = NDArray[np.float64]
 Step = tuple[NDArray[np.int64], Array]

@@ -2,9 +2,9 @@
 
 Film reviews (IMDB, 25,000 to train on and 25,000 to test): all words and pairs of neighbours,
 present or not, hashed to 2^21 features, rows scaled to length 1. Hinge loss, one pass, rows in the
-random order of ingest, whose seed is 0 to 4 in turn. *Online* takes one step a row; *exact
-exchange* is what a cluster does, with the batch size that ``"auto"`` finds for it. It is run once
-on a Dask cluster of two processes and must give the bits of the run on this machine.
+random order of ingest, whose seed is 0 to 4 in turn. *Online* takes one step a row;
+*batches* have the size that ``"auto"`` finds for a cluster. They are run once on a Dask cluster of
+two processes, which must give the bits of the run on this machine.
 
 Census (KDD census income, its 33 nominal attributes, 199,523 rows to train on and 99,762 to test,
 6 % of them positive): each value and each pair of values of two attributes is a feature.
@@ -34,8 +34,8 @@ import scipy.sparse
 import vw
 from numpy.typing import NDArray
 
-from dadagrad import Dataset, TrainConfig, Where, evaluate, ingest, open_dataset, train
-from dadagrad.training.run import AUTO_DELAY, auto_batch_size
+from dadagrad import Dataset, TrainConfig, evaluate, ingest, open_dataset, train
+from dadagrad.training.schedule import auto_batch_size
 
 SEEDS = range(5)
 RATES = ("0.1", "0.25", "1", "2", "4")
@@ -63,9 +63,9 @@ def main() -> None:
     reporting.publish("quality", text, options.markdown)
 
 
-def score(train_on: Path, test_on: Path, config: TrainConfig, where: Where | None = None) -> Score:
+def score(train_on: Path, test_on: Path, config: TrainConfig, workers: int | None = None) -> Score:
     """Train and evaluate."""
-    result = train(str(train_on), config, where=where)
+    result = train(str(train_on), config, workers=workers)
     report = evaluate(result.model, str(test_on))
     return Score(
         report["error"],
@@ -102,18 +102,15 @@ def reviews(options: argparse.Namespace) -> str:
     """Errors over the seeds of the order, and whether they reach the goals."""
     folder = options.folder / "imdb"
     prepare_reviews(options.data, folder)
-    batch = auto_batch_size(open_dataset(str(folder / "train-0")), on_dask=True)
+    batch = auto_batch_size(open_dataset(str(folder / "train-0")), on_cluster=True)
     configs = {}
     for step_size in ("auto", 0.3):
         for l1 in (0.0, 1e-6):
             penalty = f", l1 = {l1:g}" if l1 else ""
             online = TrainConfig(step_size=step_size, l1=l1)
             configs[f"online, step size {step_size}{penalty}"] = online
-            for delay in (0, AUTO_DELAY):
-                name = (
-                    f"exact exchange ({batch} rows, delay {delay}), step size {step_size}{penalty}"
-                )
-                configs[name] = replace(online, batch_size=batch, delay=delay)
+            name = f"batches of {batch} rows, step size {step_size}{penalty}"
+            configs[name] = replace(online, batch_size=batch)
     test = folder / "test"
     scores = {
         name: [score(folder / f"train-{seed}", test, config) for seed in SEEDS]
@@ -166,9 +163,9 @@ def check_dask(
     """Whether two Dask workers with the default batch size give the bits of the local run."""
     equal = []
     for name, config in configs.items():
-        if config.delay == AUTO_DELAY and not config.l1:
+        if config.batch_size != "auto" and not config.l1:
             default = TrainConfig(step_size=config.step_size)
-            found = score(folder / "train-0", folder / "test", default, Where(workers=2))
+            found = score(folder / "train-0", folder / "test", default, workers=2)
             equal.append(found.digest == scores[name][0].digest)
     outcome = "the same bits" if all(equal) else "OTHER BITS THAN"
     return f"Two Dask workers with all defaults give {outcome} as the local run (seed 0)."

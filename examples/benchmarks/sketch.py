@@ -22,12 +22,12 @@ import numpy as np
 import reporting
 from threadpoolctl import threadpool_limits
 
-from dadagrad.metrics import Full, Sketch
-from dadagrad.regularizers import ElasticBox
-from dadagrad.updates import DualAveraging, MirrorDescent, Update
+from dadagrad.optim.preconditioners import Full, Sketch
+from dadagrad.optim.regularizers import ElasticBox
+from dadagrad.optim.updates import DualAveraging, MirrorDescent, Update
 
-LEAST_SPEEDUP = 20.0
-MOST_DECOMPOSITIONS = 2.0
+MIN_SPEEDUP = 20.0
+MAX_DECOMPOSITIONS = 2.0
 
 
 def main() -> None:
@@ -67,10 +67,10 @@ def main() -> None:
         options.markdown,
     )
     slowest = max(taken for name, taken in medians.items() if name.startswith("ADA-FD"))
-    if full < LEAST_SPEEDUP * slowest:
-        sys.exit(f"ADA-FULL takes {full / slowest:.1f} times ADA-FD; at least {LEAST_SPEEDUP}")
-    if slowest > MOST_DECOMPOSITIONS * bare:
-        sys.exit(f"ADA-FD takes {slowest / bare:.2f} times the SVD; at most {MOST_DECOMPOSITIONS}")
+    if full < MIN_SPEEDUP * slowest:
+        sys.exit(f"ADA-FULL takes {full / slowest:.1f} times ADA-FD; at least {MIN_SPEEDUP}")
+    if slowest > MAX_DECOMPOSITIONS * bare:
+        sys.exit(f"ADA-FD takes {slowest / bare:.2f} times the SVD; at most {MAX_DECOMPOSITIONS}")
 
 
 def draw_rows(n_rows: int, n_features: int) -> np.ndarray:

@@ -24,23 +24,23 @@ from dask_processes import dask_cluster
 
 from dadagrad.data.dataset import Schema, describe_labels
 from dadagrad.data.rows import Rows
-from dadagrad.data.zarr import write_partition, write_root
-from dadagrad.storage import Storage
+from dadagrad.data.zarr.dataset import write_partition, write_root
+from dadagrad.storage.store import Storage
 
 TOLERANCE = 0.1
 COORDINATOR = """
 import json, re, sys
 from pathlib import Path
-from dadagrad import TrainConfig, Where, dry_run, train
+from dadagrad import TrainConfig, dry_run, train
 
 def peak():
     return 1024 * int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
 
 if __name__ == "__main__":
     data, config, scheduler, checkpoints = json.loads(sys.argv[1])
-    where, config = Where(scheduler=scheduler), TrainConfig(**config)
-    predicted = dry_run(data, config, where=where, checkpoints=checkpoints).to_json()
-    result = train(data, config, where=where, checkpoints=checkpoints)
+    config = TrainConfig(**config)
+    predicted = dry_run(data, config, client=scheduler, checkpoints=checkpoints).to_json()
+    result = train(data, config, client=scheduler, checkpoints=checkpoints)
     report = {key: result.report[key] for key in ("seconds", "steps", "bytes_per_step")}
     report |= {"predicted": predicted, "peak": peak(), "nonzeros": len(result.model.ids)}
     print(json.dumps(report))

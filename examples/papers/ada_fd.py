@@ -23,18 +23,18 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.metrics import (
+from dadagrad.optim.preconditioners import (
     AdaLowRank,
     CorrectedSketch,
     Diagonal,
     Full,
-    Metric,
+    Preconditioner,
     RadaGrad,
     Sketch,
     SketchedNewton,
 )
-from dadagrad.regularizers import ElasticBox
-from dadagrad.updates import DualAveraging, MirrorDescent, Update
+from dadagrad.optim.regularizers import ElasticBox
+from dadagrad.optim.updates import DualAveraging, MirrorDescent, Update
 
 Array = NDArray[np.float64]
 
@@ -56,8 +56,8 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"{given.rows:,} rows, {given.features} features, rank {given.rank}\n")
     print("| metric | update | step size | delta | regret | seconds |")
     print("| --- | --- | ---: | ---: | ---: | ---: |")
-    for kind, metrics in algorithms(given.rank).items():
-        for name, makers in metrics.items():
+    for kind, preconditioners in algorithms(given.rank).items():
+        for name, makers in preconditioners.items():
             eta, delta = choose(kind, makers[0], *first)
             start = time.perf_counter()
             updates = [kind(eta, maker(delta), ElasticBox()) for maker in makers]
@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> None:
             )
 
 
-Maker = Callable[[float], Metric]
+Maker = Callable[[float], Preconditioner]
 Kind = type[DualAveraging] | type[MirrorDescent]
 
 

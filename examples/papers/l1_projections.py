@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 import dadagrad
 from dadagrad.data.dataset import Dataset
-from dadagrad.projection_tree import SparseL1Ball
-from dadagrad.projections import project_l1_ball
-from dadagrad.synthetic import Corpus
+from dadagrad.data.synthetic import Corpus
+from dadagrad.optim.projection_tree import SparseL1Ball
+from dadagrad.optim.projections import project_l1_ball
 
 Array = NDArray[np.float64]
 Ids = NDArray[np.int64]

@@ -17,9 +17,9 @@ import argparse
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.metrics import Diagonal, Full, Identity
-from dadagrad.regularizers import ElasticBox, L2Ball
-from dadagrad.updates import MirrorDescent, Update
+from dadagrad.optim.preconditioners import Diagonal, Full, Identity
+from dadagrad.optim.regularizers import ElasticBox, L2Ball
+from dadagrad.optim.updates import MirrorDescent, Update
 
 Array = NDArray[np.float64]
 

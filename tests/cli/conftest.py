@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from dadagrad.cli import dadagrad
-from dadagrad.synthetic import Corpus
+from dadagrad.data.synthetic import Corpus
 
 N_FEATURES = 400
 
@@ -33,6 +33,11 @@ class Answer:
         assert len(lines) == 1, self.stdout
         result: dict[str, Any] = json.loads(lines[0])
         return result
+
+    @property
+    def lines(self) -> list[str]:
+        """Lines of stdout, with single spaces."""
+        return [" ".join(line.split()) for line in self.stdout.splitlines()]
 
     @property
     def error(self) -> str:
@@ -75,7 +80,7 @@ class Places:
 def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     """3000 rows to train on in several partitions, 1000 to test on, and a model."""
     from dadagrad.config import TrainConfig
-    from dadagrad.data.ingest import ingest
+    from dadagrad.data.ingest.ingest import ingest
     from dadagrad.training.run import train
 
     folder = tmp_path_factory.mktemp("places")

@@ -1,4 +1,4 @@
-"""README's table of what runs where is true."""
+"""The table of the guide to algorithms is true."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from dadagrad.algorithm import is_compiled
-from dadagrad.cli import algorithm_options
 from dadagrad.config import TrainConfig
-from dadagrad.data.ingest import ingest
-from dadagrad.model import Model
-from dadagrad.synthetic import Corpus
+from dadagrad.data.ingest.ingest import ingest
+from dadagrad.data.synthetic import Corpus
+from dadagrad.model.model import Model
+from dadagrad.optim.preconditioners import PRECONDITIONERS
+from dadagrad.optim.regularizers import REGULARIZERS
+from dadagrad.optim.updates import UPDATES
 
-README = Path(__file__).parents[2] / "README.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "algorithms.md"
 N_FEATURES = 300
 
 
 def table() -> list[tuple[str, list[str]]]:
     """The options of every line and variant, with the six cells beside them."""
-    text = README.read_text("utf-8")
+    text = GUIDE.read_text("utf-8")
     match = re.search(r"<!-- algorithms -->\n(.*?)<!-- /algorithms -->", text, re.DOTALL)
     assert match is not None
     variants = []
@@ -44,17 +45,19 @@ def rows(tmp_path_factory) -> str:
 def test_every_choice_is_in_the_table():
     shown = {tuple(shlex.split(options)[:2]) for options, _ in table()}
     for option, names in (
-        ("--update", algorithm_options.UPDATES),
-        ("--metric", algorithm_options.METRICS[1:]),
-        ("--regularizer", algorithm_options.REGULARIZERS),
-        ("--domain", algorithm_options.DOMAINS),
+        ("--update", UPDATES.names),
+        ("--preconditioner", PRECONDITIONERS.names[1:]),
+        ("--regularizer", REGULARIZERS.names[:-1]),
     ):
-        assert {name for what, *rest in shown if what == option for name in rest} == set(names)
+        values = {
+            value.partition(":")[0] for key, *rest in shown if key == option for value in rest
+        }
+        assert values == set(names)
 
 
 @pytest.mark.parametrize(("options", "cells"), table(), ids=lambda value: str(value)[:40])
 def test_a_line_of_the_table(run, rows, tmp_path, options, cells):
-    online, batches, cluster, local_steps, resumes, runs = cells
+    online, batches, cluster, streams, resumes, runs = cells
     given = shlex.split(options)
     if "--step-size" not in given:
         given += ["--step-size", "0.1"]
@@ -71,16 +74,16 @@ def test_a_line_of_the_table(run, rows, tmp_path, options, cells):
         digest = answer.json["digest"]
         assert run("resume", tmp_path / f"run{number}", "--json").json["digest"] == digest
         config = TrainConfig.from_json(Model.load(model).report["config"])
-        assert is_compiled(config) == (runs == "compiled")
+        assert config.has_kernels == (runs == "compiled")
     assert resumes == "yes"
     model = tmp_path / "local"
-    answer = run("train", rows, "--model", model, *given, "--exchange", "local-steps", "--json")
-    if local_steps == "no":
-        assert re.search("streams that walk apart|merges the sums of each coordinate", answer.error)
+    answer = run("train", rows, "--model", model, *given, "--streams", 16, "--json")
+    if streams == "no":
+        assert re.search("merges the sums of each coordinate", answer.error)
     else:
-        assert local_steps == "yes"
+        assert streams == "yes"
         config = TrainConfig.from_json(Model.load(model).report["config"])
-        assert (config.exchange, config.batch_size) == ("local-steps", 1)
+        assert (config.streams, config.batch_size) == (16, 1)
     if cluster == "no":
         refused = run("train", rows, "--model", tmp_path / "none", *given, "--workers", "1")
         assert "row by row, which no cluster can share" in refused.error

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dadagrad.evaluation import evaluate
-from dadagrad.model import Model
+from dadagrad.model.evaluate import evaluate
+from dadagrad.model.model import Model
 
 
 def test_demo(run, tmp_path):
     folder = tmp_path / "demo"
     result = run("demo", "--rows", 4000, "--folder", folder, "--json").json
     assert result["folder"] == str(folder)
-    assert result["examples"] == 4000
+    assert result["rows"] == 4000
     assert 2000 <= result["stopped_after"] < 4000
     assert result["same_bits"] is True
     assert result["digest"] == Model.load(folder / "model").digest

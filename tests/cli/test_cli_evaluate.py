@@ -6,18 +6,18 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dadagrad.data.dataset import open_dataset
-from dadagrad.data.ingest import ingest
-from dadagrad.evaluation import evaluate
-from dadagrad.model import Model
+from dadagrad.data import open_dataset
+from dadagrad.data.ingest.ingest import ingest
+from dadagrad.model.evaluate import evaluate
+from dadagrad.model.model import Model
 
 
 def test_evaluate(run, places):
     result = run("evaluate", places.model, places.test, "--json").json
-    assert list(result) == ["examples", "loss", "error", "auc", "accuracy", "seconds"]
+    assert list(result) == ["rows", "loss", "error", "auc", "accuracy", "seconds"]
     expected = evaluate(str(places.model), str(places.test))
     assert result | {"seconds": 0} == expected | {"seconds": 0}
-    assert result["examples"] == 1000
+    assert result["rows"] == 1000
     assert 0.5 < result["auc"] <= 1
     answer = run("evaluate", places.model, places.test)
     assert f"error     {expected['error']:.5g}\n" in answer.stdout
@@ -27,21 +27,21 @@ def test_evaluate(run, places):
 def test_predict(run, places, tmp_path):
     out = tmp_path / "p.parquet"
     result = run("predict", places.model, places.test, "--out", out, "--json").json
-    assert result["examples"] == 1000
+    assert result["rows"] == 1000
     assert result["out"] == str(out)
     assert result["bytes"] == out.stat().st_size
     table = pq.read_table(out)
-    assert table.column_names == ["row", "margin", "prediction", "probability"]
+    assert table.column_names == ["row", "score", "prediction", "probability"]
     model, data = Model.load(places.model), open_dataset(str(places.test))
     margins = np.concatenate(
-        [model.margins(data.read(number)) for number in range(len(data.partitions))]
+        [model.scores(data.read(number)) for number in range(len(data.partitions))]
     )
-    assert np.array_equal(table["margin"], margins[:, 0])
+    assert np.array_equal(table["score"], margins[:, 0])
     assert np.array_equal(table["prediction"], model.predict_labels(margins))
     assert np.array_equal(table["probability"], model.probabilities(margins)[:, 1])
     arguments = ["predict", places.model, places.test, "--out", out]
     assert "there is a file" in run(*arguments).error
-    assert "examples  1,000\n" in run(*arguments, "--overwrite").stdout
+    assert "rows     1,000\n" in run(*arguments, "--overwrite").stdout
 
 
 @pytest.mark.parametrize("name", ["evaluate", "predict"])
@@ -74,7 +74,7 @@ def test_rows_without_labels_are_predicted_and_nothing_else(run, places, tmp_pat
     (tmp_path / "new.svmlight").write_text("\n".join(line.partition(" ")[2] for line in lines))
     arguments = ["ingest", tmp_path / "new.svmlight", "--n-features", 400, "--out"]
     assert "--no-labels" in run(*arguments, tmp_path / "new").error
-    assert run(*arguments, tmp_path / "new", "--no-labels", "--json").json["examples"] == 50
+    assert run(*arguments, tmp_path / "new", "--no-labels", "--json").json["rows"] == 50
     assert run("inspect", tmp_path / "new", "--json").json["labels"] == []
     run("predict", places.model, tmp_path / "new", "--out", tmp_path / "new.csv")
     run("predict", places.model, places.train, "--out", tmp_path / "all.csv")
@@ -97,8 +97,8 @@ def test_predictions_as_csv(run, places, tmp_path):
     out = tmp_path / "p.csv"
     result = run("predict", places.model, places.test, "--out", out, "--json").json
     lines = out.read_text().splitlines()
-    assert lines[0] == "row,margin,prediction,probability"
-    assert len(lines) == 1 + result["examples"]
+    assert lines[0] == '"row","score","prediction","probability"'
+    assert len(lines) == 1 + result["rows"]
     error = run("predict", places.model, places.test, "--out", tmp_path / "p.json").error
     assert "suffix .json is not known" in error
     assert ".csv" in error

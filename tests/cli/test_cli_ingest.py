@@ -7,9 +7,9 @@ import inspect
 import pytest
 
 from dadagrad.cli import ingest as module
-from dadagrad.data.dataset import open_dataset
-from dadagrad.data.ingest import ingest
-from dadagrad.data.options import FORMATS
+from dadagrad.data import open_dataset
+from dadagrad.data.ingest.ingest import ingest
+from dadagrad.data.ingest.options import FORMATS
 
 
 def test_json_says_what_was_done(run, places, tmp_path):
@@ -17,9 +17,9 @@ def test_json_says_what_was_done(run, places, tmp_path):
     result = run("ingest", places.text, "--out", out, "--partition-nnz", 20_000, "--json").json
     data = open_dataset(str(out))
     assert list(result) == [
-        "examples", "features", "nnz", "partitions", "source_bytes", "bytes", "seconds", "skipped",
+        "rows", "features", "nnz", "partitions", "source_bytes", "bytes", "seconds", "skipped",
     ]  # fmt: skip
-    assert result["examples"] == data.n_rows == 3000
+    assert result["rows"] == data.n_rows == 3000
     assert result["features"] == data.schema.n_features
     assert result["nnz"] == data.nnz
     assert result["partitions"] == len(data.partitions) > 2
@@ -33,7 +33,7 @@ def test_json_says_what_was_done(run, places, tmp_path):
 def test_people_get_lines(run, places, tmp_path):
     answer = run("ingest", places.text, "--out", tmp_path / "data")
     assert answer.code == 0
-    assert "examples      3,000\n" in answer.stdout
+    assert "rows          3,000\n" in answer.stdout
     assert answer.stderr == ""
 
 
@@ -45,7 +45,7 @@ def test_options_reach_ingest(run, tmp_path):
         "--norm", "l2", "--label-column", "opinion", "--text-column", 2,
     ]  # fmt: skip
     result = run(*arguments, "--out", tmp_path / "a", "--json").json
-    assert (result["examples"], result["features"], result["nnz"]) == (2, 4096, 10)
+    assert (result["rows"], result["features"], result["nnz"]) == (2, 4096, 10)
     schema = open_dataset(str(tmp_path / "a")).schema
     assert schema.label_columns[0].names == ("bad", "good")
     assert schema.feature_space["norm"] == "l2"
@@ -87,4 +87,4 @@ def test_delimiters_by_name(run, tmp_path, given):
         "ingest", source, "--format", "csv", *arguments, "--no-header", "--out", tmp_path / "d",
         "--json",
     ).json  # fmt: skip
-    assert (result["examples"], result["nnz"]) == (2, 2)
+    assert (result["rows"], result["nnz"]) == (2, 2)

@@ -21,11 +21,11 @@ import dask.config
 import jsonschema
 import pytest
 import yaml
-from cluster_cases import CLUSTER, blocks, environment, replaced, started
-from processes import free_port, wait_for_port
+from helpers.cluster_cases import CLUSTER, blocks, environment, replaced, started
+from helpers.processes import free_port, wait_for_port
 
 from dadagrad.cli import dadagrad
-from dadagrad.training.dask import CLUSTER_SETTINGS
+from dadagrad.training.engines.dask.engine import CLUSTER_SETTINGS
 
 
 def package(name: str) -> Path:
@@ -84,7 +84,7 @@ class TestCompose:
         for name in ("scheduler", "worker", "train"):
             check_options(shlex.split(compose["services"][name]["command"]))
 
-    def test_what_is_named_is_there(self, compose):
+    def test_references_lead_to_existing_things(self, compose):
         services = compose["services"]
         for service in services.values():
             assert set(service.get("depends_on", ())) <= services.keys()
@@ -111,15 +111,15 @@ class TestCompose:
 
 
 class TestSettings:
-    """Of Dask's, which a cluster has that is started for a run: dask.yaml has them too."""
+    """Dask's settings for clusters that are started for a run, which dask.yaml has too."""
 
-    def test_all_of_them(self):
+    def test_the_file_has_the_settings_of_started_clusters(self):
         (given,) = dask.config.collect_yaml([str(CLUSTER / "dask.yaml")])
         expected = {"distributed": {"scheduler": {"worker-ttl": "25s"}}}
         with dask.config.set(CLUSTER_SETTINGS, config=expected):
             assert given == expected
 
-    def test_dask_knows_them(self):
+    def test_the_file_suits_the_schema_of_dask(self):
         schema = yaml.safe_load((package("distributed") / "distributed-schema.yaml").read_text())
         (given,) = dask.config.collect_yaml([str(CLUSTER / "dask.yaml")])
         jsonschema.validate(given, schema)
@@ -127,7 +127,7 @@ class TestSettings:
         with pytest.raises(jsonschema.ValidationError, match="'no' is not of type 'boolean'"):
             jsonschema.validate(given, schema)
 
-    def test_a_process_takes_them_from_the_file(self, tmp_path):
+    def test_a_process_takes_its_settings_from_the_file(self, tmp_path):
         names = ["worker.profile.enabled", "admin.low-level-log-length", "scheduler.worker-ttl"]
         program = "import dask, distributed, json; get = dask.config.get\n"
         program += f"print(json.dumps([get('distributed.' + name) for name in {names}]))"
@@ -192,7 +192,7 @@ class TestKubernetes:
         pods = {"scheduler": cluster["scheduler"]["spec"], "worker": cluster["worker"]["spec"]}
         return pods | {"train": job}
 
-    def test_what_is_named_is_there(self, manifests):
+    def test_references_lead_to_existing_things(self, manifests):
         name = manifests["DaskCluster"]["metadata"]["name"]
         assert manifests["DaskAutoscaler"]["spec"]["cluster"] == name
         created = " ".join(blocks("Kubernetes")).split()
@@ -246,7 +246,7 @@ def with_path(folder: Path) -> Iterator[None]:
 
 
 def shellcheck(script: Path) -> None:
-    """Raise if ShellCheck finds anything, but files that it cannot follow."""
+    """Raise if ShellCheck finds a fault, except for files that it cannot follow."""
     found = shutil.which("shellcheck", path=str(Path(sys.executable).parent))
     command = [found or "shellcheck", "--exclude", "SC1091", str(script)]
     answer = subprocess.run(command, capture_output=True, text=True)

@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 import pytest
 import yaml
-from cluster_cases import (
+from helpers.cluster_cases import (
     CLUSTER,
     blocks,
     environment,
@@ -27,11 +27,11 @@ from cluster_cases import (
     started,
     wait_for_file,
 )
-from processes import free_port, wait_for_port
-from servers import BUCKET, rclone_server
+from helpers.processes import free_port, wait_for_port
+from helpers.servers import BUCKET, rclone_server
 
 from dadagrad import TrainConfig, train
-from dadagrad.model import Model
+from dadagrad.model.model import Model
 
 SETTINGS = "--step-size 0.3"
 
@@ -67,7 +67,7 @@ def shell(script: str, folder: Path, variables: dict[str, str]) -> str:
 
 def digest_of_threads(url: str, model: Model) -> str:
     """What training on threads of this process comes to, with the same settings."""
-    chosen = {name: model.report[name] for name in ("batch_size", "delay")}
+    chosen = {"batch_size": model.report["batch_size"]}
     config = TrainConfig(step_size=0.3, **chosen)
     return train(url, config).model.digest
 
@@ -109,7 +109,7 @@ def test_by_hand_with_tls(reviews, tmp_path, monkeypatch):
             said = (tmp_path / "s.log").read_text()
         assert f"Scheduler at:     tls://127.0.0.1:{port}" in said
         model = Model.load(f"s3://{BUCKET}/model")
-        assert model.report["examples"] == 400
+        assert model.report["rows"] == 400
         assert model.digest == digest_of_threads(f"s3://{BUCKET}/train.zarr", model)
 
 
@@ -163,7 +163,7 @@ def test_the_services_of_compose(services, reviews, tmp_path, monkeypatch):
         for name, text in more.items():
             monkeypatch.setenv(name, text)
         model = Model.load("s3://dadagrad/model")
-        assert model.report["examples"] == 400
+        assert model.report["rows"] == 400
         assert model.digest == digest_of_threads("s3://dadagrad/train.zarr", model)
     logs = "".join(log.read_text() for log in tmp_path.glob("*.log"))
     assert keys["AWS_SECRET_ACCESS_KEY"] not in logs

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from cluster_processes import Cluster, Nursery
-from fault_cases import DATA_SIZES, make_dataset
+from helpers.cluster_processes import Cluster, Nursery
+from helpers.fault_cases import DATA_SIZES, make_dataset
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +46,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 def every_row_is_worth_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     import dask.config
 
-    import dadagrad.dask_config  # noqa: F401 (first: it adds its defaults)
+    import dadagrad.clusters  # noqa: F401 (first: it adds its defaults)
 
     monkeypatch.setitem(dask.config.config["dadagrad"], "task-work", 1)

@@ -1,4 +1,4 @@
-"""The watch over a cluster ends when it is told to, whatever Dask makes of that."""
+"""The monitor of a cluster stops in any state, and frees results of frozen workers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from distributed import Client
-from processes import START_SECONDS, local_cluster, wait_until
+from helpers.processes import START_SECONDS, local_cluster, wait_until
 
-from dadagrad.training.dask_watch import ClusterWatch
+from dadagrad.training.engines.dask.monitor import ClusterMonitor
 
 
 class ClosingScheduler:
@@ -54,15 +54,17 @@ async def tasks_ended() -> None:
         await asyncio.wait(others)
 
 
-def test_it_stops_where_its_question_fails_instead_of_being_cancelled(loop, caplog):
+# The collection of garbage also meets sockets that other tests of the process have left.
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_the_monitor_stops_if_its_request_fails_instead_of_being_cancelled(loop, caplog):
     scheduler = ClosingScheduler()
     client: Any = SimpleNamespace(
         scheduler=scheduler, loop=SimpleNamespace(asyncio_loop=loop), status="running"
     )
-    watch = ClusterWatch(client, set)
+    monitor = ClusterMonitor(client, set)
     assert scheduler.asked.wait(10)
-    watch.stop()
-    del watch  # it holds the task, and what asyncio has to say is said once that has gone
+    monitor.stop()
+    del monitor  # it holds the task, and what asyncio has to say is said once that has gone
     asyncio.run_coroutine_threadsafe(tasks_ended(), loop).result(10)
     asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(10)
     gc.collect()
@@ -90,10 +92,10 @@ def test_a_result_on_a_worker_that_froze_comes_from_another():
             os.getpid, key="kept", pure=False, workers=[frozen], allow_other_workers=True
         )
         wait_until(kept.done, START_SECONDS, "the result")
-        watch = ClusterWatch(client, set)
+        monitor = ClusterMonitor(client, set)
         try:
             os.kill(process_of[frozen], signal.SIGSTOP)
-            wait_until(lambda: watch.number > 0, START_SECONDS, "the watch to know both")
+            wait_until(lambda: monitor.n_answers > 0, START_SECONDS, "the monitor to know both")
             with ThreadPoolExecutor(1) as pool:
                 waiting = pool.submit(kept.result, timeout=START_SECONDS)
                 time.sleep(0.5)  # it is asked for by then
@@ -101,5 +103,5 @@ def test_a_result_on_a_worker_that_froze_comes_from_another():
                 # Before the process is killed, which takes its nanny some 15 seconds.
                 assert waiting.result(10) == process_of[other]
         finally:
-            watch.stop()
+            monitor.stop()
             os.kill(process_of[frozen], signal.SIGKILL)

@@ -11,14 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from fault_cases import CONFIG, DATA_SIZES, At, bits, make_dataset
+from helpers.fault_cases import CONFIG, DATA_SIZES, At, bits, make_dataset
 
 from dadagrad.cli import dadagrad
-from dadagrad.data.dataset import MemoryDataset, open_dataset
+from dadagrad.data import open_dataset
+from dadagrad.data.dataset import MemoryDataset
 from dadagrad.data.rows import Rows
 from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import CorruptionError, InputError
-from dadagrad.training.run import Where, resume, train
+from dadagrad.training.run import resume, train
 
 VICTIM = "part-00003"
 DAMAGE = ("vanish", "chunk", "flip", "metadata")
@@ -46,14 +47,14 @@ def url(tmp_path) -> str:
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_it_is_named(url, kind):
+def test_a_damaged_partition_is_named(url, kind):
     damage(url, kind)
     with pytest.raises(CorruptionError, match=f"partition {VICTIM}"):
         train(url, CONFIG)
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_it_is_skipped(url, kind, caplog):
+def test_a_damaged_partition_is_skipped_on_request(url, kind, caplog):
     """As if its rows had weight 0, which is what stands for them."""
     whole = open_dataset(url)
     parts = [whole.read(number) for number in range(len(whole.partitions))]
@@ -64,27 +65,27 @@ def test_it_is_skipped(url, kind, caplog):
     assert bits(result) == bits(expected)
     assert result.report["skipped"] == DATA_SIZES[3]
     assert result.report["skipped_partitions"] == [VICTIM]
-    assert result.report["examples"] == CONFIG.passes * (sum(DATA_SIZES) - DATA_SIZES[3])
+    assert result.report["rows"] == CONFIG.passes * (sum(DATA_SIZES) - DATA_SIZES[3])
     (line,) = (record.getMessage() for record in caplog.records if "skip" in record.getMessage())
     assert re.match(rf"partition {VICTIM} is skipped: {url}: partition {VICTIM}, ", line)
 
 
 @pytest.mark.parametrize("batch_size", [1, 60])
 @pytest.mark.parametrize("step_size", ["auto", 0.3])
-def test_it_is_skipped_by_every_way_of_training(url, batch_size, step_size):
+def test_a_damaged_partition_is_skipped_by_every_way_of_training(url, batch_size, step_size):
     damage(url, "flip")
     config = replace(CONFIG, batch_size=batch_size, step_size=step_size)
-    result = train(url, config, on_error="skip", where=Where(threads=1))
+    result = train(url, config, on_error="skip", threads=1)
     assert result.report["skipped"] == DATA_SIZES[3]
-    assert bits(train(url, config, on_error="skip", where=Where(threads=2))) == bits(result)
+    assert bits(train(url, config, on_error="skip", threads=2)) == bits(result)
 
 
-@pytest.mark.parametrize("exchange", ["gradients", "local-steps"])
-def test_it_is_skipped_with_the_same_bits_on_a_cluster(cluster, url, exchange):
+@pytest.mark.parametrize("streams", [1, 3])
+def test_a_damaged_partition_is_skipped_with_the_same_bits_on_a_cluster(cluster, url, streams):
     damage(url, "chunk")
-    batch_size = "auto" if exchange == "local-steps" else 60
-    config = replace(CONFIG, exchange=exchange, batch_size=batch_size)
-    on_cluster = train(url, config, on_error="skip", where=Where(scheduler=cluster.address))
+    batch_size = "auto" if streams > 1 else 60
+    config = replace(CONFIG, streams=streams, batch_size=batch_size)
+    on_cluster = train(url, config, on_error="skip", client=cluster.address)
     assert on_cluster.report["skipped_partitions"] == [VICTIM]
     assert bits(on_cluster) == bits(train(url, config, on_error="skip"))
 
@@ -98,7 +99,7 @@ def test_it_is_skipped_with_the_same_bits_on_a_cluster(cluster, url, exchange):
         pytest.param("raise", "flip", marks=pytest.mark.slow),
     ],
 )
-def test_it_is_damaged_during_the_run(cluster, url, on_error, kind):
+def test_a_partition_is_damaged_during_the_run(cluster, url, on_error, kind):
     """Workers that have read it go on with it; those that have to read it again cannot."""
 
     def strike() -> None:
@@ -108,21 +109,20 @@ def test_it_is_damaged_during_the_run(cluster, url, on_error, kind):
         cluster.add_worker()
 
     at = At(20, strike)
-    where = Where(scheduler=cluster.address)
     if on_error == "raise":
         with pytest.raises(CorruptionError, match=f"partition {VICTIM}"):
-            train(url, CONFIG, where=where, progress=at)
+            train(url, CONFIG, client=cluster.address, progress=at)
         at.join()
         return
-    result = train(url, CONFIG, where=where, progress=at, on_error="skip")
+    result = train(url, CONFIG, client=cluster.address, progress=at, on_error="skip")
     at.join()
     assert result.complete
     assert result.report["skipped_partitions"] == [VICTIM]
     every, others = CONFIG.passes * sum(DATA_SIZES), CONFIG.passes * (600 - 140)
-    assert others < result.report["examples"] < every
+    assert others < result.report["rows"] < every
 
 
-def test_what_was_skipped_stays_so_when_the_run_is_resumed(url, tmp_path):
+def test_a_skipped_partition_stays_skipped_after_a_resume(url, tmp_path):
     backup = shutil.copytree(url, tmp_path / "backup")
     damage(url, "vanish")
     expected = bits(train(url, CONFIG, on_error="skip"))
@@ -153,9 +153,11 @@ def test_a_run_that_was_ended_by_it_goes_on_without_it(url, tmp_path):
 def test_when_all_are_damaged_there_is_nothing_to_go_on_with(cluster, url):
     for path in Path(url).glob("part-*"):
         shutil.rmtree(path)
-    for where in (None, Where(scheduler=cluster.address)):
-        with pytest.raises(CorruptionError, match="no partition can be read, part-0000"):
-            train(url, CONFIG, on_error="skip", where=where)
+    for client in (None, cluster.address):
+        with pytest.raises(
+            CorruptionError, match="no partition can be read; the last one, part-0000"
+        ):
+            train(url, CONFIG, on_error="skip", client=client)
 
 
 def test_on_the_command_line(url, tmp_path):
@@ -170,7 +172,7 @@ def test_on_the_command_line(url, tmp_path):
     assert f"partition {VICTIM} is skipped" in done.stderr
 
 
-def test_what_is_neither(url):
+def test_on_error_is_raise_or_skip(url):
     with pytest.raises(InputError, match="on_error must be 'raise' or 'skip', not 'ignore'"):
         train(url, CONFIG, on_error="ignore")
 

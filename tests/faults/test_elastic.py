@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import dask.config
 import pytest
-from cluster_processes import Cluster
-from fault_cases import CONFIG, At, bits
-from processes import local_cluster, wait_until
+from helpers.cluster_processes import Cluster
+from helpers.fault_cases import CONFIG, At, bits, train_with
+from helpers.processes import local_cluster, wait_until
 
 from dadagrad.errors import TrainingError
-from dadagrad.training import dask_drive, dask_watch
-from dadagrad.training.run import Where, train
+from dadagrad.training.engines.dask import driver as dask_driver
+from dadagrad.training.engines.dask import monitor as dask_watch
+from dadagrad.training.run import train
 
 LONGER = replace(CONFIG, passes=10)
 
@@ -34,13 +35,13 @@ def expected_longer(data) -> tuple[object, ...]:
 def worked(monkeypatch) -> list[str]:
     """The addresses of the workers that worked on something, in the order of its arrival."""
     addresses: list[str] = []
-    doubt = dask_drive.Drive._doubt
+    doubt = dask_driver.DaskDriver._validate
 
     def spy(self, computes, results, worker):
         addresses.append(worker)
         return doubt(self, computes, results, worker)
 
-    monkeypatch.setattr(dask_drive.Drive, "_doubt", spy)
+    monkeypatch.setattr(dask_driver.DaskDriver, "_validate", spy)
     return addresses
 
 
@@ -50,7 +51,7 @@ def often(monkeypatch) -> None:
     monkeypatch.setattr(dask_watch, "LOOK_SECONDS", 0.1)
 
 
-def test_one_that_joins_gets_work_at_once(cluster, data, expected_longer, worked, often):
+def test_a_worker_that_joins_gets_work_at_once(cluster, data, expected_longer, worked, often):
     """Also that of partitions which another has open."""
     cluster.have_workers(1)
     (first,) = cluster.names().values()
@@ -60,8 +61,7 @@ def test_one_that_joins_gets_work_at_once(cluster, data, expected_longer, worked
         cluster.wait_for_workers(2)
 
     at = At(10, join, pause=0.02)
-    result = train(data, LONGER, where=Where(scheduler=cluster.address), progress=at)
-    at.join()
+    result = train_with(at, cluster, data, LONGER)
     assert bits(result) == expected_longer
     others = set(cluster.names().values()) - {first}
     (second,) = others
@@ -72,7 +72,7 @@ def test_one_that_joins_gets_work_at_once(cluster, data, expected_longer, worked
 
 
 @pytest.mark.slow
-def test_one_that_is_retired_leaves_no_trace(cluster, data, expected, worked, often):
+def test_a_retired_worker_gets_no_more_work(cluster, data, expected, worked, often):
     def retire() -> None:
         with cluster.client() as client:
             (address, *_) = client.nthreads()
@@ -83,8 +83,7 @@ def test_one_that_is_retired_leaves_no_trace(cluster, data, expected, worked, of
     gone: list[str] = []
     before: list[int] = []
     at = At(20, retire, pause=0.02)
-    result = train(data, CONFIG, where=Where(scheduler=cluster.address), progress=at)
-    at.join()
+    result = train_with(at, cluster, data, CONFIG)
     assert bits(result) == expected
     assert gone[0] in worked[: before[0]]
     assert gone[0] not in worked[before[0] + 4 :]
@@ -95,10 +94,11 @@ def test_a_cluster_that_adapts(data, expected, worked):
     """Dask's own means starts workers for the run, and ends them after it."""
     with local_cluster(1) as made:
         made.adapt(minimum=1, maximum=3, interval="200ms", wait_count=2, target_duration="50ms")
-        where = Where(scheduler=made.scheduler_address)
         for _ in range(3):
             slow = At(10**9, lambda: None, pause=0.02)
-            assert bits(train(data, CONFIG, where=where, progress=slow)) == expected
+            assert (
+                bits(train(data, CONFIG, client=made.scheduler_address, progress=slow)) == expected
+            )
     assert worked
 
 
@@ -113,7 +113,7 @@ def test_workers_come_and_go_all_the_time(cluster, data, expected_longer, often)
                 client.retire_workers([next(iter(client.nthreads()))])
 
     at = At(5, churn, pause=0.05)
-    result = train(data, LONGER, where=Where(scheduler=cluster.address), progress=at)
+    result = train(data, LONGER, client=cluster.address, progress=at)
     over.set()
     at.join()
     assert bits(result) == expected_longer
@@ -156,7 +156,7 @@ class TestPaused:
             wait_until(paused, 30, "the workers to pause")
 
     @pytest.mark.slow
-    def test_the_others_do_its_work(self, cluster, data, expected, worked, often):
+    def test_the_others_do_all_the_work_meanwhile(self, cluster, data, expected, worked, often):
         (first, second) = cluster.names().values()
         before: list[int] = []
 
@@ -165,13 +165,12 @@ class TestPaused:
             before.append(len(worked))
 
         at = At(10, pause, pause=0.02)
-        result = train(data, CONFIG, where=Where(scheduler=cluster.address), progress=at)
-        at.join()
+        result = train_with(at, cluster, data, CONFIG)
         assert bits(result) == expected
         assert set(worked[before[0] + 4 :]) == {second}
 
     @pytest.mark.slow
-    def test_all_of_them_for_a_while(self, cluster, data, expected, often):
+    def test_all_workers_pause_for_a_while(self, cluster, data, expected, often):
         """And first another one goes on than that which was asked."""
         (first, second) = cluster.names().values()
 
@@ -183,15 +182,14 @@ class TestPaused:
             time.sleep(2)
 
         at = At(10, pause, pause=0.02)
-        result = train(data, CONFIG, where=Where(scheduler=cluster.address), progress=at)
-        at.join()
+        result = train_with(at, cluster, data, CONFIG)
         assert bits(result) == expected
 
     @pytest.mark.slow
-    def test_all_of_them_for_too_long(self, cluster, data, often, monkeypatch):
+    def test_a_run_ends_if_all_workers_pause_for_too_long(self, cluster, data, often, monkeypatch):
         monkeypatch.setitem(dask.config.config["dadagrad"], "no-workers-timeout", "2s")
         workers = list(cluster.names().values())
         at = At(10, lambda: self.pause(cluster, workers))
         with pytest.raises(TrainingError, match=r"all workers of the cluster \(2\) have paused, b"):
-            train(data, LONGER, where=Where(scheduler=cluster.address), progress=at)
+            train(data, LONGER, client=cluster.address, progress=at)
         at.join()

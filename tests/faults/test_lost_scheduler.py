@@ -10,23 +10,22 @@ from typing import Any
 
 import dask.config
 import pytest
-from cluster_processes import Cluster, Nursery, Process
-from fault_cases import CONFIG, At, bits
-from processes import wait_until
+from helpers.cluster_processes import Cluster, Nursery, Process
+from helpers.fault_cases import CONFIG, At, bits
+from helpers.processes import wait_until
 
 from dadagrad.errors import InputError, TrainingError
-from dadagrad.training.checkpoint import CheckpointReader
-from dadagrad.training.run import Where, resume, train
+from dadagrad.training.checkpoints.writer import CheckpointReader
+from dadagrad.training.run import resume, train
 
 SETTINGS = ["--step-size", "0.3", "--batch-size", "60", "--l1", "1e-4", "--passes", "20"]
 
 
-def test_it_is_killed_and_another_takes_its_place(cluster, data, tmp_path):
+def test_a_scheduler_is_killed_and_another_takes_its_place(cluster, data, tmp_path):
     folder = str(tmp_path / "run")
-    where = Where(scheduler=cluster.address)
     at = At(25, lambda: cluster.scheduler.send(signal.SIGKILL))
     with pytest.raises(TrainingError) as caught:
-        train(data, CONFIG, where=where, checkpoints=folder, save_every=5, progress=at)
+        train(data, CONFIG, client=cluster.address, checkpoints=folder, save_every=5, progress=at)
     assert at.begun is not None
     assert time.monotonic() - at.begun < 5.0
     assert str(caught.value) == (
@@ -39,13 +38,13 @@ def test_it_is_killed_and_another_takes_its_place(cluster, data, tmp_path):
         dask.config.set({"dadagrad.connect-timeout": "1s"}),
         pytest.raises(InputError, match="no Dask scheduler answers at"),
     ):
-        resume(folder, where=where)
+        resume(folder, client=cluster.address)
     cluster.restart(2)
-    assert bits(resume(folder, where=where)) == bits(train(data, CONFIG))
+    assert bits(resume(folder, client=cluster.address)) == bits(train(data, CONFIG))
 
 
 @pytest.mark.slow
-def test_it_is_restarted_too_fast_to_be_missed(cluster, data):
+def test_a_scheduler_is_restarted_at_once(cluster, data):
     """The client connects again by itself; what was under way is gone all the same."""
 
     def restart() -> None:
@@ -54,7 +53,7 @@ def test_it_is_restarted_too_fast_to_be_missed(cluster, data):
 
     at = At(25, restart)
     with pytest.raises(TrainingError, match="go on from the last checkpoint with `dadagrad res"):
-        train(data, CONFIG, where=Where(scheduler=cluster.address), progress=at)
+        train(data, CONFIG, client=cluster.address, progress=at)
     at.join()
     assert at.begun is not None
     assert time.monotonic() - at.begun < 20.0
@@ -62,21 +61,21 @@ def test_it_is_restarted_too_fast_to_be_missed(cluster, data):
 
 
 @pytest.mark.slow
-def test_it_stands_still(nursery, data, monkeypatch):
+def test_a_scheduler_freezes(nursery, data, monkeypatch):
     """Its connections stay open, and say nothing."""
     monkeypatch.setitem(dask.config.config["dadagrad"], "connect-timeout", "6s")
     with Cluster(nursery, 1) as cluster:
         at = At(25, lambda: cluster.scheduler.send(signal.SIGSTOP))
         with pytest.raises(TrainingError, match="the scheduler has not answered for 6 seconds"):
-            train(data, CONFIG, where=Where(scheduler=cluster.address), progress=at)
+            train(data, CONFIG, client=cluster.address, progress=at)
         assert at.begun is not None
         assert time.monotonic() - at.begun < 40.0
 
 
 @pytest.mark.slow
-def test_one_that_stood_still_with_the_coordinator_is_not_given_up(cluster, data, monkeypatch):
+def test_a_scheduler_that_slept_with_the_coordinator_is_not_given_up(cluster, data, monkeypatch):
     """A machine that slept: time has passed, and nobody has failed to answer."""
-    from dadagrad.training import dask_watch
+    from dadagrad.training.engines.dask import monitor as dask_watch
 
     monkeypatch.setitem(dask.config.config["dadagrad"], "connect-timeout", "1s")
     monkeypatch.setattr(dask_watch, "LOOK_SECONDS", 0.1)
@@ -87,7 +86,7 @@ def test_one_that_stood_still_with_the_coordinator_is_not_given_up(cluster, data
         cluster.scheduler.send(signal.SIGCONT)
 
     at = At(25, sleep)
-    assert bits(train(data, CONFIG, where=Where(scheduler=cluster.address), progress=at)) == bits(
+    assert bits(train(data, CONFIG, client=cluster.address, progress=at)) == bits(
         train(data, CONFIG)
     )
     at.join()

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster_processes import Process, spawned
-from fault_cases import CONFIG
-from processes import dask_command, wait_until
+from helpers.cluster_processes import Process, spawned
+from helpers.fault_cases import CONFIG
+from helpers.processes import dask_command, wait_until
 
 from dadagrad.training.run import train
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cluster_processes import Cluster
-from fault_cases import CONFIG, At, bits, everything_known, make_dataset
-from servers import BUCKET, moto_server
+from helpers.cluster_processes import Cluster
+from helpers.fault_cases import CONFIG, At, bits, everything_known, make_dataset
+from helpers.servers import BUCKET, moto_server
 
 from dadagrad.errors import DadagradError
-from dadagrad.training.run import Where, train
+from dadagrad.training.run import train
 
 SECRET = "moto-secret-value"
 KEY = "moto-access-key"
@@ -68,17 +68,19 @@ def test_they_are_in_no_task_key_graph_or_log(cluster, data, sent, caplog, tmp_p
     url = f"s3://{BUCKET}/train"
     upload(make_dataset(folder, (60, 50, 40)), "train")
     caplog.set_level("DEBUG")
-    where, config = Where(scheduler=cluster.address), replace(CONFIG, batch_size=20)
+    config = replace(CONFIG, batch_size=20)
     with cluster.client() as client:
         stories: list[bytes] = []
         at = At(10, lambda: stories.append(client.run_on_scheduler(everything_known)), pause=0.01)
-        result = train(url, config, where=where, checkpoints=f"s3://{BUCKET}/run", progress=at)
+        result = train(
+            url, config, client=cluster.address, checkpoints=f"s3://{BUCKET}/run", progress=at
+        )
         at.join()
     assert bits(result) == bits(train(str(folder), config))
     assert len(sent) > 50
     assert any(b"Job" in one for one in sent)
     assert all(map(clean, sent))
-    assert b"dadagrad-compute_pieces" in stories[0]
+    assert b"dadagrad-compute_slices" in stories[0]
     assert b"part-00001" in stories[0]  # the job, with the partitions
     logs = logs_of(cluster)
     assert "Registered to" in logs
@@ -92,7 +94,7 @@ def test_they_are_in_no_message_about_a_store(cluster, tmp_path, caplog):
     upload(make_dataset(tmp_path / "data", (60, 50, 40)), "gone")
     client_s3().delete_object(Bucket=BUCKET, Key="gone/part-00001/X/indices/c/0")
     with pytest.raises(DadagradError) as caught:
-        train(f"s3://{BUCKET}/gone", CONFIG, where=Where(scheduler=cluster.address))
+        train(f"s3://{BUCKET}/gone", CONFIG, client=cluster.address)
     assert "part-00001" in str(caught.value)
     for text in (str(caught.value), repr(caught.value), logs_of(cluster), caplog.text):
         assert clean(text)

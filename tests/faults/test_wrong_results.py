@@ -7,29 +7,30 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fault_cases import CONFIG, bits, make_dataset
+from helpers.fault_cases import CONFIG, bits, make_dataset
 
 from dadagrad.errors import TrainingError
-from dadagrad.training.protocol import Gradient
-from dadagrad.training.result_checks import problem_with
-from dadagrad.training.run import Where, train
+from dadagrad.training.engines.dask.messages import validate
+from dadagrad.training.messages import Result
+from dadagrad.training.run import train
+from dadagrad.training.state.slices import Gradient
 
 
 def break_results(n_broken: int, dask_worker) -> None:
     """Have this worker send as many gradients that are not finite; negative: without end."""
-    from dadagrad.training import dask_tasks
+    from dadagrad.training.engines.dask import tasks as dask_tasks
 
-    compute = dask_tasks.__dict__.setdefault("_unbroken", dask_tasks._compute_piece)
+    compute = dask_tasks.__dict__.setdefault("_unbroken", dask_tasks._compute_slice)
     left = [n_broken]
 
     def breaking(*arguments):
         result, touched = compute(*arguments)
-        if left[0] and isinstance(result, Gradient) and result.gradient.size:
+        if left[0] and isinstance(result.change, Gradient) and result.change.gradient.size:
             left[0] -= 1
-            result.gradient[0] = np.nan
+            result.change.gradient[0] = np.nan
         return result, touched
 
-    dask_tasks._compute_piece = breaking
+    dask_tasks._compute_slice = breaking
 
 
 @pytest.fixture
@@ -40,12 +41,10 @@ def broken(cluster):
         client.run(break_results, 0)
 
 
-def test_one_worker_sends_nonsense_once(cluster, data, broken, caplog):
+def test_a_wrong_result_is_computed_again(cluster, data, broken, caplog):
     (address, *_) = cluster.names().values()
     broken(1, [address])
-    assert bits(train(data, CONFIG, where=Where(scheduler=cluster.address))) == bits(
-        train(data, CONFIG)
-    )
+    assert bits(train(data, CONFIG, client=cluster.address)) == bits(train(data, CONFIG))
     (line,) = (record.getMessage() for record in caplog.records if "right" in record.getMessage())
     assert re.fullmatch(
         rf"{data}, partition part-\d{{5}}, rows \d+ to \d+: the gradient that worker {address} "
@@ -54,19 +53,17 @@ def test_one_worker_sends_nonsense_once(cluster, data, broken, caplog):
     )
 
 
-def test_one_worker_sends_nothing_but_nonsense(cluster, data, broken):
+def test_a_worker_that_sends_only_wrong_results_is_passed_over(cluster, data, broken):
     (address, *_) = cluster.names().values()
     broken(-1, [address])
     config = replace(CONFIG, passes=1)
-    assert bits(train(data, config, where=Where(scheduler=cluster.address))) == bits(
-        train(data, config)
-    )
+    assert bits(train(data, config, client=cluster.address)) == bits(train(data, config))
 
 
-def test_all_workers_send_nonsense(cluster, data, broken):
+def test_a_run_ends_if_all_workers_send_wrong_results(cluster, data, broken):
     broken(-1)
     with pytest.raises(TrainingError) as caught:
-        train(data, CONFIG, where=Where(scheduler=cluster.address))
+        train(data, CONFIG, client=cluster.address)
     first, second = str(caught.value).split(" and again: ")
     workers = {re.search(r"worker (\S+) sent", said)[1] for said in (first, second)}
     assert workers == set(cluster.names().values())
@@ -78,7 +75,11 @@ def test_a_row_that_overflows_is_named(cluster, tmp_path):
     url = make_dataset(tmp_path / "data", (40, 40, 40), scale=1e30)
     config = replace(CONFIG, loss="squared", step_size=1e6)
     with pytest.raises(TrainingError, match=r"partition part-0000\d: .* is not finite"):
-        train(url, config, where=Where(scheduler=cluster.address))
+        train(url, config, client=cluster.address)
+
+
+def with_change(result: Result, **changes) -> Result:
+    return replace(result, change=replace(result.change, **changes))
 
 
 class TestChecks:
@@ -86,56 +87,58 @@ class TestChecks:
 
     @pytest.fixture
     def sound(self, data):
-        from dadagrad.data.dataset import open_dataset
-        from dadagrad.method import make_method
-        from dadagrad.training.plan import Piece
-        from dadagrad.training.tally import Tally
+        from dadagrad.data import open_dataset
+        from dadagrad.problem import make_problem
+        from dadagrad.training.schedule.base import Slice
+        from dadagrad.training.worker.progressive import ProgressiveMetrics
 
-        method = make_method(CONFIG, open_dataset(data).schema, 60)
+        problem = make_problem(CONFIG, open_dataset(data).schema, 60)
         positions = np.array([0, 3, 7], np.int32)
         gradient = np.ones((3, 1), np.float32)
-        tally = Tally(20, 60, 20.0, np.ones(1), np.ones(1))
-        made = Gradient(positions, gradient, np.zeros((0, 0), np.float32), np.ones((2, 1)), tally)
-        return made, method, Piece(0, 0, 0, 20, False), np.arange(8)
+        metrics = ProgressiveMetrics(20, 60, 20.0, np.ones(1), np.ones(1))
+        change = Gradient(gradient, np.zeros((0, 0), np.float32), np.ones((2, 1)))
+        return Result(metrics, positions, change), problem, Slice(0, 0, 0, 20, False), np.arange(8)
 
     def test_a_sound_one(self, sound):
-        assert problem_with(*sound) is None
+        assert validate(*sound) is None
 
     def test_nothing_moved(self, sound):
         result, *rest = sound
         none = replace(
-            result, positions=np.zeros(0, np.int32), gradient=np.zeros((0, 1), np.float32)
+            result,
+            positions=np.zeros(0, np.int32),
+            change=replace(result.change, gradient=np.zeros((0, 1), np.float32)),
         )
-        assert problem_with(none, *rest) is None
+        assert validate(none, *rest) is None
 
     def test_large_but_finite(self, sound):
         result, *rest = sound
-        large = replace(result, gradient=np.full((3, 1), 3e38, np.float32))
-        assert problem_with(large, *rest) is None
+        large = with_change(result, gradient=np.full((3, 1), 3e38, np.float32))
+        assert validate(large, *rest) is None
 
     @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
     @pytest.mark.parametrize("name", ["gradient", "intercept", "loss", "mistakes"])
     def test_not_finite(self, sound, name, value):
         result, *rest = sound
-        owner = result.tally if name in ("loss", "mistakes") else result
+        owner = result.metrics if name in ("loss", "mistakes") else result.change
         getattr(owner, name).flat[-1] = value
-        assert problem_with(result, *rest) == f"its {name} is not finite"
+        assert validate(result, *rest) == f"its {name} is not finite"
 
     @pytest.mark.parametrize("positions", [(0, 3, 8), (-1, 3, 7), (0, 3, 3), (3, 0, 7)])
     def test_positions(self, sound, positions):
         result, *rest = sound
         wrong = replace(result, positions=np.array(positions, np.int32))
-        assert problem_with(wrong, *rest) == "its positions are not increasing numbers below 8"
+        assert validate(wrong, *rest) == "its positions are not increasing numbers below 8"
 
     def test_shapes(self, sound):
         result, *rest = sound
-        wrong = replace(result, gradient=np.ones((2, 1), np.float32))
-        assert problem_with(wrong, *rest) == "its gradient has the shape (2, 1), not (3, 1)"
-        wrong = replace(result, squares=np.ones((3, 1), np.float32))
-        assert problem_with(wrong, *rest) == "its squares has the shape (3, 1), not (0, 0)"
+        wrong = with_change(result, gradient=np.ones((2, 1), np.float32))
+        assert validate(wrong, *rest) == "its gradient has the shape (2, 1), not (3, 1)"
+        wrong = with_change(result, squares=np.ones((3, 1), np.float32))
+        assert validate(wrong, *rest) == "its squares has the shape (3, 1), not (0, 0)"
 
-    @pytest.mark.parametrize("change", [{"examples": 21}, {"weight": np.nan}, {"weight": -1.0}])
+    @pytest.mark.parametrize("change", [{"rows": 21}, {"weight": np.nan}, {"weight": -1.0}])
     def test_counts(self, sound, change):
         result, *rest = sound
-        wrong = replace(result, tally=replace(result.tally, **change))
-        assert "it counts" in problem_with(wrong, *rest)
+        wrong = replace(result, metrics=replace(result.metrics, **change))
+        assert "it counts" in validate(wrong, *rest)

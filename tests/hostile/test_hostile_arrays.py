@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -17,12 +18,12 @@ import numcodecs.pickles
 import numpy as np
 import pytest
 import scipy.sparse
-from hostile_cases import mutated_bytes, only_our_errors
+from helpers.hostile_cases import mutated_bytes, only_our_errors
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dadagrad import ingest
-from dadagrad.data.array_files import open_npz
+from dadagrad.data.ingest.arrays import open_npz
 from dadagrad.errors import InputError
 
 MATRIX = scipy.sparse.random(12, 9, 0.4, "csr", random_state=0)
@@ -123,28 +124,17 @@ def test_what_is_valid_is_read(kind: str, tmp_path: Path) -> None:
 
 
 BROKE: dict[str, tuple[dict[str, Any], str]] = {
-    # Compiled code of SciPy took these for places to write to: memory of others was overwritten.
+    # SciPy's compiled code writes to these places: it overwrote memory of others.
     "csc rows": (VALID["csc"] | {"indices": np.full(MATRIX.nnz, 10**8)}, "indices"),
     "csr columns": (VALID["csr"] | {"indices": np.full(MATRIX.nnz, -5)}, "indices"),
-    "csr pointers": (VALID["csr"] | {"indptr": [0, 40, *MATRIX.indptr[2:]]}, "ind"),
-    # SciPy looked at nothing more of a matrix that has -1 entries.
+    # SciPy checks nothing more of a matrix that has -1 entries.
     "csr end": (VALID["csr"] | {"indptr": [*MATRIX.indptr[:-1], -1]}, "indptr does not rise"),
-    "csc end": (VALID["csc"] | {"indptr": [*VALID["csc"]["indptr"][:-1], -1]}, "indptr does not"),
-    "plain end": (VALID["plain"] | {"indptr": [*MATRIX.indptr[:-1], -1]}, "indptr does not rise"),
-    # 2**41 blocks without rows.
-    "columns": (
-        {"data": [], "indices": [], "indptr": [0, 0], "shape": [1, 2**60], "labels": [1.0]},
-        "",
-    ),
     # A pointer for each of 2**40 rows.
     "rows": (VALID["csc"] | {"shape": [2**40, 9]}, "declares 8796093022208 bytes"),
-    "no label": (VALID["dense"] | {"labels": 3.0}, r"labels of shape \(\) for 12 rows"),
     "no weight": (VALID["dense"] | {"weights": 3.0}, r"weights of shape \(\) for 12 rows"),
     "one dimension": ({"X": [1.0], "labels": [1]}, r"X has shape \(1,\)"),
-    "no dimension": ({"X": 1.0, "labels": [1]}, r"X has shape \(\)"),
-    "text": (VALID["dense"] | {"labels": [b"\xff"] * 12}, "no UTF-8"),
+    "text": (VALID["dense"] | {"labels": [b"\xff"] * 12}, "not UTF-8"),
     "halves": (VALID["plain"] | {"indices": MATRIX.indices + 0.5}, "indices has dtype float64"),
-    "half a row": (VALID["plain"] | {"shape": [12.5, 9]}, "cannot be interpreted"),
 }
 
 
@@ -152,11 +142,14 @@ BROKE: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_broke(name: str, tmp_path: Path) -> None:
     arrays, said = BROKE[name]
     (tmp_path / "a.npz").write_bytes(npz(**arrays))
-    if not said:
-        assert sum(block.n_rows for block in open_npz(str(tmp_path / "a.npz")).blocks) == 1
-        return
     with pytest.raises(InputError, match=rf"a\.npz.*{said}"), only_our_errors(False):
         list(open_npz(str(tmp_path / "a.npz")).blocks)
+
+
+def test_a_wide_matrix_without_rows_takes_no_memory(tmp_path: Path) -> None:
+    wide = {"data": [], "indices": [], "indptr": [0, 0], "shape": [1, 2**60], "labels": [1.0]}
+    (tmp_path / "a.npz").write_bytes(npz(**wide))
+    assert sum(block.n_rows for block in open_npz(str(tmp_path / "a.npz")).blocks) == 1
 
 
 def npy(header: str, data: bytes = b"", version: int = 1) -> bytes:
@@ -165,42 +158,35 @@ def npy(header: str, data: bytes = b"", version: int = 1) -> bytes:
 
 
 GOOD = "{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }\n"
-HEADERS = {
-    "2**60 numbers": GOOD.replace("(1,)", "(1152921504606846976,)"),
-    "an overflowing shape": GOOD.replace("(1,)", "(4294967296, 4294967296)"),
-    "objects": GOOD.replace("<f8", "|O"),
-    "records": GOOD.replace("'<f8'", "[('a', '<f8'), ('b', '|O')]"),
-    "no size": GOOD.replace("<f8", "<U"),
-    "a text of 4 GB": GOOD.replace("<f8", "<U999999999"),
-    "code": "__import__('os').mkdir('trace')",
-    "code within": GOOD.replace("(1,)", "(__import__('os').mkdir('trace'),)"),
-    "deep nesting": GOOD.replace("(1,)", "(" * 3000 + "1" + ")" * 3000),
-    "a wrong bool": GOOD.replace("False", "0"),
-    "one more": GOOD.replace("}", "'extra': 1}"),
-    "one twice": GOOD.replace("}", "'descr': '<f8'}"),
-    "one less": "{'descr': '<f8', 'shape': (1,)}",
-    "negative": GOOD.replace("(1,)", "(-1,)"),
-    "nothing": "",
-    "no end": GOOD.replace("}", ""),
-    "no literal": "0" * 4000,
-}
+SHAPES = ["(1152921504606846976,)", "(4294967296, 4294967296)", "(-1,)", "(" * 3000 + ")" * 3000,
+          "(__import__('os').mkdir('trace'),)"]  # fmt: skip
+TYPES = ["'|O'", "[('a', '<f8'), ('b', '|O')]", "'<U'", "'<U999999999'"]
+HEADERS = st.one_of(
+    st.sampled_from(SHAPES).map(lambda shape: GOOD.replace("(1,)", shape)),
+    st.sampled_from(TYPES).map(lambda kind: GOOD.replace("'<f8'", kind)),
+    st.sampled_from(["0", "'True'", "exit()"]).map(lambda flag: GOOD.replace("False", flag)),
+    st.sampled_from(["'extra': 1}", ""]).map(lambda end: GOOD.replace("}", end)),
+    st.sampled_from(["", "0" * 4000, "__import__('os').mkdir('trace')"]),
+)
 
 
-@pytest.mark.parametrize("name", HEADERS)
-@pytest.mark.parametrize("version", [1, 2, 3])
+@given(HEADERS, st.integers(1, 3))
+@settings(max_examples=60, deadline=None)
 def test_headers_of_arrays(
-    name: str, version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path_factory: pytest.TempPathFactory, header: str, version: int
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    array = npy(HEADERS[name], bytes(8), version)
-    with zipfile.ZipFile("a.npz", "w") as archive:
+    """Nothing in a header is evaluated, and no memory is taken for its shape."""
+    folder = tmp_path_factory.mktemp("headers")
+    array = npy(header, bytes(8), version)
+    with zipfile.ZipFile(folder / "a.npz", "w") as archive:
         archive.writestr("X.npy", array)
-    Path("b.npz").write_bytes(npz(X=[[1.0]]))
-    Path("b.labels.npy").write_bytes(array)
-    for file in ("a.npz", "b.npz"):
-        with pytest.raises(InputError, match=r"X\.npy|b\.labels\.npy"), only_our_errors(False):
-            open_npz(file)
-    assert not Path("trace").exists()
+    (folder / "b.npz").write_bytes(npz(X=[[1.0]]))
+    (folder / "b.labels.npy").write_bytes(array)
+    with contextlib.chdir(folder):
+        for file in ("a.npz", "b.npz"):
+            with pytest.raises(InputError, match=r"X\.npy|b\.labels\.npy"), only_our_errors(False):
+                open_npz(file)
+    assert not (folder / "trace").exists()
 
 
 def test_headers_of_other_programs(tmp_path: Path) -> None:
@@ -355,4 +341,4 @@ def test_h5ad_that_lies(stores: Path, tmp_path: Path) -> None:
 def test_valid_stores_are_read(stores: Path, tmp_path: Path) -> None:
     for name in ("a.h5ad", "v2.zarr", "v3.zarr"):
         report = ingest(stores / name, str(tmp_path / f"out-{name}"), format="anndata")
-        assert (report.examples, report.nnz) == (12, MATRIX.nnz)
+        assert (report.rows, report.nnz) == (12, MATRIX.nnz)

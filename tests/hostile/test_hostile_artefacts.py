@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import hashlib
-import io
 import itertools
 import json
 from typing import Any
@@ -13,17 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 import zstandard
-from hostile_cases import corpus, mutated, only_our_errors, to_bytes
+from click.testing import CliRunner
+from helpers.hostile_cases import corpus, mutated, only_our_errors, to_bytes
 from hypothesis import HealthCheck, given, settings
 
-from dadagrad.cli.inspect import _show_checkpoints, _show_model
+from dadagrad.cli import dadagrad
 from dadagrad.data.dataset import LabelColumn, Schema
 from dadagrad.data.rows import Rows
-from dadagrad.documents import unseal
 from dadagrad.errors import CorruptionError, DadagradError, InputError
-from dadagrad.model import Model
-from dadagrad.storage import Storage
-from dadagrad.training.checkpoint import CheckpointReader, CheckpointWriter, Snapshot
+from dadagrad.model.model import Model
+from dadagrad.storage.documents import unseal
+from dadagrad.storage.store import Storage
+from dadagrad.training.checkpoints.writer import CheckpointReader, CheckpointWriter, Snapshot
 
 SLOW = settings(
     max_examples=8000, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
@@ -62,7 +61,7 @@ def made_run() -> Storage:
     url = f"memory://hostile-run-{next(_numbers)}"
     arrays = {"a": np.arange(10.0), "b": np.zeros((3, 2), np.float32)}
     with CheckpointWriter(url) as writer:
-        writer.save(Snapshot(5, arrays, {"x": [1, float("nan")], "tally": {"examples": 3}}))
+        writer.save(Snapshot(5, arrays, {"x": [1, float("nan")], "tally": {"rows": 3}}))
     return Storage(url)
 
 
@@ -72,15 +71,19 @@ MODEL_BODY = unseal(MODEL.get("model.json"), "test")
 RUN_BODY = unseal(RUN.get(MANIFEST), "test")
 
 
+def show(*arguments: str) -> None:
+    result = CliRunner().invoke(dadagrad, ["inspect", *arguments])
+    assert result.exit_code in (0, 2), result.exception
+
+
 def use_model() -> None:
     model = Model.load(MODEL)
-    margins = model.margins(ROWS)
-    assert np.isfinite(margins).all()
-    model.predict_labels(margins)
+    scores = model.scores(ROWS)
+    assert np.isfinite(scores).all()
+    model.predict_labels(scores)
     model.check_compatible(Schema(model.n_features, (), feature_space=model.feature_space))
-    with contextlib.redirect_stdout(io.StringIO()):
-        for as_json in (True, False):
-            _show_model(MODEL.url, 3, as_json=as_json)
+    show(MODEL.url)
+    show(MODEL.url, "--json")
 
 
 def use_run() -> None:
@@ -89,8 +92,7 @@ def use_run() -> None:
         assert info.step == 5
         if info.problem is not None:
             assert "\n" not in info.problem
-    with contextlib.redirect_stdout(io.StringIO()):
-        _show_checkpoints(RUN.url, verify=True, as_json=True)
+    show(RUN.url, "--verify", "--json")
     reader.load()
 
 
@@ -184,7 +186,7 @@ def test_a_part_that_is_a_bomb() -> None:
         storage.put(part["key"], data)
         part.update(bytes=max(len(data), 1), sha256=hashlib.sha256(data).hexdigest())
         storage.put(key, forge(body))
-        with pytest.raises(InputError, match="all damaged"), only_our_errors(False):
+        with pytest.raises(InputError, match="damaged"), only_our_errors(False):
             CheckpointReader(storage).load()
 
 
@@ -205,20 +207,20 @@ def test_weights_that_are_not_finite(name: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("depth", [200, 900, 100_000])
-@pytest.mark.parametrize("where", ["report", "schema", "meta", "arrays"])
-def test_deep_nesting(where: str, depth: int) -> None:
+@pytest.mark.parametrize("member", ["report", "schema", "meta", "arrays"])
+def test_deep_nesting(member: str, depth: int) -> None:
     storage, key, body = (
-        (RUN, MANIFEST, RUN_BODY) if where == "meta" else (MODEL, "model.json", MODEL_BODY)
+        (RUN, MANIFEST, RUN_BODY) if member == "meta" else (MODEL, "model.json", MODEL_BODY)
     )
     good = storage.get(key)
     deep = b'{"a":' * depth + b"1" + b"}" * depth
-    text = to_bytes(changed(body, where, "DEEP")).replace(b", ", b",").replace(b": ", b":")
+    text = to_bytes(changed(body, member, "DEEP")).replace(b", ", b",").replace(b": ", b":")
     text = text.replace(b'"DEEP"', deep)
     digest = hashlib.sha256(text).hexdigest().encode()
     storage.put(key, b'{"sha256":"' + digest + b'","body":' + text + b"}\n")
     try:
         with only_our_errors():
-            (use_run if where == "meta" else use_model)()
+            (use_run if member == "meta" else use_model)()
     finally:
         storage.put(key, good)
 
@@ -226,6 +228,6 @@ def test_deep_nesting(where: str, depth: int) -> None:
 def test_documents_that_are_too_large() -> None:
     url = f"memory://hostile-model-{next(_numbers)}"
     Storage(url).put("model.json", b" " * (65 << 20))
-    with pytest.raises(DadagradError, match="no such document has"):
+    with pytest.raises(DadagradError, match="more than"):
         Model.load(url)
     Storage(url).delete("model.json")

@@ -1,7 +1,7 @@
-"""What declares more than there is gets an error before memory is taken.
+"""Files that declare more than they have are refused before memory is taken.
 
 Readers run in processes that may take little more memory than their libraries have taken already:
-whoever believes a header there gets a `MemoryError`, and no error of ours.
+a reader that trusts a header there gets a `MemoryError`, not an error of dadagrad.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from hostile_cases import in_little_memory
+from helpers.hostile_cases import in_little_memory
 
 from dadagrad import TrainConfig, ingest, train
-from dadagrad.data.zarr_writer import attributes_checksum
-from dadagrad.documents import unseal
+from dadagrad.data.zarr.writer import attributes_checksum
+from dadagrad.storage.documents import unseal
 
 PROGRAM = """
     import sys, json, resource, warnings
     import numpy as np
     import dadagrad
-    from dadagrad.data.dataset import open_dataset
-    from dadagrad.data.ingest import ingest
-    from dadagrad.data import parsing
+    from dadagrad.data import open_dataset
+    from dadagrad.data.ingest.ingest import ingest
+    from dadagrad.data.ingest import parsing
     from dadagrad.errors import DadagradError
-    from dadagrad.evaluation import evaluate
-    from dadagrad.model import Model
-    from dadagrad.training.checkpoint import CheckpointReader
+    from dadagrad.model.evaluate import evaluate
+    from dadagrad.model.model import Model
+    from dadagrad.training.checkpoints.writer import CheckpointReader
     import pyarrow.parquet, scipy.sparse
     warnings.simplefilter("ignore")
     good, cases = sys.argv[1], json.loads(sys.argv[2])

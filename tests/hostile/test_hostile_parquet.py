@@ -9,17 +9,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hostile_cases import CORPUS, mutated_bytes, only_our_errors
+from helpers.hostile_cases import CORPUS, mutated_bytes, only_our_errors
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dadagrad.data.dataset import open_dataset
+from dadagrad.data import open_dataset
 from dadagrad.data.parquet import N_FEATURES_KEY, ParquetDataset
-from dadagrad.data.parquet_footer import read_row_groups
 from dadagrad.errors import DadagradError, InputError
 
 SLOW = settings(
@@ -62,7 +60,7 @@ FILES = [
 
 def use(path: Path) -> None:
     data = ParquetDataset(str(path))
-    assert len(data.fingerprint) == 64
+    assert len(data.digest) == 64
     assert data.schema.n_features >= 0
     for number, partition in enumerate(data.partitions):
         rows = data.read(number)
@@ -88,7 +86,7 @@ def check(path: Path, data: bytes) -> None:
 
 
 @given(spoilt())
-@settings(max_examples=60)
+@settings(max_examples=100)
 def test_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     check(tmp_path_factory.getbasetemp() / "spoilt.parquet", data)
 
@@ -99,20 +97,8 @@ def test_a_great_many_bytes(tmp_path: Path) -> None:
     SLOW(given(spoilt())(lambda data: check(tmp_path / "a.parquet", data)))()
 
 
-@given(st.binary(max_size=60) | mutated_bytes(split(FILES[0])[1], 6))
-@settings(max_examples=100)
-def test_footers(footer: bytes) -> None:
-    with only_our_errors():
-        for group in read_row_groups(
-            io.BytesIO(joined(b"PAR1" + bytes(2000), footer)), "a.parquet"
-        ):
-            assert group.n_rows >= 0
-            assert all(chunk.n_values >= (chunk.n_nulls or 0) for chunk in group.columns.values())
-
-
-@pytest.mark.parametrize("name", ["histogram.parquet"])
-def test_what_ended_the_process(name: str) -> None:
-    """pyarrow does not return from numbers like these: it aborts."""
+def test_a_footer_on_which_pyarrow_aborts() -> None:
+    """pyarrow's metadata of columns end the process on this file."""
     program = (
         "import sys\n"
         "from dadagrad.data.parquet import ParquetDataset\n"
@@ -123,9 +109,8 @@ def test_what_ended_the_process(name: str) -> None:
         "except DadagradError as error:\n"
         "    print('refused', error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, CORPUS / name], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", program, CORPUS / "histogram.parquet"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -138,25 +123,23 @@ def varint(number: int) -> bytes:
     return bytes([*out, number])
 
 
-@pytest.mark.parametrize("value", [2**31, 2**40, 2**62, -1, -(2**40)])
-def test_sizes_that_no_file_has(value: int, tmp_path: Path) -> None:
+@given(st.sampled_from([2**31, 2**40, 2**62, -1, -(2**40)]) | st.integers(-(2**62), 2**62))
+@settings(max_examples=40, deadline=None)
+def test_sizes_that_no_file_has(tmp_path_factory: pytest.TempPathFactory, value: int) -> None:
+    """Each number 3 of the footer, one of which counts the rows, becomes another number."""
     body, footer = split(parquet(table().slice(0, 3)))
-    # Rows of the only row group: the field after its byte size.
-    groups = read_row_groups(io.BytesIO(joined(body, footer)), "a.parquet")
-    assert [group.n_rows for group in groups] == [3]
-    found = [at for at in range(len(footer) - 2) if footer[at : at + 2] == b"\x16\x06"]
-    refused = 0
-    for at in found:
-        damaged = footer[: at + 1] + varint(value) + footer[at + 2 :]
-        path = tmp_path / "a.parquet"
-        path.write_bytes(joined(body, damaged))
-        with only_our_errors():
+    path = tmp_path_factory.getbasetemp() / "sizes.parquet"
+    errors = ""
+    for at in range(len(footer) - 2):
+        if footer[at : at + 2] == b"\x16\x06":
+            damaged = footer[: at + 1] + varint(value) + footer[at + 2 :]
+            path.write_bytes(joined(body, damaged))
             try:
-                use(path)
+                with only_our_errors(False):
+                    use(path)
             except DadagradError as error:
-                refused += "cannot be in a file of" in str(error)
-                raise
-    assert refused >= 1
+                errors += str(error)
+    assert "cannot be in a file of" in errors or 0 <= value < 2**25
 
 
 def test_schemas_that_lie(tmp_path: Path) -> None:
@@ -200,21 +183,3 @@ def test_files_that_change_meanwhile(tmp_path: Path) -> None:
     path.write_bytes(parquet(table(label=["a", "z", "a", "b"])))
     with pytest.raises(DadagradError, match="row group 0"), only_our_errors(False):
         data.read(0)
-
-
-def test_what_is_right_is_read() -> None:
-    for data in FILES:
-        footer = pq.ParquetFile(io.BytesIO(data)).metadata
-        groups = read_row_groups(io.BytesIO(data), "a.parquet")
-        assert [group.n_rows for group in groups] == [3, 1]
-        for number, group in enumerate(groups):
-            row_group = footer.row_group(number)
-            for column in range(row_group.num_columns):
-                chunk = row_group.column(column)
-                ours = group.columns[chunk.path_in_schema.split(".")[0]]
-                assert ours.n_values == chunk.num_values
-                if chunk.statistics is not None:
-                    assert ours.n_nulls == chunk.statistics.null_count
-        if footer.row_group(0).column(0).statistics is not None:
-            largest = [group.columns["indices"].largest for group in groups]
-            assert largest == [np.int32(2).tobytes(), np.int32(3).tobytes()]

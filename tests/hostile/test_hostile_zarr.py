@@ -1,27 +1,30 @@
-"""Zarr metadata that lies, with checksums that fit: whoever wrote it meant harm."""
+"""Zarr metadata that lies, with checksums that fit: its author meant harm."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 import json
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import zstandard
-from hostile_cases import corpus, mutated, mutated_bytes, nested, only_our_errors, to_bytes
+from helpers.hostile_cases import corpus, mutated, mutated_bytes, only_our_errors, to_bytes
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numcodecs import blosc
 
-from dadagrad.data import zarr_arrays
-from dadagrad.data.dataset import LabelColumn, Schema, open_dataset
+from dadagrad.data import open_dataset
+from dadagrad.data.dataset import LabelColumn, Schema
 from dadagrad.data.rows import Rows
-from dadagrad.data.zarr import ZarrDataset, write_partition, write_root
-from dadagrad.data.zarr_writer import attributes_checksum
+from dadagrad.data.zarr.dataset import ZarrDataset, write_partition, write_root
+from dadagrad.data.zarr.writer import attributes_checksum, seal
 from dadagrad.errors import CorruptionError, InputError
-from dadagrad.storage import Storage
+from dadagrad.storage.store import Storage
 
 N_FEATURES = 500
 PART = "part-00000"
@@ -32,7 +35,7 @@ _numbers = itertools.count()
 
 
 def made() -> Storage:
-    """A dataset of one partition with everything that one can have."""
+    """A dataset of one partition with every optional column."""
     random = np.random.default_rng(0)
     counts = random.integers(0, 9, 40)
     ids = [np.sort(random.choice(N_FEATURES, count, replace=False)) for count in counts]
@@ -55,29 +58,33 @@ def made() -> Storage:
     return storage
 
 
-def forge(storage: Storage, root: Any, partition: Any = None) -> None:
-    """Write metadata whose checksums fit, as far as anything can be computed of it."""
-    try:
-        if partition is not None:
-            document = to_bytes(partition)
-            storage.put(f"{PART}/zarr.json", document)
-            root["attributes"]["partitions"][0]["checksum"] = hashlib.sha256(document).hexdigest()
+GENUINE = made()
+ROOT = json.loads(GENUINE.get("zarr.json"))
+PARTITION = json.loads(GENUINE.get(f"{PART}/zarr.json"))
+
+
+def forge(storage: Storage, root: Any = ROOT, partition: Any = PARTITION) -> None:
+    """Write metadata whose checksums fit, as far as they can be computed."""
+    root, document = copy.deepcopy(root), to_bytes(partition)
+    storage.put(f"{PART}/zarr.json", document)
+    errors = (KeyError, TypeError, IndexError, AttributeError, RecursionError)
+    with suppress(*errors):
+        entry = root["attributes"]["partitions"][0]
+        if entry["checksum"] == ROOT["attributes"]["partitions"][0]["checksum"]:
+            entry["checksum"] = hashlib.sha256(document).hexdigest()
+    with suppress(*errors):
         root["attributes"]["checksum"] = attributes_checksum(root["attributes"])
-    except (KeyError, TypeError, IndexError, AttributeError, RecursionError):
-        pass
     storage.put("zarr.json", to_bytes(root))
 
 
 def use(storage: Storage) -> None:
-    """Everything that is read of a dataset."""
+    """Read everything of a dataset, and check what kernels rely on."""
     data = open_dataset(storage.url)
-    assert len(data.fingerprint) == 64
+    assert len(data.digest) == 64
     assert data.n_rows >= 0
-    assert data.schema.numbers_own_features in (True, False)
     for number in range(len(data.partitions)):
         rows = data.read(number)
         rows.check("here")
-        # What kernels rely on: a process that reads elsewhere may well live on.
         assert rows.indptr[0] == 0
         assert (np.diff(rows.indptr) >= 0).all()
         assert rows.indptr[-1] == len(rows.indices)
@@ -86,35 +93,16 @@ def use(storage: Storage) -> None:
     data.names(np.arange(N_FEATURES))
 
 
-GENUINE = made()
-ROOT = json.loads(GENUINE.get("zarr.json"))
-PARTITION = json.loads(GENUINE.get(f"{PART}/zarr.json"))
-
-
 def check_root(document: Any) -> None:
-    GENUINE.put(f"{PART}/zarr.json", to_bytes(PARTITION))
     forge(GENUINE, document)
     with only_our_errors():
         use(GENUINE)
 
 
 def check_partition(document: Any) -> None:
-    forge(GENUINE, json.loads(to_bytes(ROOT)), document)
+    forge(GENUINE, ROOT, document)
     with only_our_errors():
         use(GENUINE)
-
-
-def check_bytes(data: bytes) -> None:
-    GENUINE.put(f"{PART}/zarr.json", to_bytes(PARTITION))
-    try:
-        forge(GENUINE, json.loads(data))
-    except (ValueError, RecursionError):
-        GENUINE.put("zarr.json", data)
-    with only_our_errors():
-        use(GENUINE)
-
-
-ROOT["attributes"]["partitions"][0]["checksum"] = hashlib.sha256(to_bytes(PARTITION)).hexdigest()
 
 
 @given(mutated(ROOT))
@@ -132,7 +120,9 @@ def test_metadata_of_a_partition(document: Any) -> None:
 @given(mutated_bytes(to_bytes(ROOT)))
 @settings(max_examples=60)
 def test_bytes_of_the_root(data: bytes) -> None:
-    check_bytes(data)
+    GENUINE.put("zarr.json", data)
+    with only_our_errors():
+        use(GENUINE)
 
 
 @pytest.mark.slow
@@ -144,7 +134,7 @@ def test_a_great_many(check: Any, document: Any) -> None:
 
 def changed(document: Any, path: str, value: Any) -> Any:
     """A copy of `document` with another value at `path`, whose steps are separated by spaces."""
-    document = json.loads(to_bytes(document))
+    document = copy.deepcopy(document)
     target = document
     *parents, last = path.split()
     for step in parents:
@@ -155,7 +145,6 @@ def changed(document: Any, path: str, value: Any) -> Any:
 
 @pytest.mark.parametrize("case", corpus("zarr_root.json"), ids=lambda case: case["broke"])
 def test_what_broke_the_root(case: dict[str, Any]) -> None:
-    GENUINE.put(f"{PART}/zarr.json", to_bytes(PARTITION))
     forge(GENUINE, changed(ROOT, case["path"], case["value"]))
     with pytest.raises((CorruptionError, InputError), match=case["said"]), only_our_errors(False):
         use(GENUINE)
@@ -163,124 +152,111 @@ def test_what_broke_the_root(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", corpus("zarr_partition.json"), ids=lambda case: case["broke"])
 def test_what_broke_a_partition(case: dict[str, Any]) -> None:
-    document = changed(PARTITION, case["path"], case["value"])
-    forge(GENUINE, json.loads(to_bytes(ROOT)), document)
+    forge(GENUINE, ROOT, changed(PARTITION, case["path"], case["value"]))
     with pytest.raises(CorruptionError, match=case["said"]), only_our_errors(False):
         use(GENUINE)
 
 
-@pytest.mark.parametrize("depth", [200, 5000, 200_000])
-@pytest.mark.parametrize("where", ["provenance", "schema", "checksum", "partitions"])
-def test_deep_nesting(where: str, depth: int) -> None:
+@given(
+    st.sampled_from(["provenance", "schema", "checksum", "partitions"]), st.integers(20, 200_000)
+)
+@settings(max_examples=20, deadline=None)
+def test_deep_nesting(field: str, depth: int) -> None:
     storage = made()
-    root = changed(ROOT, f"attributes {where}", "DEEP")
-    text = to_bytes(root).replace(b'"DEEP"', b"[" * depth + b"]" * depth)
-    try:
-        forge(storage, json.loads(text))
-    except RecursionError:
-        storage.put("zarr.json", text)
+    text = to_bytes(changed(ROOT, f"attributes {field}", "DEEP"))
+    storage.put("zarr.json", text.replace(b'"DEEP"', b"[" * depth + b"]" * depth))
     with pytest.raises(CorruptionError, match=r"zarr\.json"), only_our_errors(False):
         use(storage)
 
 
-@pytest.mark.parametrize(
-    "codecs",
-    [
-        [{"name": "pickle"}],
-        [{"name": "numcodecs.pickle"}],
-        [{"name": "bytes"}, {"name": "json2"}],
-        [{"name": "bytes"}, {"name": "gzip"}],
-        [{"id": "pickle"}],
-        ["pickle"],
-        {"name": "bytes"},
-        [],
-    ],
-)
-def test_no_codec_but_two_is_ever_used(codecs: Any) -> None:
-    path = "consolidated_metadata metadata X/indices codecs"
-    forge(GENUINE, json.loads(to_bytes(ROOT)), changed(PARTITION, path, codecs))
-    with pytest.raises(CorruptionError, match="X/indices: its"):
-        use(GENUINE)
+def reseal(path: str, chunk: bytes, partition: Any = PARTITION) -> None:
+    """Put another chunk in place, with a size and a checksum that fit."""
+    GENUINE.put(f"{PART}/{path}/c/0", chunk)
+    document = changed(partition, f"attributes dadagrad chunks {path}", [seal(chunk)])
+    forge(GENUINE, ROOT, document)
 
 
-def reseal(path: str, chunk: bytes, storage: Storage) -> None:
-    """Put another chunk in place, with size and checksum that fit."""
-    storage.put(f"{PART}/{path}/c/0", chunk)
-    document = json.loads(storage.get(f"{PART}/zarr.json"))
-    seals = zarr_arrays.EncodedArray({}, (chunk,)).seals
-    document["attributes"]["dadagrad"]["chunks"][path] = seals
-    forge(storage, json.loads(storage.get("zarr.json")), document)
+@given(st.data(), st.sampled_from(["X/indices", "X/indptr", "X/data", "var/feature", "var/name"]))
+@settings(max_examples=150, deadline=None)
+def test_chunks(data: st.DataObject, path: str) -> None:
+    """Damaged chunks with checksums that fit decode to something valid, or are refused."""
+    key = f"{PART}/{path}/c/0"
+    original = GENUINE.get(key)
+    try:
+        reseal(path, data.draw(mutated_bytes(original)))
+        with only_our_errors():
+            use(GENUINE)
+    finally:
+        GENUINE.put(key, original)
 
 
 def strings(count: int, texts: list[bytes]) -> bytes:
     return struct.pack("<I", count) + b"".join(struct.pack("<I", len(t)) + t for t in texts)
 
 
-def test_strings_that_lie() -> None:
-    storage = made()
-    length = open_dataset(storage.url).partitions[0].n_local
-    good = [b"x"] * length
-    compress = zstandard.ZstdCompressor().compress
-    cases = {
-        "count": compress(strings(2**32 - 1, good)),
-        "fewer": compress(strings(length - 1, good[1:])),
-        "more": compress(strings(length, [*good, b"y"])),
-        "length": compress(strings(length, good)[:-5] + struct.pack("<I", 2**32 - 1) + b"x"),
-        "cut": compress(strings(length, good)[:-3]),
-        "utf8": compress(strings(length, [b"\xff", *good[1:]])),
-        "bomb": compress(strings(length, [b"\0" * 10_000_000, *good[1:]])),
-        "no zstd": b"something else",
-        "empty frame": compress(b""),
-        "no size": zstandard.ZstdCompressor(write_content_size=False).compress(
-            strings(length, good)
-        ),
-        "two frames": compress(strings(length, good)) * 2,
-        # A frame's header that declares 2**62 bytes.
-        "header": b"\x28\xb5\x2f\xfd\xe0" + struct.pack("<Q", 2**62) + b"\1\0\0",
-    }
-    for chunk in cases.values():
-        reseal("var/name", chunk, storage)
+@pytest.mark.parametrize("lie", ["count", "fewer", "length", "cut", "utf8", "empty"])
+def test_strings_that_lie(lie: str) -> None:
+    n_local = ROOT["attributes"]["partitions"][0]["n_local"]
+    texts = [b"x"] * n_local
+    whole = strings(n_local, texts)
+    chunk = {
+        "count": strings(2**32 - 1, texts),
+        "fewer": strings(n_local - 1, texts[1:]),
+        "length": whole[:-5] + struct.pack("<I", 2**32 - 1) + b"x",
+        "cut": whole[:-3],
+        "utf8": strings(n_local, [b"\xff", *texts[1:]]),
+        "empty": b"",
+    }[lie]
+    key = f"{PART}/var/name/c/0"
+    original = GENUINE.get(key)
+    try:
+        reseal("var/name", chunk)
         with pytest.raises(CorruptionError, match=f"{PART}, var/name"), only_our_errors(False):
-            open_dataset(storage.url).names(np.arange(N_FEATURES))
-    reseal("var/name", compress(strings(length, good)), storage)
-    assert set(open_dataset(storage.url).names(np.arange(N_FEATURES)).values()) == {"x"}
+            open_dataset(GENUINE.url).names(np.arange(N_FEATURES))
+    finally:
+        GENUINE.put(key, original)
 
 
 @pytest.mark.parametrize(
-    ("path", "dtype", "value", "said"),
+    ("path", "value", "said"),
     [
-        ("X/data", "float32", np.nan, r"entry 3 is nan; it must be finite"),
-        ("X/data", "float32", -np.inf, r"entry 3 is -inf"),
-        ("obs/label", "float64", np.inf, r"row 3 is inf"),
-        ("obs/weight", "float32", -1.0, r"row 3 is -1\.0; no weight may be negative"),
-        ("obs/row_scale", "float32", np.nan, r"row 3 is nan"),
-        ("var/feature", "int64", 2**62, "its ids are not increasing"),
-        ("var/feature", "int64", -(2**62), "its ids are not increasing"),
-        ("X/indices", "int32", -(2**31), "positions must be below"),
-        ("X/indptr", "int32", -5, "does not rise"),
+        ("X/data", np.nan, r"number 3 is nan; it must be finite"),
+        ("X/data", -np.inf, r"number 3 is -inf"),
+        ("obs/label", np.inf, r"number 3 is inf"),
+        ("obs/weight", -1.0, r"row 3 is -1\.0; no weight may be negative"),
+        ("obs/row_scale", np.nan, r"number 3 is nan"),
+        ("var/feature", 2**62, "its ids are not increasing"),
+        ("var/feature", -(2**62), "its ids are not increasing"),
+        ("X/indices", -(2**31), "positions must be below"),
+        ("X/indices", N_FEATURES, "positions must be below"),
+        ("X/indptr", -5, "does not rise"),
+        ("X/indptr", 2**31 - 1, "does not rise"),
     ],
 )
-def test_numbers_that_lie(path: str, dtype: str, value: Any, said: str) -> None:
-    storage = made()
-    (length,) = PARTITION["consolidated_metadata"]["metadata"][path]["shape"]
-    array = np.zeros(length, dtype)
+def test_numbers_that_lie(path: str, value: Any, said: str) -> None:
+    """Numbers that lead kernels astray are refused, although all checksums fit."""
+    metadata = PARTITION["consolidated_metadata"]["metadata"][path]
+    array = np.zeros(metadata["shape"], metadata["data_type"])
     array[3] = value
-    encoded = zarr_arrays.encode(array)
-    document = changed(
-        PARTITION, f"consolidated_metadata metadata {path}", encoded.metadata | {"attributes": {}}
-    )
-    forge(storage, json.loads(to_bytes(ROOT)), document)
-    reseal(path, encoded.chunks[0], storage)
-    with pytest.raises(CorruptionError, match=f"{PART}, {path}: .*{said}"):
-        use(storage)
+    blosc_codec = {"name": "blosc", "configuration": {}}
+    codecs = [metadata["codecs"][0], blosc_codec]
+    document = changed(PARTITION, f"consolidated_metadata metadata {path} codecs", codecs)
+    key = f"{PART}/{path}/c/0"
+    original = GENUINE.get(key)
+    try:
+        reseal(path, bytes(blosc.compress(array, b"lz4", 5, blosc.NOSHUFFLE)), document)
+        with pytest.raises(CorruptionError, match=f"{PART}, {path}: .*{said}"):
+            use(GENUINE)
+    finally:
+        GENUINE.put(key, original)
 
 
 def test_a_symbolic_link_is_no_way_to_read_other_files(tmp_path: Path) -> None:
-    """Links in a folder are followed, as by any program; content must fit all checksums still."""
+    """Links in a folder are followed, as by any program; content must still fit all checksums."""
     storage = Storage(tmp_path / "data")
+    forge(GENUINE)
     for key in GENUINE.list():
         storage.put(key, GENUINE.get(key))
-    forge(storage, json.loads(to_bytes(ROOT)), PARTITION)
     secret = tmp_path / "secret"
     chunk = tmp_path / "data" / PART / "X/indices/c/0"
     secret.write_bytes(bytes(len(chunk.read_bytes())))
@@ -292,10 +268,6 @@ def test_a_symbolic_link_is_no_way_to_read_other_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a\nb", "a\0b", "\x1b[2J", "\ud800", "..", ".", "a/b", ""])
 def test_names_of_labels(name: str) -> None:
-    forge(GENUINE, changed(ROOT, "attributes schema label_columns 0 name", name), PARTITION)
+    forge(GENUINE, changed(ROOT, "attributes schema label_columns 0 name", name))
     with pytest.raises(CorruptionError, match="cannot be stored"), only_our_errors(False):
         use(GENUINE)
-
-
-def test_nested_is_nested() -> None:
-    assert json.dumps(nested(3)) == "[[[[]]]]"

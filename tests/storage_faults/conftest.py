@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import cluster_processes
 import pytest
-from cluster_processes import Nursery
-from runs import make_data, write_data
-from servers import BUCKET, Server, moto_server, rclone_server
+from helpers import cluster_processes
+from helpers.cluster_processes import Nursery
+from helpers.runs import make_data, write_data
+from helpers.servers import BUCKET, Server, moto_server, rclone_server
 
 from dadagrad.data.dataset import Dataset
 
@@ -64,12 +64,12 @@ def limit():
 os.register_at_fork(after_in_child=limit)
 import obstore.store
 from dadagrad.config import TrainConfig
-from dadagrad.method import make_method
-from dadagrad.synthetic import Corpus
+from dadagrad.problem import make_problem
+from dadagrad.data.synthetic import Corpus
 from dadagrad.training.warm_up import warm_up
 
 schema = Corpus(8, n_features=64, nnz_per_row=4).dataset().schema
-warm_up(make_method(TrainConfig(batch_size=16), schema, 16), lambda line: None)
+warm_up(make_problem(TrainConfig(batch_size=16), schema, 16), lambda line: None)
 """
 
 

@@ -9,18 +9,18 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from cluster_processes import Nursery
-from runs import Program, digest, refusal, undisturbed
+from helpers.cluster_processes import Nursery
+from helpers.runs import Program, digest, refusal, undisturbed
 
-from dadagrad.data.dataset import open_dataset
+from dadagrad.data import open_dataset
+from dadagrad.data.synthetic import Corpus
 from dadagrad.errors import DadagradError
-from dadagrad.model import Model
-from dadagrad.storage import Storage
-from dadagrad.synthetic import Corpus
-from dadagrad.training.checkpoint import CheckpointReader
+from dadagrad.model.model import Model
+from dadagrad.storage.store import Storage
+from dadagrad.training.checkpoints.writer import CheckpointReader
 
 PAGE = 4096
-NO_SPACE = "no space is left on the device; free some or write elsewhere"
+NO_SPACE = "No space left on device; free some space or write elsewhere"
 
 
 class Disk:

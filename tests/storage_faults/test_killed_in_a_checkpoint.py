@@ -9,14 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cluster_processes import Nursery
-from faulty_proxy import Proxy, Request
-from processes import wait_until
-from runs import Program, digest, make_data, undisturbed, write_data
-from servers import BUCKET, Server
+from helpers.cluster_processes import Nursery
+from helpers.faulty_proxy import Proxy, Request
+from helpers.processes import wait_until
+from helpers.runs import Program, digest, make_data, undisturbed, write_data
+from helpers.servers import BUCKET, Server
 
-from dadagrad.model import Model
-from dadagrad.training.checkpoint import CheckpointReader
+from dadagrad.model.model import Model
+from dadagrad.training.checkpoints.writer import CheckpointReader
 
 WAYS = [(how, what) for how in ("tear", "hold") for what in ("part", "manifest", "model")]
 OFTEN = {("tear", "part", "moto"), ("tear", "manifest", "rclone"), ("hold", "manifest", "moto")}

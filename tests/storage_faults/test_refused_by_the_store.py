@@ -10,14 +10,14 @@ from pathlib import Path
 
 import boto3
 import pytest
-from cluster_processes import Nursery
-from runs import Program, refusal
-from servers import BUCKET, Server
+from helpers.cluster_processes import Nursery
+from helpers.runs import Program, refusal
+from helpers.servers import BUCKET, Server
 
-from dadagrad.data.dataset import open_dataset
+from dadagrad.data import open_dataset
 from dadagrad.errors import StorageError
-from dadagrad.storage import Storage
-from dadagrad.training.checkpoint import CheckpointWriter
+from dadagrad.storage.store import Storage
+from dadagrad.training.checkpoints.writer import CheckpointWriter
 
 
 def ask_who_is_there(server: Server, after: str) -> None:
@@ -53,8 +53,10 @@ def reader(servers: dict[str, Server]) -> Iterator[Server]:
         iam.delete_user(UserName="reader")
 
 
-MAY = f"and that they may read, list, write and delete in the bucket {BUCKET!r}"
-UNKNOWN = "permission denied; the store does not know these credentials; check AWS_ACCESS_KEY_ID"
+MAY = f"that they may read, list, write and delete in the bucket {BUCKET!r}"
+UNKNOWN = (
+    r"permission denied \((InvalidAccessKeyId|SignatureDoesNotMatch)\); check AWS_ACCESS_KEY_ID"
+)
 
 
 def test_a_bucket_that_may_only_be_read(
@@ -70,13 +72,18 @@ def test_a_bucket_that_may_only_be_read(
     # What would be wrong at the end is found out before a run begins.
     message = refusal(program.train())
     assert message.startswith("cannot write probe-")
-    assert f" in {program.model}: permission denied; check AWS_ACCESS_KEY_ID" in message
-    assert message.endswith(MAY)
+    assert (
+        f" in {program.model}: permission denied (AccessDenied); check AWS_ACCESS_KEY_ID" in message
+    )
+    assert MAY in message
     program.model = str(tmp_path / "model")
     message = refusal(program.train())
     assert message.startswith("cannot write probe-")
-    assert f" in {program.checkpoints}: permission denied; check AWS_ACCESS_KEY_ID" in message
-    assert message.endswith(MAY)
+    assert (
+        f" in {program.checkpoints}: permission denied (AccessDenied); check AWS_ACCESS_KEY_ID"
+        in message
+    )
+    assert MAY in message
     assert reader.key not in message
 
 
@@ -94,17 +101,16 @@ def test_credentials_that_nobody_knows(
         for ask, problem in (
             (lambda: CheckpointWriter(f"s3://{BUCKET}/run"), UNKNOWN),
             # Whether an object is there is asked without wanting a word of it.
-            (lambda: open_dataset(f"s3://{BUCKET}/data"), "permission denied; "),
+            (lambda: open_dataset(f"s3://{BUCKET}/data"), "permission denied"),
         ):
-            with pytest.raises(StorageError) as denied:
+            with pytest.raises(StorageError, match=problem) as denied:
                 ask()
-            assert problem in str(denied.value)
             assert f"s3://{BUCKET}/" in str(denied.value)
             assert not [part for part in (server.key, server.secret) if part in str(denied.value)]
 
 
 def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there are none, those of a machine of the cloud are looked for."""
+    """obstore then asks the metadata server of a cloud, in vain."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(StorageError, match="no credentials found; set AWS_ACCESS_KEY_ID"):

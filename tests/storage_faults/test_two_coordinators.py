@@ -8,22 +8,22 @@ import time
 from pathlib import Path
 
 import pytest
-from cluster_processes import Nursery, Process
-from faulty_proxy import Proxy, Request
-from runs import SETTINGS, Program, digest, refusal, saved, undisturbed
-from servers import BUCKET, Server
+from helpers.cluster_processes import Nursery, Process
+from helpers.faulty_proxy import Proxy, Request
+from helpers.runs import SETTINGS, Program, digest, refusal, saved, undisturbed
+from helpers.servers import BUCKET, Server
 
 from dadagrad.config import TrainConfig
-from dadagrad.model import Model
-from dadagrad.training.checkpoint import CheckpointReader, CheckpointWriter, TakenOver
-from dadagrad.training.protocol import Report
+from dadagrad.model.model import Model
+from dadagrad.training.checkpoints.writer import CheckpointReader, CheckpointWriter, TakenOver
+from dadagrad.training.messages import Report
 from dadagrad.training.run import train
 
 AWS = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
 
 
 def environment() -> dict[str, str]:
-    """What processes need to reach the store that this test is about."""
+    """Variables with which processes reach the store of this test."""
     return {name: os.environ[name] for name in AWS if name in os.environ}
 
 
@@ -92,7 +92,7 @@ def test_one_that_was_paused_does_no_damage(folder: str, local_data: str, nurser
 
 
 def test_a_run_stops_as_soon_as_it_knows(local_data: str, tmp_path: Path) -> None:
-    """That a checkpoint was not written is known long before the next one is due."""
+    """A run learns that a checkpoint was not written long before the next one."""
     url, rounds = str(tmp_path / "run"), 0
 
     def progress(report: Report) -> None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from theorem_cases import (
+from helpers.theorem_cases import (
     CASES,
     N_FEATURES,
     STREAMS,
@@ -22,16 +20,18 @@ from theorem_cases import (
     proposition_2,
     proposition_3,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from dadagrad.metrics import Diagonal
-from dadagrad.regularizers import ElasticBox
-from dadagrad.updates import DualAveraging, MirrorDescent
+from dadagrad.optim.preconditioners import Diagonal
+from dadagrad.optim.regularizers import ElasticBox
+from dadagrad.optim.updates import DualAveraging, MirrorDescent
 
 N_STEPS = 90
-each_stream = pytest.mark.parametrize("stream", list(STREAMS))
-each_case = pytest.mark.parametrize("case", list(CASES))
+streams = st.sampled_from(list(STREAMS))
+cases = st.sampled_from(list(CASES))
 seeds = st.integers(0, 2**32 - 1)
-few = settings(max_examples=2)
+many_games = settings(max_examples=20)
 
 
 def lengths(game: Game) -> np.ndarray:
@@ -56,10 +56,8 @@ def bound_17(game: Game, rival: np.ndarray, eta: float, delta: float) -> float:
     return (0.5 * delta * rival @ rival + 0.5 * far**2 * total) / eta + eta * total
 
 
-@each_stream
-@each_case
-@few
-@given(seed=seeds, eta=st.sampled_from([0.1, 0.7, 3.0]))
+@many_games
+@given(stream=streams, case=cases, seed=seeds, eta=st.sampled_from([0.1, 0.7, 3.0]))
 def test_theorem_5_dual_averaging(stream, case, seed, eta):
     """Eq. 16: below delta / 2 eta |x*|^2 + (|x*|_inf^2 / 2 eta + eta) sum_i |g_1:T,i|_2.
 
@@ -76,10 +74,14 @@ def test_theorem_5_dual_averaging(stream, case, seed, eta):
         must_be_below(bound, bound_16(game, rival, eta, delta), "eq. 16")
 
 
-@each_stream
-@each_case
-@few
-@given(seed=seeds, eta=st.sampled_from([0.1, 0.7, 3.0]), delta=st.sampled_from([0.0, 0.3]))
+@many_games
+@given(
+    stream=streams,
+    case=cases,
+    seed=seeds,
+    eta=st.sampled_from([0.1, 0.7, 3.0]),
+    delta=st.sampled_from([0.0, 0.3]),
+)
 def test_theorem_5_mirror_descent(stream, case, seed, eta, delta):
     """Eq. 17: below (max_t |x* - x_t|_inf^2 / 2 eta + eta) sum_i |g_1:T,i|_2, for every x* in X.
 
@@ -95,7 +97,8 @@ def test_theorem_5_mirror_descent(stream, case, seed, eta, delta):
         must_be_below(bound, bound_17(game, rival, eta, delta), "eq. 17")
 
 
-@each_stream
+@many_games
+@given(stream=streams)
 def test_corollary_6(stream):
     """Mirror descent with eta = D_inf / sqrt(2) in a box: at most sqrt(2) D_inf sum |g_1:T,i|.
 
@@ -254,27 +257,27 @@ def test_lemma_4(sequence):
     The upper half is lemma 4 of Duchi et al. (2011), s_t^-1 by the metric with delta = 0. The
     lower: a_t^2 / s_t >= s_t - s_t-1, whose sum is s_T.
     """
-    metric, gradients = Diagonal(0.0), np.array(sequence)
-    arrays, found = metric.init(2, 1), 0.0
+    preconditioner, gradients = Diagonal(0.0), np.array(sequence)
+    arrays, found = preconditioner.init(2, 1), 0.0
     for g in gradients:
-        arrays = metric.add(arrays, g[:, None])
-        found += float(g @ metric.solve(arrays, g[:, None])[:, 0])
+        arrays = preconditioner.add(arrays, g[:, None])
+        found += float(g @ preconditioner.solve(arrays, g[:, None])[:, 0])
     total = np.linalg.norm(gradients, axis=0).sum()
     assert total * (1 - 1e-9) <= found <= 2 * total * (1 + 1e-9)
-    np.testing.assert_allclose(metric.multiply(arrays, np.ones((2, 1))).sum(), total)
+    np.testing.assert_allclose(preconditioner.multiply(arrays, np.ones((2, 1))).sum(), total)
 
 
 @pytest.mark.parametrize("n_steps", [1, 10, 100, 1000])
 def test_both_ends_of_lemma_4_are_reached(n_steps):
     """Equal gradients: sum 1 / sqrt(t) >= 2 sqrt(T) - 3/2. Gradients that grow fast: s_T."""
-    metric = Diagonal(0.0)
-    equal, grown = metric.init(1, 1), metric.init(1, 1)
+    preconditioner = Diagonal(0.0)
+    equal, grown = preconditioner.init(1, 1), preconditioner.init(1, 1)
     one, of_equal, of_grown = np.ones((1, 1)), 0.0, 0.0
     for t in range(n_steps):
-        equal = metric.add(equal, one)
-        of_equal += metric.solve(equal, one)[0, 0]
+        equal = preconditioner.add(equal, one)
+        of_equal += preconditioner.solve(equal, one)[0, 0]
         if t < 15:
-            grown = metric.add(grown, one * 1e8**t)
-            of_grown += 1e8**t * metric.solve(grown, one * 1e8**t)[0, 0]
+            grown = preconditioner.add(grown, one * 1e8**t)
+            of_grown += 1e8**t * preconditioner.solve(grown, one * 1e8**t)[0, 0]
     assert 2 * np.sqrt(n_steps) - 1.5 <= of_equal <= 2 * np.sqrt(n_steps)
     assert of_grown == pytest.approx(1e8 ** min(n_steps - 1, 14), rel=1e-6)

@@ -12,9 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from theorem_cases import (
+from helpers.theorem_cases import (
     CASES,
     N_FEATURES,
     STREAMS,
@@ -30,20 +28,22 @@ from theorem_cases import (
     root,
     squared_dual,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from dadagrad.metrics import Block, Full
-from dadagrad.regularizers import ElasticBox, L2Ball
-from dadagrad.updates import DualAveraging, MirrorDescent
+from dadagrad.optim.preconditioners import Block, Full
+from dadagrad.optim.regularizers import ElasticBox, L2Ball
+from dadagrad.optim.updates import DualAveraging, MirrorDescent
 
 N_STEPS = 60
 BLOCKS = (2, 2, 1, 1)
 EDGES = np.cumsum([0, *BLOCKS])
-each_stream = pytest.mark.parametrize("stream", list(STREAMS))
+streams = st.sampled_from(list(STREAMS))
 seeds = st.integers(0, 2**32 - 1)
-few = settings(max_examples=2)
+many_games = settings(max_examples=20)
 etas = st.sampled_from([0.1, 0.7, 3.0])
 # A prox in a full metric is iterated to: one case with a penalty and a domain stands for all.
-each_case = pytest.mark.parametrize("case", ["free", "l1 and box"])
+cases = st.sampled_from(["free", "l1 and box"])
 
 
 def cut(matrix: np.ndarray, edges: np.ndarray = EDGES) -> np.ndarray:
@@ -78,16 +78,14 @@ def bound_20(game: Game, rival: np.ndarray, eta: float, delta: float) -> float:
     return 0.5 * (delta * rival @ rival + far**2 * trace) / eta + eta * trace
 
 
-def metrics(game: Game, delta: float, edges: np.ndarray | None = None) -> np.ndarray:
+def preconditioners(game: Game, delta: float, edges: np.ndarray | None = None) -> np.ndarray:
     """H_1, ..., H_T: (T, d, d)."""
     sums = outer_sums(game.gradients)
     return delta * np.eye(N_FEATURES) + root(sums if edges is None else cut(sums, edges))
 
 
-@each_stream
-@each_case
-@few
-@given(seed=seeds, eta=etas)
+@many_games
+@given(stream=streams, case=cases, seed=seeds, eta=etas)
 def test_theorem_7_dual_averaging(stream, case, seed, eta):
     """Eq. 19: below (delta + tr G_T^(1/2)) |x*|_2^2 / 2 eta + eta tr G_T^(1/2), every x* in X.
 
@@ -98,17 +96,15 @@ def test_theorem_7_dual_averaging(stream, case, seed, eta):
     update = DualAveraging(eta, Full(delta), case.regularizer)
     game = play(update, STREAMS[stream], N_STEPS, case, seed, length=1.0)
     assert np.linalg.norm(game.gradients, axis=1).max() <= delta * (1 + 1e-12)
-    each = metrics(game, delta)
+    each = preconditioners(game, delta)
     for rival in game.rivals():
         bound = proposition_2(game, rival, eta, each, delta)
         must_be_below(game.regret(rival), bound, "proposition 2")
         must_be_below(bound, bound_19(game, rival, eta, delta), "eq. 19")
 
 
-@each_stream
-@each_case
-@few
-@given(seed=seeds, eta=etas, delta=st.sampled_from([0.0, 0.3]))
+@many_games
+@given(stream=streams, case=cases, seed=seeds, eta=etas, delta=st.sampled_from([0.0, 0.3]))
 def test_theorem_7_mirror_descent(stream, case, seed, eta, delta):
     """Eq. 20: below delta |x*|^2 / 2 eta + (max_t |x* - x_t|_2^2 / 2 eta + eta) tr G_T^(1/2).
 
@@ -119,16 +115,15 @@ def test_theorem_7_mirror_descent(stream, case, seed, eta, delta):
     case = CASES[case]
     update = MirrorDescent(eta, Full(delta), case.regularizer)
     game = play(update, STREAMS[stream], N_STEPS, case, seed)
-    each = metrics(game, delta)
+    each = preconditioners(game, delta)
     for rival in game.rivals():
         bound = proposition_3(game, rival, eta, each)
         must_be_below(game.regret(rival), bound, "proposition 3")
         must_be_below(bound, bound_20(game, rival, eta, delta), "eq. 20")
 
 
-@each_stream
-@few
-@given(seed=seeds, eta=etas)
+@many_games
+@given(stream=streams, seed=seeds, eta=etas)
 def test_theorem_7_in_a_euclidean_ball(stream, seed, eta):
     """The domain whose diameter the theorem speaks of: both updates, against points of the ball."""
     ball = Case(L2Ball(1.0), reach=1.0 / np.sqrt(N_FEATURES))
@@ -143,9 +138,8 @@ def test_theorem_7_in_a_euclidean_ball(stream, seed, eta):
             must_be_below(played.regret(rival), bound(played, rival, eta, delta))
 
 
-@each_stream
-@few
-@given(seed=seeds, eta=etas, case=st.sampled_from(["free", "l1 and box"]))
+@many_games
+@given(stream=streams, seed=seeds, eta=etas, case=cases)
 def test_corollary_12(stream, seed, eta, case):
     """Below max_i |x*_[i]|_2^2 / 2 eta tr G_T^(1/2) + eta tr G_T^(1/2), G the block-diagonal one.
 
@@ -154,12 +148,19 @@ def test_corollary_12(stream, seed, eta, case):
     to be added. Mirror descent: max_t,i |x*_[i] - x_t,[i]|_2 in the place of max_i |x*_[i]|_2.
     """
     delta, case = 1.0, CASES[case]
-    metric = Block(delta, BLOCKS)
+    preconditioner = Block(BLOCKS, delta)
     game = play(
-        DualAveraging(eta, metric, case.regularizer), STREAMS[stream], 40, case, seed, length=1.0
+        DualAveraging(eta, preconditioner, case.regularizer),
+        STREAMS[stream],
+        40,
+        case,
+        seed,
+        length=1.0,
     )
-    other = play(MirrorDescent(eta, metric, case.regularizer), STREAMS[stream], 40, case, seed)
-    each, others = metrics(game, delta, EDGES), metrics(other, delta, EDGES)
+    other = play(
+        MirrorDescent(eta, preconditioner, case.regularizer), STREAMS[stream], 40, case, seed
+    )
+    each, others = preconditioners(game, delta, EDGES), preconditioners(other, delta, EDGES)
     trace, other_trace = (trace_of_root(g.gradients, EDGES) for g in (game, other))
     for rival in game.rivals():
         part = largest_part(rival)
@@ -183,7 +184,7 @@ def test_corollary_12_needs_a_delta():
     def surprise(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
         return Loss("linear", np.full(len(w), -10.0 if t == 3 else 1.0))
 
-    game = play(DualAveraging(eta, Block(0.0, sizes), case.regularizer), surprise, 3, case, 0)
+    game = play(DualAveraging(eta, Block(sizes, 0.0), case.regularizer), surprise, 3, case, 0)
     as_printed = eta * trace_of_root(game.gradients, np.arange(N_FEATURES + 1))
     assert as_printed == pytest.approx(N_FEATURES * eta * np.sqrt(102))
     assert game.regret(nothing) > 1.29 * as_printed
@@ -239,7 +240,7 @@ def test_proposition_3_is_reached_in_rotated_directions():
     stream = in_turn_of(ROTATION, lambda margin, turn: 1.0)
     game = play(MirrorDescent(eta, Full(0.0), case.regularizer), stream, N_FEATURES, case, 0)
     rival = -eta * ROTATION.sum(1)
-    bound = proposition_3(game, rival, eta, metrics(game, 0.0))
+    bound = proposition_3(game, rival, eta, preconditioners(game, 0.0))
     assert ratio(game.regret(rival), bound) == pytest.approx(1.0)
 
 
@@ -270,17 +271,17 @@ def test_lemmas_9_and_10(sequence):
     """
     gradients = np.array(sequence)
     delta = max(np.linalg.norm(gradients, axis=1).max(), 1e-3)
-    metric, wide = Full(0.0), Full(delta)
-    arrays, before, found = metric.init(3, 1), wide.init(3, 1), 0.0
+    preconditioner, wide = Full(0.0), Full(delta)
+    arrays, before, found = preconditioner.init(3, 1), wide.init(3, 1), 0.0
     for g in gradients:
         column = g[:, None]
         earlier = float(g @ wide.solve(before, column)[:, 0])
-        arrays, before = metric.add(arrays, column), wide.add(before, column)
-        now = float(g @ metric.solve(arrays, column)[:, 0])
+        arrays, before = preconditioner.add(arrays, column), wide.add(before, column)
+        now = float(g @ preconditioner.solve(arrays, column)[:, 0])
         assert earlier <= now * (1 + 1e-7) + 1e-12
         found += now
-    total = sum(metric.multiply(arrays, np.eye(3)[:, [i]])[i, 0] for i in range(3))
-    at_the_end = sum(float(g @ metric.solve(arrays, g[:, None])[:, 0]) for g in gradients)
+    total = sum(preconditioner.multiply(arrays, np.eye(3)[:, [i]])[i, 0] for i in range(3))
+    at_the_end = sum(float(g @ preconditioner.solve(arrays, g[:, None])[:, 0]) for g in gradients)
     assert total * (1 - 1e-6) <= found <= 2 * total * (1 + 1e-6)
     assert at_the_end == pytest.approx(total, rel=1e-5, abs=1e-9)
     assert total == pytest.approx(np.linalg.svd(gradients, compute_uv=False).sum(), rel=1e-6)
@@ -288,26 +289,26 @@ def test_lemmas_9_and_10(sequence):
 
 def test_both_ends_of_lemma_10_are_reached():
     """Equal gradients: 2 sqrt(T) - 3/2 and more. Orthogonal ones: tr G_T^(1/2) itself."""
-    metric = Full(0.0)
-    arrays, found = metric.init(N_FEATURES, 1), 0.0
+    preconditioner = Full(0.0)
+    arrays, found = preconditioner.init(N_FEATURES, 1), 0.0
     for v in ROTATION.T:
-        arrays = metric.add(arrays, v[:, None])
-        found += float(v @ metric.solve(arrays, v[:, None])[:, 0])
+        arrays = preconditioner.add(arrays, v[:, None])
+        found += float(v @ preconditioner.solve(arrays, v[:, None])[:, 0])
     assert found == pytest.approx(N_FEATURES)
-    arrays, found, v = metric.init(N_FEATURES, 1), 0.0, ROTATION[:, :1]
+    arrays, found, v = preconditioner.init(N_FEATURES, 1), 0.0, ROTATION[:, :1]
     for _ in range(400):
-        arrays = metric.add(arrays, v)
-        found += float((v.T @ metric.solve(arrays, v))[0, 0])
+        arrays = preconditioner.add(arrays, v)
+        found += float((v.T @ preconditioner.solve(arrays, v))[0, 0])
     assert 2 * 20 - 1.5 <= found <= 2 * 20 + 1e-9
 
 
 def test_the_dual_norm_of_the_tests_is_that_of_the_metric():
     gradients = np.random.default_rng(1).normal(size=(4, N_FEATURES))
-    metric = Full(0.0)
-    arrays = metric.init(N_FEATURES, 1)
+    preconditioner = Full(0.0)
+    arrays = preconditioner.init(N_FEATURES, 1)
     for g in gradients:
-        arrays = metric.add(arrays, g[:, None])
+        arrays = preconditioner.add(arrays, g[:, None])
     matrix = root(gradients.T @ gradients)
     expected = squared_dual(matrix, gradients[2])
-    found = gradients[2] @ metric.solve(arrays, gradients[2][:, None])[:, 0]
+    found = gradients[2] @ preconditioner.solve(arrays, gradients[2][:, None])[:, 0]
     assert found == pytest.approx(expected, rel=1e-9)

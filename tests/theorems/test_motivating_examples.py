@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from scipy.linalg import hadamard
 
-from dadagrad.metrics import Block, Diagonal, Full, Identity
-from dadagrad.regularizers import ElasticBox, L2Ball
-from dadagrad.updates import DualAveraging, MirrorDescent
+from dadagrad.optim.preconditioners import Block, Diagonal, Full, Identity
+from dadagrad.optim.regularizers import ElasticBox, L2Ball
+from dadagrad.optim.updates import DualAveraging, MirrorDescent
 
 N_FEATURES = 8
 BOX = ElasticBox(low=-1.0, high=1.0)
@@ -125,5 +125,5 @@ def test_blocks_see_a_rotation_within_a_block():
     half = hadamard(4) / 2.0
     directions = np.kron(np.eye(2), half)
     stream = examples(directions, 1.0, 0.1, 1)
-    suffered = losses(MirrorDescent(ONE, Block(0.0, 4), ElasticBox()), stream)
+    suffered = losses(MirrorDescent(ONE, Block(4, 0.0), ElasticBox()), stream)
     assert suffered.sum() <= N_FEATURES + 1e-6

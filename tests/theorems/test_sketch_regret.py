@@ -18,9 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from theorem_cases import (
+from helpers.theorem_cases import (
     CASES,
     N_FEATURES,
     STREAMS,
@@ -34,25 +32,27 @@ from theorem_cases import (
     root,
     squared_dual,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from dadagrad.metrics import CorrectedSketch, Full, Metric, Sketch
-from dadagrad.regularizers import ElasticBox
-from dadagrad.updates import DualAveraging, MirrorDescent
+from dadagrad.optim.preconditioners import CorrectedSketch, Full, Preconditioner, Sketch
+from dadagrad.optim.regularizers import ElasticBox
+from dadagrad.optim.updates import DualAveraging, MirrorDescent
 
 RANK = 2
 N_STEPS = {"free": 60, "l1 and box": 30}  # proxes are iterated to in the second
-each_stream = pytest.mark.parametrize("stream", list(STREAMS))
-each_case = pytest.mark.parametrize("case", ["free", "l1 and box"])
+streams = st.sampled_from(list(STREAMS))
+cases = st.sampled_from(["free", "l1 and box"])
 seeds = st.integers(0, 2**32 - 1)
 etas = st.sampled_from([0.1, 0.7, 3.0])
-few = settings(max_examples=2)
+many_games = settings(max_examples=20)
 
 
 @dataclass(frozen=True)
 class Trace:
     """What a sketch went through: H_t, M_t and sigma_t of each step, and G_t itself."""
 
-    metrics: np.ndarray
+    preconditioners: np.ndarray
     kept: np.ndarray
     sigma: np.ndarray
     outer: np.ndarray
@@ -68,19 +68,19 @@ class Trace:
         return float(np.trace(root(self.outer[-1])))
 
 
-def follow(metric: Metric, gradients: np.ndarray) -> Trace:
+def follow(preconditioner: Preconditioner, gradients: np.ndarray) -> Trace:
     """Feed the gradients to a sketch of their own, and look at it after each."""
-    arrays, eye = metric.init(N_FEATURES, 1), np.eye(N_FEATURES)
-    metrics, kept, removed = [], [], [0.0]
+    arrays, eye = preconditioner.init(N_FEATURES, 1), np.eye(N_FEATURES)
+    preconditioners, kept, removed = [], [], [0.0]
     for g in gradients:
-        arrays = metric.add(arrays, g[:, None])
-        columns = [metric.multiply(arrays, eye[:, [i]]) for i in range(N_FEATURES)]
-        metrics.append(np.hstack(columns))
+        arrays = preconditioner.add(arrays, g[:, None])
+        columns = [preconditioner.multiply(arrays, eye[:, [i]]) for i in range(N_FEATURES)]
+        preconditioners.append(np.hstack(columns))
         filled = arrays["directions"][0][:, : int(arrays["filled"][0, 0])]
         kept.append(filled @ filled.T)
         removed.append(float(arrays["removed"][0, 0]))
     outer = np.cumsum(gradients[:, :, None] * gradients[:, None, :], axis=0)
-    return Trace(np.array(metrics), np.array(kept), np.diff(removed), outer)
+    return Trace(np.array(preconditioners), np.array(kept), np.diff(removed), outer)
 
 
 def least(matrices: np.ndarray) -> float:
@@ -106,10 +106,8 @@ def swollen(delta: float, extra: float) -> float:
     return 1.0 if extra <= delta else extra / delta
 
 
-@each_stream
-@each_case
-@few
-@given(seed=seeds, eta=etas, delta=st.sampled_from([0.3, 1.0]))
+@many_games
+@given(stream=streams, case=cases, seed=seeds, eta=etas, delta=st.sampled_from([0.3, 1.0]))
 def test_theorem_1(stream, case, seed, eta, delta):
     """Dual averaging in `Sketch`. For every x*, R(T) is at most
 
@@ -122,9 +120,11 @@ def test_theorem_1(stream, case, seed, eta, delta):
     delta > 0 will do.
     """
     n_steps, case = N_STEPS[case], CASES[case]
-    metric = Sketch(delta, RANK)
-    game = play(DualAveraging(eta, metric, case.regularizer), STREAMS[stream], n_steps, case, seed)
-    seen = follow(metric, game.gradients)
+    preconditioner = Sketch(delta, RANK)
+    game = play(
+        DualAveraging(eta, preconditioner, case.regularizer), STREAMS[stream], n_steps, case, seed
+    )
+    seen = follow(preconditioner, game.gradients)
     must_be_a_sketch(seen, game.gradients)
     longest = np.linalg.norm(game.gradients, axis=1).max()
     played = np.vstack([game.weights[1:], game.after])
@@ -148,17 +148,15 @@ def _before_the_last_steps_of_theorem_1(
     The metrics come from the sketch's S by the formula, not from the package. What H_t lost meets
     the weights x_t+1, which it chose; `played` are x_2, ..., x_T+1.
     """
-    metrics = delta * np.eye(N_FEATURES) + root(seen.kept)
-    before = np.concatenate([delta * np.eye(N_FEATURES)[None], metrics[:-1]])
+    preconditioners = delta * np.eye(N_FEATURES) + root(seen.kept)
+    before = np.concatenate([delta * np.eye(N_FEATURES)[None], preconditioners[:-1]])
     duals = sum(squared_dual(h, g) for h, g in zip(before, game.gradients, strict=True))
     lost = np.sqrt(seen.sigma) @ np.square(played).sum(1)
-    return 0.5 * (rival @ metrics[-1] @ rival + lost) / eta + 0.5 * eta * duals
+    return 0.5 * (rival @ preconditioners[-1] @ rival + lost) / eta + 0.5 * eta * duals
 
 
-@each_stream
-@each_case
-@few
-@given(seed=seeds, eta=etas, delta=st.sampled_from([0.3, 1.0]))
+@many_games
+@given(stream=streams, case=cases, seed=seeds, eta=etas, delta=st.sampled_from([0.3, 1.0]))
 def test_theorem_2(stream, case, seed, eta, delta):
     """Mirror descent in `Sketch`. For every x*, with D = max_t |x* - x_t|, R(T) is at most
 
@@ -169,11 +167,13 @@ def test_theorem_2(stream, case, seed, eta, delta):
     2 tau the rows of the buffer: the paper's tau, whose sketch has tau rows.
     """
     n_steps, case = N_STEPS[case], CASES[case]
-    metric = Sketch(delta, RANK)
-    game = play(MirrorDescent(eta, metric, case.regularizer), STREAMS[stream], n_steps, case, seed)
-    seen = follow(metric, game.gradients)
+    preconditioner = Sketch(delta, RANK)
+    game = play(
+        MirrorDescent(eta, preconditioner, case.regularizer), STREAMS[stream], n_steps, case, seed
+    )
+    seen = follow(preconditioner, game.gradients)
     must_be_a_sketch(seen, game.gradients)
-    metrics = delta * np.eye(N_FEATURES) + root(seen.kept)
+    preconditioners = delta * np.eye(N_FEATURES) + root(seen.kept)
     for rival in game.rivals():
         far = game.farthest(rival, 2)
         bound = (
@@ -181,7 +181,7 @@ def test_theorem_2(stream, case, seed, eta, delta):
             + eta * swollen(delta, np.sqrt(seen.removed[-1])) * seen.trace
             + 0.5 * 2 * RANK * np.sqrt(seen.sigma).sum() * far**2 / eta
         )
-        proved = proposition_3(game, rival, eta, metrics)
+        proved = proposition_3(game, rival, eta, preconditioners)
         must_be_below(game.regret(rival), proved, "proposition 3")
         must_be_below(proved, bound, "theorem 2")
 
@@ -215,9 +215,9 @@ def test_what_is_removed_costs_steps_that_are_too_long():
     """
     eta, delta = 0.4, 0.3
     case = Case(ElasticBox(low=-0.2, high=0.2))
-    stream, metric = STREAMS["in_turn"], Sketch(0.3, RANK)
-    game = play(MirrorDescent(eta, metric, case.regularizer), stream, 1200, case, 0)
-    seen = follow(metric, game.gradients)
+    stream, preconditioner = STREAMS["in_turn"], Sketch(0.3, RANK)
+    game = play(MirrorDescent(eta, preconditioner, case.regularizer), stream, 1200, case, 0)
+    seen = follow(preconditioner, game.gradients)
     nothing = np.zeros(N_FEATURES)
     bound = proposition_3(game, nothing, eta, delta * np.eye(N_FEATURES) + root(seen.kept))
     must_be_below(game.regret(nothing), bound)
@@ -232,17 +232,15 @@ def must_dominate(seen: Trace, delta: float) -> None:
     """H_t - delta I >= G_t^(1/2) and never shrinks; its square is M_t + Delta_t I."""
     eye = np.eye(N_FEATURES)
     size = max(1.0, float(np.trace(seen.outer[-1])))
-    bare = seen.metrics - delta * eye
+    bare = seen.preconditioners - delta * eye
     assert least(bare - root(seen.outer)) >= -1e-7 * np.sqrt(size)
     assert least(np.diff(bare, axis=0)) >= -1e-7 * np.sqrt(size)
     squares = seen.kept + seen.removed[:, None, None] * eye
     np.testing.assert_allclose(bare @ bare, squares, atol=1e-9 * size)
 
 
-@each_stream
-@each_case
-@few
-@given(seed=seeds, eta=etas)
+@many_games
+@given(stream=streams, case=cases, seed=seeds, eta=etas)
 def test_the_corrected_sketch_with_dual_averaging(stream, case, seed, eta):
     """Let C_t = M_t + Delta_t I and delta >= max |g_t|_2. Then for every x* R(T) is at most
 
@@ -255,10 +253,10 @@ def test_the_corrected_sketch_with_dual_averaging(stream, case, seed, eta):
     term. C_T^(1/2) <= M_T^(1/2) + sqrt(Delta_T) I <= G_T^(1/2) + sqrt(Delta_T) I the first.
     """
     delta, n_steps, case = 1.0, N_STEPS[case], CASES[case]
-    metric = CorrectedSketch(RANK, delta)
-    update = DualAveraging(eta, metric, case.regularizer)
+    preconditioner = CorrectedSketch(RANK, delta)
+    update = DualAveraging(eta, preconditioner, case.regularizer)
     game = play(update, STREAMS[stream], n_steps, case, seed, length=1.0)
-    seen = follow(metric, game.gradients)
+    seen = follow(preconditioner, game.gradients)
     must_be_a_sketch(seen, game.gradients)
     must_dominate(seen, delta)
     for rival in game.rivals():
@@ -267,10 +265,8 @@ def test_the_corrected_sketch_with_dual_averaging(stream, case, seed, eta):
         must_be_below(game.regret(rival), bound)
 
 
-@each_stream
-@each_case
-@few
-@given(seed=seeds, eta=etas, delta=st.sampled_from([0.0, 0.3]))
+@many_games
+@given(stream=streams, case=cases, seed=seeds, eta=etas, delta=st.sampled_from([0.0, 0.3]))
 def test_the_corrected_sketch_with_mirror_descent(stream, case, seed, eta, delta):
     """For every x*, with D = max_t |x* - x_t|_2 and d features, R(T) is at most
 
@@ -284,13 +280,13 @@ def test_the_corrected_sketch_with_mirror_descent(stream, case, seed, eta, delta
     """
     delta = delta if case == "free" else 0.3
     n_steps, case = N_STEPS[case], CASES[case]
-    metric = CorrectedSketch(RANK, delta)
-    update = MirrorDescent(eta, metric, case.regularizer)
+    preconditioner = CorrectedSketch(RANK, delta)
+    update = MirrorDescent(eta, preconditioner, case.regularizer)
     game = play(update, STREAMS[stream], n_steps, case, seed)
-    seen = follow(metric, game.gradients)
+    seen = follow(preconditioner, game.gradients)
     must_dominate(seen, delta)
     squares = seen.kept + seen.removed[:, None, None] * np.eye(N_FEATURES)
-    metrics = delta * np.eye(N_FEATURES) + root(squares)
+    preconditioners = delta * np.eye(N_FEATURES) + root(squares)
     values = np.linalg.eigvalsh(seen.outer[-1])[::-1]
     least_tail = min(values[k:].sum() / (RANK - k) for k in range(RANK))
     assert seen.removed[-1] <= least_tail * (1 + 1e-9) + 1e-9
@@ -298,7 +294,7 @@ def test_the_corrected_sketch_with_mirror_descent(stream, case, seed, eta, delta
         far = game.farthest(rival, 2)
         wide = seen.trace + N_FEATURES * np.sqrt(seen.removed[-1])
         bound = 0.5 * (delta * rival @ rival + far**2 * wide) / eta + eta * seen.trace
-        proved = proposition_3(game, rival, eta, metrics)
+        proved = proposition_3(game, rival, eta, preconditioners)
         must_be_below(game.regret(rival), proved, "proposition 3")
         must_be_below(proved, bound)
 
@@ -317,6 +313,6 @@ def test_a_corrected_sketch_needs_no_delta():
     best = best_fixed(game.losses, case)
     bound = wide * (np.sqrt(2) * seen.trace + N_FEATURES * np.sqrt(seen.removed[-1] / 2))
     must_be_below(game.regret(best), bound)
-    metrics = root(seen.kept + seen.removed[:, None, None] * np.eye(N_FEATURES))
-    proved = proposition_3(game, best, eta, metrics)
+    preconditioners = root(seen.kept + seen.removed[:, None, None] * np.eye(N_FEATURES))
+    proved = proposition_3(game, best, eta, preconditioners)
     assert game.regret(best) > proved / 3

@@ -7,21 +7,19 @@ from functools import cache
 
 import numpy as np
 import pytest
-from training_cases import as_dataset
+from helpers.training_cases import as_dataset
 
-from dadagrad.algorithm import ROW_LEARNERS
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
-from dadagrad.losses import make_loss
-from dadagrad.metrics import METRICS
-from dadagrad.regularizers import make_regularizer
+from dadagrad.optim.losses import LOSSES as ALL_LOSSES
+from dadagrad.optim.preconditioners import PRECONDITIONERS
+from dadagrad.optim.updates import UPDATES as ALL_UPDATES
 from dadagrad.training import run as run_module
 from dadagrad.training import warm_up
+from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.run import resume, train
-from dadagrad.training.watch import Watcher
-from dadagrad.updates import UPDATES
 
 N_ROWS, N_FEATURES = 48, 6
 
@@ -30,16 +28,25 @@ PENALTIES: dict[str, dict[str, object]] = {
     "l1": {"l1": 0.02},
     "l2": {"l2": 0.1},
     "elastic net in a box": {"l1": 0.02, "l2": 0.05, "low": -0.3, "high": 0.2},
-    "l2-norm": {"regularizer": "l2-norm", "strength": 0.05},
-    "l-infinity": {"regularizer": "l-infinity", "strength": 0.05},
-    "group": {"regularizer": "group", "strength": 0.05, "blocks": 3},
-    "mixed-l2": {"regularizer": "mixed-l2", "strength": 0.05, "l1": 0.01},
-    "mixed-l-infinity": {"regularizer": "mixed-l-infinity", "strength": 0.05},
-    "l1-ball": {"domain": "l1-ball", "radius": 0.5},
-    "l2-ball": {"domain": "l2-ball", "radius": 0.5, "l2": 0.05},
-    "simplex": {"domain": "simplex"},
-    "floor-simplex": {"domain": "floor-simplex", "floor": 0.05},
+    "l2-norm": {"regularizer": "l2-norm:strength=0.05"},
+    "l-infinity": {"regularizer": "l-infinity:strength=0.05"},
+    "group": {"regularizer": "group:strength=0.05,size=3"},
+    "mixed-l2": {"regularizer": "mixed-l2:strength=0.05", "l1": 0.01},
+    "mixed-l-infinity": {"regularizer": "mixed-l-infinity:strength=0.05"},
+    "l1-ball": {"regularizer": "l1-ball:radius=0.5"},
+    "l2-ball": {"regularizer": "l2-ball:radius=0.5", "l2": 0.05},
+    "simplex": {"regularizer": "simplex"},
+    "floor-simplex": {"regularizer": "floor-simplex:floor=0.05"},
 }
+UPDATES = [name for name in ALL_UPDATES if ALL_UPDATES[name].has_kernels]
+ROW_LEARNERS = [name for name in ALL_UPDATES if ALL_UPDATES[name].by_row]
+PARAMETERS = {
+    "block": "block:size=4", "sketch": "sketch:rank=4",
+    "corrected-sketch": "corrected-sketch:rank=4",
+    "radagrad": "radagrad:rank=4", "ada-lr": "ada-lr:rank=4",
+    "fd-son": "fd-son:rank=4",
+    "strongly-convex-simplex": "strongly-convex-simplex:floor=1e-3",
+}  # fmt: skip
 LOSSES = {"classes": ("logistic", "squared-hinge"), "numbers": ("squared", "huber")}
 
 
@@ -73,8 +80,8 @@ def objective(loss: str, penalty: str, weights: np.ndarray) -> float:
     """Mean loss plus phi, which a run with a batch of all rows minimises."""
     x, classes, targets = matrix()
     wanted = targets if loss in LOSSES["numbers"] else classes
-    phi = make_regularizer(**PENALTIES[penalty])  # type: ignore[arg-type]
-    smooth = make_loss(loss).value(x @ weights, wanted).mean()
+    phi = TrainConfig(**PENALTIES[penalty]).penalties  # type: ignore[arg-type]
+    smooth = ALL_LOSSES.make(loss).value(x @ weights, wanted).mean()
     return float(smooth + phi.value(weights[:, None]))
 
 
@@ -83,7 +90,7 @@ def optimum(loss: str, penalty: str) -> tuple[float, float]:
     """The least objective, by proximal gradient steps of constant length, and that at 0."""
     x, classes, targets = matrix()
     wanted = targets if loss in LOSSES["numbers"] else classes
-    phi, compute = make_regularizer(**PENALTIES[penalty]), make_loss(loss)  # type: ignore[arg-type]
+    phi, compute = TrainConfig(**PENALTIES[penalty]).penalties, ALL_LOSSES.make(loss)  # type: ignore[arg-type]
     curvature = np.linalg.norm(x, 2) ** 2 / N_ROWS
     weights = np.zeros((N_FEATURES, 1))
     for _ in range(3000):
@@ -94,24 +101,31 @@ def optimum(loss: str, penalty: str) -> tuple[float, float]:
     return objective(loss, penalty, weights[:, 0]), objective(loss, penalty, start[:, 0])
 
 
-def config_of(update: str, metric: str, penalty: str, loss: str, passes: int) -> TrainConfig:
+def config_of(
+    update: str, preconditioner: str, penalty: str, loss: str, passes: int
+) -> TrainConfig:
     adaptive = {"delta": 0.1, "step_size": 0.5}
-    if metric == "identity":
+    if preconditioner == "identity":
         adaptive = {"delta": 0.0, "step_size": 2.0}
-    if metric == "normalized":
+    if preconditioner == "normalized":
         adaptive = {"delta": 1.0, "step_size": 0.3}
-    if metric == "sketch":  # what it loses leaves directions with delta alone: constant steps
+    if (
+        preconditioner == "sketch"
+    ):  # what it loses leaves directions with delta alone: constant steps
         adaptive = {"delta": 0.5, "step_size": 0.5}
-    if metric == "fd-son":  # H grows with t: its steps are those of Newton, not of a square root
+    if (
+        preconditioner == "fd-son"
+    ):  # H grows with t: its steps are those of Newton, not of a square root
         adaptive = {"delta": 1.0, "step_size": 2.0}
-    settings = {"blocks": 3, **PENALTIES[penalty]}
+    settings = PENALTIES[penalty]
+    preconditioner = PARAMETERS.get(preconditioner, preconditioner).replace("size=4", "size=3")
     return TrainConfig(
-        loss=loss, update=update, metric=metric, rank=4, batch_size=N_ROWS, passes=passes,
-        fit_intercept=False, **adaptive, **settings,  # type: ignore[arg-type]
+        loss=loss, update=update, preconditioner=preconditioner, batch_size=N_ROWS,
+        passes=passes, fit_intercept=False, **adaptive, **settings,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
-ALL = [*itertools.product(METRICS, PENALTIES, UPDATES)]
+ALL = [*itertools.product(PRECONDITIONERS, PENALTIES, UPDATES)]
 
 
 def cases() -> list[object]:
@@ -126,26 +140,28 @@ def cases() -> list[object]:
     return chosen
 
 
-@pytest.mark.parametrize(("metric", "penalty", "update"), cases())
-def test_every_composition_finds_the_optimum(metric, penalty, update):
+@pytest.mark.parametrize(("preconditioner", "penalty", "update"), cases())
+def test_every_composition_finds_the_optimum(preconditioner, penalty, update):
     losses = [*LOSSES["classes"], *LOSSES["numbers"]]
-    loss = losses[ALL.index((metric, penalty, update)) % len(losses)]
+    loss = losses[ALL.index((preconditioner, penalty, update)) % len(losses)]
     # The random projections of ADA-LR come without a theorem, and without a promise: across its
     # directions only the regularizer moves the weights, and this one likes many that are equal.
-    passes, share = (12, 0.65) if (metric, penalty) == ("ada-lr", "l-infinity") else (150, 0.03)
-    config = config_of(update, metric, penalty, loss, passes=passes)
+    passes, share = (
+        (12, 0.65) if (preconditioner, penalty) == ("ada-lr", "l-infinity") else (150, 0.03)
+    )
+    config = config_of(update, preconditioner, penalty, loss, passes=passes)
     result = train(dataset(loss in LOSSES["numbers"]), config)
     weights = np.zeros(N_FEATURES)
     weights[result.model.ids] = result.model.weights[:, 0]
     least, start = optimum(loss, penalty)
     # The model's float32 may leave a domain by its last digit.
     reached = objective(loss, penalty, np.clip(weights, config.low, config.high) * (1 - 1e-6))
-    if config.domain in ("simplex", "floor-simplex"):
+    if penalty in ("simplex", "floor-simplex"):
         assert abs(weights.sum() - 1.0) < 1e-5
-        assert weights.min() >= (config.floor or 0.0) - 1e-6
+        assert weights.min() >= getattr(config.regularizer, "floor", 0.0) - 1e-6
         x, classes, targets = matrix()
         wanted = targets if loss in LOSSES["numbers"] else classes
-        reached = float(make_loss(loss).value(x @ weights, wanted).mean())
+        reached = float(ALL_LOSSES.make(loss).value(x @ weights, wanted).mean())
     assert reached <= least + share * (start - least) + 1e-6
 
 
@@ -158,9 +174,10 @@ def test_every_loss_goes_with_every_update(loss, update):
     x, classes, targets = matrix()
     weights = np.zeros(N_FEATURES)
     weights[result.model.ids] = result.model.weights[:, 0]
-    value = make_loss(loss).value(x @ weights, targets if numbers else classes).mean()
+    value = ALL_LOSSES.make(loss).value(x @ weights, targets if numbers else classes).mean()
     assert (
-        value < 0.8 * make_loss(loss).value(0.0 * targets, targets if numbers else classes).mean()
+        value
+        < 0.8 * ALL_LOSSES.make(loss).value(0.0 * targets, targets if numbers else classes).mean()
     )
 
 
@@ -172,7 +189,7 @@ def stop_half_way(monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
     def stop(watcher: Watcher):
         seen.append(1)
         if len(seen) == rounds + 1:
-            from dadagrad.training.protocol import StopRequested
+            from dadagrad.training.messages import StopRequested
 
             return StopRequested()
         return request(watcher)
@@ -181,11 +198,15 @@ def stop_half_way(monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
 
 
 RESUMED = [
-    *({"metric": metric, "blocks": 4, "batch_size": size} for metric in METRICS for size in (1, 7)),
-    *({"update": learner} for learner in ROW_LEARNERS),
-    {"update": "mirror-descent", "metric": "full", "domain": "l1-ball", "radius": 0.3},
-    {"update": "ftrl", "metric": "sketch", "regularizer": "l2-norm", "strength": 0.01},
-    {"step_size": "free"},
+    *(
+        {"preconditioner": PARAMETERS.get(preconditioner, preconditioner), "batch_size": size}
+        for preconditioner in PRECONDITIONERS
+        for size in (1, 7)
+    ),
+    *({"update": PARAMETERS.get(learner, learner)} for learner in ROW_LEARNERS),
+    {"update": "mirror-descent", "preconditioner": "full", "regularizer": "l1-ball:radius=0.3"},
+    {"update": "ftrl", "preconditioner": "sketch", "regularizer": "l2-norm:strength=0.01"},
+    {"update": "projected-gradient:radius=1", "batch_size": 7},
     {"average": True},
     {"average": True, "batch_size": 7, "update": "ftrl"},
     {"average": True, "update": "arow"},
@@ -195,9 +216,9 @@ RESUMED = [
 @pytest.mark.parametrize("settings", RESUMED, ids=str)
 def test_every_algorithm_resumes_to_the_same_bits(settings, monkeypatch, tmp_path):
     monkeypatch.setattr(run_module, "CHUNK_ROWS", 5)
-    given = {"batch_size": 1, "step_size": 0.2, "delta": 0.1, "rank": 4, "passes": 2} | settings
-    if settings.get("update") == "strongly-convex-simplex":
-        given["floor"] = 1e-3
+    given = {"batch_size": 1, "step_size": 0.2, "passes": 2} | settings
+    if "preconditioner" in settings:
+        given["delta"] = 0.1
     config = TrainConfig(**given)
     data = dataset(numbers=False)
     whole = train(data, config)
@@ -206,7 +227,7 @@ def test_every_algorithm_resumes_to_the_same_bits(settings, monkeypatch, tmp_pat
         stop_half_way(patch, 6)
         stopped = train(data, config, checkpoints=url)
         assert not stopped.complete
-        assert 0 < stopped.report["examples"] < whole.report["examples"]
+        assert 0 < stopped.report["rows"] < whole.report["rows"]
     resumed = resume(url, data=data)
     assert resumed.complete
     assert resumed.model.digest == whole.model.digest
@@ -216,7 +237,7 @@ def test_every_algorithm_resumes_to_the_same_bits(settings, monkeypatch, tmp_pat
 @pytest.mark.parametrize(
     "settings",
     [{"update": learner} for learner in ("pa-1", "arow", "eg-signed", "strongly-convex")]
-    + [{"step_size": "free"}, {"metric": "sketch", "delta": 0.1}, {"average": True}],
+    + [{"update": "coin-betting"}, {"preconditioner": "sketch", "delta": 0.1}, {"average": True}],
     ids=str,
 )
 def test_weight_two_is_the_row_twice_and_weight_zero_no_row(settings):
@@ -242,7 +263,12 @@ def test_weight_two_is_the_row_twice_and_weight_zero_no_row(settings):
 @pytest.mark.parametrize("update", UPDATES)
 def test_averaging_changes_the_model_and_not_the_steps(update, batch_size):
     """Progressive validation is that of the weights that step, intercepts included."""
-    given = {"update": update, "metric": "sketch", "rank": 4, "delta": 0.1, "step_size": 0.3}
+    given = {
+        "update": update,
+        "preconditioner": "sketch:rank=4",
+        "delta": 0.1,
+        "step_size": 0.3,
+    }
     last, mean = (
         train(
             dataset(numbers=False),
@@ -258,30 +284,25 @@ def test_averaging_changes_the_model_and_not_the_steps(update, batch_size):
 def test_the_first_run_of_a_process_may_have_blocks_of_given_lengths(monkeypatch, batch_size):
     """Kernels are compiled on a row of two features, which no such blocks have."""
     monkeypatch.setattr(warm_up, "_warm", set())
-    config = TrainConfig(metric="block", blocks=(2, 4), step_size=0.3, batch_size=batch_size)
+    config = TrainConfig(preconditioner="block:size=2+4", step_size=0.3, batch_size=batch_size)
     assert train(dataset(numbers=False), config).complete
 
 
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"update": "pa", "metric": "full"}, "no use for metric='full'"),
-        ({"update": "arow", "l1": 0.1}, "no use for l1=0.1"),
-        ({"update": "eg", "regularizer": "l2-norm", "strength": 1.0}, "no use for regularizer"),
+        ({"update": "pa", "preconditioner": "full"}, "does not support preconditioner='full'"),
+        ({"update": "arow", "l1": 0.1}, "does not support l1=0.1"),
+        ({"update": "eg", "regularizer": "l2-norm:strength=1"}, "does not support regularizer"),
         ({"update": "pa-1", "batch_size": 8}, "learns row by row"),
-        ({"step_size": "free", "update": "ftrl"}, "algorithm of its own"),
-        ({"step_size": "free", "l2": 0.1}, "no use for l2"),
-        ({"squares": "example", "metric": "full"}, "squares 'example' is for the diagonal"),
-        ({"squares": "example", "average": True}, "squares 'example' is for the diagonal"),
-        ({"domain": "l1-ball"}, "needs a radius"),
-        ({"domain": "simplex", "regularizer": "l2-norm", "strength": 1.0}, "cannot be combined"),
-        ({"domain": "l2-ball", "radius": 1.0, "high": 2.0}, "cannot be combined"),
-        ({"regularizer": "group", "strength": 1.0}, "needs blocks"),
-        ({"regularizer": "l2-norm"}, "needs a strength"),
-        ({"metric": "block"}, "needs blocks"),
-        ({"metric": "round"}, "metric 'round' is not known"),
-        ({"metric": "sketch", "rank": 1}, "rank"),
-        ({"radius": 1.0}, "radius 1.0 is given"),
+        ({"update": "coin-betting", "l2": 0.1}, "does not support l2"),
+        ({"accumulate": "row", "preconditioner": "full"}, "accumulate 'row' is for the precond"),
+        ({"accumulate": "row", "average": True}, "accumulate 'row' is for the preconditioner"),
+        ({"regularizer": "l1-ball"}, "needs radius"),
+        ({"regularizer": "l2-ball:radius=1", "high": 2.0}, "cannot be combined"),
+        ({"regularizer": "group:strength=1"}, "needs size"),
+        ({"preconditioner": "round"}, "preconditioner 'round' is not known"),
+        ({"preconditioner": "sketch:rank=1"}, "rank"),
         ({"update": "newton"}, "update 'newton' is not known"),
     ],
     ids=str,
@@ -292,7 +313,6 @@ def test_what_cannot_be_combined_is_refused_with_the_reason(settings, reason):
 
 
 def test_a_learner_does_not_run_on_a_cluster():
-    from dadagrad.training.where import Where
 
     with pytest.raises(InputError, match="row by row, which no cluster can share"):
-        train(dataset(numbers=False), TrainConfig(update="pa"), where=Where(workers=1))
+        train(dataset(numbers=False), TrainConfig(update="pa"), workers=1)

@@ -13,34 +13,35 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from training_cases import make_data
-from zarr_cases import write_zarr
+from helpers.training_cases import make_data
+from helpers.zarr_cases import write_zarr
 
 from dadagrad.config import TrainConfig
-from dadagrad.training.checkpoint import CheckpointReader
+from dadagrad.training.checkpoints.writer import CheckpointReader
 from dadagrad.training.run import train
 
 # One process imports everything and then, again and again, forks a child that trains, and kills
 # it. The parent has no threads, so that forking is sound. Prints how often it killed, per trial.
 TRIALS = """
 import json, os, random, signal, sys, time
-import dadagrad.kernels, dadagrad.training.compact, dadagrad.data.zarr
-import dadagrad.training.fence, dadagrad.training.local, dadagrad.training.saver
+import dadagrad.kernels.training, dadagrad.kernels.id_sets, dadagrad.data.zarr.dataset
+import dadagrad.training.checkpoints.lease, dadagrad.training.engines.threads
+import dadagrad.training.checkpoints.snapshot
 from dadagrad.config import TrainConfig
 from dadagrad.training import run
-from dadagrad.training.checkpoint import CheckpointReader
+from dadagrad.training.checkpoints.writer import CheckpointReader
 
 data, folder, seed, n_trials, settings = sys.argv[1:]
 run.CHUNK_ROWS = 20
 # A child that is killed as it begins is dead for sure: the next one need not wait to see whether.
-dadagrad.training.fence.BEGIN_SECONDS = 0.0
+dadagrad.training.checkpoints.lease.BEGIN_SECONDS = 0.0
 config = TrainConfig(**json.loads(settings))
 # Loaded here, once, what every child would have to load: a child lives for a moment.
-from dadagrad.data.dataset import open_dataset
-from dadagrad.method import make_method
+from dadagrad.data import open_dataset
+from dadagrad.problem import make_problem
 from dadagrad.training.warm_up import warm_up
 for batch_size in (1, config.batch_size):
-    warm_up(make_method(config, open_dataset(data).schema, batch_size), lambda line: None)
+    warm_up(make_problem(config, open_dataset(data).schema, batch_size), lambda line: None)
 
 
 def child(checkpoints):

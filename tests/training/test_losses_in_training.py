@@ -8,21 +8,22 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from helpers.training_cases import make_data, method_of, metrics_bytes, state_bytes
 from sklearn.metrics import roc_auc_score
-from training_cases import make_data, method_of, state_bytes, tally_bytes
 
 from dadagrad import AdaGradClassifier, AdaGradRegressor
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import LabelColumn, MemoryDataset, Schema, describe_labels
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
-from dadagrad.evaluation import evaluate, predict
-from dadagrad.method import make_method
+from dadagrad.model.evaluate import evaluate
+from dadagrad.model.predict import predict
+from dadagrad.problem import make_problem
 from dadagrad.training import run as run_module
-from dadagrad.training.checkpoint import CheckpointReader
-from dadagrad.training.run import TrainResult, Where, resume, train
-from dadagrad.training.tally import count
-from dadagrad.training.worker import as_batch
+from dadagrad.training.checkpoints.writer import CheckpointReader
+from dadagrad.training.run import TrainResult, resume, train
+from dadagrad.training.worker.compute import as_batch
+from dadagrad.training.worker.progressive import count
 
 COUPLED = ("softmax", "multiclass-hinge")
 each_coupled = pytest.mark.parametrize("loss", COUPLED)
@@ -57,18 +58,18 @@ def newsgroups(n_rows: int = 4000, n_classes: int = 6, seed: int = 0) -> MemoryD
 
 def everything(result: TrainResult) -> tuple[object, ...]:
     end = result.coordinator
-    return state_bytes(end.state), tally_bytes(end), result.model.digest
+    return state_bytes(end.state), metrics_bytes(end), result.model.digest
 
 
 @each_coupled
 def test_the_tally_is_the_one_loss_of_each_setting(loss):
     data = make_data((40,), labels="multiclass")
-    method = method_of(data, TrainConfig(loss=loss, step_size=0.3, batch_size=1))
-    method = method.with_step_sizes((0.1, 0.3))
+    problem = method_of(data, TrainConfig(loss=loss, step_size=0.3, batch_size=1))
+    problem = problem.with_step_sizes((0.1, 0.3))
     margins = np.random.default_rng(0).normal(size=(40, 6))
     rows = data.read(0)
     importance = np.random.default_rng(1).integers(0, 3, 40).astype(float)
-    tally = count(method, as_batch(rows, importance), margins.T, "here", 0)
+    metrics = count(problem, as_batch(rows, importance), margins.T, "here", 0)
     right = (rows.labels[:, 0] - 2.0).astype(int)
     for setting in range(2):
         scores = margins[:, 3 * setting : 3 * setting + 3]
@@ -78,10 +79,10 @@ def test_the_tally_is_the_one_loss_of_each_setting(loss):
         else:
             others = np.where(np.arange(3) == right[:, None], -np.inf, scores).max(axis=1)
             losses = np.maximum(0.0, 1.0 + others - own)
-        assert tally.loss[setting] == pytest.approx(importance @ losses)
+        assert metrics.loss[setting] == pytest.approx(importance @ losses)
         wrong = scores.argmax(axis=1) != right
-        assert tally.mistakes[setting] == importance @ wrong
-    np.testing.assert_allclose(tally.mean_loss(method), tally.loss / importance.sum())
+        assert metrics.mistakes[setting] == importance @ wrong
+    np.testing.assert_allclose(metrics.mean_loss(problem), metrics.loss / importance.sum())
 
 
 @each_coupled
@@ -90,7 +91,9 @@ def test_one_pass_learns_classes(loss, settings):
     data, held_out = newsgroups(), newsgroups(seed=1)
     result = train(data, TrainConfig(loss=loss, **settings))
     assert result.report["progressive_error"] < 0.45  # chance: 0.83
-    first = train(data, TrainConfig(loss=loss, step_size=1e-9, batch_size=4000, lanes=3))
+    first = train(
+        data, TrainConfig(loss=loss, step_size=1e-9, batch_size=4000, partitions_per_batch=3)
+    )
     at_zero = np.log(6.0) if loss == "softmax" else 1.0
     assert first.report["progressive_loss"] == pytest.approx(at_zero)
     assert result.report["progressive_loss"] < 0.85 * at_zero
@@ -111,9 +114,9 @@ def test_same_bits_on_any_threads_and_from_any_checkpoint(
     config = TrainConfig(
         loss=loss, update=update, batch_size=batch_size, step_size=0.3, passes=2, l1=1e-4
     )
-    alone = everything(train(data, config, where=Where(threads=1)))
+    alone = everything(train(data, config, threads=1))
     for threads in (2, 4):
-        assert everything(train(data, config, where=Where(threads=threads))) == alone
+        assert everything(train(data, config, threads=threads)) == alone
     folder = tmp_path / "run"
     train(data, config, checkpoints=str(folder), save_every=9, keep=1000)
     steps = [info.step for info in CheckpointReader(str(folder)).list(verify=True)]
@@ -137,7 +140,7 @@ def test_compiled_and_plain_training_agree(loss):
     data = make_data((60,), labels="multiclass")
     settings = {"loss": loss, "step_size": 0.3, "batch_size": 1, "shuffle": False}
     compiled = train(data, TrainConfig(**settings)).model
-    plain = train(data, TrainConfig(**settings, domain="l2-ball", radius=1e6)).model
+    plain = train(data, TrainConfig(**settings, regularizer="l2-ball:radius=1e6")).model
     np.testing.assert_array_equal(plain.ids, compiled.ids)
     np.testing.assert_allclose(plain.weights, compiled.weights, atol=1e-4)
 
@@ -148,7 +151,7 @@ def test_probabilities_of_softmax_are_written(tmp_path):
     out = str(tmp_path / "predictions.parquet")
     predict(model, data, out)
     table = pq.read_table(out)
-    margins = np.stack([table[f"margin_{label}"].to_numpy() for label in range(6)], axis=1)
+    margins = np.stack([table[f"score_{label}"].to_numpy() for label in range(6)], axis=1)
     found = np.stack([table[f"probability_{label}"].to_numpy() for label in range(6)], axis=1)
     expected = np.exp(margins) / np.exp(margins).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
@@ -184,7 +187,7 @@ def test_the_auc_of_two_outputs_is_that_of_their_difference():
     data = make_data((200,), labels="binary", seed=4)
     model = train(data, TrainConfig(loss="softmax", step_size=0.3)).model
     rows = data.read(0)
-    margins = model.margins(rows)
+    margins = model.scores(rows)
     expected = roc_auc_score(rows.labels[:, 0] > 0, margins[:, 1] - margins[:, 0])
     assert evaluate(model, data)["auc"] == pytest.approx(expected)
 
@@ -193,7 +196,7 @@ def test_the_auc_of_two_outputs_is_that_of_their_difference():
 def test_losses_for_one_label_column_refuse_several(loss):
     data = make_data(labels="multilabel")
     with pytest.raises(InputError, match=f"the {loss} loss is for one label column.* has 3"):
-        make_method(TrainConfig(loss=loss), data.schema, 1)
+        make_problem(TrainConfig(loss=loss), data.schema, 1)
 
 
 def test_a_count_below_zero_is_named():
@@ -230,7 +233,7 @@ def test_the_loss_of_poisson_is_half_its_deviance():
     part = Rows(rows.vocabulary, rows.indptr, rows.indices, rows.values, counts)
     data = MemoryDataset([part], Schema(60, (LabelColumn("count"),)))
     model = train(data, TrainConfig(loss="poisson", step_size=0.1)).model
-    mean = np.exp(model.margins(part))
+    mean = np.exp(model.scores(part))
     ratio = np.where(counts > 0, counts * np.log(np.maximum(counts, 1e-9) / mean), 0.0)
     assert evaluate(model, data)["loss"] == pytest.approx((ratio - counts + mean).mean())
 
@@ -240,20 +243,20 @@ def test_quantile_regression_leaves_a_share_below(quantile):
     rng = np.random.default_rng(6)
     X = rng.normal(size=(3000, 3))
     y = X @ [1.0, -2.0, 0.5] + rng.exponential(size=3000)
-    regressor = AdaGradRegressor(loss="quantile", quantile=quantile).fit(X, y)
+    regressor = AdaGradRegressor(loss=f"quantile:q={quantile}").fit(X, y)
     assert np.mean(y < regressor.predict(X)) == pytest.approx(quantile, abs=0.03)
     model = regressor.model_
     rows = Rows.from_csr(
         np.arange(0, 9001, 3), np.tile(np.arange(3), 3000), X.ravel().astype(np.float32), y[:, None]
     )
     data = MemoryDataset([rows], Schema(3, (LabelColumn("y"),)))
-    distance = y - model.margins(rows)[:, 0]
+    distance = y - model.scores(rows)[:, 0]
     expected = np.where(distance > 0, quantile * distance, (quantile - 1) * distance).mean()
     assert evaluate(model, data)["loss"] == pytest.approx(expected)
 
 
 def test_settings_of_the_quantile_are_checked():
-    with pytest.raises(InputError, match="quantile must be below 1"):
-        TrainConfig(quantile=1.0)
-    with pytest.raises(InputError, match="quantile must be a finite number above 0"):
-        TrainConfig(quantile=0.0)
+    with pytest.raises(InputError, match="q of the quantile loss must be below 1"):
+        TrainConfig(loss="quantile:q=1")
+    with pytest.raises(InputError, match="q of the quantile loss must be a finite number above 0"):
+        TrainConfig(loss="quantile:q=0")

@@ -7,25 +7,27 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.training_cases import make_schedule_of, method_of, metrics_bytes, state_bytes
+from helpers.zarr_cases import write_zarr
 from hypothesis import given
 from hypothesis import strategies as st
-from training_cases import make_plan, method_of, state_bytes, tally_bytes
-from zarr_cases import write_zarr
 
 from dadagrad.config import TrainConfig
-from dadagrad.data.dataset import MemoryDataset, Schema, describe_labels, open_dataset
-from dadagrad.data.rows import Rows
+from dadagrad.data import open_dataset
+from dadagrad.data.dataset import MemoryDataset, Schema, describe_labels
+from dadagrad.data.rows import Rows, query_begins
 from dadagrad.errors import InputError
-from dadagrad.evaluation import evaluate, predict
-from dadagrad.method import make_method
+from dadagrad.model.evaluate import evaluate
+from dadagrad.model.predict import predict
+from dadagrad.problem import make_problem
 from dadagrad.training import run as run_module
-from dadagrad.training.checkpoint import CheckpointReader
-from dadagrad.training.pairs import draw_partners, pair_rows, query_begins
-from dadagrad.training.plan import Piece
-from dadagrad.training.protocol import Gradient, Weights
-from dadagrad.training.run import TrainResult, Where, resume, train
-from dadagrad.training.state import State
-from dadagrad.training.worker import compute, touched
+from dadagrad.training.checkpoints.writer import CheckpointReader
+from dadagrad.training.run import TrainResult, resume, train
+from dadagrad.training.schedule.base import Slice
+from dadagrad.training.state.compiled import State
+from dadagrad.training.state.slices import FeatureSlice, Gradient, Weights
+from dadagrad.training.worker.compute import compute, touched
+from dadagrad.training.worker.pairs import draw_partners, pair_rows
 
 N_FEATURES = 30
 TRUTH = np.random.default_rng(77).normal(size=N_FEATURES)
@@ -78,7 +80,7 @@ def dense_rows(rows: Rows) -> np.ndarray:
 
 def everything(result: TrainResult) -> tuple[object, ...]:
     end = result.coordinator
-    return state_bytes(end.state), tally_bytes(end), result.model.digest
+    return state_bytes(end.state), metrics_bytes(end), result.model.digest
 
 
 groups = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=30)
@@ -132,8 +134,8 @@ def test_each_visit_partition_and_seed_has_pairs_of_its_own():
 def test_pairs_are_the_differences_of_their_rows(weighted, scaled, binary):
     rows = ranking((80,), weighted=weighted, scaled=scaled).read(0)
     rows = replace(rows, values=None) if binary else rows
-    piece = Piece(2, 0, 11, 67, False)
-    pairs = pair_rows(rows, piece, 5, "here")
+    slice_ = Slice(2, 0, 11, 67, False)
+    pairs = pair_rows(rows, slice_, 5, "here")
     partners = draw_partners(rows.labels[:, 0], rows.queries, 11, 67, (5, 2, 0))
     assert (partners == -1).any()
     dense, found = dense_rows(rows), dense_rows(pairs)
@@ -158,16 +160,16 @@ def test_pairs_are_the_differences_of_their_rows(weighted, scaled, binary):
 def test_the_gradient_is_that_of_the_pairs_one_by_one(partial):
     data = ranking((60,), weighted=True)
     rows = data.read(0)
-    method = method_of(data, TrainConfig(loss="ranking", step_size=0.3, batch_size=20, seed=9))
-    assert not method.config.fit_intercept
+    problem = method_of(data, TrainConfig(loss="ranking", step_size=0.3, batch_size=20, seed=9))
+    assert not problem.config.fit_intercept
     weights = np.random.default_rng(1).normal(scale=0.3, size=(rows.n_local, 1)).astype(np.float32)
-    piece = Piece(3, 0, 10, 50, False)
-    given = Weights(weights, np.zeros(1))
+    slice_ = Slice(3, 0, 10, 50, False)
+    given = FeatureSlice(Weights(weights, np.zeros(1)))
     if partial:
-        positions = np.unique(pair_rows(rows, piece, 9, "here").indices)
-        given = Weights(weights[positions], np.zeros(1), True)
-    result = compute(method, rows, piece, given, "here")
-    assert isinstance(result, Gradient)
+        positions = np.unique(pair_rows(rows, slice_, 9, "here").indices)
+        given = FeatureSlice(Weights(weights[positions], np.zeros(1)), True)
+    result = compute(problem, rows, slice_, given, "here")
+    assert isinstance(result.change, Gradient)
     dense = dense_rows(rows)[:, rows.vocabulary]
     expected, loss, wrong, total = np.zeros(rows.n_local), 0.0, 0.0, 0.0
     partners = draw_partners(rows.labels[:, 0], rows.queries, 10, 50, (9, 3, 0))
@@ -183,13 +185,13 @@ def test_the_gradient_is_that_of_the_pairs_one_by_one(partial):
         wrong += weight * (margin <= 0.0)
         total += weight
     found = np.zeros(rows.n_local)
-    found[result.positions] = result.gradient[:, 0]
+    found[result.positions] = result.change.gradient[:, 0]
     np.testing.assert_allclose(found, expected, atol=1e-4)
-    assert not result.intercept.any()
-    tally = result.tally
-    assert tally.examples == np.count_nonzero(partners >= 0)
+    assert not result.change.intercept.any()
+    metrics = result.metrics
+    assert metrics.rows == np.count_nonzero(partners >= 0)
     np.testing.assert_allclose(
-        [tally.weight, tally.loss[0], tally.mistakes[0]], [total, loss, wrong]
+        [metrics.weight, metrics.loss[0], metrics.mistakes[0]], [total, loss, wrong]
     )
 
 
@@ -203,9 +205,9 @@ def test_same_bits_on_any_threads_and_from_any_checkpoint(
     config = TrainConfig(
         loss="ranking", update=update, batch_size=batch_size, step_size=0.3, passes=2, l1=1e-4
     )
-    alone = everything(train(data, config, where=Where(threads=1)))
+    alone = everything(train(data, config, threads=1))
     for threads in (2, 4):
-        assert everything(train(data, config, where=Where(threads=threads))) == alone
+        assert everything(train(data, config, threads=threads)) == alone
     assert everything(train(data, replace(config, seed=1))) != alone
     url = write_zarr(data, tmp_path / "data.zarr")
     assert everything(train(url, config)) == alone
@@ -224,19 +226,19 @@ def test_same_bits_on_any_threads_and_from_any_checkpoint(
 def test_how_a_walk_is_cut_changes_nothing():
     data = ranking((60,))
     config = TrainConfig(loss="ranking", step_size=0.3, batch_size=1)
-    method = method_of(data, config)
+    problem = method_of(data, config)
     states = []
     for chunk_rows in (60, 7):
-        state = State.zero(method)
-        for piece_round in make_plan(data, config, chunk_rows).rounds(start=_cursor()):
-            (piece,) = piece_round.pieces
-            compute(method, data.read(0), piece, state, "here")
+        state = State.zero(problem)
+        for round_ in make_schedule_of(data, config, chunk_rows).rounds(start=_cursor()):
+            (slice_,) = round_.slices
+            compute(problem, data.read(0), slice_, state, "here")
         states.append(state_bytes(state))
     assert states[0] == states[1]
 
 
 def _cursor():
-    from dadagrad.training.plan import Cursor
+    from dadagrad.training.schedule.base import Cursor
 
     return Cursor()
 
@@ -261,9 +263,9 @@ def test_scores_are_predicted(tmp_path):
     out = str(tmp_path / "scores.parquet")
     predict(model, data, out)
     table = pq.read_table(out)
-    assert table.column_names == ["row", "margin", "prediction"]
-    margins = np.concatenate([model.margins(data.read(i))[:, 0] for i in range(3)])
-    np.testing.assert_array_equal(table["margin"].to_numpy(), margins)
+    assert table.column_names == ["row", "score", "prediction"]
+    margins = np.concatenate([model.scores(data.read(i))[:, 0] for i in range(3)])
+    np.testing.assert_array_equal(table["score"].to_numpy(), margins)
     np.testing.assert_array_equal(table["prediction"].to_numpy(), margins)
 
 
@@ -277,14 +279,14 @@ def test_data_without_queries_is_refused():
     with pytest.raises(InputError, match="has no queries, and the model is a ranking"):
         evaluate(model, plain)
     with pytest.raises(InputError, match="here: the rows have no queries"):
-        pair_rows(parts[0], Piece(0, 0, 0, 1, True), 0, "here")
+        pair_rows(parts[0], Slice(0, 0, 0, 1, True), 0, "here")
 
 
 def test_two_relevances_of_a_row_are_refused():
     schema = ranking().schema
     several = replace(schema, label_columns=schema.label_columns * 2)
     with pytest.raises(InputError, match=r"the ranking loss is for one label column.* has 2"):
-        make_method(TrainConfig(loss="ranking"), several, 1)
+        make_problem(TrainConfig(loss="ranking"), several, 1)
 
 
 def test_queries_of_single_rows_are_refused():
@@ -301,14 +303,14 @@ def test_queries_of_single_rows_are_refused():
 def test_queries_are_part_of_what_the_data_is(tmp_path):
     data = ranking()
     changed = [replace(data.read(i), queries=data.read(i).queries + 1) for i in range(3)]
-    assert MemoryDataset(changed, data.schema).fingerprint != data.fingerprint
+    assert MemoryDataset(changed, data.schema).digest != data.digest
     stored = open_dataset(write_zarr(data, tmp_path / "data.zarr"))
     assert stored.schema.queried
     for number in range(3):
         np.testing.assert_array_equal(stored.read(number).queries, data.read(number).queries)
     part = data.read(0).slice(4, 9)
     np.testing.assert_array_equal(part.queries, data.read(0).queries[4:9])
-    # What has no queries has the description, and so the fingerprint, it always had.
+    # What has no queries has the description, and so the digest, it always had.
     assert "queried" not in replace(data.schema, queried=False).to_json()
     assert Schema.from_json(data.schema.to_json()) == data.schema
 
@@ -317,7 +319,7 @@ def test_workers_of_a_cluster_get_the_weights_that_pairs_touch(tmp_path, monkeyp
     """Few rows touch few of many features, and their partners touch others."""
     import dask.config
 
-    from dadagrad import dask_config  # noqa: F401 (adds its defaults to the configuration)
+    from dadagrad import clusters  # noqa: F401 (adds its defaults to the configuration)
 
     monkeypatch.setitem(dask.config.config["dadagrad"], "task-work", 1)
     rng = np.random.default_rng(8)
@@ -333,9 +335,9 @@ def test_workers_of_a_cluster_get_the_weights_that_pairs_touch(tmp_path, monkeyp
     columns = describe_labels(np.concatenate([rows.labels for rows in parts]), ["relevance"])
     data = MemoryDataset(parts, Schema(20_010, columns, queried=True))
     url = write_zarr(data, tmp_path / "data.zarr")
-    piece = Piece(0, 0, 0, 6, False)
-    assert touched(parts[0], piece) is None
-    assert touched(replace(parts[0], queries=None), piece) is not None
+    slice_ = Slice(0, 0, 0, 6, False)
+    assert touched(parts[0], slice_) is None
+    assert touched(replace(parts[0], queries=None), slice_) is not None
     config = TrainConfig(loss="ranking", step_size=0.3, batch_size=12, passes=2)
     alone = everything(train(url, config))
-    assert everything(train(url, config, where=Where(workers=2))) == alone
+    assert everything(train(url, config, workers=2)) == alone

@@ -8,15 +8,15 @@ import time
 from pathlib import Path
 
 import pytest
-from training_cases import UPDATES, make_data, state_bytes, tally_bytes
-from zarr_cases import write_zarr
+from helpers.training_cases import UPDATES, make_data, metrics_bytes, state_bytes
+from helpers.zarr_cases import write_zarr
 
 from dadagrad.config import TrainConfig
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.training import run as run_module
-from dadagrad.training.checkpoint import CheckpointReader
-from dadagrad.training.protocol import Report
-from dadagrad.training.run import TrainResult, Where, resume, train
+from dadagrad.training.checkpoints.writer import CheckpointReader
+from dadagrad.training.messages import Report
+from dadagrad.training.run import TrainResult, resume, train
 
 each_update = pytest.mark.parametrize("update", UPDATES)
 
@@ -35,10 +35,10 @@ def unhurried(report: Report) -> None:
 def everything(result: TrainResult) -> tuple[object, ...]:
     """All that must not depend on having been stopped."""
     end = result.coordinator
-    names = ("examples", "steps", "passes", "step_size", "batch_size", "nonzeros", "digest",
+    names = ("rows", "steps", "passes", "step_size", "batch_size", "nonzeros", "digest",
              "progressive_loss", "progressive_error", "complete")  # fmt: skip
     facts = [result.report[name] for name in names]
-    return (state_bytes(end.state), tally_bytes(end), result.model.digest, *facts)
+    return (state_bytes(end.state), metrics_bytes(end), result.model.digest, *facts)
 
 
 def steps_kept(folder: Path) -> list[int]:
@@ -81,18 +81,18 @@ def test_a_finished_run_needs_no_cluster(tmp_path):
     url = write_zarr(make_data(), tmp_path / "data")
     config = TrainConfig(step_size=0.3, batch_size=11)
     finished = train(url, config, checkpoints=str(tmp_path / "run"))
-    again = resume(str(tmp_path / "run"), where=Where(scheduler="tcp://127.0.0.1:1"))
+    again = resume(str(tmp_path / "run"), client="tcp://127.0.0.1:1")
     assert again.model.digest == finished.model.digest
 
 
 SETTINGS = {
     "plain": ({}, {}),
-    "penalties": ({"l1": 1e-3, "l2": 1e-3, "squares": "example", "lanes": 2}, {}),
+    "penalties": ({"l1": 1e-3, "l2": 1e-3, "accumulate": "row", "partitions_per_batch": 2}, {}),
     "classes": ({"class_weight": "balanced", "loss": "logistic"}, {"labels": "multiclass"}),
     "labels": ({"shuffle": False}, {"labels": "multilabel", "weighted": True}),
     "softmax": ({"loss": "softmax"}, {"labels": "multiclass"}),
     "mapping": ({"class_weight": {1.0: 2.5}, "low": -0.2, "high": 0.3}, {}),
-    "regression": ({"loss": "huber", "huber_width": 0.5}, {"labels": "real"}),
+    "regression": ({"loss": "huber:width=0.5"}, {"labels": "real"}),
     "auto": ({"step_size": "auto"}, {}),
 }
 
@@ -118,7 +118,7 @@ def test_from_every_checkpoint_the_same_bits_follow(update, batch_size, name, tm
     assert len(steps) >= 3
     for step in steps:
         copy = as_of(folder, step, tmp_path / str(step))
-        again = resume(copy, data=data, where=Where(threads=1))
+        again = resume(copy, data=data, threads=1)
         assert everything(again) == undisturbed
         assert again.report["seconds"] > 0
 
@@ -130,9 +130,9 @@ def test_a_signal_stops_with_a_checkpoint(batch_size, number, tmp_path):
     undisturbed = everything(train(data, config))
     folder = str(tmp_path / "run")
 
-    def interrupt_at(examples: int):
+    def interrupt_at(rows: int):
         def progress(report: Report) -> None:
-            if report.tally.examples >= examples and not interrupted:
+            if report.metrics.rows >= rows and not interrupted:
                 interrupted.append(True)
                 signal.raise_signal(number)
 
@@ -143,12 +143,12 @@ def test_a_signal_stops_with_a_checkpoint(batch_size, number, tmp_path):
     result = train(data, config, checkpoints=folder, progress=interrupt_at(50))
     assert not result.complete
     assert not result.report["complete"]
-    assert 50 <= result.report["examples"] < 3 * data.n_rows
+    assert 50 <= result.report["rows"] < 3 * data.n_rows
     assert signal.getsignal(number) is handler
     assert steps_kept(tmp_path / "run")[-1] == result.report["steps"]
     # The model of a stopped run is that of its state.
     assert result.model.digest != undisturbed[2]
-    second = resume(folder, data=data, progress=interrupt_at(result.report["examples"] + 60))
+    second = resume(folder, data=data, progress=interrupt_at(result.report["rows"] + 60))
     assert not second.complete
     assert everything(resume(folder, data=data)) == undisturbed
 
@@ -174,7 +174,7 @@ def test_a_folder_with_a_run_is_not_started_into(tmp_path):
 def test_other_data_is_refused(tmp_path):
     folder = str(tmp_path / "run")
     train(make_data(), TrainConfig(step_size=0.3), checkpoints=folder)
-    with pytest.raises(InputError, match=r"not what the run at .* was started with.*fingerprint"):
+    with pytest.raises(InputError, match=r"not what the run at .* was started with.*digest"):
         resume(folder, data=make_data(seed=1))
 
 
@@ -197,24 +197,24 @@ def test_data_at_a_url_is_found_again_from_another_folder(tmp_path, monkeypatch)
 
 
 def test_without_checkpoints_there_is_nothing_to_resume(tmp_path):
-    with pytest.raises(InputError, match=r"no checkpoint at .*nothing of a run is there"):
+    with pytest.raises(InputError, match=r"no checkpoint at .*the folder has no run"):
         resume(str(tmp_path / "run"))
 
 
-def test_what_cannot_run_leaves_no_checkpoint_behind(tmp_path):
+def test_a_run_that_is_refused_leaves_no_checkpoint(tmp_path):
     folder = tmp_path / "run"
     data = make_data(labels="multiclass")
     with pytest.raises(InputError, match="batch_size 1 takes one row after the other"):
         train(
             data,
             TrainConfig(batch_size=1),
-            where=Where(workers=1),
+            workers=1,
             checkpoints=str(folder),
         )
     with pytest.raises(InputError, match="class_weight names label 99"):
         train(data, TrainConfig(class_weight={99.0: 1.0}), checkpoints=str(folder))
     with pytest.raises(InputError, match="data in memory cannot be read by the workers"):
-        train(data, TrainConfig(), where=Where(workers=1), checkpoints=str(folder))
+        train(data, TrainConfig(), workers=1, checkpoints=str(folder))
     assert not folder.exists()
     train(data, TrainConfig(step_size=0.3), checkpoints=str(folder))
 
@@ -223,7 +223,7 @@ def test_a_run_that_fails_keeps_what_it_saved_before(tmp_path):
     data = make_data((50, 50), seed=3)
     bad = make_data((50, 50), seed=3)
     bad.read(1).labels[40] = 9.0
-    config = TrainConfig(step_size=0.3, batch_size=10, shuffle=False, lanes=1)
+    config = TrainConfig(step_size=0.3, batch_size=10, shuffle=False, partitions_per_batch=1)
     folder = tmp_path / "run"
     with pytest.raises(InputError, match="partition part-00001: row 40 has label 9"):
         train(bad, config, checkpoints=str(folder), save_every=1, progress=unhurried)
@@ -307,8 +307,9 @@ def test_seconds_add_up_over_stops(tmp_path):
 
 def test_the_configuration_survives_exactly(tmp_path):
     config = TrainConfig(
-        loss="huber", huber_width=0.3, update="ftrl", l1=1e-7, l2=3e-9, low=-1.5, step_size=0.1,
-        delta=1e-3, batch_size=7, passes=1, shuffle=False, lanes=3, squares="example", seed=11,
+        loss="huber:width=0.3", update="ftrl", l1=1e-7, l2=3e-9, low=-1.5, step_size=0.1,
+        delta=1e-3, batch_size=7, passes=1, shuffle=False, partitions_per_batch=3,
+        accumulate="row", seed=11,
     )  # fmt: skip
     folder = str(tmp_path / "run")
     train(make_data(labels="real"), config, checkpoints=folder)

@@ -7,31 +7,31 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from training_cases import (
+from helpers.training_cases import (
     UPDATES,
     as_dataset,
     make_data,
-    make_plan,
+    make_schedule_of,
     method_of,
+    metrics_bytes,
     state_bytes,
-    tally_bytes,
 )
-from zarr_cases import write_zarr
+from helpers.zarr_cases import write_zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dadagrad.config import TrainConfig
-from dadagrad.data.arena import Arena
+from dadagrad.data.buffers import Arena
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
-from dadagrad.data.zarr import ZarrDataset
+from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.training.coordinator import Coordinator
-from dadagrad.training.loader import Loaded, Loader
-from dadagrad.training.local import LocalEngine
-from dadagrad.training.protocol import Event
-from dadagrad.training.state import State
+from dadagrad.training.engines.threads import LocalEngine
+from dadagrad.training.engines.watcher import Watcher
+from dadagrad.training.messages import Event
+from dadagrad.training.state.compiled import State
 from dadagrad.training.step_size import choose_step_size
-from dadagrad.training.watch import Watcher
+from dadagrad.training.worker.partition_reader import Loaded, Loader
 
 
 def poison(arenas: Iterable[Arena], byte: int = 0xFF) -> int:
@@ -69,14 +69,14 @@ class PoisoningLoader(Loader):
 class WithoutArenas(LocalEngine):
     """Each partition has memory of its own."""
 
-    def _open(self, visit: int, partition: int) -> Event:
+    def _open(self, reading: int, partition: int) -> Event:
         self.loader = Loader(self._data)
-        return super()._open(visit, partition)
+        return super()._open(reading, partition)
 
 
 def run(engine: LocalEngine, data: Dataset, config: TrainConfig) -> Coordinator:
-    method = method_of(data, config)
-    coordinator = Coordinator(method, make_plan(data, config), State.zero(method))
+    problem = method_of(data, config)
+    coordinator = Coordinator(problem, make_schedule_of(data, config), State.zero(problem))
     assert engine.run(coordinator, Watcher())
     return coordinator
 
@@ -92,13 +92,18 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> ZarrDataset:
 
 
 @pytest.mark.parametrize("update", UPDATES)
-@pytest.mark.parametrize(("batch_size", "lanes"), [(1, 1), (9, 1), (16, 3), (64, 4)])
+@pytest.mark.parametrize(("batch_size", "at_once"), [(1, 1), (9, 1), (16, 3), (64, 4)])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_what_is_read_is_not_overwritten_while_it_is_needed(
-    data: ZarrDataset, update: str, batch_size: int, lanes: int, threads: int
+def test_rows_are_not_overwritten_while_they_are_needed(
+    data: ZarrDataset, update: str, batch_size: int, at_once: int, threads: int
 ) -> None:
     config = TrainConfig(
-        update=update, step_size=0.3, l1=1e-3, batch_size=batch_size, lanes=lanes, passes=3
+        update=update,
+        step_size=0.3,
+        l1=1e-3,
+        batch_size=batch_size,
+        partitions_per_batch=at_once,
+        passes=3,
     )
     poisoning = PoisoningData(data.url)
     engine = LocalEngine(poisoning, threads)
@@ -107,7 +112,7 @@ def test_what_is_read_is_not_overwritten_while_it_is_needed(
     assert loader.poisoned > 3 * len(data.partitions)
     expected = run(WithoutArenas(data, threads), data, config)
     assert state_bytes(got.state) == state_bytes(expected.state)
-    assert tally_bytes(got) == tally_bytes(expected)
+    assert metrics_bytes(got) == metrics_bytes(expected)
 
 
 def test_a_run_takes_the_memory_of_a_few_partitions(data: ZarrDataset) -> None:
@@ -138,14 +143,17 @@ class FreshData(ZarrDataset):
 
 def test_the_trial_of_step_sizes_reads_into_the_same_memory(data: ZarrDataset) -> None:
     config = TrainConfig(batch_size=1)
-    method, plan = method_of(data, replace(config, step_size=1.0)), make_plan(data, config)
-    first, second = plan.order(0)[:2]
+    problem, schedule = (
+        method_of(data, replace(config, step_size=1.0)),
+        make_schedule_of(data, config),
+    )
+    first, second = schedule.order(0)[:2]
     chosen = []
     for kind in (PoisoningData, FreshData):
         for threads in (1, 3):
             reading = kind(data.url)
             loader = PoisoningLoader(reading)
-            chosen.append(choose_step_size(reading, method, plan, threads, loader))
+            chosen.append(choose_step_size(reading, problem, schedule, threads, loader))
             assert list(loader._kept) == [first, second]
             for partition in (first, second):
                 rows = loader.load(partition).rows

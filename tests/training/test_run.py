@@ -12,17 +12,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training_cases import as_dataset, make_data
-from zarr_cases import write_zarr
+from helpers.training_cases import as_dataset, make_data
+from helpers.zarr_cases import write_zarr
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import MemoryDataset, Partition, Schema
 from dadagrad.data.rows import Rows
-from dadagrad.data.zarr import write_partition, write_root
+from dadagrad.data.zarr.dataset import write_partition, write_root
 from dadagrad.errors import CorruptionError, InputError, TrainingError
-from dadagrad.storage import Storage
-from dadagrad.training.protocol import Report
-from dadagrad.training.run import Where, auto_batch_size, train
+from dadagrad.storage.store import Storage
+from dadagrad.training.messages import Report
+from dadagrad.training.run import train
+from dadagrad.training.schedule import auto_batch_size
 
 CONFIG = TrainConfig(step_size=0.3)
 
@@ -32,7 +33,7 @@ def test_the_report_says_what_was_done():
     result = train(data, replace(CONFIG, batch_size=11, passes=2))
     report = result.report
     assert json.loads(json.dumps(report)) == report
-    assert report["examples"] == 2 * data.n_rows
+    assert report["rows"] == 2 * data.n_rows
     assert report["steps"] == 2 * -(-data.n_rows // 11)
     assert (report["passes"], report["batch_size"], report["step_size"]) == (2, 11, 0.3)
     assert report["features"] == data.schema.n_features
@@ -41,7 +42,7 @@ def test_the_report_says_what_was_done():
     assert 0 < report["progressive_error"] < 0.5
     assert report["complete"]
     assert result.complete
-    assert report["examples_per_second"] == pytest.approx(report["examples"] / report["seconds"])
+    assert report["rows_per_second"] == pytest.approx(report["rows"] / report["seconds"])
     assert report["checkpoints"] is None
 
 
@@ -49,12 +50,12 @@ def test_the_model_predicts_what_was_learned():
     data = make_data((200, 200), labels="multiclass")
     result = train(data, replace(CONFIG, passes=5))
     rows = data.read(0)
-    predicted = result.model.predict_labels(result.model.margins(rows))
+    predicted = result.model.predict_labels(result.model.scores(rows))
     most_common = max(data.schema.label_columns[0].counts) / data.n_rows
     assert (predicted == rows.labels[:, 0]).mean() > most_common + 0.1
     end = result.coordinator
     np.testing.assert_array_equal(
-        result.model.weights, end.state.weights(end.method)[result.model.ids]
+        result.model.weights, end.state.weights(end.problem)[result.model.ids]
     )
 
 
@@ -69,7 +70,7 @@ def test_progress_is_told_of_every_round():
     data = make_data()
     train(data, replace(CONFIG, batch_size=11), progress=seen.append)
     assert [report.steps for report in seen] == list(range(1, -(-data.n_rows // 11) + 1))
-    assert seen[-1].tally.examples == data.n_rows
+    assert seen[-1].metrics.rows == data.n_rows
 
 
 def test_what_is_about_to_happen_is_announced():
@@ -142,8 +143,10 @@ class TestRefused:
         rows = data.read(1)
         first = rows.indptr[11]
         rows.values[first : rows.indptr[12]] = 3e38
-        config = replace(CONFIG, loss="squared", batch_size=batch_size, shuffle=False, lanes=1)
-        with pytest.raises(TrainingError, match=r"partition part-00001: the (margin|gradient)"):
+        config = replace(
+            CONFIG, loss="squared", batch_size=batch_size, shuffle=False, partitions_per_batch=1
+        )
+        with pytest.raises(TrainingError, match=r"partition part-00001: the (score|gradient)"):
             train(data, config)
 
     def test_a_corrupt_partition(self, tmp_path):
@@ -159,15 +162,15 @@ class TestRefused:
     def test_no_threads_or_workers(self, settings):
         (name,) = settings
         with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1"):
-            Where(**settings)
+            train(make_data(), CONFIG, **settings)
 
     @pytest.mark.parametrize(
         "settings",
-        [{"workers": 1, "scheduler": "tcp://x:1"}, {"workers": 1, "threads": 2}],
+        [{"workers": 1, "client": "tcp://x:1"}, {"workers": 1, "threads": 2}],
     )
     def test_two_places_at_once(self, settings):
         with pytest.raises(InputError, match="give"):
-            Where(**settings)
+            train(make_data(), CONFIG, **settings)
 
 
 @pytest.mark.parametrize(
@@ -177,18 +180,18 @@ class TestRefused:
 def test_automatic_batches_are_a_256th_of_a_pass_within_bounds(n_rows, nnz, expected):
     data = make_data()
     data.partitions = (Partition("part-00000", n_rows, nnz, 10, ""),)
-    assert auto_batch_size(data, on_dask=True) == expected
-    assert auto_batch_size(data, on_dask=False) == 1
+    assert auto_batch_size(data, on_cluster=True) == expected
+    assert auto_batch_size(data, on_cluster=False) == 1
 
 
 PEAK = """
 import re, sys
-from dadagrad import TrainConfig, Where, train
-config = TrainConfig(step_size=0.3, batch_size=int(sys.argv[2]), lanes=2)
-result = train(sys.argv[1], config, where=Where(threads=2))
+from dadagrad import TrainConfig, train
+config = TrainConfig(step_size=0.3, batch_size=int(sys.argv[2]), partitions_per_batch=2)
+result = train(sys.argv[1], config, threads=2)
 # Not getrusage: its maximum begins with that of the process that started this one.
 peak = re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())
-print(result.report["examples"], peak[1])
+print(result.report["rows"], peak[1])
 """
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from training_cases import UPDATES, as_dataset, make_data, make_plan, method_of
+from helpers.training_cases import UPDATES, as_dataset, make_data, make_schedule_of, method_of
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, MemoryDataset
@@ -18,7 +18,7 @@ from dadagrad.training.step_size import GRID, choose_step_size
 
 
 def choose(data: Dataset, config: TrainConfig) -> float:
-    return choose_step_size(data, method_of(data, config), make_plan(data, config))
+    return choose_step_size(data, method_of(data, config), make_schedule_of(data, config))
 
 
 def grid_of(data: Dataset, labels: str) -> list[float]:
@@ -49,7 +49,7 @@ def test_batches_passes_and_lanes_do_not_matter():
     data = make_data((200, 200, 200))
     config = TrainConfig(batch_size=1, shuffle=False)
     chosen = choose(data, config)
-    for other in ({"batch_size": 64}, {"batch_size": 9, "lanes": 1}, {"passes": 5}):
+    for other in ({"batch_size": 64}, {"batch_size": 9, "partitions_per_batch": 1}, {"passes": 5}):
         assert choose(data, replace(config, **other)) == chosen
 
 
@@ -69,7 +69,7 @@ def test_threads_make_the_same_choice_from_the_same_figures(labels, update, size
     loss = "squared" if labels == "real" else "hinge"
     config = TrainConfig(loss=loss, batch_size=1, update=update, l2=1e-3)
     for threads in (1, 2, 3, 64):
-        choose_step_size(data, method_of(data, config), make_plan(data, config), threads)
+        choose_step_size(data, method_of(data, config), make_schedule_of(data, config), threads)
     assert all(figures == seen[0] for figures in seen)
 
 
@@ -95,12 +95,19 @@ class CountingReads(MemoryDataset):
 
 
 def test_only_the_first_rows_are_read(monkeypatch):
-    monkeypatch.setattr(module, "LEAST_ROWS", 250)
+    monkeypatch.setattr(module, "MIN_ROWS", 250)
     data = CountingReads(make_data((100,) * 10))
     config = TrainConfig(batch_size=16)
     choose(data, config)
-    order = make_plan(data, config).order(0)
+    order = make_schedule_of(data, config).order(0)
     assert data.reads == set(order[:3])
+
+
+def test_the_trial_takes_three_percent_of_many_rows():
+    data = make_data((40,) * 5)
+    data.partitions = tuple(replace(one, n_rows=1_000_000) for one in data.partitions)
+    schedule = make_schedule_of(data, TrainConfig(batch_size=1))
+    assert sum(rows for _, rows in module.first_partitions(data, schedule, True)) == 150_000
 
 
 def test_a_label_that_is_no_class_is_found_here_already():

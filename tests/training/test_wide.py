@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from processes import dask_command, dask_scheduler, running
-from training_cases import UPDATES, make_data, state_bytes
-from wide_cases import hashed_rows, kept, most_kept, peak_memory, set_cache, write_wide
+from helpers.processes import dask_command, dask_scheduler, running
+from helpers.training_cases import UPDATES, make_data, state_bytes
+from helpers.wide_cases import hashed_rows, kept, most_kept, peak_memory, set_cache, write_wide
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dadagrad
 from dadagrad.config import TrainConfig
 from dadagrad.data.rows import Rows
-from dadagrad.training import states
-from dadagrad.training.partition_cache import SHARE, PartitionCache, cache_bytes
-from dadagrad.training.protocol import Report
-from dadagrad.training.run import Where, train
+from dadagrad.training.messages import Report
+from dadagrad.training.run import train
+from dadagrad.training.state import compiled as states
+from dadagrad.training.worker.partition_cache import SHARE, PartitionCache, cache_bytes
 
 BITS = 25
 LIMIT = 400 << 20
@@ -34,7 +36,7 @@ CONFIG = TrainConfig(step_size=0.3, batch_size=500)
 def cluster() -> Iterator[str]:
     """A scheduler, and a worker with little memory that a nanny watches."""
     limited = ("--nthreads", "1", "--memory-limit", str(LIMIT), "--no-dashboard")
-    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
     environment = os.environ | {"PYTHONPATH": paths}  # what it is asked is in a module here
     with (
         dask_scheduler() as address,
@@ -60,12 +62,11 @@ def ask(address: str, function, *arguments: object):
 
 def test_a_worker_trains_a_model_that_is_wider_than_its_memory(cluster, wide):
     first = ask(cluster, os.getpid)
-    where = Where(scheduler=cluster)
-    predicted = dadagrad.dry_run(wide, CONFIG, where=where)
+    predicted = dadagrad.dry_run(wide, CONFIG, client=cluster)
     assert predicted.worker is not None
     assert predicted.coordinator["state"] > LIMIT - predicted.worker["libraries"]
     assert predicted.worker["total"] < predicted.worker["limit"] == LIMIT
-    on_cluster = train(wide, CONFIG, where=where)
+    on_cluster = train(wide, CONFIG, client=cluster)
     digest, report = on_cluster.model.digest, on_cluster.report
     del on_cluster  # there is memory for one of them
     assert digest == train(wide, CONFIG).model.digest
@@ -84,8 +85,8 @@ def test_weights_are_made_a_few_features_at_a_time(update, labels, chunk, monkey
     data = make_data(labels=labels)
     config = TrainConfig(update=update, step_size=0.3, l1=0.0 if update == "pa" else 1e-2)
     end = train(data, config).coordinator
-    whole = end.state.weights(end.method)
-    ids, weights = states.nonzero_weights(end.method, end.state)
+    whole = end.state.weights(end.problem)
+    ids, weights = end.state.nonzero_weights(end.problem)
     np.testing.assert_array_equal(ids, np.flatnonzero(whole.any(axis=1)))
     np.testing.assert_array_equal(weights, whole[ids])
     assert 0 < len(ids) < len(whole)
@@ -98,7 +99,7 @@ def test_making_a_model_takes_little_memory_beside_it():
     end = train(data, TrainConfig(step_size=0.3)).coordinator
     tracemalloc.start()
     try:
-        states.nonzero_weights(end.method, end.state)
+        end.state.nonzero_weights(end.problem)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -115,7 +116,7 @@ def bits(result) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("n_kept", [0, 2])
-def test_what_does_not_stay_is_read_again_to_the_same_bits(cluster, narrow, n_kept):
+def test_partitions_dropped_from_the_cache_are_read_again_to_the_same_bits(cluster, narrow, n_kept):
     """Nothing stays, or two partitions of the four that are open."""
     config = TrainConfig(step_size=0.3, batch_size=40, passes=2)
     data = dadagrad.open_dataset(narrow)
@@ -127,7 +128,7 @@ def test_what_does_not_stay_is_read_again_to_the_same_bits(cluster, narrow, n_ke
         if report.cursor.round % 10 == 5:
             seen.append(ask(cluster, kept))
 
-    result = train(narrow, config, where=Where(scheduler=cluster), progress=look)
+    result = train(narrow, config, client=cluster, progress=look)
     assert bits(result) == bits(train(narrow, config))
     assert max(n_bytes for _, n_bytes in seen) <= most_bytes
     assert max(found for found, _ in seen) == n_kept
@@ -141,8 +142,8 @@ def test_a_last_pass_keeps_what_is_open_and_others_all_there_is(cluster, narrow)
         if report.cursor.pass_number in most and report.cursor.round % 6 == 5:
             most[report.cursor.pass_number].append(ask(cluster, kept)[0])
 
-    config = TrainConfig(step_size=0.3, batch_size=40, passes=2, lanes=1)
-    train(narrow, config, where=Where(scheduler=cluster), progress=look)
+    config = TrainConfig(step_size=0.3, batch_size=40, passes=2, partitions_per_batch=1)
+    train(narrow, config, client=cluster, progress=look)
     assert most[0] == sorted(most[0])
     assert most[0][-1] == 6
     assert most[1] == sorted(most[1], reverse=True)
@@ -150,7 +151,7 @@ def test_a_last_pass_keeps_what_is_open_and_others_all_there_is(cluster, narrow)
 
 
 def test_streams_let_go_of_a_partition_in_the_last_pass_alone(cluster, narrow):
-    """They visit partitions more often than once a pass."""
+    """They reading partitions more often than once a pass."""
     kept_in: dict[int, list[int]] = {0: [], 1: [], 2: []}
     ask(cluster, set_cache, 1 << 30)
 
@@ -158,10 +159,8 @@ def test_streams_let_go_of_a_partition_in_the_last_pass_alone(cluster, narrow):
         if report.cursor.pass_number in kept_in:
             kept_in[report.cursor.pass_number].append(ask(cluster, kept)[0])
 
-    config = TrainConfig(
-        step_size=0.3, batch_size=1, passes=3, exchange="local-steps", streams=2, rounds=8
-    )
-    train(narrow, config, where=Where(scheduler=cluster), progress=look)
+    config = TrainConfig(step_size=0.3, batch_size=1, passes=3, streams=2, rounds=8)
+    train(narrow, config, client=cluster, progress=look)
     assert kept_in[0] == sorted(kept_in[0])
     assert kept_in[0][-1] == 6
     assert set(kept_in[1]) == {6}
@@ -173,95 +172,72 @@ def test_the_cache_has_a_share_of_the_worker_s_memory(cluster, narrow):
     """Found when it is first needed: after the libraries were loaded."""
 
     ask(cluster, set_cache, None)
-    train(narrow, TrainConfig(step_size=0.3, batch_size=100), where=Where(scheduler=cluster))
+    train(narrow, TrainConfig(step_size=0.3, batch_size=100), client=cluster)
     assert 0 < ask(cluster, most_kept) < SHARE * (LIMIT - (100 << 20))
 
 
-class TestCache:
-    def rows(self, number: int = 0, n_rows: int = 50) -> Rows:
-        return hashed_rows(number, n_rows, 8, 10)
+ROWS = [hashed_rows(number, 10 + 40 * (number % 3), 8, 10) for number in range(8)]
 
-    def test_what_was_used_last_stays(self):
-        rows = [self.rows(number) for number in range(4)]
-        cache = PartitionCache(3 * max(one.nbytes for one in rows))
-        for number in (0, 1, 2, 0, 3):
-            cache.get(("data", number), partial(rows.__getitem__, number))
-        assert [number for number in range(4) if ("data", number) in cache] == [0, 2, 3]
-        assert cache.n_bytes == sum(rows[number].nbytes for number in (0, 2, 3))
 
-    def test_what_is_kept_is_not_read(self):
-        cache, reads = PartitionCache(1 << 20), []
+@given(st.lists(st.integers(0, 7), max_size=40), st.integers(0, 9))
+def test_the_cache_keeps_the_partitions_used_last_that_fit(numbers, factor):
+    cache = PartitionCache(factor * 2000)
+    expected: list[int] = []
+    for number in numbers:
+        assert cache.get(("data", number), partial(ROWS.__getitem__, number)) is ROWS[number]
+        if ROWS[number].nbytes <= cache.most_bytes:
+            expected = [one for one in expected if one != number] + [number]
+            while sum(ROWS[one].nbytes for one in expected) > cache.most_bytes:
+                del expected[0]
+        assert {one for one in range(8) if ("data", one) in cache} == set(expected)
+        assert cache.n_bytes == sum(ROWS[one].nbytes for one in expected)
 
-        def read() -> Rows:
-            reads.append(1)
-            return self.rows()
 
-        first = cache.get(("data", 0), read)
-        assert cache.get(("data", 0), read) is first
-        assert cache.get(("other", 0), read) is not first
-        assert len(reads) == 2
+def test_a_cached_partition_is_not_read_again():
+    cache, reads = PartitionCache(1 << 20), []
 
-    def test_bytes_count_and_not_partitions(self):
-        small, large = self.rows(0, 10), self.rows(1, 200)
-        cache = PartitionCache(large.nbytes + small.nbytes)
-        for number in range(12):
-            cache.get(("data", number), lambda: small)
-        assert len(cache) == 12
-        cache.get(("data", 99), lambda: large)
-        assert len(cache) == 2
-        assert cache.n_bytes <= cache.most_bytes
+    def read() -> Rows:
+        reads.append(1)
+        return hashed_rows(0, 50, 8, 10)
 
-    def test_what_is_too_large_displaces_nothing(self):
-        small, large = self.rows(0, 10), self.rows(1, 200)
-        cache = PartitionCache(2 * small.nbytes)
-        cache.get(("data", 0), lambda: small)
-        assert cache.get(("data", 1), lambda: large) is large
-        assert ("data", 0) in cache
-        assert len(cache) == 1
+    first = cache.get(("data", 0), read)
+    assert cache.get(("data", 0), read) is first
+    assert cache.get(("other", 0), read) is not first
+    assert len(reads) == 2
 
-    def test_a_dataset_is_forgotten_and_a_partition_dropped(self):
-        cache = PartitionCache(1 << 20)
-        for name in ("one", "two"):
-            for number in range(3):
-                cache.get((name, number), lambda: self.rows())
-        cache.forget("one")
-        cache.drop(("two", 1))
-        cache.drop(("two", 7))
-        assert [key in cache for key in (("two", 0), ("two", 1), ("two", 2))] == [True, False, True]
-        assert cache.n_bytes == 2 * self.rows().nbytes
-        cache.forget("two")
-        assert cache.n_bytes == len(cache) == 0
 
-    def test_threads_share_it(self):
-        rows = [self.rows(number) for number in range(8)]
-        cache = PartitionCache(4 * rows[0].nbytes)
-        random = np.random.default_rng(0)
-        wrong: list[int] = []
+def test_a_dataset_is_forgotten_and_a_partition_dropped():
+    cache = PartitionCache(1 << 20)
+    for name in ("one", "two"):
+        for number in range(3):
+            cache.get((name, number), lambda: ROWS[0])
+    cache.forget("one")
+    cache.drop(("two", 1))
+    cache.drop(("two", 7))
+    assert [("two", number) in cache for number in range(3)] == [True, False, True]
+    assert cache.n_bytes == 2 * ROWS[0].nbytes
+    cache.forget("two")
+    assert cache.n_bytes == len(cache) == 0
 
-        def work(numbers: list[int]) -> None:
-            for number in numbers:
-                got = cache.get(("data", number), partial(rows.__getitem__, number))
-                if got is not rows[number]:
-                    wrong.append(number)
 
-        threads = [
-            threading.Thread(target=work, args=(random.integers(0, 8, 500).tolist(),))
-            for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
-        assert not wrong
-        assert cache.n_bytes == sum(
-            rows[number].nbytes for number in range(8) if ("data", number) in cache
-        )
-        assert cache.n_bytes <= cache.most_bytes
+def test_threads_share_the_cache():
+    cache = PartitionCache(4 * ROWS[0].nbytes)
+    random = np.random.default_rng(0)
 
-    def test_its_size(self):
-        assert cache_bytes(1000, 200) == 320
-        assert cache_bytes(100, 200) == 0
-        assert cache_bytes(None, 0) > 1 << 20
+    def work(numbers: list[int]) -> bool:
+        get = [cache.get(("data", n), partial(ROWS.__getitem__, n)) is ROWS[n] for n in numbers]
+        return all(get)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, random.integers(0, 8, (4, 500)).tolist()))
+    cached = [number for number in range(8) if ("data", number) in cache]
+    assert cache.n_bytes == sum(ROWS[number].nbytes for number in cached) <= cache.most_bytes
+
+
+def test_the_cache_takes_a_share_of_the_free_memory_of_a_worker():
+    assert cache_bytes(1000, 200) == 320
+    assert cache_bytes(100, 200) == 0
+    assert cache_bytes(None, 0) > 1 << 20
 
 
 def test_the_bytes_of_rows_are_those_of_their_arrays():

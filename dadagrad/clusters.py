@@ -1,0 +1,164 @@
+"""Connections to Dask clusters, and the settings of `dadagrad.yaml`.
+
+Importing this module adds the defaults of `dadagrad.yaml` to Dask's configuration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+import dask.config
+from dask.utils import parse_timedelta
+
+from dadagrad.errors import DadagradError, InputError
+
+(_defaults,) = dask.config.collect_yaml([str(Path(__file__).with_name("dadagrad.yaml"))])
+dask.config.update_defaults(_defaults)
+
+_TLS_ADVICE = (
+    " and that Dask's configuration names the certificates (distributed.comm.tls.ca-file, "
+    "client.cert and client.key) that the scheduler trusts"
+)
+
+
+def seconds(name: str) -> float:
+    """Return the time span of the setting ``dadagrad.NAME``; `InputError` if it is not one."""
+    value = dask.config.get(f"dadagrad.{name}")
+    span = None
+    if isinstance(value, str | int | float):
+        with suppress(KeyError, ValueError):
+            span = parse_timedelta(value)
+    if span is None or span < 0.0:
+        raise _invalid_setting(name, value, "a time, such as 60s or 2h")
+    return float(span)
+
+
+def count(name: str, minimum: int) -> int:
+    """Return the integer of the setting ``dadagrad.NAME``; `InputError` unless >= `minimum`."""
+    value = dask.config.get(f"dadagrad.{name}")
+    if type(value) is not int or value < minimum:
+        raise _invalid_setting(name, value, f"a whole number of at least {minimum}")
+    return value
+
+
+def _invalid_setting(name: str, value: object, needed: str) -> InputError:
+    variable = f"DASK_DADAGRAD__{name.upper().replace('-', '_')}"
+    return InputError(
+        f"dadagrad.{name} is {value!r} in Dask's configuration; it must be {needed} (see the files "
+        f"in ~/.config/dask, and the environment variable {variable})"
+    )
+
+
+@contextmanager
+def connected(client: Any) -> Iterator[Any]:
+    """Connect to a scheduler that has workers.
+
+    Parameters
+    ----------
+    client : str or distributed.Client
+        The address of a scheduler: the connection is closed at the end. Or a client, which stays
+        open; "current" stands for the active client.
+
+    Yields
+    ------
+    distributed.Client
+
+    Raises
+    ------
+    InputError
+        No Dask scheduler answers at the address within ``dadagrad.connect-timeout``, or the
+        scheduler has no worker within ``dadagrad.workers-timeout``.
+    DadagradError
+        The connection was lost, and therefore the block failed.
+    """
+    from distributed import default_client
+    from distributed.comm.core import CommClosedError
+
+    if client == "current":
+        try:
+            client = default_client()
+        except ValueError as error:
+            raise InputError(
+                'client="current" needs an active distributed.Client; make one, or give the '
+                "address of a scheduler"
+            ) from error
+    address = client if isinstance(client, str) else str(client.scheduler.address)
+    with _open_client(client) if isinstance(client, str) else nullcontext(client) as opened:
+        try:
+            _wait_for_worker(opened, address)
+            yield opened
+        except DadagradError:
+            raise
+        except Exception as error:  # operations on a closed client raise many kinds of errors
+            # The client notices the loss a little later than an operation that waits for an answer.
+            if opened.status == "running" and not isinstance(error, CommClosedError):
+                raise
+            raise DadagradError(
+                f"the connection to the scheduler at {address} was lost; when the cluster is back, "
+                "start again, or continue a run that has checkpoints with `dadagrad resume`"
+            ) from error
+
+
+@contextmanager
+def _open_client(address: str) -> Iterator[Any]:
+    from distributed import Client
+
+    timeout = seconds("connect-timeout")
+    try:
+        _check_scheduler(address, timeout)
+        client = Client(address, timeout=timeout, set_as_default=False)
+    # The bytes of another service may be taken for anything, even an array larger than the memory.
+    except Exception as error:
+        cause = error
+        while cause.__cause__ is not None and isinstance(cause.__cause__, Exception):
+            cause = cause.__cause__
+        messages = dict.fromkeys(str(e) or type(e).__name__ for e in (error, cause))
+        raise InputError(
+            f"no Dask scheduler answers at {address} ({': '.join(messages)}); check that `dask "
+            "scheduler` runs there, that this is the address it prints (tls:// if it uses TLS)"
+            f"{_TLS_ADVICE if address.startswith('tls') else ''}, or work without a scheduler"
+        ) from error
+    with client:
+        yield client
+
+
+def _check_scheduler(address: str, timeout: float) -> None:
+    """Ask the server at `address` for its type.
+
+    `distributed.Client` waits for ever at a port where another service listens and is silent.
+    """
+    from distributed.core import rpc
+    from distributed.security import Security
+
+    async def ask() -> Any:
+        options = Security().get_connection_args("client")
+        async with (
+            asyncio.timeout(timeout + 1),
+            rpc(address, timeout=timeout, connection_args=options) as server,
+        ):
+            return await server.identity()
+
+    # On another thread, because the thread of the caller may have an event loop (in a notebook).
+    with ThreadPoolExecutor(1, thread_name_prefix="dadagrad") as pool:
+        try:
+            kind = pool.submit(lambda: asyncio.run(ask())).result()["type"]
+        except TimeoutError:
+            raise TimeoutError(f"no answer within {timeout:g} seconds") from None
+    if kind != "Scheduler":
+        raise ValueError(f"a Dask {str(kind).lower()} answers")
+
+
+def _wait_for_worker(client: Any, address: str) -> None:
+    timeout = seconds("workers-timeout")
+    try:
+        client.wait_for_workers(1, timeout=timeout)
+    except TimeoutError as error:
+        raise InputError(
+            f"the scheduler at {address} has had no worker for {timeout:g} seconds; "
+            f"start some with `dask worker {address}`"
+        ) from error

@@ -1,0 +1,1 @@
+"""Sources of every format, parsed and written as a dataset."""

@@ -1,0 +1,181 @@
+"""Checks of array files before a library reads them.
+
+Nothing is unpickled, and no memory is allocated because of a size in a header alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zipfile
+from collections.abc import Iterator
+from typing import IO, Any
+
+import numpy as np
+
+from dadagrad.errors import InputError
+from dadagrad.storage.store import check_regular
+
+MAX_RATIO = 1000
+"""Largest ratio of the bytes that a file declares to its size."""
+
+_ALWAYS_ALLOWED = 64 << 20  # bytes that a file may declare whatever its size
+_MAX_REASON = 500
+_MAX_HEADER = 1024
+_MAX_METADATA = 64 << 20
+_MAX_ARRAYS = 1 << 17
+_MAX_DEPTH = 4
+
+# Codecs of Zarr's versions 2 and 3, without those that unpickle or come from other packages.
+_CODECS = {
+    *("bytes", "endian", "transpose", "sharding_indexed", "vlen-utf8", "vlen-bytes", "delta"),
+    *("crc32c", "crc32", "adler32", "fletcher32", "shuffle"),
+    *("blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma"),
+}
+_CODEC_KEYS = ("codecs", "index_codecs", "filters", "compressor", "compressors", "serializer")
+
+
+def refuse_too_large(name: str, declared: int, stored: int) -> None:
+    """Raise `InputError` if `declared` bytes cannot come out of `stored` ones."""
+    if declared > _ALWAYS_ALLOWED + MAX_RATIO * stored:
+        raise InputError(
+            f"{name} declares {declared} bytes, which cannot come out of the {stored} that are "
+            "there; the file is damaged or was made to do harm: get another copy"
+        )
+
+
+def check_npz(path: str, file: IO[bytes]) -> None:
+    """Raise `InputError` unless all members are plain arrays of a size that `file` can hold."""
+    stored = os.fstat(file.fileno()).st_size
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        if len({member.filename for member in members}) < len(members):
+            raise InputError(f"{path} holds two arrays of the same name; write the file again")
+        refuse_too_large(path, sum(member.file_size for member in members), stored)
+        for member in members:
+            with archive.open(member) as stream:
+                place = f"cannot read {path} as npz: {member.filename}"
+                check_npy(place, stream, member.file_size)
+
+
+def check_npy(place: str, stream: IO[bytes], size: int) -> None:
+    """Raise `InputError` unless `stream`, of `size` bytes, is one array of numbers or texts."""
+    try:
+        version = np.lib.format.read_magic(stream)
+        read: Any = getattr(np.lib.format, f"read_array_header_{min(version[0], 2)}_0")
+        shape, _, dtype = read(stream, max_header_size=_MAX_HEADER)
+    except Exception as error:
+        reason = " ".join(str(error).split())[:_MAX_REASON]
+        raise InputError(
+            f"{place} is not an array in npy format ({reason}); save it with numpy.save"
+        ) from error
+    if dtype.hasobject or dtype.fields or dtype.subdtype:
+        raise InputError(f"{place} holds {dtype}; save plain arrays of numbers or texts")
+    declared = stream.tell() + math.prod(shape) * dtype.itemsize
+    if declared != size:
+        raise InputError(
+            f"{place} declares {declared} bytes and has {size}; write or copy the file again"
+        )
+
+
+def guarded_zarr(path: str) -> Any:
+    """Zarr group in the folder `path`; reading metadata with an unknown codec is an error."""
+    import zarr
+    from zarr.storage import LocalStore, WrapperStore
+
+    class Guarded(WrapperStore[Any]):
+        async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
+            value = await super().get(key, *arguments, **options)
+            if value is not None and key.endswith(("zarr.json", ".zarray", ".zmetadata")):
+                _check_codecs(value.to_bytes(), f"{path}, {key}")
+            return value
+
+    return zarr.open_group(Guarded(LocalStore(path, read_only=True)), mode="r")
+
+
+def _check_codecs(document: bytes, place: str) -> None:
+    if len(document) > _MAX_METADATA:
+        raise InputError(
+            f"{place} has {len(document)} bytes; metadata must have {_MAX_METADATA} or less"
+        )
+    try:
+        for codec in _codecs(json.loads(document), named=False):
+            if codec.removeprefix("numcodecs.") not in _CODECS:
+                raise InputError(
+                    f"{place} names the codec {codec[:40]!r}, which is not known to be harmless; "
+                    f"write the data again with one of {', '.join(sorted(_CODECS))}"
+                )
+    except RecursionError:
+        raise InputError(f"{place} is nested too deep") from None
+
+
+def _codecs(plain: Any, *, named: bool) -> Iterator[str]:
+    """Names of all codecs in a document; `named` if `plain` is a codec or a list of them."""
+    if isinstance(plain, list):
+        for item in plain:
+            yield from _codecs(item, named=named)
+    elif isinstance(plain, dict):
+        if named:
+            yield str(plain.get("id", plain.get("name")))
+        # The attributes of a node are the user's own.
+        is_node = type(plain.get("zarr_format")) is int
+        for key, value in plain.items():
+            if not (is_node and key == "attributes") and not key.endswith(".zattrs"):
+                yield from _codecs(value, named=key in _CODEC_KEYS)
+    elif named and plain is not None:
+        yield str(plain)
+
+
+def stored_bytes(path: str) -> int:
+    """Size of a file, or of all files in a folder; all must be regular files or links to such."""
+    files = [path]
+    if os.path.isdir(path):
+        files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    for file in files:
+        if os.path.exists(file):
+            check_regular(file, os.stat(file).st_mode)
+    return sum(os.lstat(file).st_size for file in files)
+
+
+def check_stored(path: str, item: Any, stored: int, depth: int = 0) -> int:
+    """Check an array, or all arrays in a group, of an HDF5 file or a Zarr store.
+
+    Returns
+    -------
+    int
+        Number of arrays.
+
+    Raises
+    ------
+    InputError
+        For arrays too large to come out of `stored` bytes, and for arrays in other files.
+    """
+    if hasattr(item, "shape"):
+        name = f"{path}, {item.name}"
+        width = np.dtype(item.dtype).itemsize
+        refuse_too_large(name, math.prod(item.shape) * width, stored)
+        chunk = item.chunks if isinstance(item.chunks, tuple) else ()
+        refuse_too_large(name, math.prod(chunk) * width, stored)
+        if getattr(item, "external", None) or getattr(item, "is_virtual", False):
+            raise InputError(f"{name} lies in another file; write all data into one file")
+        return 1
+    if depth > _MAX_DEPTH:
+        raise InputError(f"{path}, {item.name} lies too deep; this is not an AnnData file")
+    count = 0
+    for name in item:
+        refuse_link(path, item, name)
+        count += check_stored(path, item[name], stored, depth + 1)
+        if count > _MAX_ARRAYS:
+            raise InputError(f"{path} has more than {_MAX_ARRAYS} arrays; give a smaller file")
+    return count
+
+
+def refuse_link(path: str, group: Any, name: str) -> None:
+    """Raise `InputError` if a member of an HDF5 file is a link to another file."""
+    import h5py  # type: ignore[import-untyped]
+
+    if isinstance(group, h5py.Group) and isinstance(
+        group.get(name, getlink=True), h5py.ExternalLink
+    ):
+        raise InputError(f"{path}, {name} is a link to another file; copy what it points to")

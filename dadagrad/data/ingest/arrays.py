@@ -1,0 +1,311 @@
+"""Files that hold arrays: npz, AnnData, and datasets (Zarr, Parquet)."""
+
+from __future__ import annotations
+
+import operator
+import os
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from dadagrad.data import open_dataset
+from dadagrad.data.arrays import block_from_arrays
+from dadagrad.data.blocks import Block
+from dadagrad.data.dataset import LabelColumn
+from dadagrad.data.ingest.array_checks import (
+    check_npy,
+    check_npz,
+    check_stored,
+    guarded_zarr,
+    refuse_link,
+    refuse_too_large,
+    stored_bytes,
+)
+from dadagrad.data.ingest.options import Options
+from dadagrad.errors import DadagradError, InputError
+from dadagrad.storage.store import open_regular
+
+BLOCK_NNZ = 2_000_000
+"""Approximate number of entries in a block of a large matrix."""
+
+_MAX_REASON = 500
+
+
+@dataclass
+class ArraySource:
+    """Blocks of one file, and facts about the features and labels of the whole file."""
+
+    blocks: Iterator[Block]
+    n_features: int
+    label_columns: tuple[LabelColumn, ...] | None = None
+    feature_space: dict[str, Any] | None = None
+    names: dict[int, str] = field(default_factory=dict)
+
+
+def open_arrays(path: str, options: Options) -> ArraySource:
+    """Open a source of one of the array formats.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged, or lacks labels that it should have.
+    """
+    if options.format == "npz":
+        return open_npz(path, no_labels=options.no_labels)
+    if options.format == "anndata":
+        column = "label" if options.label_column is None else str(options.label_column)
+        return open_anndata(path, None if options.no_labels else column)
+    return open_stored(path, no_labels=options.no_labels)
+
+
+@contextmanager
+def _readable(path: str, kind: str) -> Iterator[None]:
+    """Turn every error of a library about a damaged file into an `InputError` that names it."""
+    try:
+        yield
+    except (DadagradError, ImportError):
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:_MAX_REASON] or type(error).__name__
+        raise InputError(
+            f"cannot read {path} as {kind}: {reason}; write or copy it again"
+        ) from error
+
+
+def open_npz(path: str, *, no_labels: bool = False) -> ArraySource:
+    """A matrix saved by ``scipy.sparse.save_npz``, or arrays saved by ``numpy.savez``.
+
+    The file holds a sparse matrix (``save_npz``; the arrays ``data, indices, indptr, shape`` of
+    a CSR matrix are enough) or a dense ``X``. Labels are its array ``labels``, or the file
+    ``NAME.labels.npy`` beside ``NAME.npz``; weights, if there are any, are ``weights`` or
+    ``NAME.weights.npy``. With `no_labels`, labels are optional and not kept. The whole matrix is
+    held in memory.
+    """
+    with _readable(path, "npz"):
+        # NumPy would leave a file open that is not an archive.
+        with open(path, "rb", opener=open_regular) as file:
+            if not zipfile.is_zipfile(file):
+                raise InputError(f"{path} is not a whole npz file; write or copy it again")
+            check_npz(path, file)
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+        labels, weights = (_beside(path, arrays, name) for name in ("labels", "weights"))
+        matrix = _npz_matrix(path, arrays)
+    if no_labels:
+        labels = np.zeros((matrix.shape[0], 0))
+    if labels is None:
+        raise InputError(
+            f"{path} has no labels: it holds {', '.join(sorted(arrays)) or 'nothing'}; add an "
+            f"array named labels, or save the labels as {_sibling(path, 'labels')} (rows to be "
+            "predicted are read with --no-labels)"
+        )
+    _check_rows(matrix, labels, weights, path)
+    block_from_arrays(matrix[:0], labels[:0], None, path)  # shapes and types, before any row
+    return ArraySource(_matrix_blocks(matrix, labels, weights, path), matrix.shape[1])
+
+
+def check_compressed(matrix: Any) -> None:
+    """Raise `ValueError` for a CSR, CSC or BSR matrix with wrong indices.
+
+    SciPy's compiled code uses them without checks.
+    """
+    starts = matrix.indptr
+    # SciPy checks nothing more if the last one, its number of entries, is negative.
+    if not len(starts) or starts[0] != 0 or (starts[1:] < starts[:-1]).any():
+        raise ValueError("indptr does not rise from 0")
+    matrix.check_format(full_check=True)
+
+
+def _npz_matrix(path: str, arrays: dict[str, NDArray[Any]]) -> Any:
+    if "format" in arrays:
+        matrix: Any = scipy.sparse.load_npz(path)
+        # As CSR it has a pointer for each row, also for rows without entries.
+        refuse_too_large(f"{path}, shape", 8 * matrix.shape[0], os.path.getsize(path))
+        if hasattr(matrix, "indptr"):
+            check_compressed(matrix)
+        return scipy.sparse.csr_array(matrix)
+    if {"data", "indices", "indptr", "shape"} <= arrays.keys():
+        return _checked_csr(*(arrays[name] for name in ("data", "indices", "indptr", "shape")))
+    if "X" in arrays:
+        return arrays["X"]
+    raise InputError(
+        f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; needed is a matrix saved by "
+        "scipy.sparse.save_npz, the arrays data, indices, indptr and shape of one, or a dense X"
+    )
+
+
+def _checked_csr(data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
+    """A CSR array; raises `ValueError` for wrong indices."""
+    for name, array in (("indices", indices), ("indptr", indptr)):
+        if array.dtype.kind not in "iu" and array.size:
+            raise ValueError(f"{name} has dtype {array.dtype}; needed are whole numbers")
+    content = (data, indices.astype(np.int64), indptr.astype(np.int64))
+    n_rows, n_columns = map(operator.index, shape)
+    matrix = scipy.sparse.csr_array(content, shape=(n_rows, n_columns))
+    check_compressed(matrix)
+    return matrix
+
+
+def _sibling(path: str, name: str) -> Path:
+    return Path(path).with_suffix(f".{name}.npy")
+
+
+def _beside(path: str, arrays: dict[str, NDArray[Any]], name: str) -> NDArray[Any] | None:
+    if name in arrays:
+        return arrays[name]
+    sibling = _sibling(path, name)
+    if not sibling.exists():
+        return None
+    with _readable(str(sibling), "npy"), open(sibling, "rb", opener=open_regular) as file:
+        check_npy(str(sibling), file, os.fstat(file.fileno()).st_size)
+        file.seek(0)
+        loaded: NDArray[Any] = np.load(file, allow_pickle=False)
+    return loaded
+
+
+def _check_rows(matrix: Any, labels: Any, weights: Any, place: str) -> None:
+    """Raise `InputError` unless there are a matrix, and a label and a weight for each row of it."""
+    if len(matrix.shape) != 2:
+        raise InputError(
+            f"{place}: X has shape {matrix.shape}; it must have two dimensions, rows and features"
+        )
+    for name, column in (("labels", labels), ("weights", weights)):
+        shape = (matrix.shape[0],) if column is None else np.shape(column)
+        if not shape or shape[0] != matrix.shape[0]:
+            raise InputError(
+                f"{place}: {name} of shape {shape} for {matrix.shape[0]} rows; give one each"
+            )
+
+
+def _matrix_blocks(
+    matrix: Any, labels: NDArray[Any], weights: NDArray[Any] | None, place: str
+) -> Iterator[Block]:
+    """Blocks of a matrix that can be sliced by rows, with the labels of these rows."""
+    _check_rows(matrix, labels, weights, place)
+    n_rows, n_columns = matrix.shape
+    n_entries = getattr(matrix, "nnz", n_rows * n_columns)
+    n_blocks = max(1, min(-(-(n_entries + n_rows) // BLOCK_NNZ), n_rows))
+    for number in range(n_blocks):
+        rows = slice(n_rows * number // n_blocks, n_rows * (number + 1) // n_blocks)
+        with _readable(place, "a matrix"):
+            part = matrix[rows]
+        yield block_from_arrays(
+            part,
+            labels[rows],
+            None if weights is None else weights[rows],
+            place if rows.start == 0 else f"{place}, counting from row {rows.start}",
+        )
+
+
+def open_anndata(path: str, label_column: str | None) -> ArraySource:
+    """An AnnData file (.h5ad) or Zarr store: ``X``, and the labels from a column of ``obs``.
+
+    A `label_column` of None means no labels. Refused are codecs that could run code, links to other
+    files, and arrays that declare more than `MAX_RATIO` times the bytes stored. Weights are the
+    column ``weight`` of ``obs``, if there is one.
+    """
+    try:
+        import anndata.io
+        import h5py  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise InputError(
+            f"{path} is an AnnData file; reading it needs the extra: pip install dadagrad[anndata]"
+        ) from error
+    if not os.path.exists(path):
+        raise InputError(f"there is no file {path}")
+    with _readable(path, "AnnData"):
+        stored = stored_bytes(path)
+        group = guarded_zarr(path) if os.path.isdir(path) else h5py.File(path, "r")
+        for name in ("obs", "var", "X"):
+            refuse_link(path, group, name)
+            check_stored(path, group[name], stored)
+        obs, var = (anndata.io.read_elem(group[name]) for name in ("obs", "var"))
+        kind = group["X"].attrs.get("encoding-type", "array")
+        if kind == "csr_matrix":
+            matrix = _SlicedCsr(group["X"])
+        else:
+            matrix = anndata.io.read_elem(group["X"])
+            if kind == "csc_matrix":
+                refuse_too_large(f"{path}, X", 8 * matrix.shape[0], stored)
+                check_compressed(matrix)
+                matrix = matrix.tocsr()
+    if label_column is not None and label_column not in obs.columns:
+        raise InputError(
+            f"{path} has no column {label_column!r} in obs; it has "
+            f"{', '.join(map(repr, obs.columns)) or 'none'}; name one with --label-column (rows "
+            "to be predicted are read with --no-labels)"
+        )
+    labels = np.zeros((len(obs), 0)) if label_column is None else obs[label_column].to_numpy()
+    weights = obs["weight"].to_numpy() if "weight" in obs.columns else None
+    _check_rows(matrix, labels, weights, path)
+    names = var.index.astype(str)
+    if len(names) != matrix.shape[1]:
+        raise InputError(
+            f"{path}: var names {len(names)} features and X has {matrix.shape[1]} columns; they "
+            "must be as many"
+        )
+    plain = all(name == str(number) for number, name in enumerate(names[:100]))
+    return ArraySource(
+        _matrix_blocks(matrix, labels, weights, path),
+        matrix.shape[1],
+        names={} if plain else dict(enumerate(names)),
+    )
+
+
+class _SlicedCsr:
+    """A CSR matrix on disk, read by slices of rows."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+        self._indptr = np.asarray(group["indptr"][:], np.int64)
+        self.shape = tuple(operator.index(size) for size in group.attrs["shape"])
+        self.nnz = int(self._indptr[-1])
+        stored = min(group["indices"].shape[0], group["data"].shape[0])
+        rising = self._indptr[0] == 0 and self.nnz <= stored and (np.diff(self._indptr) >= 0).all()
+        if len(self._indptr) != self.shape[0] + 1 or not rising:
+            raise ValueError(f"X/indptr does not rise from 0 to {stored} in {self.shape[0]} rows")
+
+    def __getitem__(self, rows: slice) -> Any:
+        indptr = self._indptr[rows.start : rows.stop + 1]
+        first, last = int(indptr[0]), int(indptr[-1])
+        return _checked_csr(
+            self._group["data"][first:last],
+            np.asarray(self._group["indices"][first:last]),
+            indptr - first,
+            (len(indptr) - 1, self.shape[1]),
+        )
+
+
+def open_stored(url: str, *, no_labels: bool = False) -> ArraySource:
+    """A dataset, Zarr or Parquet, partition by partition: to shuffle or repartition it."""
+    dataset = open_dataset(url)
+    schema = dataset.schema
+    if not schema.label_columns and not no_labels:
+        raise InputError(
+            f"{url} has no labels (in Parquet, the column must be named 'label'); rows to be "
+            "predicted are read with --no-labels"
+        )
+
+    def blocks() -> Iterator[Block]:
+        for number in range(len(dataset.partitions)):
+            rows = dataset.read(number)
+            yield Block(
+                rows.indptr - rows.indptr[0],
+                rows.vocabulary[rows.indices],
+                rows.values,
+                rows.labels,
+                rows.weights,
+                rows.row_scale,
+                rows.queries,
+            )
+
+    labels = None if no_labels else schema.label_columns
+    return ArraySource(blocks(), schema.n_features, labels, schema.feature_space)

@@ -1,0 +1,254 @@
+"""Rows between sources and partitions, shuffled, in temporary files if memory is too small.
+
+Labels, the first id and the number of partitions are known only after the last row. So rows are
+first collected: runs of `RUN_BYTES` are written to temporary files as plain arrays, and partitions
+are then read from them. Data that fits in one run stays in memory.
+
+The shuffle is an external sort by random keys. Every row draws a 64-bit key; a run is sorted by it
+before it is written; partition p of n gets the rows whose key is in the p-th of n equal parts of
+the range of keys: one slice of each run. Inside a partition, rows are sorted by key once more. The
+result is all rows sorted by independent keys, so every order is equally likely, and it depends
+neither on the number of partitions nor on that of workers.
+
+The rows of a query (for rankings) stay together: they share one key, and partitions are cut
+between queries.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.data.blocks import PER_ROW, Block, compact, concatenate, cut, n_bytes, take
+from dadagrad.errors import StorageError
+
+RUN_BYTES = 128 << 20
+"""Rows are held in memory up to this size; making a run of them takes as much again."""
+
+Keys = NDArray[np.uint64]
+
+_COLUMNS = ("indptr", "ids", "values", *PER_ROW)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Rows that were collected together, in memory or mapped from files; sorted by key, if any."""
+
+    block: Block
+    keys: Keys | None
+
+    def to_files(self, folder: Path) -> Run:
+        """Write each array to a file in `folder`; return the run with these files as arrays."""
+        block = self.block
+        with _explained(folder):
+            folder.mkdir()
+            columns = {name: _to_file(folder / name, getattr(block, name)) for name in _COLUMNS}
+            return Run(replace(block, **columns), _to_file(folder / "keys", self.keys))
+
+    def read(self, start: int, stop: int) -> Block:
+        """Rows ``start:stop``, read into memory."""
+        block = cut(self.block, start, stop)
+        if not isinstance(self.block.indptr, np.memmap):
+            return block
+        columns: dict[str, Any] = {name: getattr(block, name) for name in _COLUMNS}
+        for name, column in columns.items():
+            columns[name] = None if column is None else np.array(column)
+        return replace(block, **columns)
+
+
+def _to_file(path: Path, array: Any) -> Any:
+    if array is None or not array.size:
+        return array
+    with open(path, "wb") as file:
+        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return np.memmap(path, array.dtype, "r", shape=array.shape)
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    """Turn errors of writing to a disk into a `StorageError`."""
+    try:
+        yield
+    except OSError as error:
+        reason = "is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else f"failed: {error}"
+        raise StorageError(
+            f"writing temporary files to {folder} {reason}; free space there (about 8 bytes for "
+            "each non-zero of the data), or name another folder in the environment variable TMPDIR"
+        ) from error
+
+
+class ExternalShuffle:
+    """Collects blocks and returns the rows of partitions.
+
+    Parameters
+    ----------
+    seed
+        Seed of the shuffle; None keeps the order of the rows.
+    folder
+        Parent of the temporary folder; None is the system's (`TMPDIR`).
+    run_bytes
+        Bytes to hold in memory; None is `RUN_BYTES`.
+
+    Use it as a context manager: closing it removes the temporary files.
+    """
+
+    def __init__(
+        self, *, seed: int | None, folder: str | None = None, run_bytes: int | None = None
+    ) -> None:
+        self.n_rows = 0
+        self.nnz = 0
+        self.runs: list[Run] = []
+        self._seed = seed
+        self._parent = folder
+        self._run_bytes = RUN_BYTES if run_bytes is None else run_bytes
+        self._folder: Path | None = None
+        self._blocks: list[Block] = []
+        self._keys: list[Keys] = []
+        self._held_bytes = 0
+        self._n_appended = 0
+
+    def __enter__(self) -> ExternalShuffle:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.runs = []
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def append(self, block: Block) -> None:
+        """Add rows. The keys of a shuffle depend on the number of the append and of the row."""
+        block = replace(compact(block), names={})
+        self._blocks.append(block)
+        if self._seed is not None and block.queries is not None:
+            self._keys.append(_query_keys(self._seed, block.queries))
+        elif self._seed is not None:
+            self._keys.append(_row_keys(self._seed, self._n_appended, block.n_rows))
+        self._n_appended += 1
+        self.n_rows += block.n_rows
+        self.nnz += block.nnz
+        self._held_bytes += n_bytes(block)
+        if self._held_bytes >= self._run_bytes:
+            self.runs.append(self._to_files(self._sorted_run()))
+
+    def finish(self) -> None:
+        """Close the last run. It stays in memory if it is the only one."""
+        if self._blocks:
+            run = self._sorted_run()
+            self.runs.append(self._to_files(run) if self.runs else run)
+
+    def _to_files(self, run: Run) -> Run:
+        if self._folder is None:
+            with _explained(Path(self._parent or tempfile.gettempdir())):
+                self._folder = Path(tempfile.mkdtemp(prefix="dadagrad-", dir=self._parent))
+        return run.to_files(self._folder / f"run-{len(self.runs):05d}")
+
+    def _sorted_run(self) -> Run:
+        block = concatenate(self._blocks)
+        keys = np.concatenate(self._keys) if self._seed is not None else None
+        self._blocks, self._keys, self._held_bytes = [], [], 0
+        if keys is None:
+            return Run(block, None)
+        order = np.argsort(keys, kind="stable")
+        return Run(take(block, order), keys[order])
+
+    def bounds(self, partition_nnz: int, n_label_columns: int = 1) -> NDArray[np.int64]:
+        """Rows of each run that each partition gets.
+
+        Parameters
+        ----------
+        partition_nnz
+            Size of a partition: its entries, and one more for each row, or a quarter of its
+            labels if it has more than four: rows without entries take memory, too.
+        n_label_columns
+            Number of labels of a row.
+
+        Returns
+        -------
+        (n_runs, n_partitions + 1) int64
+            Partition p takes rows ``bounds[r, p]:bounds[r, p + 1]`` of run r. In the order of the
+            source, partitions are of equal size, give or take a row or a query; shuffled, they
+            take equal parts of the range of keys. No partition is empty, and no query is cut.
+        """
+        row_size = max(1, n_label_columns // 4)
+        total = self.nnz + self.n_rows * row_size
+        n_partitions = -(-total // partition_nnz)
+        bounds = np.empty((len(self.runs), n_partitions + 1), np.int64)
+        parts = np.arange(1, n_partitions, dtype=object)
+        before = 0
+        whole_queries = _WholeQueries(len(parts))
+        for number, run in enumerate(self.runs):
+            block = run.block
+            if run.keys is not None:
+                limits = (parts * 2**64 // n_partitions).astype(np.uint64)
+                inner = np.searchsorted(run.keys, limits, side="left")
+            else:
+                starts = block.indptr[:-1] + np.arange(block.n_rows) * row_size + before
+                limits = (parts * total // n_partitions).astype(np.int64)
+                inner = np.searchsorted(starts, limits, side="left")
+                before += block.nnz + block.n_rows * row_size
+                if block.queries is not None:
+                    inner = whole_queries.move(inner, block.queries)
+            bounds[number] = [0, *inner, block.n_rows]
+        empty = (np.diff(bounds, axis=1) == 0).all(axis=0)
+        return np.delete(bounds, np.flatnonzero(empty) + 1, axis=1)
+
+    def read(self, bounds: NDArray[np.int64], partition: int) -> Block:
+        """Rows of one partition; `bounds` is the result of the method `bounds`."""
+        slices = [
+            (run, int(start), int(stop))
+            for run, (start, stop) in zip(
+                self.runs, bounds[:, partition : partition + 2], strict=True
+            )
+            if stop > start
+        ]
+        block = concatenate([run.read(start, stop) for run, start, stop in slices])
+        if self._seed is None or len(slices) == 1:
+            return block
+        keys = [run.keys[start:stop] for run, start, stop in slices if run.keys is not None]
+        return take(block, np.argsort(np.concatenate(keys), kind="stable"))
+
+
+class _WholeQueries:
+    """Moves the bounds of partitions forward to the start of the next query, run by run."""
+
+    def __init__(self, n_bounds: int) -> None:
+        self._last_query: int | None = None
+        self._is_later = np.ones(n_bounds, np.bool_)  # bounds that are not in the runs so far
+
+    def move(self, inner: NDArray[np.int64], queries: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Bounds of one run, as rows of it; `queries` are those of its rows."""
+        is_new = np.ones(len(queries), np.bool_)
+        is_new[1:] = queries[1:] != queries[:-1]
+        is_new[0] = self._last_query is None or queries[0] != self._last_query
+        self._last_query = int(queries[-1])
+        starts = np.append(np.flatnonzero(is_new), len(queries))
+        moved: NDArray[np.int64] = np.where(
+            self._is_later, starts[np.searchsorted(starts, inner, side="left")], 0
+        )
+        self._is_later &= moved == len(queries)
+        return moved
+
+
+def _query_keys(seed: int, queries: NDArray[np.int64]) -> Keys:
+    """Random keys that all rows of a query share, in any block (SplitMix64)."""
+    start = np.random.default_rng([seed, 0]).integers(0, 2**64, 1, dtype=np.uint64)
+    mixed = start + queries.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    keys: Keys = mixed ^ (mixed >> np.uint64(31))
+    return keys
+
+
+def _row_keys(seed: int, number: int, n_rows: int) -> Keys:
+    """Random keys of append `number`, the same for any number of workers."""
+    generator = np.random.default_rng([seed, number])
+    return generator.integers(0, 2**64, n_rows, dtype=np.uint64)

@@ -1,0 +1,348 @@
+"""Text files as chunks of whole lines, decompressed, and the errors of wrong lines."""
+
+from __future__ import annotations
+
+import contextlib
+import lzma
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import IO, Literal, NoReturn, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dadagrad.data.blocks import Block, take
+from dadagrad.errors import InputError
+
+OnError = Literal["raise", "skip"]
+
+MAX_LINE_BYTES = 1 << 28
+"""Longest line of a text file; a longer one means that the file is not text."""
+
+TASK_BYTES = 4 << 20
+"""Bytes parsed by one task. They decide which rows share a stream of random shuffle keys."""
+
+_READ_BYTES = 1 << 20
+_MAX_XZ_MEMORY = 1 << 28  # bytes: xz -9 takes 65 MB, and a header can ask for 4 GB
+_MAX_QUOTE = 40
+_NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+_NOT_FINITE = re.compile(rb"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
+_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+_MAX_MAGIC = max(map(len, _MAGIC))
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A part of a file: the lines that start in bytes ``start`` to ``stop``.
+
+    A `stop` of None is the end of a file that can only be read from its beginning.
+    """
+
+    path: str
+    start: int
+    stop: int | None
+
+
+@dataclass(slots=True)
+class Meter:
+    """Number of bytes read from a file so far: compressed bytes if the file is compressed."""
+
+    n_bytes: int = 0
+
+
+class _Reader(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+def plan_ranges(path: str, range_bytes: int = TASK_BYTES) -> list[Range]:
+    """Cut the file at `path` into ranges that can be read independently.
+
+    An uncompressed file is cut every `range_bytes` bytes. A compressed file, or a pipe, is one
+    range. An empty file has none.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read.
+    """
+    with _readable(path):
+        if not os.path.exists(path) or os.path.isfile(path):
+            with open(path, "rb") as file:
+                compressed = _compression(file.read(_MAX_MAGIC)) is not None
+                size = file.seek(0, os.SEEK_END)
+        elif os.path.isdir(path):
+            raise InputError(f"{path} is a folder; name the files in it")
+        else:  # a pipe: bytes read from it here would be lost
+            return [Range(path, 0, None)]
+    if compressed:
+        return [Range(path, 0, None)]
+    starts = range(0, size, range_bytes)
+    return [Range(path, start, min(start + range_bytes, size)) for start in starts]
+
+
+def read_chunks(
+    source: Range, chunk_bytes: int, meter: Meter | None = None
+) -> Iterator[tuple[bytes, int]]:
+    """Read whole lines of `source`, about `chunk_bytes` at a time, with the offset of each chunk.
+
+    Offsets count bytes of the decompressed file. Only the last line of a file can lack its
+    newline. A chunk exceeds `chunk_bytes` only if a line does. The `meter` is set before each
+    chunk is returned.
+
+    Raises
+    ------
+    InputError
+        Naming the file, if it cannot be read, its compressed data are damaged or cut short, or
+        a line exceeds `MAX_LINE_BYTES`.
+    """
+    with _readable(source.path), open(source.path, "rb") as file:
+        start, stop = source.start, source.stop
+        reader: _Reader = file
+        if stop is None and start == 0:
+            reader = _decompressed(file)
+        else:
+            start = _first_line(file, start)
+            stop = None if stop is None else _first_line(file, stop)
+            file.seek(start)
+        seekable = file.seekable()
+        for chunk, offset in _whole_lines(source.path, reader, start, stop, chunk_bytes):
+            if meter is not None:
+                meter.n_bytes = file.tell() if seekable else offset + len(chunk)
+            yield chunk, offset
+
+
+def place(path: str, chunk: bytes, offset: int, position: int) -> str:
+    """Name the file and the line of ``chunk[position]`` for an error message.
+
+    `offset` is the position of the chunk in its file. Lines are counted only here, after an
+    error: a range does not know the number of its first line.
+    """
+    newlines = chunk.count(b"\n", 0, position)
+    try:
+        first = 1 if offset == 0 else _line_number(path, offset)
+    except InputError:
+        return f"{path}, line at byte {offset + position}"
+    return f"{path}, line {first + newlines}"
+
+
+def _line_number(path: str, offset: int) -> int:
+    """Number, from 1, of the line that holds byte `offset` of the decompressed file."""
+    newlines = done = 0
+    if not os.path.isfile(path):
+        raise InputError(f"{path} cannot be read a second time: it is not a regular file")
+    with _readable(path), open(path, "rb") as file:
+        reader = _decompressed(file)
+        while done < offset and (
+            data := _read(path, reader, min(_READ_BYTES, offset - done), done)
+        ):
+            newlines += data.count(b"\n")
+            done += len(data)
+    return newlines + 1
+
+
+@contextlib.contextmanager
+def _readable(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"cannot read {path}: {reason}; give a file that can be read") from error
+
+
+def _compression(head: bytes) -> str | None:
+    """Compression of a file that starts with `head`. Names can be wrong; content is not."""
+    return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
+
+
+def _decompressed(file: IO[bytes]) -> _Reader:
+    # Peeking needs no seek, so pipes can be compressed as well.
+    kind = _compression(file.peek(_MAX_MAGIC))  # type: ignore[attr-defined]
+    if kind is None:
+        return file
+    return _XzReader(file) if kind == "xz" else pa.CompressedInputStream(file, kind)
+
+
+class _XzReader:
+    """Decompressed bytes of an xz file.
+
+    `lzma.LZMAFile` has no limit of memory, and it ignores everything after the first stream that
+    does not look like a stream, so rows after a damaged place would be lost. Zeros are padding.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._decoder = lzma.LZMADecompressor(memlimit=_MAX_XZ_MEMORY)
+        self._between = True  # no byte of the current stream was read
+
+    def read(self, size: int, /) -> bytes:
+        """`size` bytes, or the rest of the file."""
+        parts: list[bytes] = []
+        while size > 0 and (part := self._read_some(size)):
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def _read_some(self, size: int) -> bytes:
+        """At most `size` bytes; none only at the end of the file."""
+        while True:
+            data = b""
+            if self._decoder.eof:
+                data = self._decoder.unused_data
+                self._decoder = lzma.LZMADecompressor(memlimit=_MAX_XZ_MEMORY)
+                self._between = True
+            if not data and self._decoder.needs_input:
+                data = self._file.read(_READ_BYTES)
+                if not data and self._between:
+                    return b""
+                if not data:
+                    raise EOFError("the file ends within a stream")
+            if self._between:
+                data = data.lstrip(b"\0")
+                if not data:
+                    continue
+                self._between = False
+            if out := self._decoder.decompress(data, size):
+                return out
+
+
+def _read(path: str, reader: _Reader, size: int, done: int) -> bytes:
+    """Read up to `size` bytes after the first `done` bytes."""
+    if not isinstance(reader, _XzReader | pa.CompressedInputStream):
+        return reader.read(size)
+    try:
+        return reader.read(size)
+    except (EOFError, OSError, lzma.LZMAError, pa.ArrowException) as error:
+        raise InputError(
+            f"{path}: the compressed data are damaged or cut short after {done} decompressed bytes "
+            f"or a little later ({error}); get a whole copy of the file"
+        ) from error
+
+
+def _first_line(file: IO[bytes], at: int) -> int:
+    """Position of the first line that starts at byte `at` or later."""
+    if at == 0:
+        return 0
+    at -= 1  # a newline just before byte `at` starts a line there
+    file.seek(at)
+    while data := file.read(_READ_BYTES):
+        newline = data.find(b"\n")
+        if newline >= 0:
+            return at + newline + 1
+        at += len(data)
+    return at
+
+
+def _whole_lines(
+    path: str, reader: _Reader, offset: int, stop: int | None, chunk_bytes: int
+) -> Iterator[tuple[bytes, int]]:
+    """Read from `offset` to `stop`, in chunks cut after their last newline."""
+    at = offset
+    rest: list[bytes] = []  # pieces of the line that the next chunk begins with
+    rest_bytes = 0
+    while True:
+        size = max(chunk_bytes - rest_bytes, rest_bytes, 1)  # doubles for a long line
+        size = min(size, max(MAX_LINE_BYTES, chunk_bytes) + 1 - rest_bytes)
+        if stop is not None:
+            size = min(size, stop - at)
+        data = _read(path, reader, size, at) if size > 0 else b""
+        if not data:
+            break
+        at += len(data)
+        end = data.rfind(b"\n") + 1
+        if end:
+            chunk = b"".join([*rest, data[:end]]) if rest else data[:end]
+            rest = [data[end:]] if end < len(data) else []
+            rest_bytes = len(data) - end
+            yield chunk, offset
+            offset += len(chunk)
+        else:
+            rest.append(data)
+            rest_bytes += len(data)
+            if rest_bytes > MAX_LINE_BYTES:
+                raise InputError(
+                    f"{place(path, b'', offset, 0)} is longer than {MAX_LINE_BYTES} bytes; give "
+                    "text with one row a line"
+                )
+    if rest:
+        yield b"".join(rest), offset
+
+
+class Lines:
+    """A chunk of text ready for the kernels, and the policy on its wrong lines.
+
+    Attributes
+    ----------
+    problems : dict of int to (int, str)
+        Position and message of what is wrong with each wrong row.
+    """
+
+    def __init__(self, chunk: bytes, path: str, offset: int, on_error: OnError) -> None:
+        if offset == 0 and chunk.startswith(b"\xef\xbb\xbf"):
+            chunk = b"   " + chunk[3:]  # a byte order mark; positions stay the same
+        self.chunk = chunk if chunk.endswith(b"\n") else chunk + b"\n"
+        self.text: NDArray[np.uint8] = np.frombuffer(self.chunk, np.uint8)
+        self.path = path
+        self.offset = offset
+        self.skip = on_error == "skip"
+        self.problems: dict[int, tuple[int, str]] = {}
+
+    def token(self, at: int, end: re.Pattern[bytes]) -> bytes:
+        """Text from `at` to the first match of `end`."""
+        match = end.search(self.chunk, at)
+        return self.chunk[at : match.start() if match else len(self.chunk)]
+
+    def number(self, at: int) -> float:
+        """Number at `at`, which a kernel found to be well formed."""
+        match = _NUMBER.match(self.chunk, at)
+        assert match is not None
+        return float(match.group())
+
+    def reject(self, position: int, problem: str) -> NoReturn:
+        """Raise `InputError` about the line that holds `position`."""
+        raise InputError(f"{place(self.path, self.chunk, self.offset, position)}: {problem}")
+
+    def without_problems(self, block: Block) -> Block:
+        """`block` without the rows in `problems`; raises for the first unless skipping."""
+        if not self.problems:
+            return block
+        if not self.skip:
+            self.reject(*self.problems[min(self.problems)])
+        right = np.delete(np.arange(block.n_rows), list(self.problems))
+        return replace(take(block, right), skipped=block.skipped + len(self.problems))
+
+
+def quote(token: bytes) -> str:
+    """Format `token` for a message: printable, on one line, not too long."""
+    shown = token[:_MAX_QUOTE].decode("utf-8", "backslashreplace")
+    return repr(shown) + ("..." if len(token) > _MAX_QUOTE else "")
+
+
+def number_problem(name: str, token: bytes) -> str | None:
+    """Message about the number `token`, the `name` of its line; None if it is right."""
+    if _NOT_FINITE.fullmatch(token):
+        return f"{name} is {quote(token)}; it must be finite"
+    if not _NUMBER.fullmatch(token):
+        return f"{name} is {quote(token)}; it must be a number"
+    if not np.isfinite(float(token) if name == "label" else as_float32(float(token))):
+        return f"{name} is {quote(token)}; that is too large"
+    return None
+
+
+def as_float32(value: float) -> np.float32:
+    """`value` rounded; infinite, without a warning, if it is too large."""
+    with np.errstate(over="ignore"):
+        return np.float32(value)
+
+
+def rows_of(indptr: NDArray[np.int64], entries: Sequence[int] | NDArray[np.int64]) -> list[int]:
+    """Row of each of `entries`."""
+    rows: list[int] = (np.searchsorted(indptr, entries, side="right") - 1).tolist()
+    return rows
+
+
+def ones_as_none(values: NDArray[np.float32]) -> NDArray[np.float32] | None:
+    """`values`, or None if all are 1, as blocks and rows have it."""
+    return None if bool((values == 1).all()) else values

@@ -1,0 +1,368 @@
+"""Sources into a dataset: parse in parallel, collect and shuffle, then write partitions.
+
+The result has the same bytes for any number of workers: tasks are cut by size, results are taken in
+order, and the keys of a shuffle depend only on the order of blocks. Memory holds a few tasks, one
+run of the external shuffle and a few partitions, however large the sources are.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ, finish_rows, keep_class_names
+from dadagrad.data.dataset import Partition, Schema
+from dadagrad.data.ingest import csv_table, parsing, text
+from dadagrad.data.ingest.discover import expand, guess_format, source_bytes
+from dadagrad.data.ingest.external_shuffle import ExternalShuffle
+from dadagrad.data.ingest.labels import LabelTable
+from dadagrad.data.ingest.options import Options
+from dadagrad.data.ingest.readers import SourceSummary, map_in_order, ordered_map, read_blocks
+from dadagrad.data.zarr.dataset import write_partition, write_root
+from dadagrad.errors import DadagradError, InputError
+from dadagrad.kernels.cache import is_compiled
+from dadagrad.storage.store import Storage
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[int, int, int], None]
+
+_ROOT = "zarr.json"
+_OF_DATASET = re.compile(r"part-\d+/|zarr\.json$")
+_MAX_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReport:
+    """Facts about a finished ingest.
+
+    `source_bytes` is the size of the sources, compressed if they are, and 0 for pipes and URLs;
+    `bytes` is the size of the dataset.
+    """
+
+    rows: int
+    features: int
+    nnz: int
+    partitions: int
+    source_bytes: int
+    bytes: int
+    seconds: float
+    skipped: int
+
+
+def ingest(
+    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    out: str,
+    *,
+    format: str | None = None,
+    hash_bits: int | None = None,
+    ngrams: int = 1,
+    binary: bool = False,
+    norm: str = "none",
+    label_column: int | str | None = None,
+    text_column: int | str | None = None,
+    partition_nnz: int = DEFAULT_PARTITION_NNZ,
+    shuffle: int | None = None,
+    workers: int = 1,
+    client: Any = None,
+    on_error: Literal["raise", "skip"] = "raise",
+    zero_based: bool | Literal["auto"] = "auto",
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    n_features: int | None = None,
+    alternate_sign: bool = True,
+    multilabel: bool | None = None,
+    no_labels: bool = False,
+    keep_names: bool = False,
+    delimiter: Literal["\t", ","] | None = None,
+    header: bool | None = None,
+    temporary: str | None = None,
+) -> IngestReport:
+    r"""Turn sources into a dataset of partitions.
+
+    Parameters
+    ----------
+    sources
+        Files, folders (all files in them, sorted by name) and globs; ``/dev/stdin`` for a pipe.
+        Files may be compressed (gzip, bzip2, xz, zstd).
+    out
+        Path or URL of the dataset, which becomes visible when it is complete.
+    format
+        ``"svmlight"``, ``"vw"``, ``"text"``, ``"csv"``, ``"parquet"`` (or any dataset),
+        ``"anndata"`` or ``"npz"``; None guesses it from names and first lines.
+    hash_bits
+        Hash features to ``2**hash_bits`` ids. Default for text: 20, as HashingVectorizer.
+        Without it, features of vw must be integers, and columns of csv must hold numbers.
+    ngrams
+        For text: runs of 1 to `ngrams` words are features.
+    binary
+        True if every value that is not zero becomes 1.
+    norm
+        ``"l2"`` scales every row to length 1, ``"none"`` does not.
+    label_column, text_column
+        A column's number, from 0, or its name, which makes the first row of text a header. The
+        defaults are the first and the second column; for anndata, ``"label"`` of `obs`. The first
+        row of csv is a header if none of its fields is a number.
+    partition_nnz
+        Size of a partition: its non-zeros, and one more for each row. Rows of one query (svmlight
+        ``qid``, for rankings) stay in one partition.
+    shuffle
+        Seed of a random order of all rows, the same for any number of workers. None keeps order.
+        Queries are shuffled whole; equal numbers are one query.
+    workers
+        Number of threads (for svmlight and vw) or processes (for text and csv) that parse. With
+        several processes, a script must call this under ``if __name__ == "__main__":``.
+    client
+        A ``distributed.Client``, or the address of a Dask scheduler, whose workers parse.
+    on_error
+        ``"skip"`` leaves wrong rows out and counts them, ``"raise"`` stops at the first.
+    zero_based
+        For svmlight: True if ids start at 0; ``"auto"`` if any id of any source is 0.
+    overwrite
+        True to replace a dataset at `out`, after all sources have been read.
+    progress
+        Called with the bytes done, the bytes of all sources, and the rows so far.
+    n_features
+        The number of features, if more than the sources show; an id beyond it is an error.
+    alternate_sign
+        For text: True if the hash also gives the sign of a count, as in HashingVectorizer.
+    multilabel
+        For svmlight: True reads each list of labels as a set, also an empty one; None does so if
+        any row has several labels.
+    no_labels
+        For data to predict: rows need no labels, and labels of svmlight, vw and array files are
+        not kept. Every column of csv is a feature, and the first column of text is the text. The
+        dataset cannot be used for training.
+    keep_names
+        For vw: True to keep the names of hashed features.
+    delimiter, header
+        For text and csv: the delimiter, and True if the first row has names; None guesses them
+        from the name and the first row of a file.
+    temporary
+        Folder for temporary files, used if the data exceeds 128 MiB; default: the system's.
+
+    Raises
+    ------
+    InputError
+        For wrong options or data, naming file, line and what is needed.
+    StorageError
+        If `out` cannot be written, or the disk for temporary files is full.
+    """
+    started = time.perf_counter()
+    minimum = {"partition_nnz": 1, "shuffle": 0, "workers": 1, "n_features": 1}
+    for name, value in zip(minimum, (partition_nnz, shuffle, workers, n_features), strict=True):
+        if value is not None and value < minimum[name]:
+            raise InputError(f"{name} is {value}; it must be {minimum[name]} or more")
+    paths = expand(sources)
+    prefer_text = text_column is not None or ngrams > 1
+    source_format: Any = format or guess_format(paths[0], prefer_text=prefer_text)
+    options = Options(
+        source_format,
+        hash_bits,
+        ngrams,
+        binary,
+        norm,
+        label_column,
+        text_column,
+        alternate_sign,
+        delimiter,
+        header,
+        multilabel,
+        zero_based,
+        keep_names,
+        on_error,
+        no_labels,
+    )
+    storage = Storage(out)
+    _prepare_output(storage, overwrite=overwrite, remove=False)
+    total_bytes = sum(map(source_bytes, paths))
+    done_bytes = 0
+    kernel = {"svmlight": parsing.svmlight_rows, "vw": parsing.vw_rows}.get(options.format)
+    if kernel is not None and not is_compiled(kernel):
+        logger.info("compiling the parser (once on this machine, a few seconds)")
+    summary = SourceSummary.of(options)
+    with (
+        ExternalShuffle(seed=shuffle, folder=temporary) as collected,
+        ordered_map(workers, client, threads=kernel is not None) as run,
+    ):
+        for block, n_bytes in read_blocks(paths, options, run, summary):
+            if (block := summary.add(block)).n_rows:
+                collected.append(block)
+            done_bytes += n_bytes
+            if progress is not None:
+                progress(done_bytes, total_bytes, collected.n_rows)
+        collected.finish()
+        if not collected.n_rows:
+            raise _no_rows(summary, paths)
+        labels = summary.labels.settle()
+        schema = _schema(options, summary, labels, n_features)
+        _prepare_output(storage, overwrite=overwrite, remove=True)
+        provenance = {
+            "sources": paths,
+            "options": asdict(options),
+            "shuffle": shuffle,
+            "skipped": summary.skipped,
+            "zero_weight": summary.zero_weight,
+        }
+        with _removed_on_error(storage):
+            partitions = _write(storage, collected, schema, labels, summary, partition_nnz, workers)
+            write_root(storage, schema, tuple(partitions), provenance)
+    return IngestReport(
+        rows=collected.n_rows,
+        features=schema.n_features,
+        nnz=collected.nnz,
+        partitions=len(partitions),
+        source_bytes=total_bytes,
+        bytes=storage.n_bytes(),
+        seconds=time.perf_counter() - started,
+        skipped=summary.skipped,
+    )
+
+
+def _no_rows(summary: SourceSummary, paths: list[str]) -> InputError:
+    reason = f" ({summary.skipped} were wrong and skipped)" if summary.skipped else ""
+    reason += f" ({summary.zero_weight} have weight 0)" if summary.zero_weight else ""
+    names = ", ".join(paths[:_MAX_SHOWN]) + (" ..." if len(paths) > _MAX_SHOWN else "")
+    return InputError(f"no rows in {names}{reason}; give sources with at least one")
+
+
+def _schema(
+    options: Options, summary: SourceSummary, labels: LabelTable, n_features: int | None
+) -> Schema:
+    minimum = max(summary.largest_id + 1 - summary.first_id, summary.n_features)
+    if options.format == "text":
+        minimum = 2 ** (options.hash_bits or text.DEFAULT_HASH_BITS)
+    elif options.hash_bits is not None:
+        minimum = 2**options.hash_bits
+    elif summary.table is not None:
+        minimum = len(summary.table.features)
+    if n_features is not None and n_features < minimum:
+        raise InputError(
+            f"n_features is {n_features}, but the sources have features up to id {minimum - 1}, "
+            f"counted from 0; give {minimum} or more"
+        )
+    zero_based = bool(options.zero_based) and summary.first_id == 0
+    space = _feature_space(options, summary.table, zero_based)
+    if space is None and all(other == summary.spaces[0] for other in summary.spaces):
+        space = next(iter(summary.spaces), None)
+    return Schema(
+        n_features or max(minimum, 1),
+        keep_class_names(labels.columns, summary.label_columns),
+        summary.weighted,
+        space,
+        queried=bool(summary.queried),
+    )
+
+
+def _feature_space(
+    options: Options, table: csv_table.Table | None, zero_based: bool
+) -> dict[str, Any] | None:
+    """Describe, as plain JSON, how the source became features; None if ids are the source's own.
+
+    Two datasets of the same space can share a model.
+    """
+    space: dict[str, Any] = {"format": options.format}
+    if options.format == "text":
+        space["hash_bits"] = options.hash_bits or text.DEFAULT_HASH_BITS
+        space["ngrams"] = options.ngrams
+        # The sign of a hash changes no value if values are all 1.
+        space["alternate_sign"] = options.alternate_sign and not options.binary
+    elif options.format == "vw":
+        space["hash_bits"] = options.hash_bits
+    elif options.format == "svmlight":
+        space["zero_based"] = zero_based
+    elif table is not None:
+        names = table.layout.names()
+        space["hash_bits"] = options.hash_bits
+        space["columns"] = [names[column] for column in table.features]
+        space["categorical"] = [names[column] for column in table.categorical]
+    elif not options.binary and options.norm == "none":
+        return None
+    return {**space, "binary": options.binary, "norm": options.norm}
+
+
+def _write(
+    storage: Storage,
+    collected: ExternalShuffle,
+    schema: Schema,
+    labels: LabelTable,
+    summary: SourceSummary,
+    partition_nnz: int,
+    workers: int,
+) -> list[Partition]:
+    """Write all partitions, several at a time; compression releases the GIL."""
+    bounds = collected.bounds(partition_nnz, len(schema.label_columns))
+    label_names = [column.name for column in schema.label_columns]
+
+    def write(number: int) -> Partition:
+        block = collected.read(bounds, number)
+        if summary.first_id:
+            block = replace(block, ids=block.ids - block.ids.dtype.type(summary.first_id))
+        return write_partition(
+            storage,
+            f"part-{number:05d}",
+            finish_rows(block, labels.decode(np.asarray(block.labels, np.float64))),
+            label_names,
+            tags=None if block.tags is None else block.tags.tolist(),
+            names=summary.names,
+        )
+
+    threads = min(workers, os.cpu_count() or 1)
+    numbers = range(bounds.shape[1] - 1)
+    if threads == 1:
+        return list(map(write, numbers))
+    with ThreadPoolExecutor(threads) as pool:
+        return [part for _, part in map_in_order(pool, threads + 1, write, numbers)]
+
+
+def _prepare_output(storage: Storage, *, overwrite: bool, remove: bool) -> None:
+    """Check that a dataset can be written to `storage`.
+
+    With `remove`, remove a dataset that is to be overwritten, and what an unfinished ingest left:
+    first the root metadata, so that nothing left is taken for a dataset.
+
+    Raises
+    ------
+    InputError
+        If there is a dataset and not `overwrite`, or any other file.
+    """
+    keys = storage.list()
+    if _ROOT in keys and not overwrite:
+        raise InputError(
+            f"there is a dataset at {storage.url} already; give another URL, or --overwrite to "
+            "replace it"
+        )
+    if foreign := [key for key in keys if not _OF_DATASET.match(key)]:
+        raise InputError(
+            f"{storage.url} holds files that do not belong to a dataset, like "
+            f"{', '.join(foreign[:_MAX_SHOWN])}; give a URL with nothing in it"
+        )
+    if remove:
+        _remove(storage, keys)
+
+
+def _remove(storage: Storage, keys: list[str]) -> None:
+    if _ROOT in keys:
+        storage.delete(_ROOT)
+    for part in sorted({key.partition("/")[0] for key in keys if "/" in key}):
+        storage.delete_prefix(part)
+
+
+@contextmanager
+def _removed_on_error(storage: Storage) -> Iterator[None]:
+    """Remove the files of the dataset after an error, as far as the storage allows."""
+    try:
+        yield
+    except BaseException:
+        with suppress(DadagradError):
+            _remove(storage, [key for key in storage.list() if _OF_DATASET.match(key)])
+        raise

@@ -1,0 +1,191 @@
+"""Labels between text and class codes.
+
+The classes are known only after the last row. Until then a label that is a text is stored as a NaN
+that holds the number of the text (labels that are numbers are finite), so that labels of both kinds
+share one float64 column.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.data.dataset import MAX_LISTED_VALUES, LabelColumn
+from dadagrad.errors import InputError
+
+_NAN = 0x7FF8_0000_0000_0000
+_TEXT_NUMBER = 0x0000_FFFF_FFFF_FFFF
+_MAX_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LabelTable:
+    """Columns of the final labels, and the final values of each text and number.
+
+    Attributes
+    ----------
+    numbers : (n_numbers,) float64 or None
+        Distinct labels that are numbers, increasing; None if no label is a text.
+    of_numbers, of_texts : (n_numbers or n_texts, n_columns) float64 or None
+        Final labels of each number, and of each text by its number.
+    """
+
+    columns: tuple[LabelColumn, ...]
+    numbers: NDArray[np.float64] | None = None
+    of_numbers: NDArray[np.float64] | None = None
+    of_texts: NDArray[np.float64] | None = None
+
+    def decode(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Final (n_rows, n_columns) labels of encoded `labels`."""
+        if self.of_texts is None or self.of_numbers is None or self.numbers is None:
+            return labels
+        encoded = np.ascontiguousarray(labels[:, 0])
+        is_text = np.isnan(encoded)
+        final = np.empty((len(encoded), len(self.columns)))
+        final[is_text] = self.of_texts[encoded[is_text].view(np.int64) & _TEXT_NUMBER]
+        final[~is_text] = self.of_numbers[np.searchsorted(self.numbers, encoded[~is_text])]
+        return final
+
+
+class LabelEncoder:
+    """Encodes and counts the labels of blocks, and then settles their final values.
+
+    Parameters
+    ----------
+    several
+        True if a comma in a text separates several labels of one row.
+    """
+
+    def __init__(self, *, several: bool = False) -> None:
+        self._several = several
+        self._texts: dict[str, int] = {}
+        self._text_counts: Counter[int] = Counter()
+        self._number_counts: list[Counter[float] | None] = []
+
+    def encode(self, labels: NDArray[Any]) -> NDArray[np.float64]:
+        """Encoded labels: (n_rows, n_columns) float64, (n_rows, 1) for texts."""
+        if labels.dtype == object:
+            texts = self._texts
+            codes = np.array([texts.setdefault(label, len(texts)) for label in labels], np.int64)
+            self._text_counts.update(codes.tolist())
+            return (codes | _NAN).view(np.float64)[:, None]
+        if not self._number_counts:
+            self._number_counts = [Counter() for _ in range(labels.shape[1])]
+        if labels.shape[1] != len(self._number_counts):
+            raise InputError(
+                f"rows have {labels.shape[1]} labels, those before {len(self._number_counts)}; "
+                "all sources must have the same label columns"
+            )
+        for number, counts in enumerate(self._number_counts):
+            if counts is not None:
+                values, repeats = np.unique(labels[:, number], return_counts=True)
+                if len(values) <= MAX_LISTED_VALUES:
+                    counts.update(dict(zip(values.tolist(), repeats.tolist(), strict=True)))
+                if max(len(values), len(counts)) > MAX_LISTED_VALUES:
+                    self._number_counts[number] = None
+        return np.asarray(labels, np.float64)
+
+    def settle(self) -> LabelTable:
+        """Settle the final labels, after all were encoded.
+
+        Texts become class codes in the order of the sorted texts, or, if any row has several
+        labels, one column of 0 and 1 for each label.
+
+        Raises
+        ------
+        InputError
+            If there are more classes than a label column can list.
+        """
+        if not self._texts:
+            n_columns = len(self._number_counts)
+            names = ["label"] if n_columns == 1 else [f"label_{n}" for n in range(n_columns)]
+            return LabelTable(tuple(map(_column, names, self._number_counts)))
+        if len(self._number_counts) > 1:
+            raise InputError(
+                "some sources have several columns of labels, others text labels; ingest them apart"
+            )
+        counts = self._number_counts[0] if self._number_counts else Counter()
+        if counts is None:
+            raise InputError(
+                f"some labels are text, like {next(iter(self._texts))[:60]!r}, and more than "
+                f"{MAX_LISTED_VALUES} different ones are numbers; give labels that are either "
+                "classes or numbers"
+            )
+        numbers = sorted(counts)
+        labels = [_number_text(number) for number in numbers] + list(self._texts)
+        repeats = [counts[number] for number in numbers]
+        repeats += [self._text_counts[code] for code in range(len(self._texts))]
+        if self._several and any("," in text for text in self._texts):
+            columns, final = _sets(labels, repeats)
+        else:
+            columns, final = _classes(labels, repeats)
+        n_numbers = len(numbers)
+        return LabelTable(columns, np.array(numbers), final[:n_numbers], final[n_numbers:])
+
+
+def _classes(
+    labels: list[str], repeats: list[int]
+) -> tuple[tuple[LabelColumn, ...], NDArray[np.float64]]:
+    """One column of class codes, and the code of each label."""
+    classes = sorted(set(labels))
+    if len(classes) > MAX_LISTED_VALUES:
+        raise InputError(
+            f"{len(classes)} different labels, like "
+            f"{', '.join(repr(name[:60]) for name in classes[:_MAX_SHOWN])}; at most "
+            f"{MAX_LISTED_VALUES} classes can be told apart: is the label column the right one?"
+        )
+    codes = np.searchsorted(np.array(classes, object), np.array(labels, object))
+    final = codes[:, None].astype(np.float64)
+    column = _column("label", _total(final[:, 0], repeats))
+    return (LabelColumn("label", column.values, column.counts, tuple(classes)),), final
+
+
+def _sets(
+    labels: list[str], repeats: list[int]
+) -> tuple[tuple[LabelColumn, ...], NDArray[np.float64]]:
+    """A column of 0 and 1 for each label in lists with commas, and the columns of each list."""
+    sets = [[_plain(part) for part in label.split(",") if part.strip()] for label in labels]
+    names = sorted({name for members in sets for name in members})
+    if all(_as_number(name) is not None for name in names):
+        names.sort(key=lambda name: _as_number(name) or 0.0)
+    position = {name: number for number, name in enumerate(names)}
+    final = np.zeros((len(sets), len(names)))
+    for row, members in enumerate(sets):
+        final[row, [position[name] for name in members]] = 1
+    columns = [_column(name, _total(final[:, n], repeats)) for n, name in enumerate(names)]
+    return tuple(columns), final
+
+
+def _column(name: str, counts: Counter[float] | None) -> LabelColumn:
+    if counts is None:
+        return LabelColumn(name)
+    values = sorted(counts)
+    return LabelColumn(name, tuple(values), tuple(counts[value] for value in values))
+
+
+def _total(values: NDArray[np.float64], repeats: list[int]) -> Counter[float]:
+    total: Counter[float] = Counter()
+    for value, repeat in zip(values.tolist(), repeats, strict=True):
+        total[value] += repeat
+    return total
+
+
+def _plain(label: str) -> str:
+    """`label` without white space; a number in one way of writing it."""
+    number = _as_number(label)
+    return label.strip() if number is None else _number_text(number)
+
+
+def _number_text(number: float) -> str:
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
+def _as_number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

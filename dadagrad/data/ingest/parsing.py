@@ -1,0 +1,618 @@
+"""Compiled kernels that turn bytes of text into sparse rows.
+
+All kernels rely on one guarantee of their callers: the text ends in a newline. No scanner steps
+over a newline without returning, so none reads past the end, and no byte needs a bounds check.
+
+Numbers are exact: a decimal with at most 18 significant digits is rounded correctly here wherever
+that can be proved (Clinger's fast path, or a division in twice the precision); the rare rest is
+left as NaN for the caller to convert with ``float``. A parsed number is never NaN otherwise.
+
+A cached kernel may call only functions of its own file: numba notices no other file's changes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+# Outcomes of a line. BLANK and DONE are not errors.
+BLANK, DONE, MISSING_LABEL, BAD_LABEL, BAD_FEATURE, BAD_QUERY, ZERO_ID, UNSORTED = range(8)
+NO_BAR, BAD_NAMESPACE, BASE_MARGIN, NEEDS_HASHING = range(8, 12)
+
+NO_QUERY = np.iinfo(np.int64).min
+MAX_ID = 9_223_372_036_854_775_799
+"""Ids up to this one can be counted, and added to, without overflow."""
+
+_NEWLINE, _HASH, _COMMA, _COLON, _BAR, _QUOTE, _CARET = 10, 35, 44, 58, 124, 39, 94
+_PLUS, _MINUS, _POINT, _ZERO, _NINE = 43, 45, 46, 48, 57
+_EXACT_POWERS = np.array([10.0**power for power in range(23)])
+_EXACT_INTEGER = 1 << 53
+_SPLITTER = 134217729.0  # 2**27 + 1: splits a float64 into two halves of 26 bits
+_LOWER, _UPPER = 1 - 2.0**-50, 1 + 2.0**-50
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+class Output(NamedTuple):
+    """Arrays that the kernels fill: positions are those of bytes in the text.
+
+    Attributes
+    ----------
+    indptr, ids, values, labels, queries, weights
+        Columns of a block; `queries` is `NO_QUERY` for a row without one.
+    value_at : (n_entries,) int32
+        Position of a value of svmlight.
+    name_at, namespace_at : (n_entries,) int32
+        Positions of the name of a feature of VW and of the name of its namespace.
+    row_at, label_at, tag_at : (n_rows,) int32
+        Positions of the line, its first label and its tag; -1 for no label or tag.
+    """
+
+    indptr: NDArray[np.int64]
+    ids: NDArray[np.int64]
+    values: NDArray[np.float32]
+    labels: NDArray[np.float64]
+    queries: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    value_at: NDArray[np.int32]
+    name_at: NDArray[np.int32]
+    namespace_at: NDArray[np.int32]
+    row_at: NDArray[np.int32]
+    label_at: NDArray[np.int32]
+    tag_at: NDArray[np.int32]
+
+
+def allocate(n_rows: int, n_entries: int) -> Output:
+    """Arrays for at most `n_rows` and `n_entries`; memory that is not used costs nothing."""
+    return Output(
+        np.empty(n_rows + 1, np.int64),
+        np.empty(n_entries, np.int64),
+        np.empty(n_entries, np.float32),
+        np.empty(n_rows, np.float64),
+        np.empty(n_rows, np.int64),
+        np.empty(n_rows, np.float32),
+        *(np.empty(n_entries, np.int32) for _ in range(3)),
+        *(np.empty(n_rows, np.int32) for _ in range(3)),
+    )
+
+
+@njit(cache=True, nogil=True)
+def _byte(text: NDArray[np.uint8], at: int) -> int:
+    """One byte as a signed number: numba turns mixed unsigned and signed ones to floats."""
+    return np.int64(text[at])  # type: ignore[return-value]
+
+
+@njit(cache=True, nogil=True)
+def _is_space(byte: int) -> bool:
+    return byte == 32 or byte == 9 or (11 <= byte <= 13)
+
+
+@njit(cache=True, nogil=True)
+def _skip_space(text: NDArray[np.uint8], at: int) -> int:
+    while _is_space(text[at]):
+        at += 1
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _next_line(text: NDArray[np.uint8], at: int) -> int:
+    while text[at] != _NEWLINE:
+        at += 1
+    return at + 1
+
+
+@njit(cache=True, nogil=True)
+def count(text: NDArray[np.uint8]) -> tuple[int, int, int]:
+    """Count newlines, colons and other white space of `text`: bounds on rows and entries."""
+    newlines = colons = spaces = 0
+    for byte in text:
+        newlines += byte == _NEWLINE
+        colons += byte == _COLON
+        spaces += _is_space(byte)
+    return newlines, colons, spaces
+
+
+@njit(cache=True, nogil=True)
+def _divide(mantissa: int, power: float) -> float:
+    """mantissa / power rounded correctly, or NaN where twice the precision cannot tell."""
+    high = float(mantissa)
+    low = float(mantissa - int(high))
+    quotient = high / power
+    # Dekker's product: quotient * power == product + error, exactly.
+    product = quotient * power
+    split = _SPLITTER * quotient
+    q_high = split - (split - quotient)
+    q_low = quotient - q_high
+    split = _SPLITTER * power
+    p_high = split - (split - power)
+    p_low = power - p_high
+    error = ((q_high * p_high - product) + q_high * p_low + q_low * p_high) + q_low * p_low
+    # The remainder is exact, the correction right to a relative 2**-52: if both ends of a wider
+    # interval round to the same number, so does the true quotient.
+    correction = ((high - product) - error + low) / power
+    lower = quotient + correction * _LOWER
+    return lower if lower == quotient + correction * _UPPER else np.nan
+
+
+@njit(cache=True, nogil=True)
+def _number(text: NDArray[np.uint8], at: int) -> tuple[float, int]:
+    """Decimal number at `at` and its end; NaN if the caller has to convert it; end -1 if there is
+    none."""
+    negative = text[at] == _MINUS
+    if negative or text[at] == _PLUS:
+        at += 1
+    mantissa = 0
+    dropped = False
+    start = at
+    while _ZERO <= text[at] <= _NINE:
+        if mantissa < 100_000_000_000_000_000:
+            mantissa = mantissa * 10 + _byte(text, at) - _ZERO
+        else:
+            dropped = True
+        at += 1
+    digits = at - start
+    exponent = 0
+    if text[at] == _POINT:
+        at += 1
+        start = at
+        while _ZERO <= text[at] <= _NINE:
+            if mantissa < 100_000_000_000_000_000:
+                mantissa = mantissa * 10 + _byte(text, at) - _ZERO
+            else:
+                dropped = True
+            at += 1
+        digits += at - start
+        exponent = start - at
+    if digits == 0:
+        return 0.0, -1
+    if text[at] == 101 or text[at] == 69:  # e, E
+        at += 1
+        below_one = text[at] == _MINUS
+        if below_one or text[at] == _PLUS:
+            at += 1
+        start = at
+        shift = 0
+        while _ZERO <= text[at] <= _NINE:
+            if shift < 100_000:
+                shift = shift * 10 + _byte(text, at) - _ZERO
+            at += 1
+        if at == start:
+            return 0.0, -1
+        exponent += -shift if below_one else shift
+    value = np.nan
+    if mantissa == 0:
+        value = 0.0
+    elif not dropped and -22 <= exponent <= 22:
+        if exponent == 0:
+            value = float(mantissa)
+        elif mantissa <= _EXACT_INTEGER:
+            if exponent < 0:
+                value = mantissa / _EXACT_POWERS[-exponent]
+            else:
+                value = mantissa * _EXACT_POWERS[exponent]
+        elif exponent < 0:
+            value = _divide(mantissa, _EXACT_POWERS[-exponent])
+    return -value if negative else value, at
+
+
+@njit(cache=True, nogil=True)
+def _integer(text: NDArray[np.uint8], at: int) -> tuple[int, int]:
+    """Integer of the digits at `at` and their end; -1 if there are none, or too many."""
+    start = at
+    number = 0
+    fits = True
+    while _ZERO <= text[at] <= _NINE:
+        if number > MAX_ID // 10:
+            fits = False
+        else:
+            number = number * 10 + _byte(text, at) - _ZERO
+        at += 1
+    return number if fits and at > start else -1, at
+
+
+@njit(cache=True, nogil=True)
+def _ends_token(byte: int) -> bool:
+    return _is_space(byte) or byte in (_NEWLINE, _HASH)
+
+
+@njit(cache=True, nogil=True)
+def _svmlight_label(
+    text: NDArray[np.uint8], at: int, row: int, labels: NDArray[np.float64]
+) -> tuple[int, int, bool]:
+    """One label, or several with commas between: outcome, end, and True if several."""
+    labels[row], stop = _number(text, at)
+    several = False
+    while stop >= 0 and text[stop] == _COMMA:
+        several = True
+        _, stop = _number(text, stop + 1)
+    if stop >= 0 and _ends_token(text[stop]):
+        return DONE, stop, several
+    if stop >= 0 and text[stop] == _COLON and not several:
+        return MISSING_LABEL, at, False
+    if text[at] == 113 and text[at + 1] == 105 and text[at + 2] == 100 and text[at + 3] == _COLON:
+        return MISSING_LABEL, at, False
+    return BAD_LABEL, at, False
+
+
+@njit(cache=True, nogil=True)
+def _svmlight_query(
+    text: NDArray[np.uint8], at: int, row: int, queries: NDArray[np.int64]
+) -> tuple[int, int]:
+    """Token ``qid:N`` at `at`, which starts with a q: outcome and end."""
+    if text[at + 1] != 105 or text[at + 2] != 100 or text[at + 3] != _COLON:
+        return BAD_FEATURE, at
+    query, stop = _integer(text, at + 4)
+    if query < 0 or not _ends_token(text[stop]) or queries[row] != NO_QUERY:
+        return BAD_QUERY, at
+    queries[row] = query
+    return DONE, stop
+
+
+@njit(cache=True, nogil=True)
+def _svmlight_features(
+    text: NDArray[np.uint8],
+    at: int,
+    row: int,
+    entry: int,
+    first_id: int,
+    out: Output,
+) -> tuple[int, int, int]:
+    """Tokens after the label: outcome, its position, and the number of entries so far."""
+    ids, values, value_at = out.ids, out.values, out.value_at
+    previous = -1
+    while True:
+        at = _skip_space(text, at)
+        if text[at] == _NEWLINE:
+            return DONE, at + 1, entry
+        if text[at] == _HASH:
+            return DONE, _next_line(text, at), entry
+        if text[at] == 113:  # q
+            outcome, at = _svmlight_query(text, at, row, out.queries)
+            if outcome != DONE:
+                return outcome, at, entry
+            continue
+        feature, stop = _integer(text, at)
+        if feature < 0 or text[stop] != _COLON:
+            return BAD_FEATURE, at, entry
+        value_start = stop + 1
+        digit = _byte(text, value_start) - _ZERO
+        if 0 <= digit <= 9 and _is_space(text[value_start + 1]):  # mostly ":1": worth a shortcut
+            value, stop = float(digit), value_start + 1
+        else:
+            value, stop = _number(text, value_start)
+            if stop < 0 or not _ends_token(text[stop]):
+                return BAD_FEATURE, at, entry
+        if feature < first_id:
+            return ZERO_ID, at, entry
+        feature -= first_id
+        if feature <= previous:
+            return UNSORTED, at, entry
+        previous = feature
+        ids[entry] = feature
+        values[entry] = value
+        value_at[entry] = value_start
+        entry += 1
+        at = stop
+
+
+@njit(cache=True, nogil=True)
+def svmlight_rows(
+    text: NDArray[np.uint8], first_id: int, label_optional: bool, skip: bool, out: Output
+) -> tuple[int, int, int, int, int, int, bool]:
+    """Parse svmlight `text` into `out`, which has room for all its lines and colons.
+
+    Returns rows, entries, lines skipped, outcome, the positions of the wrong line and token
+    (if the outcome is an error), and True if any row has several labels.
+    """
+    at = row = entry = skipped = 0
+    any_several = False
+    out.indptr[0] = 0
+    while at < len(text):
+        line = at
+        at = _skip_space(text, at)
+        if text[at] == _NEWLINE or text[at] == _HASH:
+            at = _next_line(text, at)
+            continue
+        out.queries[row] = NO_QUERY
+        out.label_at[row] = at
+        out.row_at[row] = line
+        outcome, at, several = _svmlight_label(text, at, row, out.labels)
+        if outcome == MISSING_LABEL and label_optional:
+            outcome = DONE
+            out.labels[row] = 0.0
+            out.label_at[row] = -1
+        stop = entry
+        if outcome == DONE:
+            outcome, at, stop = _svmlight_features(text, at, row, entry, first_id, out)
+        if outcome == DONE:
+            any_several |= several
+            entry = stop
+            row += 1
+            out.indptr[row] = entry
+        elif skip:
+            skipped += 1
+            at = _next_line(text, at)
+        else:
+            return row, stop, skipped, outcome, line, at, any_several
+    return row, entry, skipped, DONE, at, at, any_several
+
+
+@njit(cache=True, nogil=True)
+def _murmur3(data: NDArray[np.uint8], start: int, stop: int) -> int:
+    """MurmurHash3_x86_32 of ``data[start:stop]`` with seed 0, as an unsigned number."""
+    mask = 0xFFFFFFFF
+    state = 0
+    at = start
+    while at + 4 <= stop:
+        block = (
+            _byte(data, at)
+            | _byte(data, at + 1) << 8
+            | _byte(data, at + 2) << 16
+            | _byte(data, at + 3) << 24
+        )
+        block = (block * 0xCC9E2D51) & mask
+        block = ((block << 15) | (block >> 17)) & mask
+        state ^= (block * 0x1B873593) & mask
+        state = ((state << 13) | (state >> 19)) & mask
+        state = (state * 5 + 0xE6546B64) & mask
+        at += 4
+    if at < stop:
+        block = 0
+        for byte in range(stop - at):
+            block |= _byte(data, at + byte) << (8 * byte)
+        block = (block * 0xCC9E2D51) & mask
+        block = ((block << 15) | (block >> 17)) & mask
+        state ^= (block * 0x1B873593) & mask
+    state ^= stop - start
+    state ^= state >> 16
+    state = (state * 0x85EBCA6B) & mask
+    state ^= state >> 13
+    state = (state * 0xC2B2AE35) & mask
+    return state ^ (state >> 16)
+
+
+@njit(cache=True, nogil=True)
+def _bucket(data: NDArray[np.uint8], start: int, stop: int, hash_bits: int) -> int:
+    """|hash as a signed number| modulo 2**hash_bits: scikit-learn's FeatureHasher."""
+    hashed = _murmur3(data, start, stop)
+    if hashed >= 1 << 31:
+        hashed = (1 << 32) - hashed
+    return hashed & ((1 << hash_bits) - 1)
+
+
+@njit(cache=True, nogil=True)
+def _ends_name(byte: int) -> bool:
+    return _is_space(byte) or byte in (_COLON, _BAR, _NEWLINE)
+
+
+@njit(cache=True, nogil=True)
+def _factor(text: NDArray[np.uint8], at: int) -> tuple[float, int]:
+    """Optional ``:number`` after a name, by default 1, and its end; -1 if it is wrong."""
+    if text[at] != _COLON:
+        return 1.0, at
+    value, stop = _number(text, at + 1)
+    if stop >= 0 and text[stop] != _COLON and _ends_name(text[stop]):
+        return value, stop
+    return 0.0, -1
+
+
+@njit(cache=True, nogil=True)
+def _vw_header(
+    text: NDArray[np.uint8], at: int, bar: int, unlabelled: bool
+) -> tuple[int, int, float, int, float, int]:
+    """``[label [importance [base]]] [tag]`` before the first bar.
+
+    Returns outcome and its position, label and its position, weight, and the tag's position.
+    """
+    stop = bar
+    while stop > at and _is_space(text[stop - 1]):
+        stop -= 1
+    tag = stop
+    while tag > at and not _is_space(text[tag - 1]):
+        tag -= 1
+    # As in Vowpal Wabbit: text attached to the bar is a tag, and so is a last word in quotes.
+    tag_at = -1
+    if tag < stop and (stop == bar or text[tag] == _QUOTE):
+        tag_at = stop = tag
+    label, label_at, weight = np.nan, -1, 1.0
+    outcome = DONE
+    numbers = 0
+    while True:
+        at = _skip_space(text, at)
+        if at >= stop:
+            break
+        value, end = _number(text, at)
+        if end < 0 or not (_is_space(text[end]) or text[end] == _BAR) or numbers == 3:
+            outcome = BAD_LABEL
+        elif numbers == 0:
+            label, label_at = value, at
+        elif numbers == 1:
+            weight = value
+            outcome = BAD_LABEL if value < 0 else DONE
+        elif value != 0:
+            outcome = BASE_MARGIN
+        if outcome != DONE:
+            return outcome, at, label, label_at, weight, tag_at
+        numbers += 1
+        at = end
+    outcome = DONE if numbers or unlabelled else MISSING_LABEL
+    return outcome, bar, label, label_at, weight, tag_at
+
+
+@njit(cache=True, nogil=True)
+def _vw_features(
+    text: NDArray[np.uint8],
+    at: int,
+    entry: int,
+    hash_bits: int,
+    scratch: NDArray[np.uint8],
+    out: Output,
+) -> tuple[int, int, int]:
+    """Namespaces and features after the first bar: outcome, its position, entries so far."""
+    ids, values = out.ids, out.values
+    name_at, namespace_at = out.name_at, out.namespace_at
+    while True:
+        namespace = at
+        while not _ends_name(text[at]):
+            at += 1
+        prefix = at - namespace
+        scale, stop = _factor(text, at)
+        if stop < 0 or (prefix == 0 and stop > at):
+            return BAD_NAMESPACE, namespace, entry
+        if prefix > 0:
+            scratch[:prefix] = text[namespace:at]
+            scratch[prefix] = _CARET
+            prefix += 1
+        at = stop
+        while True:
+            at = _skip_space(text, at)
+            if text[at] == _NEWLINE:
+                return DONE, at + 1, entry
+            if text[at] == _BAR:
+                at += 1
+                break
+            name = at
+            while not _ends_name(text[at]):
+                at += 1
+            value, stop = _factor(text, at)
+            if at == name or stop < 0:
+                return BAD_FEATURE, name, entry
+            if hash_bits == 0:
+                feature, end = _integer(text, name)
+                if prefix > 0 or end != at:
+                    return NEEDS_HASHING, name, entry
+                if feature < 0:
+                    return BAD_FEATURE, name, entry
+            elif prefix > 0:
+                for byte in range(at - name):
+                    scratch[prefix + byte] = text[name + byte]
+                feature = _bucket(scratch, 0, prefix + at - name, hash_bits)
+            else:
+                feature = _bucket(text, name, at, hash_bits)
+            value *= scale
+            # Too large for float32: the caller, who knows the text, tells the user.
+            values[entry] = value if abs(value) <= _FLOAT32_MAX else np.nan
+            ids[entry] = feature
+            name_at[entry] = name
+            namespace_at[entry] = namespace
+            entry += 1
+            at = stop
+
+
+@njit(cache=True, nogil=True)
+def vw_rows(
+    text: NDArray[np.uint8], hash_bits: int, unlabelled: bool, skip: bool, out: Output
+) -> tuple[int, int, int, int, int, int]:
+    """Parse Vowpal Wabbit `text`; entries keep the order of the text. `hash_bits` 0: no hashing.
+
+    Returns rows, entries, lines skipped, outcome, and the position of the offending line and
+    token. `NEEDS_HASHING` is never skipped: it is the options that are wrong, not the line.
+    """
+    at = row = entry = skipped = 0
+    out.indptr[0] = 0
+    # Room for "namespace^feature", which the text holds with one byte or more between them.
+    scratch = np.empty(len(text) + 1, np.uint8)
+    while at < len(text):
+        line = at
+        at = _skip_space(text, at)
+        if text[at] == _NEWLINE:
+            at += 1
+            continue
+        bar = at
+        while text[bar] != _BAR and text[bar] != _NEWLINE:
+            bar += 1
+        stop = entry
+        outcome = NO_BAR
+        if text[bar] == _BAR:
+            outcome, at, label, label_at, weight, tag_at = _vw_header(text, at, bar, unlabelled)
+            out.labels[row], out.label_at[row] = label, label_at
+            out.weights[row], out.tag_at[row] = weight, tag_at
+        if outcome == DONE:
+            outcome, at, stop = _vw_features(text, bar + 1, entry, hash_bits, scratch, out)
+        if outcome == DONE:
+            out.row_at[row] = line
+            entry = stop
+            row += 1
+            out.indptr[row] = entry
+        elif skip and outcome != NEEDS_HASHING:
+            skipped += 1
+            at = _next_line(text, at)
+        else:
+            return row, stop, skipped, outcome, line, at
+    return row, entry, skipped, DONE, at, at
+
+
+@njit(cache=True, nogil=True)
+def _sort(
+    ids: NDArray[np.int64],
+    values: NDArray[np.float32],
+    spare_ids: NDArray[np.int64],
+    spare_values: NDArray[np.float32],
+) -> None:
+    """Sort the entries of one row by id; equal ids keep their order."""
+    n = len(ids)
+    if n <= 24:
+        for entry in range(1, n):
+            feature, value = ids[entry], values[entry]
+            place = entry
+            while place > 0 and ids[place - 1] > feature:
+                ids[place] = ids[place - 1]
+                values[place] = values[place - 1]
+                place -= 1
+            ids[place], values[place] = feature, value
+        return
+    largest = ids.max()
+    starts = np.empty(256, np.int64)
+    shift = 0
+    while shift < 63 and largest >> shift > 0:
+        starts[:] = 0
+        for entry in range(n):
+            starts[(ids[entry] >> shift) & 255] += 1
+        total = 0
+        for digit in range(256):
+            total, starts[digit] = total + starts[digit], total
+        for entry in range(n):
+            digit = (ids[entry] >> shift) & 255
+            place = starts[digit]
+            starts[digit] += 1
+            spare_ids[place] = ids[entry]
+            spare_values[place] = values[entry]
+        ids[:] = spare_ids[:n]
+        values[:] = spare_values[:n]
+        shift += 8
+
+
+@njit(cache=True, nogil=True)
+def merge_entries(
+    indptr: NDArray[np.int64], ids: NDArray[np.int64], values: NDArray[np.float32]
+) -> None:
+    """In place: sort each row by id, add up entries of one id, drop zeros. `indptr` follows."""
+    longest = 0
+    for row in range(len(indptr) - 1):
+        longest = max(longest, indptr[row + 1] - indptr[row])
+    spare_ids = np.empty(longest, np.int64)
+    spare_values = np.empty(longest, np.float32)
+    start = out = 0
+    for row in range(len(indptr) - 1):
+        stop = indptr[row + 1]
+        for entry in range(start + 1, stop):
+            if ids[entry] < ids[entry - 1]:
+                _sort(ids[start:stop], values[start:stop], spare_ids, spare_values)
+                break
+        entry = start
+        while entry < stop:
+            feature = ids[entry]
+            total = np.float64(values[entry])  # float() of a float32 stays a float32 here
+            entry += 1
+            while entry < stop and ids[entry] == feature:
+                total += values[entry]
+                entry += 1
+            single = np.float32(total)
+            if single != 0:
+                ids[out] = feature
+                values[out] = single
+                out += 1
+        indptr[row + 1] = out
+        start = stop

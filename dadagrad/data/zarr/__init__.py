@@ -1,0 +1,1 @@
+"""Datasets stored as Zarr groups of partitions."""

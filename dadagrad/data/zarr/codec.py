@@ -1,0 +1,145 @@
+"""Chunks of Zarr arrays, checked and decoded into memory that is used again.
+
+zarr-python writes the arrays and reads them for everybody else. Training reads chunks with the
+functions of this file instead: each chunk is read into a buffer that exists already and is checked
+against its size and checksum before it is decoded. ``examples/benchmarks/reading.py`` measures what
+this saves of a pass.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any
+
+import numpy as np
+from numcodecs import blosc
+from numcodecs.vlen import VLenUTF8
+from numpy.typing import NDArray
+
+from dadagrad.data.buffers import Arena
+from dadagrad.errors import CorruptionError
+
+MAX_CHUNK = 1 << 22
+"""Elements of the largest chunk."""
+MAX_RATIO = 300
+"""Ratio of decoded to encoded bytes that no codec used here exceeds."""
+
+_MAX_STRING = 1 << 16  # bytes, on average
+
+# Partitions are decoded in parallel with computing, so blosc must not start threads of its own.
+blosc.use_threads = False
+
+
+def chunk_grid(length: int) -> tuple[int, int]:
+    """Number and length of the chunks of an array: even ones, as each is stored with padding."""
+    n_chunks = -(-length // MAX_CHUNK)
+    return n_chunks, -(-length // n_chunks) if n_chunks else 1
+
+
+class ArrayDecoder:
+    """Decoder of one array of numbers: `allocate`, read the chunks, then `decode`.
+
+    Parameters
+    ----------
+    metadata
+        The array's ``zarr.json``.
+    seals
+        Size and CRC-32C of each chunk.
+    length, dtype
+        The expected shape and type.
+
+    Raises
+    ------
+    CorruptionError
+        If `metadata` does not describe such an array in the chunks that the writer makes, or its
+        chunks cannot have the sizes in `seals`. No memory is taken before this is known.
+    """
+
+    def __init__(self, metadata: Any, seals: Any, length: int, dtype: str) -> None:
+        if metadata["shape"] != [length] or metadata["data_type"] != dtype:
+            kind, shape = map(reprlib.repr, (metadata["data_type"], metadata["shape"]))
+            raise CorruptionError(
+                f"its metadata declares {kind[1:-1]}{shape} where {dtype}[{length}] was expected"
+            )
+        codecs = metadata["codecs"]
+        names = [codec["name"] for codec in codecs]
+        if names not in (["bytes"], ["bytes", "blosc"]):
+            raise CorruptionError(
+                f"its codecs are {reprlib.repr(names)}; only bytes and blosc are known"
+            )
+        if codecs[0]["configuration"] != {"endian": "little"}:
+            raise CorruptionError("its bytes are not little-endian")
+        self.length, self.dtype = length, np.dtype(dtype)
+        self.sizes = [size for size, _ in seals]
+        self.fill_value = metadata["fill_value"]
+        self.is_fill = not self.sizes and (length > 0 or self.fill_value == 1)
+        self._compressed = len(names) == 2
+        n_chunks, self._chunk = chunk_grid(length)
+        (declared,) = metadata["chunk_grid"]["configuration"]["chunk_shape"]
+        if not self.is_fill and (len(self.sizes), declared) != (n_chunks, self._chunk):
+            raise CorruptionError(
+                f"{len(self.sizes)} chunks of {reprlib.repr(declared)} do not make {length} "
+                f"elements; needed are {n_chunks} of {self._chunk}"
+            )
+        nbytes = self._chunk * self.dtype.itemsize
+        low = max(blosc.MAX_OVERHEAD, (nbytes - 1024) / MAX_RATIO) if self._compressed else nbytes
+        high = nbytes + blosc.MAX_OVERHEAD if self._compressed else nbytes
+        for size in self.sizes:
+            if type(size) is not int or not low <= size <= high:
+                raise CorruptionError(
+                    f"a chunk of {reprlib.repr(size)} bytes cannot hold {nbytes} bytes"
+                )
+
+    def allocate(self, name: str, arena: Arena, scratch: Arena) -> list[NDArray[np.uint8]]:
+        """Buffers to read the chunks into.
+
+        The array lies in `arena`. Chunks that are not compressed are read to their final places,
+        others to `scratch`.
+        """
+        n_chunks = len(self.sizes)
+        self._array = arena.empty(name, n_chunks * self._chunk, self.dtype)
+        self._decoded = list(self._array.view(np.uint8).reshape(n_chunks, -1)) if n_chunks else []
+        self._stored = self._decoded
+        if self._compressed and n_chunks:
+            stored = scratch.empty(name, sum(self.sizes), np.uint8)
+            self._stored = np.split(stored, np.cumsum(self.sizes[:-1], dtype=np.int64))
+        return self._stored
+
+    def decode(self) -> NDArray[Any]:
+        """The array, after its chunks were read; raises `CorruptionError`."""
+        if self._compressed:
+            pairs = zip(self._stored, self._decoded, strict=True)
+            for number, (stored, decoded) in enumerate(pairs):
+                if _blosc_sizes(stored) != (decoded.nbytes, len(stored)):
+                    raise CorruptionError(f"chunk {number} is not {decoded.nbytes} bytes of blosc")
+                try:
+                    blosc.decompress(stored, decoded)
+                except (RuntimeError, ValueError) as error:
+                    raise CorruptionError(f"chunk {number} does not decompress ({error})") from None
+        return self._array[: self.length]
+
+
+def _blosc_sizes(chunk: NDArray[np.uint8]) -> tuple[int, int]:
+    """Sizes of the content and of the whole, from the header."""
+    if len(chunk) < 16:
+        return 0, 0
+    _, content, _, whole = chunk[:16].view("<u4").tolist()
+    return content, whole
+
+
+def check_strings_size(size: Any, length: int) -> int:
+    """Return the `size` of a chunk of strings; raise `CorruptionError` if it is absurd."""
+    if type(size) is not int or not 0 < size <= 4 + length * _MAX_STRING:
+        raise CorruptionError(f"{reprlib.repr(size)} bytes cannot hold {length} strings")
+    return size
+
+
+def decode_strings(chunk: NDArray[np.uint8], length: int) -> NDArray[np.object_]:
+    """The `length` strings of an uncompressed chunk; raises `CorruptionError`."""
+    if len(chunk) < 4 or int(chunk[:4].view("<u4")[0]) != length:
+        raise CorruptionError(f"it does not hold {length} strings")
+    try:
+        strings: NDArray[np.object_] = VLenUTF8().decode(chunk)
+    except ValueError as error:
+        raise CorruptionError(f"its strings cannot be decoded ({error})") from None
+    return strings

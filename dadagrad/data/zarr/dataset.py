@@ -1,0 +1,375 @@
+"""Reading a dataset that is stored as a Zarr group of partitions.
+
+`dadagrad.data.zarr.writer` describes the format. Reading a partition takes one small object, its
+``zarr.json``, and then all chunks of the arrays that matter. The root metadata hold the checksum of
+each ``zarr.json``, and that holds the checksum of each chunk.
+
+A checksum proves that bytes are as somebody wrote them, and not that their author meant well:
+sizes are checked before memory is taken, and the properties on which kernels rely are checked
+before they run. Symbolic links in a folder are followed, as by any program; their content must have
+the size and the checksum of a chunk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import reprlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.data.buffers import Arena
+from dadagrad.data.dataset import Dataset, Partition, Schema, check_plain
+from dadagrad.data.rows import Rows
+from dadagrad.data.zarr.codec import ArrayDecoder, check_strings_size, decode_strings
+from dadagrad.data.zarr.writer import (
+    FORMAT,
+    FORMAT_VERSION,
+    attributes_checksum,
+    check_label_names,
+    check_partition_name,
+    pointer_type,
+    write_partition,
+    write_root,
+)
+from dadagrad.errors import CorruptionError, InputError, StorageError
+from dadagrad.storage.store import MissingKey, Storage, TooLarge
+
+__all__ = ["ZarrDataset", "looks_like_zarr", "write_partition", "write_root"]
+
+_ADVICE = "make the dataset again with `dadagrad ingest`, or copy it again"
+_MAX_ROOT = 1 << 28  # bytes: a million partitions take most of it
+_MAX_DOCUMENT = 1 << 24  # bytes: 200,000 chunks take half of it
+_MAX_ENTRIES = 2**31 - 1
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+
+
+def looks_like_zarr(storage: Storage) -> bool:
+    """True if there is a Zarr group at `storage`, or partitions of a half-written dataset."""
+    return storage.exists("zarr.json") or _has_partitions(storage)
+
+
+def _has_partitions(storage: Storage) -> bool:
+    try:
+        return any(re.match(r"part-\d+/", key) for key in storage.list())
+    except StorageError:  # a web server that cannot list
+        return False
+
+
+class ZarrDataset(Dataset):
+    """A dataset in the project's own format.
+
+    Parameters
+    ----------
+    url : str
+        A path or URL that `Storage` accepts.
+
+    Attributes
+    ----------
+    provenance : dict
+        Origin of the data, as ingest noted it.
+
+    Raises
+    ------
+    InputError
+        If there is no dataset, a half-written one, or a Zarr group of another kind.
+    CorruptionError
+        If the root metadata does not match its checksum.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._storage = Storage(url)
+        self.url = self._storage.url
+        attributes = self._read_root()
+        try:
+            self.schema = Schema.from_json(attributes.get("schema"))
+            self.partitions = _read_partitions(attributes.get("partitions"))
+            self.provenance = _read_provenance(attributes.get("provenance"))
+            self._label_names = [column.name for column in self.schema.label_columns]
+            check_label_names(self._label_names)
+        except InputError as error:
+            raise CorruptionError(
+                f"{self.url}: the root metadata (zarr.json) is malformed: {error}; {_ADVICE}"
+            ) from None
+
+    def read(self, partition: int) -> Rows:
+        """Read and check partition number `partition`.
+
+        Raises `CorruptionError`, naming dataset, partition and array, if any byte differs from
+        those that were written.
+        """
+        return self.read_into(partition, Arena(), Arena())
+
+    def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
+        """Like `read`; all arrays are views of `arena`, and `scratch` holds compressed chunks."""
+        reader = _PartitionReader(
+            self._storage, self.partitions[partition], self.schema.n_features, arena, scratch
+        )
+        return reader.read_rows(self._label_names, queried=self.schema.queried)
+
+    def read_vocabulary(self, partition: int) -> NDArray[np.int64]:
+        """The (n_local,) int64 feature ids that occur in the partition, increasing."""
+        return self._reader(self.partitions[partition]).read_vocabulary()
+
+    def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
+        """Names of those `ids` that have one."""
+        wanted = np.asarray(ids, np.int64)
+        if (wanted[1:] <= wanted[:-1]).any():
+            wanted = np.unique(wanted)
+        names: dict[int, str] = {}
+        for partition in self.partitions:
+            if not len(wanted):
+                break
+            reader = self._reader(partition)
+            if not partition.n_local:
+                continue
+            if not reader.has("var/name"):
+                break  # Names are kept for all features or for none.
+            strings = reader.read_strings("var/name", partition.n_local)
+            vocabulary = reader.read_vocabulary()
+            ids_here, _, positions = np.intersect1d(
+                wanted, vocabulary, assume_unique=True, return_indices=True
+            )
+            pairs = zip(ids_here.tolist(), strings[positions].tolist(), strict=True)
+            names |= {feature: name for feature, name in pairs if name}
+            wanted = np.setdiff1d(wanted, np.fromiter(names, np.int64), assume_unique=True)
+        return names
+
+    def _reader(self, partition: Partition) -> _PartitionReader:
+        return _PartitionReader(self._storage, partition, self.schema.n_features, Arena(), Arena())
+
+    def _read_root(self) -> dict[str, Any]:
+        """The root attributes of a whole dataset in a known version."""
+        try:
+            data = self._storage.get("zarr.json", max_bytes=_MAX_ROOT)
+        except MissingKey:
+            if _has_partitions(self._storage):
+                raise InputError(
+                    f"{self.url} is a half-written dataset: it has partitions but no root "
+                    "metadata, which is written last; run the ingest again with --overwrite"
+                ) from None
+            raise InputError(
+                f"no dataset at {self.url}: there is no zarr.json; make one with `dadagrad ingest "
+                "SOURCE --out URL`"
+            ) from None
+        try:
+            attributes = json.loads(data)["attributes"]
+            kind, version = attributes.get("encoding-type"), attributes.get("encoding-version")
+            checksum = attributes_checksum(attributes)
+        except _MALFORMED:
+            raise CorruptionError(
+                f"{self.url}: the root metadata (zarr.json) is not that of a Zarr group; {_ADVICE}"
+            ) from None
+        if kind != FORMAT:
+            raise InputError(
+                f"{self.url} is a Zarr group of type {reprlib.repr(kind)}, not {FORMAT!r}; convert "
+                "it with `dadagrad ingest`"
+            )
+        if version != str(FORMAT_VERSION):
+            raise InputError(
+                f"{self.url} has format version {reprlib.repr(version)}; this dadagrad reads "
+                f"version {FORMAT_VERSION}; ingest the data again"
+            )
+        if attributes.get("checksum") != checksum:
+            raise CorruptionError(
+                f"{self.url}: the root metadata (zarr.json) does not match its checksum; {_ADVICE}"
+            )
+        return dict(attributes)
+
+    def __repr__(self) -> str:
+        return f"ZarrDataset({self.url!r})"
+
+
+class _PartitionReader:
+    """Reader of one partition; its metadata is read and compared with the root's checksum."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        partition: Partition,
+        n_features: int,
+        arena: Arena,
+        scratch: Arena,
+    ) -> None:
+        self._storage, self._partition, self._n_features = storage, partition, n_features
+        self._arena, self._scratch = arena, scratch
+        with self._errors_of("zarr.json"):
+            document = storage.get(f"{partition.name}/zarr.json", max_bytes=_MAX_DOCUMENT)
+            if hashlib.sha256(document).hexdigest() != partition.checksum:
+                raise CorruptionError("it does not match the checksum in the root metadata")
+            plain = json.loads(document)
+            self._metadata: dict[str, Any] = {**plain["consolidated_metadata"]["metadata"]}
+            self._seals: dict[str, Any] = {**plain["attributes"]["dadagrad"]["chunks"]}
+
+    def has(self, path: str) -> bool:
+        """True if the partition has an array `path`."""
+        return path in self._metadata
+
+    def read_rows(self, label_names: list[str], *, queried: bool) -> Rows:
+        """All rows; the arrays are views of the arena."""
+        n_rows, nnz = self._partition.n_rows, self._partition.nnz
+        expected = {
+            "X/indices": (nnz, "int32"),
+            "X/data": (nnz, "float32"),
+            "X/indptr": (n_rows + 1, pointer_type(nnz)),
+            "var/feature": (self._partition.n_local, "int64"),
+            **{f"obs/{name}": (n_rows, "float64") for name in label_names},
+        }
+        optional = {"obs/weight": (n_rows, "float32"), "obs/row_scale": (n_rows, "float32")}
+        expected |= {path: kind for path, kind in optional.items() if self.has(path)}
+        if queried:
+            expected["obs/query"] = (n_rows, "int64")
+        arrays = self._read_numbers(expected)
+        labels = self._arena.empty("labels", n_rows * len(label_names), np.float64)
+        labels = labels.reshape(n_rows, len(label_names))
+        for number, name in enumerate(label_names):
+            labels[:, number] = arrays[f"obs/{name}"]
+        indptr = self._arena.empty("indptr", n_rows + 1, np.int64)
+        indptr[:] = arrays["X/indptr"]
+        return Rows(
+            arrays["var/feature"],
+            indptr,
+            arrays["X/indices"],
+            arrays.get("X/data"),
+            labels,
+            arrays.get("obs/weight"),
+            arrays.get("obs/row_scale"),
+            arrays.get("obs/query"),
+        )
+
+    def read_vocabulary(self) -> NDArray[np.int64]:
+        """The (n_local,) int64 feature ids that occur."""
+        expected = {"var/feature": (self._partition.n_local, "int64")}
+        vocabulary: NDArray[np.int64] = self._read_numbers(expected)["var/feature"]
+        return vocabulary
+
+    def read_strings(self, path: str, length: int) -> NDArray[np.object_]:
+        """The `length` > 0 strings of the array `path`."""
+        with self._errors_of(path):
+            ((size, _),) = self._seals[path]
+            chunk = self._scratch.empty(path, check_strings_size(size, length), np.uint8)
+        self._read_chunks({f"{path}/c/0": chunk})
+        with self._errors_of(path):
+            return decode_strings(chunk, length)
+
+    def _read_numbers(self, expected: Mapping[str, tuple[int, str]]) -> dict[str, NDArray[Any]]:
+        """Checked arrays of these paths, lengths and types; ``X/data`` only if it is stored."""
+        decoders: dict[str, ArrayDecoder] = {}
+        for path, (length, dtype) in expected.items():
+            with self._errors_of(path):
+                decoder = ArrayDecoder(self._metadata[path], self._seals[path], length, dtype)
+                if not decoder.is_fill:
+                    decoders[path] = decoder
+                elif path != "X/data" or decoder.fill_value != 1:
+                    raise CorruptionError("its chunks are missing")
+        chunks: dict[str, NDArray[np.uint8]] = {}
+        for path, decoder in decoders.items():
+            with self._errors_of(path):
+                buffers = decoder.allocate(path, self._arena, self._scratch)
+            chunks |= {f"{path}/c/{number}": buffer for number, buffer in enumerate(buffers)}
+        self._read_chunks(chunks)
+        arrays = {}
+        for path, decoder in decoders.items():
+            with self._errors_of(path):
+                arrays[path] = decoder.decode()
+                self._check(path, arrays[path])
+        return arrays
+
+    def _read_chunks(self, chunks: Mapping[str, NDArray[np.uint8]]) -> None:
+        """Read chunks and compare each with its size and checksum."""
+        folder = self._partition.name
+        try:
+            sizes = self._storage.read_many(
+                {f"{folder}/{key}": chunk.data for key, chunk in chunks.items()}
+            )
+        except MissingKey:
+            missing = [key for key in chunks if not self._storage.exists(f"{folder}/{key}")]
+            raise self._corrupt((missing or list(chunks))[0], "the chunk is missing") from None
+        except TooLarge as error:
+            raise self._corrupt("a chunk", str(error)) from None
+        for (key, chunk), size in zip(chunks.items(), sizes, strict=True):
+            path, _, number = key.rpartition("/c/")
+            if size != len(chunk):
+                raise self._corrupt(path, f"chunk {number} has {size} bytes, not {len(chunk)}")
+            if google_crc32c.value(chunk) != self._seals[path][int(number)][1]:
+                raise self._corrupt(path, f"chunk {number} does not match its checksum")
+
+    def _check(self, path: str, array: NDArray[Any]) -> None:
+        """Check that kernels stay inside their arrays, and that numbers are finite."""
+        nnz, n_local, n_features = self._partition.nnz, self._partition.n_local, self._n_features
+        if path == "X/indptr":
+            if array[0] != 0 or array[-1] != nnz or (array[1:] < array[:-1]).any():
+                raise CorruptionError(f"it does not rise from 0 to {nnz}")
+        elif path == "X/indices":
+            # As unsigned numbers, negative positions are too large: one pass finds both.
+            if len(array) and array.view(np.uint32).max() >= n_local:
+                raise CorruptionError(f"positions must be below {n_local}, the vocabulary")
+        elif path == "var/feature":
+            if len(array) and (
+                array[0] < 0 or array[-1] >= n_features or (array[1:] <= array[:-1]).any()
+            ):
+                raise CorruptionError(f"its ids are not increasing numbers below {n_features}")
+        elif array.dtype.kind == "f":
+            finite = np.isfinite(array)
+            if not finite.all():
+                entry = int(finite.argmin())
+                raise CorruptionError(f"number {entry} is {array[entry]}; it must be finite")
+            if path == "obs/weight" and array.min(initial=0) < 0:
+                row = int(array.argmin())
+                raise CorruptionError(f"row {row} is {array[row]}; no weight may be negative")
+
+    @contextmanager
+    def _errors_of(self, array: str) -> Iterator[None]:
+        """Name dataset, partition and array in the errors of the block."""
+        try:
+            yield
+        except InputError:
+            raise
+        except MissingKey:
+            raise self._corrupt(array, "it is missing") from None
+        except (CorruptionError, TooLarge) as error:
+            raise self._corrupt(array, str(error)) from None
+        except MemoryError:
+            raise self._corrupt(array, "it declares more than there is memory for") from None
+        except _MALFORMED:
+            raise self._corrupt(array, "its metadata is missing or malformed") from None
+
+    def _corrupt(self, array: str, problem: str) -> CorruptionError:
+        """The error that names dataset, partition and array."""
+        return CorruptionError(
+            f"{self._storage.url}: partition {self._partition.name}, {array}: {problem}; {_ADVICE}"
+        )
+
+
+def _read_partitions(plain: Any) -> tuple[Partition, ...]:
+    """The partitions in the root's list; raises `InputError` if it is not such a list."""
+    if type(plain) is not list or not plain:
+        raise InputError(f"partitions is {reprlib.repr(plain)}; needed is a list of at least one")
+    partitions = []
+    for item in plain:
+        if type(item) is not dict:
+            raise InputError(f"a partition is {reprlib.repr(item)}, not an object")
+        name, checksum = check_partition_name(item.get("name")), item.get("checksum")
+        counts: Any = [item.get(key) for key in ("n_rows", "nnz", "n_local")]
+        if not all(type(count) is int and 0 <= count <= _MAX_ENTRIES for count in counts):
+            raise InputError(f"n_rows, nnz, n_local of partition {name} are {reprlib.repr(counts)}")
+        if type(checksum) is not str:
+            raise InputError(f"the checksum of partition {name} is {reprlib.repr(checksum)}")
+        n_rows, nnz, n_local = counts
+        partitions.append(Partition(name, n_rows, nnz, n_local, checksum))
+    if len({partition.name for partition in partitions}) < len(partitions):
+        raise InputError("two partitions have the same name")
+    return tuple(partitions)
+
+
+def _read_provenance(plain: Any) -> dict[str, Any]:
+    if type(plain) is not dict:
+        raise InputError(f"provenance is {reprlib.repr(plain)}, not an object")
+    check_plain(plain, "provenance")
+    return plain

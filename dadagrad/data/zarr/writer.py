@@ -1,0 +1,321 @@
+"""Writing a dataset as a Zarr group of partitions, each of them a valid AnnData store.
+
+::
+
+    zarr.json                 schema, partitions with their checksums: written last
+    part-00000/zarr.json      the metadata of all arrays below, size and CRC of all chunks
+    part-00000/X/             csr_matrix: data, indices, indptr
+    part-00000/obs/           label columns, and weight, row_scale, query, tag where there are any
+    part-00000/var/           feature (the vocabulary: global ids), and name where there are any
+
+zarr-python encodes a partition in memory, and `Storage` writes the objects. A partition's checksum
+is the SHA-256 of its ``zarr.json``, which holds the SHA-256 of its content and the CRC-32C of every
+chunk: one number in the root vouches for every byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import reprlib
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import pairwise
+from typing import Any
+
+import google_crc32c
+import numpy as np
+from numcodecs import blosc, zstd
+from numpy.typing import NDArray
+
+from dadagrad.data.dataset import Partition, Schema, checksum
+from dadagrad.data.rows import Rows
+from dadagrad.data.zarr.codec import chunk_grid
+from dadagrad.errors import InputError
+from dadagrad.storage.store import Storage
+
+FORMAT = "dadagrad-dataset"
+FORMAT_VERSION = 2
+RESERVED_COLUMNS = frozenset({"weight", "row_scale", "query", "tag", "_index", "index"})
+
+_PARTITION_NAME = re.compile(r"part-[0-9]{5,9}")
+_SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE}
+_MAX_COMPRESSED = 0.9  # of the uncompressed bytes: above this, values are stored as they are
+
+
+def check_partition_name(name: Any) -> str:
+    """Return `name`; raise `InputError` unless it is of the form ``part-00000``."""
+    if not isinstance(name, str) or not _PARTITION_NAME.fullmatch(name):
+        raise InputError(
+            f"{reprlib.repr(name)} is not the name of a partition; names are part-00000, "
+            "part-00001..."
+        )
+    return name
+
+
+def pointer_type(nnz: int) -> str:
+    """Type of row pointers: the type of the positions if possible, as SciPy prefers it."""
+    return "int32" if nnz < 2**31 else "int64"
+
+
+def check_label_names(names: Sequence[str]) -> None:
+    """Raise `InputError` if the label columns cannot be columns of ``obs`` under these `names`."""
+    for name in names:
+        wrong = not name or "/" in name or name.startswith((".", "__"))
+        if wrong or any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
+            raise InputError(f"label column {name!r} cannot be stored; use letters, digits and '_'")
+        if name in RESERVED_COLUMNS:
+            raise InputError(f"label column {name!r} has a reserved name; rename it")
+    if len(set(names)) < len(names):
+        raise InputError(f"the label columns {list(names)} must have distinct names")
+
+
+def write_partition(
+    storage: Storage,
+    name: str,
+    rows: Rows,
+    label_names: Sequence[str],
+    *,
+    tags: Sequence[str] | NDArray[np.object_] | None = None,
+    names: Mapping[int, str] | None = None,
+) -> Partition:
+    """Write one partition of the dataset at `storage`.
+
+    Parameters
+    ----------
+    storage : Storage
+        Folder of the dataset.
+    name : str
+        ``part-00000`` and so on. An existing partition of that name is overwritten.
+    rows : Rows
+        Values that are all 1 are not stored, and are read as None.
+    label_names : sequence of str
+        One for each column of ``rows.labels``.
+    tags : (n_rows,) str, optional
+    names : mapping of int to str, optional
+        Names of global feature ids; those of other partitions are left out.
+
+    Raises
+    ------
+    InputError
+        If the rows are not valid (see `Rows.check`) or a name cannot be stored.
+    StorageError
+        If the store cannot be written.
+    """
+    check_partition_name(name)
+    check_label_names(label_names)
+    _check_rows(f"{storage.url}/{name}", rows, label_names, tags)
+    if rows.values is not None and (rows.values == 1).all():
+        rows = replace(rows, values=None)
+    columns: dict[str, NDArray[Any] | None] = {
+        label: rows.labels[:, number] for number, label in enumerate(label_names)
+    }
+    columns |= {"weight": rows.weights, "row_scale": rows.row_scale, "query": rows.queries}
+    numbers = {f"obs/{key}": column for key, column in columns.items() if column is not None}
+    strings: dict[str, Any] = {} if tags is None else {"obs/tag": tags}
+    local = [names.get(feature, "") for feature in rows.vocabulary.tolist()] if names else []
+    if any(local):
+        strings["var/name"] = local
+    objects = _encode(rows, numbers | {"var/feature": rows.vocabulary}, strings)
+    document = _partition_document(objects, checksum(rows))
+    storage.put_many({f"{name}/{key}": data for key, data in objects.items()})
+    # Last, so that a partition with this object is whole.
+    storage.put(f"{name}/zarr.json", document)
+    return Partition(
+        name, rows.n_rows, rows.nnz, rows.n_local, hashlib.sha256(document).hexdigest()
+    )
+
+
+def write_root(
+    storage: Storage,
+    schema: Schema,
+    partitions: Sequence[Partition],
+    provenance: Mapping[str, Any],
+) -> None:
+    """Make the dataset visible: write its root metadata, after all of its partitions.
+
+    `provenance` is plain JSON: where the data came from and how. Raises `InputError` for a
+    dataset without partitions or with two of the same name.
+    """
+    if not partitions:
+        raise InputError(f"{storage.url}: the dataset would be empty; give it at least one row")
+    listed = [check_partition_name(partition.name) for partition in partitions]
+    if len(set(listed)) < len(listed):
+        raise InputError(f"{storage.url}: two partitions have the same name")
+    check_label_names([column.name for column in schema.label_columns])
+    attributes: dict[str, Any] = {
+        "encoding-type": FORMAT,
+        "encoding-version": str(FORMAT_VERSION),
+        "schema": schema.to_json(),
+        "partitions": [asdict(partition) for partition in partitions],
+        "provenance": dict(provenance),
+    }
+    attributes["checksum"] = attributes_checksum(attributes)
+    root = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+    storage.put("zarr.json", _to_json(root))
+
+
+def attributes_checksum(attributes: Mapping[str, Any]) -> str:
+    """SHA-256 of the root attributes without their own checksum."""
+    content = {key: value for key, value in attributes.items() if key != "checksum"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def seal(chunk: bytes) -> list[int]:
+    """Size and CRC-32C of a chunk."""
+    return [len(chunk), google_crc32c.value(chunk)]
+
+
+def _check_rows(
+    place: str,
+    rows: Rows,
+    label_names: Sequence[str],
+    tags: Sequence[str] | NDArray[np.object_] | None,
+) -> None:
+    if rows.labels.shape != (rows.n_rows, len(label_names)):
+        raise InputError(
+            f"{place}: labels have shape {rows.labels.shape}; {rows.n_rows} rows with the label "
+            f"columns {list(label_names)} need {(rows.n_rows, len(label_names))}"
+        )
+    for kind, column in (("queries", rows.queries), ("tags", tags)):
+        if column is not None and len(column) != rows.n_rows:
+            raise InputError(f"{place}: {len(column)} {kind} for {rows.n_rows} rows")
+    rows.check(place)
+
+
+def _encode(
+    rows: Rows,
+    numbers: Mapping[str, NDArray[Any]],
+    strings: Mapping[str, Sequence[str] | NDArray[np.object_]],
+) -> dict[str, bytes]:
+    """All objects of a partition by key, as zarr-python encodes them."""
+    import zarr
+
+    buffers: dict[str, Any] = {}
+    kind = {"encoding-type": "anndata", "encoding-version": "0.1.0"}
+    root = zarr.create_group(zarr.storage.MemoryStore(buffers), attributes=kind)
+    kind = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
+    root.create_group("X", attributes={**kind, "shape": [rows.n_rows, rows.n_local]})
+    _add_values(root, rows)
+    indptr = rows.indptr - rows.indptr[0]
+    _add_numbers(root, "X/indices", rows.indices.astype(np.int32, copy=False), "bitshuffle")
+    _add_numbers(root, "X/indptr", indptr.astype(pointer_type(rows.nnz), copy=False))
+    paths = [*numbers, *strings]
+    for frame in ("obs", "var"):
+        attributes = {
+            "encoding-type": "dataframe",
+            "encoding-version": "0.2.0",
+            "_index": "_index",
+            "column-order": [path[4:] for path in paths if path.startswith(frame)],
+        }
+        root.create_group(frame, attributes=attributes)
+    kind = {"encoding-type": "array", "encoding-version": "0.2.0"}
+    for path, column in numbers.items():
+        _add_numbers(root, path, column, attributes=kind)
+    for path, texts in strings.items():
+        _add_strings(root, path, len(texts), None)[:] = np.array(texts, object)
+    indexes = {"obs/_index": np.arange(rows.n_rows), "var/_index": rows.vocabulary}
+    for path, index in indexes.items():
+        _add_strings(root, path, len(index), zarr.codecs.ZstdCodec(level=1))
+    objects = {key: buffer.to_bytes() for key, buffer in buffers.items()}
+    for path, index in indexes.items():
+        if len(index):
+            objects[f"{path}/c/0"] = zstd.compress(decimal_strings(index), 1)
+    return objects
+
+
+def _add_values(root: Any, rows: Rows) -> None:
+    """Add the values, compressed only if that saves enough; values of 1 take no chunk at all."""
+    if rows.values is None:
+        _, length = chunk_grid(rows.nnz)
+        root.create_array(
+            "X/data", shape=(rows.nnz,), dtype="float32", chunks=(length,), fill_value=1.0,
+            compressors=None,
+        )  # fmt: skip
+        return
+    sample = np.ascontiguousarray(rows.values[: 1 << 16])
+    sizes = {name: len(blosc.compress(sample, b"lz4", 5, code)) for name, code in _SHUFFLES.items()}
+    best = min(sizes, key=lambda name: sizes[name])
+    pays = sizes[best] < _MAX_COMPRESSED * sample.nbytes
+    _add_numbers(root, "X/data", rows.values, best if pays else None)
+
+
+def _add_numbers(
+    root: Any,
+    path: str,
+    array: NDArray[Any],
+    shuffle: str | None = "shuffle",
+    attributes: dict[str, Any] | None = None,
+) -> None:
+    """Add numbers, compressed with lz4 after `shuffle`, or as they are if that is None."""
+    from zarr.codecs import BloscCodec
+
+    lz4: Any = {"typesize": array.itemsize, "cname": "lz4", "clevel": 5, "shuffle": shuffle}
+    root.create_array(
+        path,
+        data=np.ascontiguousarray(array),
+        chunks=(chunk_grid(len(array))[1],),
+        compressors=None if shuffle is None else BloscCodec(**lz4),
+        attributes=attributes,
+        config={"write_empty_chunks": True},
+    )
+
+
+def _add_strings(root: Any, path: str, length: int, compressor: Any) -> Any:
+    """Add an array of strings without content.
+
+    Strings that are read are not compressed: the size of their chunk limits the memory of decoding.
+    """
+    return root.create_array(
+        path,
+        shape=(length,),
+        dtype="string",
+        chunks=(max(length, 1),),
+        compressors=compressor,
+        attributes={"encoding-type": "string-array", "encoding-version": "0.2.0"},
+        config={"write_empty_chunks": True},
+    )
+
+
+def decimal_strings(numbers: NDArray[np.int64]) -> bytes:
+    """The decimal forms of increasing `numbers` >= 0, laid out as the codec ``vlen-utf8`` does.
+
+    AnnData requires that indexes are strings. No Python string is made for them.
+    """
+    pieces = [len(numbers).to_bytes(4, "little")]
+    bounds = [0, *np.searchsorted(numbers, 10 ** np.arange(1, 19)).tolist(), len(numbers)]
+    for width, (start, stop) in enumerate(pairwise(bounds), start=1):
+        table = np.empty((stop - start, 4 + width), np.uint8)
+        table[:, :4] = width, 0, 0, 0
+        rest = numbers[start:stop]
+        for column in range(3 + width, 3, -1):
+            tenth = rest // 10
+            table[:, column] = rest - 10 * tenth + ord("0")
+            rest = tenth
+        pieces.append(table.tobytes())
+    return b"".join(pieces)
+
+
+def _partition_document(objects: dict[str, bytes], content_checksum: str) -> bytes:
+    """The metadata of the group and of all arrays, for which `objects` loses the former."""
+    document = json.loads(objects.pop("zarr.json"))
+    # zarr-python requires that the members of a group follow one another.
+    metadata = {
+        key.removesuffix("/zarr.json"): json.loads(objects[key])
+        for key in sorted(objects)
+        if key.endswith("/zarr.json")
+    }
+    chunks: dict[str, list[list[int]]] = {}
+    for path, node in metadata.items():
+        if node["node_type"] == "array":
+            n_chunks = sum(key.startswith(f"{path}/c/") for key in objects)
+            chunks[path] = [seal(objects[f"{path}/c/{number}"]) for number in range(n_chunks)]
+    document["attributes"]["dadagrad"] = {"sha256": content_checksum, "chunks": chunks}
+    inline = {"kind": "inline", "must_understand": False, "metadata": metadata}
+    return _to_json({**document, "consolidated_metadata": inline})
+
+
+def _to_json(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()

@@ -1,0 +1,1 @@
+"""Models: saving, loading, evaluation and prediction."""

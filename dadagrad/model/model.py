@@ -1,0 +1,400 @@
+"""Models: the weights that a run has learned, how they predict, and how they are stored.
+
+A stored model is a folder of any store::
+
+    parts-9f...c1/000-00000.zst    the arrays, compressed
+    model.json                     written last; names every part, its size and sha256
+
+Parts are never overwritten: a model is replaced by writing new parts and then ``model.json``, in
+one atomic write. The parts of the old model are removed last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from functools import cached_property
+from typing import Any, cast, get_args
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad._version import __version__
+from dadagrad.data.dataset import LabelColumn, Schema
+from dadagrad.data.rows import Rows
+from dadagrad.errors import CorruptionError, DadagradError, InputError, MissingKey, StorageError
+from dadagrad.optim.losses import LOSSES, MAX_LOG_MEAN, Link, Softmax
+from dadagrad.problem import Task
+from dadagrad.storage.arrays import AnyArray, ArrayRecord, read_arrays, sync, write_arrays
+from dadagrad.storage.documents import field, from_plain, read_sealed, seal, to_plain, what_is_at
+from dadagrad.storage.store import Storage
+
+FORMAT = "dadagrad-model"
+VERSION = 1
+DOCUMENT = "model.json"
+
+logger = logging.getLogger(__name__)
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Linear models that predict. Two models of the same run have equal `digest`.
+
+    Attributes
+    ----------
+    n_features : int
+        Columns of the feature space; a dataset with another number is refused.
+    ids : (k,) int64
+        The features of which some weight is not zero, strictly increasing.
+    weights : (k, n_outputs) float32
+        Their weights; all other features weigh 0.
+    intercept : (n_outputs,) float64
+    loss : str
+    task : {"binary", "multiclass", "multilabel", "regression", "ranking"}
+    label_columns : tuple of LabelColumn
+        The labels of the training data, whose values `predict_labels` returns. Each class of a
+        multiclass task has one output, and each column of any other task.
+    feature_space : dict or None
+        How the source became features, as in `Schema`.
+    names : mapping of int to str
+        Names of features that have one.
+    report : dict
+        Plain JSON about the training: steps, rows, progressive loss, configuration.
+    """
+
+    n_features: int
+    ids: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    intercept: Vector
+    loss: str
+    task: Task
+    label_columns: tuple[LabelColumn, ...]
+    feature_space: dict[str, Any] | None = None
+    names: Mapping[int, str] = dataclass_field(default_factory=dict)
+    report: dict[str, Any] = dataclass_field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.task not in get_args(Task):
+            raise InputError(f"the task is {self.task!r}; it must be one of {get_args(Task)}")
+        n_outputs = self._expected_outputs()
+        for name, dtype, shape in (
+            ("ids", np.int64, (len(self.ids),)),
+            ("weights", np.float32, (len(self.ids), n_outputs)),
+            ("intercept", np.float64, (n_outputs,)),
+        ):
+            array = getattr(self, name)
+            if array.dtype != dtype or array.shape != shape:
+                raise InputError(
+                    f"the {name} of a model are {array.dtype}, shape {array.shape}; with "
+                    f"{len(self.ids)} ids and {n_outputs} outputs they must be "
+                    f"{np.dtype(dtype)}, shape {shape}"
+                )
+        inside = not len(self.ids) or (self.ids[0] >= 0 and self.ids[-1] < self.n_features)
+        if not inside or (self.ids[1:] <= self.ids[:-1]).any():
+            raise InputError(
+                f"the ids of a model must increase strictly within 0 to {self.n_features - 1}"
+            )
+
+    def _expected_outputs(self) -> int:
+        """Number of outputs for the task and the labels."""
+        columns = self.label_columns
+        if self.task in ("binary", "multiclass") and len(columns) != 1:
+            raise InputError(f"a {self.task} model has one label column; {len(columns)} were given")
+        for column in columns:
+            if self.task not in ("regression", "ranking") and not column.values:
+                raise InputError(
+                    f"label column {column.name!r} has no list of values; a {self.task} model "
+                    "needs to know them"
+                )
+        return len(columns[0].values or ()) if self.task == "multiclass" else len(columns)
+
+    @property
+    def n_outputs(self) -> int:
+        return len(self.intercept)
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 over the little-endian bytes of the weights, the ids and the intercepts."""
+        digest = hashlib.sha256()
+        for array, dtype in ((self.weights, "<f4"), (self.ids, "<i8"), (self.intercept, "<f8")):
+            digest.update(np.ascontiguousarray(array, dtype).data)
+        return digest.hexdigest()
+
+    def scores(self, rows: Rows) -> Vector:
+        """<w, x> + b of every row and output, (n_rows, n_outputs) float64.
+
+        Features that the model does not know weigh 0.
+        """
+        from scipy.sparse import csr_array
+
+        first, last = rows.indptr[0], rows.indptr[-1]
+        values = np.ones(rows.nnz) if rows.values is None else rows.values[first:last]
+        matrix = csr_array(
+            (values, rows.indices[first:last], rows.indptr - first),
+            shape=(rows.n_rows, rows.n_local),
+        )
+        weights = self._weights_of(rows.vocabulary)
+        # A product with a vector is twice as fast as one with a single column.
+        weights = weights[:, 0] if self.n_outputs == 1 else weights
+        scores: Vector = np.reshape(matrix @ weights, (rows.n_rows, self.n_outputs))
+        if rows.row_scale is not None:
+            scores *= rows.row_scale[:, None]
+        scores += self.intercept
+        return scores
+
+    def _weights_of(self, vocabulary: NDArray[np.int64]) -> Vector:
+        """The (n_local, n_outputs) weights of some features."""
+        weights = np.zeros((len(vocabulary), self.n_outputs))
+        if len(self.ids):
+            position = np.searchsorted(self.ids, vocabulary)
+            np.minimum(position, len(self.ids) - 1, out=position)
+            known = self.ids[position] == vocabulary
+            weights[known] = self.weights[position[known]]
+        return weights
+
+    @property
+    def has_probabilities(self) -> bool:
+        """True if the scores are log-odds."""
+        return self.link == "logit"
+
+    @property
+    def link(self) -> Link:
+        """The meaning of a score; for a loss of a user's own class it is the identity."""
+        name = self.loss.partition(":")[0]
+        return LOSSES[name].link if name in LOSSES else "identity"
+
+    def predict_labels(self, scores: Vector) -> Vector:
+        """The label values that (n_rows, n_outputs) `scores` stand for.
+
+        (n_rows,) float64 for one label column, else (n_rows, n_label_columns). A score above 0
+        stands for the larger of two values. Of several classes the one with the largest score is
+        chosen, the first among equals. A regression and a ranking return the score itself, a
+        regression with Poisson loss its exponential.
+        """
+        scores = self._checked(scores)
+        if self.task in ("regression", "ranking"):
+            if self.link == "log":
+                scores = np.exp(np.minimum(scores, MAX_LOG_MEAN))
+            return scores[:, 0] if self.n_outputs == 1 else scores
+        if self.task == "multiclass":
+            chosen: Vector = np.array(self.label_columns[0].values)[scores.argmax(axis=1)]
+            return chosen
+        pairs = [column.values or () for column in self.label_columns]
+        low, high = (np.array([pair[end] for pair in pairs]) for end in (0, -1))
+        labels: Vector = np.where(scores > 0.0, high, low)
+        return labels[:, 0] if self.task == "binary" else labels
+
+    def probabilities(self, scores: Vector) -> Vector:
+        """Probabilities of the labels, for a model trained with logistic or softmax loss.
+
+        Binary and multiclass: (n_rows, n_classes), in the order of the label's values, rows that
+        sum to 1. Multilabel: (n_rows, n_label_columns), of the larger of each column's values.
+        Several classes are one logistic model each, whose probabilities are normalised; with
+        softmax loss they are exp(score), normalised.
+
+        Raises `InputError` for a model of another loss, whose scores are not log-odds.
+        """
+        if not self.has_probabilities:
+            raise InputError(
+                f"this model was trained with {self.loss} loss, whose scores are not "
+                "probabilities; train with loss 'logistic' or 'softmax' to have them"
+            )
+        scores = self._checked(scores)
+        if self.loss == Softmax.name:
+            parts = np.exp(scores - scores.max(axis=1, keepdims=True))
+            shares: Vector = parts / parts.sum(axis=1, keepdims=True)
+            return shares
+        decay = np.exp(-np.abs(scores))  # never overflows
+        positive: Vector = np.where(scores >= 0.0, 1.0, decay) / (1.0 + decay)
+        if self.task == "multilabel":
+            return positive
+        if self.task == "binary":
+            negative = np.where(scores >= 0.0, decay, 1.0) / (1.0 + decay)
+            return np.hstack([negative, positive])
+        # Classes tie if all their probabilities have underflowed to 0.
+        total = positive.sum(axis=1, keepdims=True)
+        even = np.full_like(positive, 1.0 / self.n_outputs)
+        np.divide(positive, total, out=even, where=total > 0.0)
+        return even
+
+    def _checked(self, scores: Vector) -> Vector:
+        scores = np.asarray(scores, np.float64)
+        if scores.ndim != 2 or scores.shape[1] != self.n_outputs:
+            raise InputError(
+                f"scores of shape {scores.shape} were given; this model's have the shape "
+                f"(n_rows, {self.n_outputs})"
+            )
+        return scores
+
+    def check_compatible(self, schema: Schema) -> None:
+        """Raise `InputError` unless data of `schema` has the features this model was trained on.
+
+        Where the source numbers its features itself, the highest number says little: held-out rows
+        may lack the last features or have new ones, which weigh 0. Elsewhere the number of
+        features must be the same.
+        """
+        mine, theirs = self.feature_space or {}, schema.feature_space or {}
+        differing = sorted(
+            key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)
+        )
+        if differing:
+            there = ", ".join(f"{key} {theirs.get(key)!r}" for key in differing)
+            here = ", ".join(f"{key} {mine.get(key)!r}" for key in differing)
+            raise InputError(
+                f"the data is in another feature space than the model: it has {there}, the model "
+                f"was trained with {here}; make the data with the options the training data was "
+                "made with"
+            )
+        if schema.n_features != self.n_features and not schema.numbers_own_features:
+            raise InputError(
+                f"the model was trained on {self.n_features} features and the data has "
+                f"{schema.n_features}; make the data with the options the training data was made "
+                "with"
+            )
+
+    def save(self, url: str | os.PathLike[str] | Storage) -> None:
+        """Write the model to a folder of any store, in place of a model that is there.
+
+        A reader sees the old model or the new one, at any time.
+
+        Raises `InputError` if the folder holds a dataset or the checkpoints of a run, and
+        `StorageError` if the store fails.
+        """
+        storage = url if isinstance(url, Storage) else Storage(url)
+        content = what_is_at(storage)
+        if content not in (None, "a model"):
+            raise InputError(
+                f"{storage.url} holds {content}; save the model to a folder of its own"
+            )
+        old_keys = _part_keys(storage) if content else []
+        folder = f"parts-{uuid4().hex}"
+        try:
+            records = write_arrays(storage, folder, self._arrays())
+            sync(storage, [part.key for record in records for part in record.parts])
+            document = seal(
+                self._to_json(records), f"the description of the model at {storage.url}"
+            )
+        except BaseException:
+            with suppress(StorageError):
+                storage.delete_prefix(folder)
+            raise
+        storage.put(DOCUMENT, document)
+        sync(storage, [DOCUMENT])
+        # Only the parts of the replaced model: others may belong to a save in progress.
+        try:
+            for key in old_keys:
+                storage.delete(key)
+        except StorageError as error:
+            logger.warning("could not remove the parts of the replaced model: %s", error)
+
+    @classmethod
+    def load(cls, url: str | os.PathLike[str] | Storage) -> Model:
+        """Read a model that `save` wrote.
+
+        Raises `InputError` if there is no model, or one of a later release, `CorruptionError` if it
+        is damaged, and `StorageError` if the store cannot be read.
+        """
+        storage = url if isinstance(url, Storage) else Storage(url)
+        document = _read_document(storage)
+        while True:
+            try:
+                return cls._from_json(storage, document)
+            except CorruptionError:
+                # Parts are also missing if a newer model has just replaced this one.
+                previous, document = document, _read_document(storage)
+                if document == previous:
+                    raise
+
+    def _arrays(self) -> dict[str, AnyArray]:
+        names = json.dumps({str(key): name for key, name in sorted(self.names.items())})
+        return {
+            "ids": self.ids,
+            "weights": self.weights,
+            "intercept": self.intercept,
+            # There can be millions of names, and arrays are compressed.
+            "names": np.frombuffer(names.encode(), np.uint8),
+        }
+
+    def _to_json(self, records: tuple[ArrayRecord, ...]) -> dict[str, Any]:
+        schema = Schema(self.n_features, self.label_columns, False, self.feature_space)
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "library": __version__,
+            "digest": self.digest,
+            "loss": self.loss,
+            "task": self.task,
+            "schema": to_plain(schema.to_json(), "schema"),
+            "arrays": [record.to_json() for record in records],
+            "report": to_plain(self.report, "report"),
+        }
+
+    @classmethod
+    def _from_json(cls, storage: Storage, document: dict[str, Any]) -> Model:
+        place = f"{storage.url}: {DOCUMENT}"
+        if document.get("format") != FORMAT:
+            raise CorruptionError(f"{place} is not the description of a model")
+        version = field(document, "version", int, place)
+        if version != VERSION:
+            raise InputError(
+                f"{place} has format version {version}, and this is dadagrad {__version__}, which "
+                f"reads version {VERSION}; use the release that wrote it"
+            )
+        arrays = read_arrays(storage, _records(document, place), place)
+        try:
+            schema = Schema.from_json(from_plain(field(document, "schema", dict, place)))
+            model = cls(
+                n_features=schema.n_features,
+                ids=arrays["ids"],
+                weights=arrays["weights"],
+                intercept=arrays["intercept"],
+                loss=field(document, "loss", str, place),
+                task=cast(Task, field(document, "task", str, place)),
+                label_columns=schema.label_columns,
+                feature_space=schema.feature_space,
+                names={int(k): str(v) for k, v in json.loads(arrays["names"].tobytes()).items()},
+                report=from_plain(field(document, "report", dict, place)),
+            )
+        except CorruptionError:
+            raise
+        except (
+            DadagradError, LookupError, TypeError, ValueError, AttributeError, RecursionError,
+        ) as error:  # fmt: skip
+            raise CorruptionError(f"{place} does not describe a model: {error}") from None
+        for name in ("weights", "intercept"):
+            if not np.isfinite(arrays[name]).all():
+                raise CorruptionError(f"{place}: the {name} are not finite")
+        if model.digest != field(document, "digest", str, place):
+            raise CorruptionError(f"{place} names another digest than that of its arrays")
+        return model
+
+
+def _read_document(storage: Storage) -> dict[str, Any]:
+    try:
+        return read_sealed(storage, DOCUMENT, f"{storage.url}: {DOCUMENT}")
+    except MissingKey:
+        content = what_is_at(storage)
+        reason = f"it is {content}" if content else f"there is no {DOCUMENT}; check the URL"
+        raise InputError(f"no model at {storage.url}: {reason}") from None
+
+
+def _records(document: dict[str, Any], place: str) -> tuple[ArrayRecord, ...]:
+    arrays = field(document, "arrays", list, place)
+    return tuple(ArrayRecord.from_json(array, place) for array in arrays)
+
+
+def _part_keys(storage: Storage) -> list[str]:
+    """Keys of the parts of the model at `storage`; none if its document is damaged."""
+    with suppress(CorruptionError, MissingKey):
+        records = _records(read_sealed(storage, DOCUMENT, storage.url), storage.url)
+        return [part.key for record in records for part in record.parts]
+    return []

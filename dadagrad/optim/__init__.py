@@ -1,0 +1,1 @@
+"""The equation: losses, regularizers, preconditioners, updates and baselines."""

@@ -1,0 +1,137 @@
+"""The base class of updates that learn row by row, and their state.
+
+A learner sees one row at a time. Its parameters are frozen and its state is explicit: named arrays
+and one number, which can be copied, stored and continued.
+
+    margins = learner.margins(state, ids, values)            # predict, then
+    state = learner.learn(state, ids, values, targets, margins)
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.errors import InputError
+from dadagrad.optim.losses import Loss
+from dadagrad.optim.updates import Update
+
+Array = NDArray[np.float64]
+Ids = NDArray[np.integer[Any]]
+Arrays = dict[str, Array]
+Shapes = dict[str, tuple[int, ...]]
+"""Of arrays by name; each of their numbers has 8 bytes."""
+
+
+@dataclass(slots=True)
+class LearnerState:
+    """State of a learner.
+
+    Attributes
+    ----------
+    t : float
+        The importance of the rows learned from so far: their number, if each counts once.
+    arrays : dict of str to float64 arrays
+        As `Learner.shapes` lists them.
+    """
+
+    t: float
+    arrays: Arrays
+
+    def copy(self) -> LearnerState:
+        """The same state in memory of its own."""
+        return LearnerState(self.t, {name: array.copy() for name, array in self.arrays.items()})
+
+
+class Learner(Update):
+    """Update that learns linear models row by row.
+
+    `local` tells whether a row changes the weights of its own features alone. Then the weights of
+    all others keep their very bits, and averages of weights can be kept up lazily.
+    """
+
+    __slots__ = ()
+    by_row: ClassVar[bool] = True
+    uses_penalties: ClassVar[bool] = False
+    has_step_size: ClassVar[bool] = False
+    local: ClassVar[bool] = False
+    loss: Loss
+
+    def init(self, n_features: int, n_outputs: int) -> LearnerState:
+        """The state before the first row: all arrays are 0, unless a subclass sets them.
+
+        Raises
+        ------
+        InputError
+            If the settings cannot serve that many features or outputs.
+        """
+        shapes = self.shapes(n_features, n_outputs)
+        return LearnerState(0.0, {name: np.zeros(shape) for name, shape in shapes.items()})
+
+    @abstractmethod
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        """The shapes of the arrays that `init` gives, without taking their memory."""
+
+    @abstractmethod
+    def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
+        """The (n_outputs,) scores of the row with `values` at the features `ids`."""
+
+    @abstractmethod
+    def learn(
+        self,
+        state: LearnerState,
+        ids: Ids,
+        values: Array,
+        targets: Array,
+        margins: Array,
+        importance: float = 1.0,
+    ) -> LearnerState:
+        """The state after one more row; it may reuse the memory of `state`.
+
+        Parameters
+        ----------
+        state : LearnerState
+        ids : (nnz,) integers
+            The row's features, each once.
+        values : (nnz,) float
+        targets : (n_outputs,) float64
+            Signs -1 and +1 in classification, numbers in regression.
+        margins : (n_outputs,) float64
+            The result of `margins` for this state and row.
+        importance : float
+            Weight of the row; 0 leaves the state as it is, bit for bit.
+
+        Raises
+        ------
+        InputError
+            If the importance is negative or not finite.
+        """
+
+    @abstractmethod
+    def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
+        """The (n_features, n_outputs) weights, or the (len(ids), n_outputs) of features `ids`."""
+
+
+def rows_of(array: Array, ids: Ids | None) -> Array:
+    """A copy of the rows `ids` of `array`, or of all of it."""
+    return array.copy() if ids is None else array[ids]
+
+
+def counts(importance: float) -> bool:
+    """Return True if a row of this importance is learned from at all.
+
+    Raises
+    ------
+    InputError
+        If the importance is negative or not finite.
+    """
+    if not 0.0 <= importance < np.inf:
+        raise InputError(
+            f"the importance of a row must be finite and not negative, not {importance}; "
+            "0 leaves a row out"
+        )
+    return importance > 0.0

@@ -1,0 +1,167 @@
+"""Passive-aggressive learning (Crammer, Dekel, Keshet, Shalev-Shwartz and Singer 2006).
+
+Each row asks for a margin. Where the weights give it, nothing happens (passive); where they do
+not, they move to the nearest point that does (aggressive), or as far towards it as C allows:
+
+    w_t+1 = argmin_w  1/2 |w - w_t|^2 + penalty(slack),   slack >= loss(w; x, y)
+
+    PA     no slack                          tau = loss / |x|^2
+    PA-I   penalty C slack,  slack >= 0      tau = min(C, loss / |x|^2)
+    PA-II  penalty C slack^2                 tau = loss / (|x|^2 + 1 / (2 C))
+
+=============  ==========================================  =======================================
+task           loss                                        step
+=============  ==========================================  =======================================
+binary         max(0, 1 - y m), each output alone          w += tau y x
+regression     max(0, abs(m - y) - epsilon)                w += tau sign(y - m) x
+multiclass     max(0, 1 - m_y + m_s), s the wrong output   w_y += tau x, w_s -= tau x, and 2 |x|^2
+               of the largest margin                       in place of |x|^2
+=============  ==========================================  =======================================
+
+A row of importance c has its penalty counted c times, which puts c C in place of C. For PA-I that
+is the very step of c rows in a row. For PA, whose demand knows no price, any importance above 0 is
+the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from dadagrad.errors import InputError
+from dadagrad.optim.baselines.base import (
+    Array,
+    Ids,
+    Learner,
+    LearnerState,
+    Shapes,
+    counts,
+    rows_of,
+)
+from dadagrad.optim.losses import HINGES, Hinge, Loss
+from dadagrad.optim.registry import BOUND, check_number
+from dadagrad.optim.updates import UPDATES
+
+
+@UPDATES.register
+@dataclass(frozen=True, slots=True)
+class PassiveAggressive(Learner):
+    """PA. O(nnz n_outputs) a row; arrays: weights (n_features, n_outputs).
+
+    The task is that of the loss. "binary" and "ranking" ask each output alone for the sign of its
+    label; "multiclass" takes one +1 among the labels of a row and separates it from the best of the
+    others; "regression" has no loss within `epsilon`.
+
+    Attributes
+    ----------
+    epsilon : float
+        Error of a regression that has no loss.
+    loss : Loss
+        hinge, squared-hinge, ranking, multiclass-hinge or absolute: PA has a loss of its own.
+    """
+
+    epsilon: float = 0.1
+    loss: Loss = field(default=Hinge(), metadata=BOUND)
+
+    name: ClassVar[str] = "pa"
+    losses: ClassVar[tuple[str, ...]] = (*HINGES, "multiclass-hinge", "absolute")
+    local: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_number("epsilon", self.epsilon)
+
+    def init(self, n_features: int, n_outputs: int) -> LearnerState:
+        if self.loss.couples and n_outputs < 2:
+            raise InputError(
+                f"the loss {self.loss.name!r} needs at least 2 outputs, one per class, not "
+                f"{n_outputs}; for two classes in one output choose the loss 'hinge'"
+            )
+        return Learner.init(self, n_features, n_outputs)
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        return {"weights": (n_features, n_outputs)}
+
+    def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
+        margins: Array = values @ state.arrays["weights"][ids]
+        return margins
+
+    def learn(
+        self,
+        state: LearnerState,
+        ids: Ids,
+        values: Array,
+        targets: Array,
+        margins: Array,
+        importance: float = 1.0,
+    ) -> LearnerState:
+        if not counts(importance):
+            return state
+        state.t += importance
+        values = np.asarray(values, np.float64)
+        squared_length = float(values @ values)
+        if self.loss.couples:
+            squared_length *= 2.0
+        if squared_length > 0.0:  # a row without values has the same margin at any weights
+            loss, direction = self._demand(targets, margins)
+            steps = self._step_lengths(loss, squared_length, importance) * direction
+            state.arrays["weights"][ids] += np.outer(values, steps)
+        return state
+
+    def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
+        return rows_of(state.arrays["weights"], ids)
+
+    def _demand(self, targets: Array, margins: Array) -> tuple[Array, Array]:
+        """The loss of each output, and the direction of its step along x."""
+        if self.loss.task in ("binary", "ranking"):
+            return np.maximum(0.0, 1.0 - targets * margins), targets
+        if self.loss.task == "regression":
+            error = targets - margins
+            return np.maximum(0.0, np.abs(error) - self.epsilon), np.sign(error)
+        right = np.flatnonzero(targets > 0)
+        if len(right) != 1:
+            raise InputError(
+                f"multiclass targets must have one +1 and -1 elsewhere, not {len(right)} above 0"
+            )
+        wrong = int(np.argmax(np.where(targets > 0, -np.inf, margins)))
+        direction = np.zeros(len(margins))
+        direction[right], direction[wrong] = 1.0, -1.0
+        return np.maximum(0.0, 1.0 - margins[right] + margins[wrong]), direction
+
+    def _step_lengths(self, loss: Array, squared_length: float, importance: float) -> Array:
+        """tau of a row that counts `importance` times."""
+        return loss / squared_length
+
+
+@UPDATES.register
+@dataclass(frozen=True, slots=True)
+class PassiveAggressive1(PassiveAggressive):
+    """PA-I: as `PassiveAggressive`, with steps of at most C.
+
+    Attributes
+    ----------
+    C : float
+        Price of slack.
+    """
+
+    C: float = 1.0
+    name: ClassVar[str] = "pa-1"
+
+    def __post_init__(self) -> None:
+        check_number("C", self.C, positive=True)
+        check_number("epsilon", self.epsilon)
+
+    def _step_lengths(self, loss: Array, squared_length: float, importance: float) -> Array:
+        return np.minimum(self.C * importance, loss / squared_length)
+
+
+@UPDATES.register
+@dataclass(frozen=True, slots=True)
+class PassiveAggressive2(PassiveAggressive1):
+    """PA-II: as `PassiveAggressive`, with a squared price C slack^2."""
+
+    name: ClassVar[str] = "pa-2"
+
+    def _step_lengths(self, loss: Array, squared_length: float, importance: float) -> Array:
+        return loss / (squared_length + 0.5 / (self.C * importance))

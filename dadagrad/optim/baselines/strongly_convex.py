@@ -1,0 +1,244 @@
+"""Logarithmic regret with strongly convex losses (Shalev-Shwartz and Singer 2007).
+
+With f strongly convex and g_t(w) = sigma f(w) + loss_t(w), the scheme of section 3 is
+
+    w_t+1 = grad f*(grad f(w_t) - eta_t lambda_t),   lambda_t in dg_t(w_t),   eta_t = 1 / (sigma t)
+
+and its theorem 1: with |lambda_t|_*^2 / 2 <= L for all t, for any u in the domain
+
+    sum_t g_t(w_t) - sum_t g_t(u)  <=  L / sigma (1 + log T).
+
+=======================  ================================  ======================
+learner                  f                                 domain
+=======================  ================================  ======================
+`StronglyConvexBall`     |w|_2^2 / 2  (ex. 3, eq. 9)       |w|_2 <= radius
+`StronglyConvexSimplex`  sum w_j log w_j + log n (eq. 12)  sum w = 1, w_j >= floor
+=======================  ================================  ======================
+
+A row of importance c has g_t counted c times: t grows by c, and lambda_t is c times as long. The
+proof of theorem 1 holds as it is, with L sum_t c_t^2 / (sigma t) on its right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from dadagrad.errors import InputError
+from dadagrad.optim.baselines.base import (
+    Array,
+    Ids,
+    Learner,
+    LearnerState,
+    Shapes,
+    counts,
+    rows_of,
+)
+from dadagrad.optim.losses import Hinge, Loss
+from dadagrad.optim.projections import entropic_floor_projection
+from dadagrad.optim.registry import BOUND, check_number
+from dadagrad.optim.updates import UPDATES
+
+MIN_SCALE = 1e-100
+"""Below this the common factor of the weights is multiplied into them."""
+
+
+@UPDATES.register
+@dataclass(frozen=True, slots=True)
+class StronglyConvexBall(Learner):
+    """sigma/2 |w|^2 + loss, in a ball. O(nnz n_outputs) a row, whatever shrinks.
+
+    With the hinge loss and the radius that goes with it this is the support vector machine of
+    section 4. Weights are kept as scale * direction, so that shrinking all of them is one product.
+
+    Arrays: `direction` (n_features, n_outputs), `scale` (n_outputs,), `norm_squares` (n_outputs,),
+    the last being |w|^2.
+
+    Attributes
+    ----------
+    loss : Loss
+    sigma : float
+        Strength of the l2 penalty that is part of what is minimised.
+    radius : float or None
+        Of the ball. None finds one that holds the minimiser: sqrt(2 loss(0) / sigma), since
+        sigma/2 |w*|^2 <= g(w*) <= g(0) = loss(0). For the hinge loss, and ranking by it,
+        lemma 4 halves the square: 1 / sqrt(sigma).
+
+    Raises
+    ------
+    InputError
+        If a setting is not a finite number above 0, or the radius is None for a loss that is not
+        one of classification or ranking: its value at 0 depends on the targets.
+    """
+
+    sigma: float = 1e-4
+    radius: float | None = None
+    loss: Loss = field(default=Hinge(), metadata=BOUND)
+
+    name: ClassVar[str] = "strongly-convex"
+
+    def __post_init__(self) -> None:
+        check_number("sigma", self.sigma, positive=True)
+        if self.radius is not None:
+            check_number("radius", self.radius, positive=True)
+        elif not (self.loss.classifies or self.loss.ranks):
+            raise InputError(
+                f"no ball is known to hold the minimiser for the loss {self.loss.name!r}; give a "
+                "radius"
+            )
+
+    def ball(self, n_outputs: int) -> float:
+        """The radius in force: each output has a ball of its own."""
+        if self.radius is not None:
+            return self.radius
+        if self.loss.name in ("hinge", "ranking"):
+            return float(1.0 / np.sqrt(self.sigma))
+        targets = np.where(np.arange(n_outputs) == 0, 1.0, -1.0)  # losses may couple the outputs
+        at_zero = np.max(self.loss.value(np.zeros(n_outputs), targets))
+        return float(np.sqrt(2.0 * at_zero / self.sigma))
+
+    def init(self, n_features: int, n_outputs: int) -> LearnerState:
+        state = Learner.init(self, n_features, n_outputs)
+        state.arrays["scale"][:] = 1.0
+        return state
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        of_outputs = dict.fromkeys(("scale", "norm_squares"), (n_outputs,))
+        return {"direction": (n_features, n_outputs), **of_outputs}
+
+    def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
+        margins: Array = (values @ state.arrays["direction"][ids]) * state.arrays["scale"]
+        return margins
+
+    def learn(
+        self,
+        state: LearnerState,
+        ids: Ids,
+        values: Array,
+        targets: Array,
+        margins: Array,
+        importance: float = 1.0,
+    ) -> LearnerState:
+        if not counts(importance):
+            return state
+        state.t += importance
+        values = np.asarray(values, np.float64)
+        direction, scale = state.arrays["direction"], state.arrays["scale"]
+        norm_squares = state.arrays["norm_squares"]
+
+        # w - eta lambda = (1 - c / t) w - c / (sigma t) slope x
+        keep = 1.0 - importance / state.t
+        along = -importance / (self.sigma * state.t) * self.loss.slope(margins, targets)
+        grown = keep**2 * norm_squares + 2.0 * keep * along * margins
+        norm_squares[:] = np.maximum(grown + np.square(along) * (values @ values), 0.0)
+        scale *= keep
+        _fold(direction, scale)
+        direction[ids] += np.outer(values, along / scale)
+
+        ball = self.ball(len(scale))
+        outside = norm_squares > ball**2
+        scale[outside] *= ball / np.sqrt(norm_squares[outside])
+        norm_squares[outside] = ball**2
+        return state
+
+    def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
+        return rows_of(state.arrays["direction"], ids) * state.arrays["scale"]
+
+
+@UPDATES.register
+@dataclass(frozen=True, slots=True)
+class StronglyConvexSimplex(Learner):
+    """sigma times the negative entropy + loss, on a simplex with a floor. O(n_features) a row.
+
+    The entropy pulls every weight towards every other at each step, so each costs each time; the
+    projection sorts, O(n_features log n_features). Arrays: `shares` (n_features, n_outputs), which
+    are w / radius.
+
+    Attributes
+    ----------
+    loss : Loss
+    sigma : float
+        Strength of the entropy.
+    floor : float or None
+        The smallest share a weight may have, at most 1 / n_features; None is 1 / n_features^2.
+    radius : float
+        What the weights of an output sum to; 1 in the paper.
+
+    Raises
+    ------
+    InputError
+        If a setting is not a finite number above 0.
+    """
+
+    sigma: float = 1e-4
+    floor: float | None = None
+    radius: float = 1.0
+    loss: Loss = field(default=Hinge(), metadata=BOUND)
+
+    name: ClassVar[str] = "strongly-convex-simplex"
+
+    def __post_init__(self) -> None:
+        check_number("sigma", self.sigma, positive=True)
+        check_number("radius", self.radius, positive=True)
+        if self.floor is not None:
+            check_number("floor", self.floor, positive=True)
+
+    def init(self, n_features: int, n_outputs: int) -> LearnerState:
+        _check_floor(self._floor(n_features), n_features)
+        return LearnerState(0.0, {"shares": np.full((n_features, n_outputs), 1.0 / n_features)})
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        return {"shares": (n_features, n_outputs)}
+
+    def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
+        margins: Array = self.radius * (values @ state.arrays["shares"][ids])
+        return margins
+
+    def learn(
+        self,
+        state: LearnerState,
+        ids: Ids,
+        values: Array,
+        targets: Array,
+        margins: Array,
+        importance: float = 1.0,
+    ) -> LearnerState:
+        if not counts(importance):
+            return state
+        state.t += importance
+        values = np.asarray(values, np.float64)
+        shares = state.arrays["shares"]
+        eta = importance / (self.sigma * state.t)
+        slopes = self.radius * self.loss.slope(margins, targets)
+        # theta = log w - eta lambda, less what is the same for all: the sum of w settles that.
+        theta = (1.0 - importance / state.t) * np.log(shares)
+        theta[ids] -= eta * np.outer(values, slopes)
+        shares[:] = entropic_floor_projection(
+            np.exp(theta - theta.max(axis=0)), self._floor(len(shares))
+        )
+        return state
+
+    def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
+        return self.radius * rows_of(state.arrays["shares"], ids)
+
+    def _floor(self, n_features: int) -> float:
+        return 1.0 / n_features**2 if self.floor is None else self.floor
+
+
+def _check_floor(floor: float, n: int) -> None:
+    # n (1 / n) may round to just above 1.
+    if not 0.0 <= floor * n <= 1.0 + 1e-12:
+        raise InputError(
+            f"floor must be from 0 to 1 / {n}, one share of the {n} weights that sum to 1, "
+            f"not {floor}"
+        )
+
+
+def _fold(direction: Array, scale: Array) -> None:
+    """Multiply factors that have become tiny, or 0, into the columns they belong to."""
+    tiny = scale < MIN_SCALE
+    if tiny.any():
+        direction[:, tiny] *= scale[tiny]
+        scale[tiny] = 1.0

@@ -1,0 +1,199 @@
+"""The base classes of preconditioners, and the checks that they share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.errors import InputError
+from dadagrad.optim.preconditioners.prox import minimise
+from dadagrad.optim.registry import Named, Registry
+from dadagrad.optim.regularizers import Regularizer
+
+Array = NDArray[np.float64]
+Ids = NDArray[np.int64]
+Arrays = dict[str, NDArray[Any]]
+"""Everything that a preconditioner remembers, by name."""
+Shapes = dict[str, tuple[int, ...]]
+"""Shapes of arrays by name; each of their numbers has 8 bytes."""
+
+
+class Preconditioner(Named, ABC):
+    """A symmetric positive semi-definite H for each output, made of the gradients so far.
+
+    H_t contains the gradient of step t: the regret bounds of mirror descent need that, and those
+    of dual averaging hold with it (Duchi et al. 2011, theorems 5 and 7; Wan et al. 2018,
+    theorems 1 and 2). Where H is singular, its inverse is the pseudo-inverse.
+
+    Vectors are (n_features, n_outputs) float64. `ids` are strictly increasing row numbers.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
+        """The arrays before the first gradient.
+
+        Without `n_outputs` vectors are plain (n_features,).
+        """
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        """Shapes of the arrays of `init`, found without the memory for them.
+
+        An axis that differs between two features and three is one of features.
+        """
+        two, three = self.init(2, n_outputs), self.init(3, n_outputs)
+        return {
+            name: tuple(
+                n_features if size != other else size
+                for size, other in zip(two[name].shape, three[name].shape, strict=True)
+            )
+            for name in two
+        }
+
+    @abstractmethod
+    def add(
+        self,
+        arrays: Arrays,
+        gradient: Array,
+        importance: float = 1.0,
+        ids: Ids | None = None,
+        total: Array | None = None,
+        scales: Array | None = None,
+    ) -> Arrays:
+        """The arrays after one more step; may reuse the memory of `arrays`.
+
+        Parameters
+        ----------
+        arrays : dict of arrays
+        gradient : (n_features, n_outputs) or (len(ids), n_outputs) float64
+            As the step takes it: already multiplied by its importance.
+        importance : float
+            How much time the step takes, for preconditioners that grow with time.
+        ids : (len(ids),) int64, optional
+            The rows that `gradient` has; the others are 0.
+        total : like `gradient`, optional
+            The same rows of u, the sum of all gradients, this one included. An update that gives it
+            with every step can call `solve_sum`.
+        scales : (n_features,) or (len(ids),) float64, optional
+            The largest absolute value that each feature has in the rows of the step, for
+            preconditioners that do not see the scale of a feature.
+        """
+
+    @abstractmethod
+    def solve(self, arrays: Arrays, vector: Array, ids: Ids | None = None) -> Array:
+        """H^-1 `vector`, or only the rows `ids` of the result."""
+
+    def solve_sum(self, arrays: Arrays, total: Array, ids: Ids | None = None) -> Array:
+        """H^-1 u, or only the rows `ids` of it, for the sum u that `add` was told of."""
+        return self.solve(arrays, total, ids)
+
+    @abstractmethod
+    def multiply(self, arrays: Arrays, vector: Array) -> Array:
+        """H `vector`."""
+
+    @abstractmethod
+    def majorant(self, arrays: Arrays) -> Array:
+        """A diagonal D >= H, (n_features, n_outputs): 0 only where H is."""
+
+    def prox(
+        self,
+        arrays: Arrays,
+        regularizer: Regularizer,
+        center: Array,
+        scale: float,
+        ids: Ids | None = None,
+        start: Array | None = None,
+    ) -> Array:
+        """argmin_w  scale phi(w) + 1/2 |w - center|_H^2.
+
+        With `ids`, `center` and the result have only those rows: for `DiagonalPreconditioner`
+        with a regularizer that does not couple features, and for any without a regularizer.
+        `start` is the first point of an iteration. Outputs that the regularizer does not couple
+        are solved one by one; all `arrays` have the outputs as their first axis.
+        """
+        if regularizer.is_zero:
+            return center
+        majorant = self.majorant(arrays)
+
+        def solve_outputs(first: int, last: int) -> Array:
+            own = {key: array[first:last] for key, array in arrays.items()}
+            return minimise(
+                regularizer,
+                center[:, first:last],
+                scale,
+                multiply=lambda vector: self.multiply(own, vector),
+                solve=lambda vector: self.solve(own, vector),
+                majorant=majorant[:, first:last],
+                start=None if start is None else start[:, first:last],
+            )
+
+        n_outputs = center.shape[1]
+        if regularizer.couples == "outputs":
+            return solve_outputs(0, n_outputs)
+        return np.concatenate([solve_outputs(k, k + 1) for k in range(n_outputs)], axis=1)
+
+    @abstractmethod
+    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
+        """The arrays of two disjoint streams together; may reuse the memory of `arrays`.
+
+        `total` is the sum u of both streams, (n_features, n_outputs), for `solve_sum`.
+        """
+
+
+PRECONDITIONERS: Registry[Preconditioner] = Registry("preconditioner", Preconditioner)  # type: ignore[type-abstract]
+"""Built-in preconditioners by name."""
+
+
+class DiagonalPreconditioner(Preconditioner):
+    """A diagonal H: each weight has a curvature of its own.
+
+    `local` tells whether a gradient of 0 leaves a weight's curvature as it is.
+    """
+
+    __slots__ = ()
+    local: ClassVar[bool] = True
+
+    @abstractmethod
+    def curvature(self, arrays: Arrays, ids: Ids | None = None) -> Array:
+        """The diagonal of H, or its rows `ids`."""
+
+    def solve(self, arrays: Arrays, vector: Array, ids: Ids | None = None) -> Array:
+        """H^-1 `vector`, and 0 where H is 0."""
+        vector, curvature = vector if ids is None else vector[ids], self.curvature(arrays, ids)
+        return np.divide(vector, curvature, out=np.zeros_like(vector), where=curvature > 0)
+
+    def multiply(self, arrays: Arrays, vector: Array) -> Array:
+        return self.curvature(arrays) * vector
+
+    def majorant(self, arrays: Arrays) -> Array:
+        return self.curvature(arrays)
+
+    def prox(
+        self,
+        arrays: Arrays,
+        regularizer: Regularizer,
+        center: Array,
+        scale: float,
+        ids: Ids | None = None,
+        start: Array | None = None,
+    ) -> Array:
+        return regularizer.prox(center, self.curvature(arrays, ids), scale)
+
+
+def zeros(n_features: int, n_outputs: int | None) -> Array:
+    """A vector of zeros: plain without `n_outputs`."""
+    return np.zeros(n_features if n_outputs is None else (n_features, n_outputs))
+
+
+def check_outputs(name: str, n_outputs: int | None) -> int:
+    """The number of outputs, which a preconditioner that is not diagonal needs; `InputError`."""
+    if n_outputs is None:
+        raise InputError(
+            f"the preconditioner {name!r} takes vectors of shape (n_features, n_outputs); give "
+            "n_outputs"
+        )
+    return n_outputs

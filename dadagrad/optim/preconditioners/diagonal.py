@@ -1,0 +1,188 @@
+"""Diagonal preconditioners: each weight has a curvature of its own.
+
+============  ============================  ==================================================
+`Diagonal`    H_i = delta + sqrt(G_i)       AdaGrad (Duchi, Hazan and Singer 2011, fig. 1)
+`Identity`    H_i = t^p                     RDA, FOBOS, projected gradient descent
+`Normalized`  H_i = m_i (delta + sqrt G_i)  the same at any scale of a feature
+============  ============================  ==================================================
+
+G_i is the sum over steps of g_i^2, m_i the largest abs(x_i), t the importance of all steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dadagrad.errors import InputError
+from dadagrad.optim.preconditioners.base import (
+    PRECONDITIONERS,
+    Array,
+    Arrays,
+    DiagonalPreconditioner,
+    Ids,
+    zeros,
+)
+from dadagrad.optim.registry import check_number
+
+POWERS = {"constant": 0.0, "sqrt": 0.5, "linear": 1.0}
+
+
+@PRECONDITIONERS.register
+@dataclass(frozen=True, slots=True)
+class Diagonal(DiagonalPreconditioner):
+    """H_i = delta + sqrt(G_i): a coordinate slows down as it collects gradient.
+
+    Keeps G as ``squares``.
+    """
+
+    delta: float = 1e-6
+    name: ClassVar[str] = "diagonal"
+
+    def __post_init__(self) -> None:
+        check_number("delta", self.delta)
+
+    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
+        return {"squares": zeros(n_features, n_outputs)}
+
+    def add(
+        self,
+        arrays: Arrays,
+        gradient: Array,
+        importance: float = 1.0,
+        ids: Ids | None = None,
+        total: Array | None = None,
+        scales: Array | None = None,
+    ) -> Arrays:
+        if ids is None:
+            return {"squares": arrays["squares"] + np.square(gradient)}
+        arrays["squares"][ids] += np.square(gradient)
+        return arrays
+
+    def curvature(self, arrays: Arrays, ids: Ids | None = None) -> Array:
+        squares = arrays["squares"] if ids is None else arrays["squares"][ids]
+        return self.delta + np.sqrt(squares)
+
+    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
+        return {"squares": arrays["squares"] + other["squares"]}
+
+
+@PRECONDITIONERS.register
+@dataclass(frozen=True, slots=True)
+class Identity(DiagonalPreconditioner):
+    """H = t^p I, which adapts to nothing but time.
+
+    ================  ===  ================================================================
+    schedule           p   algorithm
+    ================  ===  ================================================================
+    ``"constant"``     0   mirror descent is projected gradient descent with a fixed step
+    ``"sqrt"``       1/2   dual averaging is RDA (Xiao 2010), mirror descent is FOBOS with
+                           eta / sqrt(t) (Duchi and Singer 2009)
+    ``"linear"``       1   steps eta / t, for strongly convex losses (Shalev-Shwartz and
+                           Singer 2007)
+    ================  ===  ================================================================
+
+    Keeps t, the importance up to and with the present step, as ``time``: (n_outputs,), or () for
+    plain vectors.
+    """
+
+    schedule: str = "sqrt"
+    name: ClassVar[str] = "identity"
+    local: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.schedule not in POWERS:
+            raise InputError(
+                f"schedule {self.schedule!r} is not known; choose one of {', '.join(POWERS)}"
+            )
+
+    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
+        # Nothing else tells the length of the diagonal.
+        return {"time": zeros(1, n_outputs)[0, ...], "n_features": np.array(n_features)}
+
+    def add(
+        self,
+        arrays: Arrays,
+        gradient: Array,
+        importance: float = 1.0,
+        ids: Ids | None = None,
+        total: Array | None = None,
+        scales: Array | None = None,
+    ) -> Arrays:
+        return {**arrays, "time": np.asarray(arrays["time"] + importance)}
+
+    def curvature(self, arrays: Arrays, ids: Ids | None = None) -> Array:
+        n_rows = int(arrays["n_features"]) if ids is None else len(ids)
+        power = POWERS[self.schedule]
+        # Before the first step every schedule has H = 0, hence no weights.
+        row = np.where(arrays["time"] > 0, np.power(arrays["time"], power), 0.0)
+        return np.broadcast_to(row, (n_rows, *row.shape))
+
+    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
+        return {**arrays, "time": np.asarray(arrays["time"] + other["time"])}
+
+
+@PRECONDITIONERS.register
+@dataclass(frozen=True, slots=True)
+class Normalized(DiagonalPreconditioner):
+    """H_i = m_i (delta + sqrt(G_i)), which does not see the scale of a feature.
+
+    Scaling a feature by s scales its gradients and m_i by s and, with delta = 0, H_i by s^2, its
+    weight -eta u_i / H_i by 1/s, and so no score at all (after Ross, Mineiro and Langford 2013).
+    Data need no pass that scales them. As |u_i| <= sqrt(t G_i), no weight of dual averaging adds
+    more than eta sqrt(t) to the score of a row that was seen, whatever the size of the slopes.
+
+    The values x come as `scales` with each step. Without them m_i is the largest |g_i|, which has
+    the same scale, but not the same bound: a feature that is first met with the slope d weighs
+    eta / (d x). That is harmless where slopes are 0 or of one size (hinge, absolute). With other
+    losses a tiny first slope gives a huge weight, which a positive delta bounds at the price of
+    seeing scales. No formula in gradients alone helps: of one gradient d x_i nothing but the sign
+    is free of the scale, so the weight after it must be a multiple of 1 / (d x_i), or 0.
+
+    Keeps G as ``squares`` and m as ``largest``.
+    """
+
+    delta: float = 1e-6
+    name: ClassVar[str] = "normalized"
+
+    def __post_init__(self) -> None:
+        check_number("delta", self.delta)
+
+    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
+        return {name: zeros(n_features, n_outputs) for name in ("squares", "largest")}
+
+    def add(
+        self,
+        arrays: Arrays,
+        gradient: Array,
+        importance: float = 1.0,
+        ids: Ids | None = None,
+        total: Array | None = None,
+        scales: Array | None = None,
+    ) -> Arrays:
+        if scales is None:
+            sizes = np.abs(gradient)
+        else:
+            sizes = scales if gradient.ndim == 1 else scales[:, np.newaxis]
+        if ids is None:
+            return {
+                "squares": arrays["squares"] + np.square(gradient),
+                "largest": np.maximum(arrays["largest"], sizes),
+            }
+        arrays["squares"][ids] += np.square(gradient)
+        arrays["largest"][ids] = np.maximum(arrays["largest"][ids], sizes)
+        return arrays
+
+    def curvature(self, arrays: Arrays, ids: Ids | None = None) -> Array:
+        squares, largest = arrays["squares"], arrays["largest"]
+        if ids is not None:
+            squares, largest = squares[ids], largest[ids]
+        return largest * (self.delta + np.sqrt(squares))
+
+    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
+        return {
+            "squares": arrays["squares"] + other["squares"],
+            "largest": np.maximum(arrays["largest"], other["largest"]),
+        }

@@ -1,0 +1,198 @@
+"""Frequent directions: the sum of g g' of a long stream, in the memory of a few rows.
+
+The rows g_1, g_2, ... of a stream have the outer products G = sum g g'. A sketch S of rank tau
+keeps fewer than tau directions for good, and what it removed is bounded by one number Delta:
+
+    0 <= G - S'S <= Delta I,    Delta <= |A - A_k|_F^2 / (tau - k)  for every k < tau,
+
+where A has the rows g and A_k is its best approximation of rank k (Liberty 2013; Ghashami et al.
+2016; sec. 2 of Wan, Wei and Zhang 2018). So a stream of rank below tau is kept whole, Delta = 0.
+
+The paper shrinks at every row: it subtracts the tau-th squared singular value from all of them,
+which frees a row. Here the buffer has 2 tau rows and is shrunk only when it is full, which leaves
+tau - 1 of them: the same bounds hold, for each shrink still takes at least tau sigma from
+|S|_F^2, and a row costs O(tau d) rather than O(tau^2 d), amortised. Between two shrinks new rows
+stand in the buffer as they came. S therefore always contains the newest row.
+
+With S goes its Gram matrix S S', which grows by one product S g a row. It is all that a shrink (and
+a preconditioner) decomposes. A row with few non-zeros costs O(tau nnz) until the next shrink.
+
+A square root of an eigenvalue of S S' is wrong by up to 1e-8 of the largest one. Singular values
+smaller than that are not told from 0; the sketch keeps their directions wherever there is room.
+
+The sketch is a dict of arrays (what a checkpoint stores). All functions here change it in place:
+
+==============  ========================  ======================================================
+``directions``  (n_features, 2 * rank)    S', one column a row of the sketch: what belongs to a
+                                          feature lies together
+``gram``        (2 * rank, 2 * rank)      S S'
+``products``    (2 * rank,)               S u, for a vector u of the caller's; see `add`
+``filled``      (1,) int64                rows in use
+``removed``     (1,)                      Delta, the sum of all that was subtracted
+==============  ========================  ======================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.errors import InputError
+
+Array = NDArray[np.float64]
+Arrays = dict[str, NDArray[Any]]
+
+
+def check_rank(rank: int) -> None:
+    """Refuse a rank with which a sketch would keep nothing; `InputError`."""
+    if isinstance(rank, bool) or not isinstance(rank, int | np.integer) or rank < 2:
+        raise InputError(
+            f"rank must be a whole number of at least 2, not {rank!r}: shrinking keeps rank - 1 "
+            "directions"
+        )
+
+
+def init(n_features: int, rank: int) -> Arrays:
+    """An empty sketch of rows with `n_features` entries."""
+    check_rank(rank)
+    kinds = {"filled": np.int64}
+    return {
+        name: np.zeros(shape, kinds.get(name, np.float64))
+        for name, shape in shapes(n_features, rank).items()
+    }
+
+
+def shapes(n_features: int, rank: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the arrays of a sketch; each of their numbers has 8 bytes."""
+    return {
+        "directions": (n_features, 2 * rank),
+        "gram": (2 * rank, 2 * rank),
+        "products": (2 * rank,),
+        "filled": (1,),
+        "removed": (1,),
+    }
+
+
+def add(
+    sketch: Arrays, row: Array, ids: NDArray[np.int64] | None = None, total: Array | None = None
+) -> Arrays:
+    """Add one row to `sketch`, in place; shrink before that if there is no room.
+
+    Parameters
+    ----------
+    sketch : dict of arrays
+    row : (n_features,) or (len(ids),) float64
+        A row of zeros changes nothing.
+    ids : (len(ids),) int64, optional
+        Where the entries of `row` belong, strictly increasing; elsewhere it is 0.
+    total : like `row`, optional
+        The entries of a vector u that grew by this very `row`, after it did. Who gives it with
+        every row has S u in ``products`` at all times.
+    """
+    n_features = len(sketch["directions"])
+    row, ids, total = _compact(row, ids, total, n_features)
+    if not len(row):
+        return sketch
+    if sketch["filled"][0] == sketch["directions"].shape[1]:
+        shrink(sketch)
+    directions, gram, products = sketch["directions"], sketch["gram"], sketch["products"]
+    new = int(sketch["filled"][0])
+    before = directions[:, :new] if ids is None else directions[ids, :new]
+    crossed = row @ before
+    gram[new, :new] = crossed
+    gram[:new, new] = crossed
+    gram[new, new] = row @ row
+    products[:new] += crossed
+    products[new] = np.nan if total is None else row @ total
+    if ids is None:
+        directions[:, new] = row
+    else:
+        directions[ids, new] = row
+    sketch["filled"][0] = new + 1
+    return sketch
+
+
+def _compact(
+    row: Array, ids: NDArray[np.int64] | None, total: Array | None, n_features: int
+) -> tuple[Array, NDArray[np.int64] | None, Array | None]:
+    """The non-zeros with their ids, or the whole row without ids if there are many of them.
+
+    Which of the two depends on the non-zeros alone, so a row gives the same bits whether it was
+    given with ids or without.
+    """
+    # BLAS may sum a vector with gaps in another order.
+    row = np.ascontiguousarray(row)
+    total = None if total is None else np.ascontiguousarray(total)
+    if 2 * np.count_nonzero(row) < n_features:
+        nonzero = np.flatnonzero(row)
+        kept = nonzero if ids is None else ids[nonzero]
+        return row[nonzero], kept, None if total is None else total[nonzero]
+    if ids is None or len(ids) == n_features:
+        return row, None, total
+    whole = np.zeros(n_features)
+    whole[ids] = row
+    if total is not None:
+        whole_total = np.zeros(n_features)
+        whole_total[ids] = total
+        total = whole_total
+    return whole, None, total
+
+
+def decompose(sketch: Arrays) -> tuple[Array, Array]:
+    """Eigenvalues (increasing) and eigenvectors of S S', the rows in use alone.
+
+    Eigenvalues that rounding does not tell from 0 are 0.
+    """
+    filled = int(sketch["filled"][0])
+    values, vectors = np.linalg.eigh(sketch["gram"][:filled, :filled])
+    if filled:
+        values[values <= filled * np.finfo(np.float64).eps * values[-1]] = 0.0
+    return values, vectors
+
+
+def shrink(sketch: Arrays) -> Arrays:
+    """Turn the rows into their principal directions and subtract until less than rank are left.
+
+    Does nothing to a sketch with less than rank rows in use.
+    """
+    directions = sketch["directions"]
+    rank = directions.shape[1] // 2
+    filled = int(sketch["filled"][0])
+    if filled < rank:
+        return sketch
+    values, vectors = decompose(sketch)
+    subtracted = values[filled - rank]
+    kept = slice(filled - rank + 1, None)
+    values, vectors = values[kept][::-1], vectors[:, kept][:, ::-1]
+    left = np.maximum(values - subtracted, 0.0)
+    shares = np.divide(left, values, out=np.zeros_like(left), where=values > 0.0)
+    turn = vectors * np.sqrt(shares)
+    directions[:, : rank - 1] = directions[:, :filled] @ turn
+    directions[:, rank - 1 :] = 0.0
+    there = directions[:, : rank - 1]
+    sketch["gram"][:] = 0.0
+    sketch["gram"][: rank - 1, : rank - 1] = there.T @ there
+    sketch["products"][: rank - 1] = sketch["products"][:filled] @ turn
+    sketch["products"][rank - 1 :] = 0.0
+    sketch["filled"][0] = rank - 1
+    sketch["removed"][0] += subtracted
+    return sketch
+
+
+def merge(sketch: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
+    """Add the stream of `other` to `sketch`, in place: the bounds hold for both streams together.
+
+    `total` is the vector u of the joint stream, (n_features,), if ``products`` is wanted.
+    """
+    if sketch["directions"].shape != other["directions"].shape:
+        raise InputError(
+            f"sketches of shapes {sketch['directions'].shape} and {other['directions'].shape} "
+            "(features, twice the rank) cannot be merged; make both alike"
+        )
+    for row in other["directions"].T[: int(other["filled"][0])]:
+        add(sketch, row)
+    sketch["removed"] += other["removed"]
+    sketch["products"][:] = np.nan if total is None else total @ sketch["directions"]
+    return sketch

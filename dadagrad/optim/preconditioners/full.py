@@ -1,0 +1,221 @@
+"""Full preconditioners: H = delta I + G^(1/2) with G = sum g g', of all features or of blocks.
+
+Duchi, Hazan and Singer (2011, fig. 2); ADA-FULL in Wan, Wei and Zhang (2018). G^(1/2) comes from
+an eigen-decomposition, made once a step and only of the blocks that the gradient touches: O(b^3) a
+block of b features. One block is the full preconditioner; blocks of one feature are the diagonal
+one.
+
+Where delta = 0 and G has no full rank, the inverse is the pseudo-inverse: eigenvalues that rounding
+does not tell from 0 (b times the machine's precision of the largest one of the block) are 0.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.errors import InputError
+from dadagrad.optim.preconditioners.base import (
+    PRECONDITIONERS,
+    Array,
+    Arrays,
+    Ids,
+    Preconditioner,
+    Shapes,
+    check_outputs,
+)
+from dadagrad.optim.registry import check_number, check_sizes
+
+Sizes = int | tuple[int, ...]
+
+
+class Blocks(Preconditioner):
+    """Base of `Full` and `Block`.
+
+    Blocks of one size b are decomposed together. For each size the arrays are
+
+    ==============  =============================  ================================
+    ``outer-b``     (n_outputs, n_blocks, b, b)    G
+    ``roots-b``     (n_outputs, n_blocks, b)       square roots of its eigenvalues
+    ``vectors-b``   (n_outputs, n_blocks, b, b)    its eigenvectors, as columns
+    ==============  =============================  ================================
+    """
+
+    __slots__ = ()
+    delta: float
+
+    @abstractmethod
+    def layout(self, n_features: int) -> dict[int, NDArray[np.int64]]:
+        """For each size b, the features of the blocks of that size: (n_blocks, b)."""
+
+    @abstractmethod
+    def counts(self, n_features: int) -> dict[int, int]:
+        """For each size b, how many blocks have it."""
+
+    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
+        shapes = self.shapes(n_features, check_outputs(self.name, n_outputs))
+        arrays: Arrays = {name: np.zeros(shape) for name, shape in shapes.items()}
+        for size in self.counts(n_features):
+            arrays[f"vectors-{size}"][:] = np.eye(size)
+        return arrays
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        shapes: Shapes = {}
+        for size, n_blocks in self.counts(n_features).items():
+            shapes[f"outer-{size}"] = (n_outputs, n_blocks, size, size)
+            shapes[f"roots-{size}"] = (n_outputs, n_blocks, size)
+            shapes[f"vectors-{size}"] = (n_outputs, n_blocks, size, size)
+        return shapes
+
+    def add(
+        self,
+        arrays: Arrays,
+        gradient: Array,
+        importance: float = 1.0,
+        ids: Ids | None = None,
+        total: Array | None = None,
+        scales: Array | None = None,
+    ) -> Arrays:
+        """G += g g' in place, block by block; see `Preconditioner.add`."""
+        if ids is not None:
+            whole = np.zeros((_n_features(arrays), gradient.shape[1]))
+            whole[ids] = gradient
+            gradient = whole
+        for size, features in self.layout(len(gradient)).items():
+            parts = gradient[features].transpose(2, 0, 1)
+            outputs, blocks = np.nonzero(parts.any(-1))
+            if not len(outputs):
+                continue
+            parts = parts[outputs, blocks]
+            outer = arrays[f"outer-{size}"][outputs, blocks]
+            outer += parts[:, :, None] * parts[:, None, :]
+            arrays[f"outer-{size}"][outputs, blocks] = outer
+            self._decompose(arrays, size, outputs, blocks)
+        return arrays
+
+    @staticmethod
+    def _decompose(
+        arrays: Arrays, size: int, outputs: NDArray[np.intp], blocks: NDArray[np.intp]
+    ) -> None:
+        """Make the roots and vectors of some blocks anew."""
+        values, vectors = np.linalg.eigh(arrays[f"outer-{size}"][outputs, blocks])
+        values[values <= size * np.finfo(np.float64).eps * values[:, -1:]] = 0.0
+        arrays[f"roots-{size}"][outputs, blocks] = np.sqrt(values)
+        arrays[f"vectors-{size}"][outputs, blocks] = vectors
+
+    def solve(self, arrays: Arrays, vector: Array, ids: Ids | None = None) -> Array:
+        solved = np.zeros_like(vector)
+        for features, roots, vectors in self._blocks(arrays):
+            curvature = self.delta + roots
+            inverse = np.divide(1.0, curvature, out=np.zeros_like(roots), where=curvature > 0)
+            solved[features] = _apply(vectors, inverse, vector[features])
+        return solved if ids is None else solved[ids]
+
+    def multiply(self, arrays: Arrays, vector: Array) -> Array:
+        product = self.delta * vector
+        for features, roots, vectors in self._blocks(arrays):
+            product[features] += _apply(vectors, roots, vector[features])
+        return product
+
+    def majorant(self, arrays: Arrays) -> Array:
+        majorant = np.zeros((_n_features(arrays), len(next(iter(arrays.values())))))
+        for features, roots, _ in self._blocks(arrays):
+            majorant[features] = (self.delta + roots[:, :, -1]).T[:, None, :]
+        return majorant
+
+    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
+        for key in [key for key in arrays if key.startswith("outer-")]:
+            arrays[key] = arrays[key] + other[key]
+            outputs, blocks = np.nonzero(np.ones(arrays[key].shape[:2]))
+            self._decompose(arrays, int(key.removeprefix("outer-")), outputs, blocks)
+        return arrays
+
+    def _blocks(self, arrays: Arrays) -> Iterator[tuple[NDArray[np.int64], Array, Array]]:
+        """Features, roots and vectors of each size."""
+        for size, features in self.layout(_n_features(arrays)).items():
+            yield features, arrays[f"roots-{size}"], arrays[f"vectors-{size}"]
+
+
+def _n_features(arrays: Arrays) -> int:
+    roots = (value for key, value in arrays.items() if key.startswith("roots-"))
+    return sum(value.shape[1] * value.shape[2] for value in roots)
+
+
+def _apply(vectors: Array, diagonal: Array, part: Array) -> Array:
+    """V diag(d) V' x for each block: `part` and the result are (n_blocks, b, n_outputs)."""
+    turned = part.transpose(2, 0, 1)[..., None]
+    turned = vectors.swapaxes(-1, -2) @ turned * diagonal[..., None]
+    return (vectors @ turned)[..., 0].transpose(1, 2, 0)
+
+
+@PRECONDITIONERS.register
+@dataclass(frozen=True, slots=True)
+class Full(Blocks):
+    """H = delta I + G^(1/2) over all features: ADA-FULL, O(n_features^3) a step."""
+
+    delta: float = 1e-6
+    name: ClassVar[str] = "full"
+
+    def __post_init__(self) -> None:
+        check_number("delta", self.delta)
+
+    def layout(self, n_features: int) -> dict[int, NDArray[np.int64]]:
+        return {n_features: np.arange(n_features)[None, :]}
+
+    def counts(self, n_features: int) -> dict[int, int]:
+        return {n_features: 1}
+
+
+@PRECONDITIONERS.register
+@dataclass(frozen=True, slots=True)
+class Block(Blocks):
+    """H = delta I + G^(1/2) with G cut to blocks of features that stand side by side.
+
+    `size` is that of all blocks (the last may be smaller), or the size of each.
+    """
+
+    size: int | tuple[int, ...]
+    delta: float = 1e-6
+    name: ClassVar[str] = "block"
+
+    def __post_init__(self) -> None:
+        check_number("delta", self.delta)
+        check_sizes("size", self.size)
+
+    def layout(self, n_features: int) -> dict[int, NDArray[np.int64]]:
+        return _layout(self.size, n_features)
+
+    def counts(self, n_features: int) -> dict[int, int]:
+        if isinstance(self.size, tuple):
+            _check_sum(self.size, n_features)
+            return dict(sorted(Counter(self.size).items()))
+        whole, rest = divmod(n_features, self.size)
+        return {size: n for size, n in ((rest, 1), (self.size, whole)) if size and n}
+
+
+def _check_sum(blocks: tuple[int, ...], n_features: int) -> None:
+    if sum(blocks) != n_features:
+        raise InputError(
+            f"the blocks have {sum(blocks)} features together, but there are {n_features}"
+        )
+
+
+@lru_cache(maxsize=16)
+def _layout(blocks: Sizes, n_features: int) -> dict[int, NDArray[np.int64]]:
+    if isinstance(blocks, tuple):
+        _check_sum(blocks, n_features)
+        lengths = np.array(blocks)
+    else:
+        lengths = np.full(-(-n_features // blocks), blocks)
+        lengths[-1:] += n_features - lengths.sum()
+    starts = np.cumsum(lengths) - lengths
+    return {
+        int(size): starts[lengths == size][:, None] + np.arange(size) for size in np.unique(lengths)
+    }

@@ -1,0 +1,92 @@
+"""Preconditioners of a few directions: H = base I + V diag(h - base) V' with V'V = I.
+
+Everything costs O(rank n_features), and H^-1 follows from H without solving anything:
+
+    H^-1 x = x / base + V diag(1/h - 1/base) V' x     (Woodbury, sec. 3.1 of Wan et al. 2018)
+
+With base = 0 the inverse is the pseudo-inverse V diag(1/h) V'.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+import numpy as np
+
+from dadagrad.optim.preconditioners.base import Array, Arrays, Ids, Preconditioner
+
+
+class Factors(NamedTuple):
+    """H of one output, with V = directions @ mix.
+
+    directions : (n_features, n) float64
+    mix : (n, r) float64
+    curvature : (r,) float64, h
+    base : float
+    """
+
+    directions: Array
+    mix: Array
+    curvature: Array
+    base: float
+
+    def coefficients(self, product: Array) -> Array:
+        """c with H^-1 x = x / base + directions c, for `product` = directions' x."""
+        inner = product @ self.mix
+        change = np.divide(
+            inner, self.curvature, out=np.zeros_like(inner), where=self.curvature > 0
+        )
+        if self.base > 0:
+            change -= inner / self.base
+        return self.mix @ change
+
+    def along(self, inner: Array, ids: Ids | None = None) -> Array:
+        """directions `inner`; the bits of a row do not depend on `ids`."""
+        directions = self.directions if ids is None else self.directions[ids]
+        rows: Array = np.einsum("ij,j->i", directions, inner)
+        return rows
+
+
+class LowRank(Preconditioner):
+    """Base of the preconditioners of this form; each defines its `factors`."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def factors(self, arrays: Arrays, output: int) -> Factors:
+        """H of one output."""
+
+    def solve(self, arrays: Arrays, vector: Array, ids: Ids | None = None) -> Array:
+        return self._solve(arrays, vector, None, ids)
+
+    def _solve(
+        self, arrays: Arrays, vector: Array, products: Array | None, ids: Ids | None
+    ) -> Array:
+        """H^-1 `vector`; with `products`, directions' times `vector`, only its rows are read."""
+        solved = vector.copy() if ids is None else vector[ids]
+        for output in range(vector.shape[1]):
+            factors = self.factors(arrays, output)
+            if products is None:
+                product = vector[:, output] @ factors.directions
+            else:
+                product = products[output, : len(factors.mix)]
+            if factors.base > 0:
+                solved[:, output] /= factors.base
+            else:
+                solved[:, output] = 0.0
+            solved[:, output] += factors.along(factors.coefficients(product), ids)
+        return solved
+
+    def multiply(self, arrays: Arrays, vector: Array) -> Array:
+        product = np.empty_like(vector)
+        for output in range(vector.shape[1]):
+            directions, mix, curvature, base = self.factors(arrays, output)
+            inner = (curvature - base) * (vector[:, output] @ directions @ mix)
+            product[:, output] = base * vector[:, output] + directions @ (mix @ inner)
+        return product
+
+    def majorant(self, arrays: Arrays) -> Array:
+        all_factors = [self.factors(arrays, k) for k in range(len(next(iter(arrays.values()))))]
+        largest = [max(f.base, f.curvature.max(initial=0.0)) for f in all_factors]
+        return np.tile(largest, (len(all_factors[0].directions), 1))

@@ -1,0 +1,103 @@
+"""The prox in a preconditioner that is not diagonal.
+
+    argmin_w  scale phi(w) + 1/2 |w - center|_H^2
+
+is solved by accelerated proximal gradient (Beck and Teboulle 2009) that calls the regularizer's
+prox in a diagonal D >= H and restarts when its momentum leads uphill (O'Donoghue and Candes 2015).
+The result comes out of that prox, so zeros are exactly zero and domains are kept.
+
+With w+ = prox_D(y - D^-1 H (y - center)), the vector s = (D - H)(y - w+) is a subgradient of the
+whole objective at w+. The objective is strongly convex in H, so
+
+    |w+ - w*|_H^2 <= s' H^-1 s,
+
+and the iteration stops when that bound, not the size of its steps, is small.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.optim.regularizers import Regularizer
+
+Array = NDArray[np.float64]
+
+logger = logging.getLogger(__name__)
+
+TOLERANCE = 1e-11
+NEAR = 1e-6
+"""Steps longer than this share of the weights cannot be the last: no bound is computed."""
+MAX_ITERATIONS = 100_000
+
+
+def minimise(
+    regularizer: Regularizer,
+    center: Array,
+    scale: float,
+    *,
+    multiply: Callable[[Array], Array],
+    solve: Callable[[Array], Array],
+    majorant: Array,
+    start: Array | None = None,
+) -> Array:
+    """argmin_w  scale phi(w) + 1/2 |w - center|_H^2, to 1e-10 of its H-norm.
+
+    Parameters
+    ----------
+    regularizer : Regularizer
+    center : (n_features, n_outputs) float64
+    scale : float
+    multiply, solve : callable
+        H v, and the (pseudo-)inverse of H times v.
+    majorant : (n_features, n_outputs) float64
+        A diagonal D >= H; a weight where it is 0 is 0.
+    start : like `center`, optional
+        The first point of the iteration; by default the center.
+    """
+    inverse = np.divide(1.0, majorant, out=np.zeros_like(majorant), where=majorant > 0)
+    weights = center if start is None else start
+    point, momentum = weights, 1.0
+    pull = float(np.abs(multiply(center)).max(initial=0.0))
+    # Where l1 and a center are exactly even, all weights are 0 but for what rounding leaves.
+    rounding = 4.0 * float(np.finfo(np.float64).eps * np.abs(center).max(initial=0.0))
+    for _ in range(MAX_ITERATIONS):
+        slope = multiply(point - center)
+        new_weights = regularizer.prox(point - inverse * slope, majorant, scale)
+        moved = point - new_weights
+        length, step = np.abs(new_weights).max(initial=0.0), np.abs(moved).max(initial=0.0)
+        if max(length, step) <= rounding:
+            return new_weights
+        if step <= NEAR * length:
+            subgradient = majorant * moved - multiply(moved)
+            # At the center of a domain the slope is 0 but for rounding.
+            size = max(float(np.abs(slope).max(initial=0.0)), pull)
+            small = np.abs(subgradient).max(initial=0.0) <= TOLERANCE * size
+            if small and _is_close(subgradient, new_weights, multiply, solve):
+                return new_weights
+        if np.vdot(majorant * moved, new_weights - weights) > 0.0:
+            momentum = 1.0
+        next_momentum = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
+        point = new_weights + (momentum - 1.0) / next_momentum * (new_weights - weights)
+        weights, momentum = new_weights, next_momentum
+    logger.warning(
+        "the prox did not converge in %d iterations: the preconditioner is nearly singular; "
+        "a larger delta makes it regular",
+        MAX_ITERATIONS,
+    )
+    return weights
+
+
+def _is_close(
+    subgradient: Array,
+    weights: Array,
+    multiply: Callable[[Array], Array],
+    solve: Callable[[Array], Array],
+) -> bool:
+    """True if the bound on |weights - w*|_H is small beside |weights|_H."""
+    distance = float(np.vdot(subgradient, solve(subgradient)))
+    size = float(np.vdot(weights, multiply(weights)))
+    return distance <= TOLERANCE**2 * size

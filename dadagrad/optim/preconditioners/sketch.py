@@ -1,0 +1,200 @@
+"""Preconditioners from a sketch of the gradients by frequent directions.
+
+=====================  ==============================  ===========================================
+preconditioner         H                               of
+=====================  ==============================  ===========================================
+`Sketch`               delta I + (S'S)^(1/2)           ADA-FD (Wan, Wei and Zhang 2018)
+`CorrectedSketch`      delta I + (S'S + rho I)^(1/2)   S-AdaGrad (Feinberg et al. 2023), after
+                                                       robust frequent directions (Luo et al. 2019)
+`SketchedNewton`       delta I + S'S, rows of S are    FD-SON (Luo et al. 2016), in the form of
+                       g / t^(1/4)                     sec. 3.3 of Wan et al. (2018)
+=====================  ==============================  ===========================================
+
+Dual averaging and mirror descent in `Sketch` are algorithms 1 and 2 of Wan et al., with a buffer:
+there S has rank rows and is shrunk at every step; here it has up to 2 rank rows, and is shrunk when
+there is no room. Newer rows count as they are, so H_t contains g_t at every step, as the theorems
+need, and is never further from the full one than the paper's bound.
+
+rho = Delta is the mass that shrinking removed: returned to the sketch, S'S + rho I is never below
+G, and delta needs no tuning (it may be 0).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dadagrad.optim.preconditioners import frequent_directions as fd
+from dadagrad.optim.preconditioners.base import (
+    PRECONDITIONERS,
+    Array,
+    Arrays,
+    Ids,
+    Shapes,
+    check_outputs,
+)
+from dadagrad.optim.preconditioners.low_rank import Factors, LowRank
+from dadagrad.optim.registry import check_number
+
+
+class _Sketched(LowRank):
+    """Base of the three sketches.
+
+    Keeps the arrays of `dadagrad.optim.preconditioners.frequent_directions`, each with a leading
+    axis of outputs, and the decomposition of S S' as ``values`` (n_outputs, 2 rank) and
+    ``vectors``. A step takes O(rank nnz + rank^3), and one in rank steps O(rank^2 n_features) for
+    its shrink.
+    """
+
+    __slots__ = ()
+    rank: int
+    delta: float
+
+    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
+        shapes = self.shapes(n_features, check_outputs(self.name, n_outputs))
+        arrays: Arrays = {name: np.zeros(shape) for name, shape in shapes.items()}
+        return {**arrays, "filled": arrays["filled"].astype(np.int64)}
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        of_one = fd.shapes(n_features, self.rank)
+        return {
+            **{name: (n_outputs, *shape) for name, shape in of_one.items()},
+            "values": (n_outputs, 2 * self.rank),
+            "vectors": (n_outputs, 2 * self.rank, 2 * self.rank),
+        }
+
+    def add(
+        self,
+        arrays: Arrays,
+        gradient: Array,
+        importance: float = 1.0,
+        ids: Ids | None = None,
+        total: Array | None = None,
+        scales: Array | None = None,
+    ) -> Arrays:
+        """One more row for each sketch, in place; see `Preconditioner.add`."""
+        for output in range(gradient.shape[1]):
+            sketch = _of_output(arrays, output)
+            row = gradient[:, output]
+            fd.add(sketch, row, ids, None if total is None else total[:, output])
+            _decompose(sketch)
+        return arrays
+
+    def factors(self, arrays: Arrays, output: int) -> Factors:
+        filled = int(arrays["filled"][output, 0])
+        values = arrays["values"][output, :filled]
+        first = int(np.searchsorted(values, 0.0, side="right"))
+        values = values[first:]
+        mix = arrays["vectors"][output, :filled, first:filled] / np.sqrt(values)
+        curvature, base = self.curvature(values, float(arrays["removed"][output, 0]))
+        return Factors(arrays["directions"][output, :, :filled], mix, curvature, base)
+
+    @abstractmethod
+    def curvature(self, values: Array, removed: float) -> tuple[Array, float]:
+        """H along the directions of S'S with eigenvalues `values`, and across them."""
+
+    def solve_sum(self, arrays: Arrays, total: Array, ids: Ids | None = None) -> Array:
+        return self._solve(arrays, total, arrays["products"], ids)
+
+    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
+        for output in range(len(arrays["filled"])):
+            sketch = _of_output(arrays, output)
+            joint = None if total is None else total[:, output]
+            fd.merge(sketch, _of_output(other, output), joint)
+            _decompose(sketch)
+        return arrays
+
+
+def _of_output(arrays: Arrays, output: int) -> Arrays:
+    """Views of what belongs to one output."""
+    return {key: array[output] for key, array in arrays.items()}
+
+
+def _decompose(sketch: Arrays) -> None:
+    """Keep the decomposition of S S' beside it."""
+    values, vectors = fd.decompose(sketch)
+    sketch["values"][: len(values)] = values
+    sketch["vectors"][: len(values), : len(values)] = vectors
+
+
+@PRECONDITIONERS.register
+@dataclass(frozen=True, slots=True)
+class Sketch(_Sketched):
+    """H = delta I + (S'S)^(1/2): ADA-FD."""
+
+    delta: float = 1e-6
+    rank: int = 10
+    name: ClassVar[str] = "sketch"
+
+    def __post_init__(self) -> None:
+        check_number("delta", self.delta)
+        fd.check_rank(self.rank)
+
+    def curvature(self, values: Array, removed: float) -> tuple[Array, float]:
+        return self.delta + np.sqrt(values), self.delta
+
+
+@PRECONDITIONERS.register
+@dataclass(frozen=True, slots=True)
+class CorrectedSketch(_Sketched):
+    """H = delta I + (S'S + rho I)^(1/2), rho the mass that shrinking removed: S-AdaGrad."""
+
+    rank: int = 10
+    delta: float = 0.0
+    name: ClassVar[str] = "corrected-sketch"
+
+    def __post_init__(self) -> None:
+        check_number("delta", self.delta)
+        fd.check_rank(self.rank)
+
+    def curvature(self, values: Array, removed: float) -> tuple[Array, float]:
+        return self.delta + np.sqrt(values + removed), self.delta + float(np.sqrt(removed))
+
+
+@PRECONDITIONERS.register
+@dataclass(frozen=True, slots=True)
+class SketchedNewton(_Sketched):
+    """H = delta I + S'S with the rows g_t / t^(1/4): FD-SON. Keeps t as ``time``."""
+
+    delta: float = 1e-6
+    rank: int = 10
+    name: ClassVar[str] = "fd-son"
+
+    def __post_init__(self) -> None:
+        check_number("delta", self.delta)
+        fd.check_rank(self.rank)
+
+    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
+        arrays = _Sketched.init(self, n_features, n_outputs)
+        return {**arrays, "time": np.zeros(len(arrays["filled"]))}
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        return {**_Sketched.shapes(self, n_features, n_outputs), "time": (n_outputs,)}
+
+    def add(
+        self,
+        arrays: Arrays,
+        gradient: Array,
+        importance: float = 1.0,
+        ids: Ids | None = None,
+        total: Array | None = None,
+        scales: Array | None = None,
+    ) -> Arrays:
+        time = arrays["time"] + importance
+        # A first step shorter than 1 must not weigh more than one of length 1.
+        rows = gradient / np.maximum(time, 1.0) ** 0.25
+        return {**_Sketched.add(self, arrays, rows, importance, ids), "time": time}
+
+    def curvature(self, values: Array, removed: float) -> tuple[Array, float]:
+        return self.delta + values, self.delta
+
+    def solve_sum(self, arrays: Arrays, total: Array, ids: Ids | None = None) -> Array:
+        # The rows are not the gradients of which u is the sum, so S u is not kept.
+        return self.solve(arrays, total, ids)
+
+    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
+        time = arrays["time"] + other["time"]
+        return {**_Sketched.merge(self, arrays, other), "time": time}

@@ -1,0 +1,231 @@
+"""Projected gradient steps on the l1 ball when gradients are sparse: O(k log n) for k non-zeros.
+
+    w <- the point of {|w|_1 <= radius} nearest to w + change
+
+moves every non-zero weight by the same theta towards 0, so it is kept once for all of them
+(Duchi, Shalev-Shwartz, Singer and Chandra 2008, section 6): the key of feature i is |w_i| + shift,
+and a projection adds theta to the shift.
+
+The paper keeps the keys in a red-black tree with sums, searches it for the pivot (fig. 3) and
+splits off what falls to 0. Here a heap is enough. Before the projection all keys exceed the shift,
+so theta >= (|w|_1 - radius) / (how many are not 0), and a feature that is not above that bound is 0
+afterwards. Taking the least key out raises the bound; when the least key stays above it, the bound
+is theta. Each feature taken out was once put in, so an update takes amortised O(k log n), too.
+
+Digits are kept: before the shift has grown to 1024 radii all keys are moved back by it, and the
+mass |w|_1 is counted anew every so many changes as there are features in the heap, both of which
+is O(1) per change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.errors import InputError
+from dadagrad.optim.preconditioners.base import Arrays, Shapes, check_outputs
+from dadagrad.optim.registry import check_number
+from dadagrad.optim.updates import UPDATES, GradientUpdate, State
+
+Array = NDArray[np.float64]
+Ids = NDArray[np.int64]
+
+
+class SparseL1Ball:
+    """Weights in an l1 ball, changed by sparse steps and projected after each (Euclidean metric).
+
+    Parameters
+    ----------
+    n_features : int
+    radius : float, positive
+
+    Raises
+    ------
+    InputError
+        If one of them is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ball = SparseL1Ball(4, radius=1.0)
+    >>> ball.add(np.array([0, 2]), np.array([1.0, -0.5]))
+    >>> ball.weights()
+    array([ 0.75,  0.  , -0.25,  0.  ])
+    """
+
+    def __init__(self, n_features: int, radius: float) -> None:
+        if not 1 <= n_features < 2**31:
+            raise InputError(f"n_features must be from 1 to {2**31 - 1}, not {n_features}")
+        if not (np.isfinite(radius) and radius > 0):
+            raise InputError(f"radius must be finite and positive, not {radius}")
+        self.radius = float(radius)
+        self._signed = np.zeros(n_features)
+        self._place = np.zeros(n_features, np.int32)
+        self._keys = np.empty(n_features)
+        self._order = np.empty(n_features, np.int32)
+        self._totals = np.zeros(4)
+
+    def add(self, ids: Ids, change: Array) -> None:
+        """Add `change` to the weights of `ids`, then project all weights.
+
+        Parameters
+        ----------
+        ids : (k,) int64
+            Features; one that is named twice gets both changes.
+        change : (k,) float64
+
+        Raises
+        ------
+        InputError
+            If an id is out of range or a change is not finite. Nothing is changed then.
+        """
+        from dadagrad.optim.projection_kernels import add
+
+        ids = np.ascontiguousarray(ids, np.int64)
+        change = np.ascontiguousarray(change, np.float64)
+        self._check(ids, change)
+        add(
+            ids,
+            change,
+            self.radius,
+            self._signed,
+            self._place,
+            self._keys,
+            self._order,
+            self._totals,
+        )
+
+    def weights(self, ids: Ids | None = None) -> Array:
+        """All weights, (n_features,) float64, or those of `ids`."""
+        signed = self._signed if ids is None else self._signed[ids]
+        sizes = np.maximum(np.abs(signed) - self._totals[0], 0.0)
+        weights: Array = np.copysign(sizes, signed)
+        return weights
+
+    @property
+    def n_nonzero(self) -> int:
+        """Number of weights that are not 0."""
+        return int(self._totals[2])
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that is remembered, by name, to be stored; `from_arrays` goes on with the same bits.
+
+        signed (n_features,) float64, order (n_nonzero,) int32, totals (4,) float64.
+        """
+        return {
+            "signed": self._signed,
+            "order": self._order[: self.n_nonzero],
+            "totals": self._totals,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]], radius: float) -> SparseL1Ball:
+        """Structure that made the given `arrays`."""
+        signed, order = arrays["signed"], arrays["order"]
+        ball = cls(len(signed), radius)
+        ball._signed[:] = signed
+        ball._order[: len(order)] = order
+        ball._keys[: len(order)] = np.abs(signed[order])
+        ball._place[order] = np.arange(len(order), dtype=np.int32)
+        ball._totals[:] = arrays["totals"]
+        return ball
+
+    @classmethod
+    def from_weights(cls, weights: Array, radius: float) -> SparseL1Ball:
+        """Start at (n_features,) `weights`, projected if they are outside the ball."""
+        from dadagrad.optim.projection_kernels import build
+        from dadagrad.optim.projections import project_l1_ball
+
+        ball = cls(len(weights), radius)
+        ball._signed[:] = project_l1_ball(weights, radius)
+        build(ball._signed, ball._place, ball._keys, ball._order, ball._totals)
+        return ball
+
+    def _check(self, ids: Ids, change: Array) -> None:
+        if ids.ndim != 1 or ids.shape != change.shape:
+            raise InputError(
+                f"ids and change must be plain and of one length, not {ids.shape} and "
+                f"{change.shape}"
+            )
+        if len(ids) and not (ids.min() >= 0 and ids.max() < len(self._signed)):
+            raise InputError(
+                f"ids must be from 0 to {len(self._signed) - 1}; they are from {ids.min()} to "
+                f"{ids.max()}"
+            )
+        if not np.all(np.isfinite(change)):
+            at = int(np.flatnonzero(~np.isfinite(change))[0])
+            raise InputError(f"change must be finite; that of feature {ids[at]} is {change[at]}")
+
+
+@UPDATES.register
+@dataclass(frozen=True, slots=True)
+class ProjectedGradient(GradientUpdate):
+    """Projected gradient descent on the l1 ball of each output: O(k log n) a step.
+
+    w <- the point of {|w|_1 <= radius} nearest to w - eta / sqrt(t) g (Zinkevich 2003), where k is
+    the number of non-zeros of g. The state keeps the signed keys of all weights as ``primary`` and
+    the heap of each output in arrays with a leading axis of outputs.
+    """
+
+    radius: float = field(kw_only=True)
+
+    name: ClassVar[str] = "projected-gradient"
+    has_kernels: ClassVar[bool] = False
+    uses_penalties: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_number("step_size", self.step_size, positive=True)
+        check_number("radius", self.radius, positive=True)
+
+    @property
+    def weighs_ids(self) -> bool:
+        return True
+
+    def init(self, n_features: int, n_outputs: int | None = None) -> State:
+        n_outputs = check_outputs(self.name, n_outputs)
+        kinds = {"places": np.int32, "order": np.int32}
+        arrays: Arrays = {
+            name: np.zeros(shape, kinds.get(name, np.float64))
+            for name, shape in self.shapes(n_features, n_outputs).items()
+        }
+        return State(0.0, np.zeros((n_features, n_outputs)), arrays)
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        heaps = dict.fromkeys(("places", "keys", "order"), (n_outputs, n_features))
+        return {**heaps, "totals": (n_outputs, 4)}
+
+    def weights(self, state: State, ids: Ids | None = None) -> Array:
+        signed = state.primary if ids is None else state.primary[ids]
+        sizes = np.maximum(np.abs(signed) - state.preconditioner["totals"][:, 0], 0.0)
+        weights: Array = np.copysign(sizes, signed)
+        return weights
+
+    def step(
+        self,
+        state: State,
+        gradient: Array,
+        importance: float = 1.0,
+        ids: Ids | None = None,
+        scales: Array | None = None,
+    ) -> State:
+        from dadagrad.optim.projection_kernels import add
+
+        t, heaps = state.t + importance, state.preconditioner
+        for output, column in enumerate(gradient.T):
+            moved = np.flatnonzero(column)
+            change = -self.step_size * importance / np.sqrt(t) * column[moved]
+            add(
+                moved if ids is None else ids[moved],
+                change,
+                float(self.radius),
+                state.primary[:, output],
+                heaps["places"][output],
+                heaps["keys"][output],
+                heaps["order"][output],
+                heaps["totals"][output],
+            )
+        return State(t, state.primary, heaps)

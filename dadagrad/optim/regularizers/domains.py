@@ -1,0 +1,198 @@
+"""Domains: phi is 0 inside and infinite outside, so the prox is a projection in the metric.
+
+`value` takes a point for inside that rounding has put up to 1e-9 (relative to the domain's size)
+outside. No prox of a domain depends on scale.
+
+**Where the curvature is 0** on the simplex. A weight without curvature may move for free, so the
+others go to their best, [center]_+, and what they leave of the total is shared equally by those
+without curvature (the minimiser of least norm). If they leave nothing, those are 0. This is the
+limit of a vanishing curvature around the center 0, so a small delta in the metric and delta = 0 do
+alike: before the first gradient all weights are equal, and weight that is taken from one feature
+goes to features that are not known to be bad.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from dadagrad.errors import InputError
+from dadagrad.optim.projections import shares
+from dadagrad.optim.registry import check_number
+from dadagrad.optim.regularizers.base import (
+    FEASIBLE,
+    MIN_CURVATURE,
+    REGULARIZERS,
+    Array,
+    Coupling,
+    Regularizer,
+    as_columns,
+    by_column,
+)
+from dadagrad.optim.regularizers.norms import prox_of_blocks
+
+
+@REGULARIZERS.register
+@dataclass(frozen=True, slots=True)
+class L1Ball(Regularizer):
+    """|w|_1 <= radius for each output: a sparse domain.
+
+    Projected by the threshold of Duchi, Hazan and Singer (2011, section 5.2 and fig. 3):
+    w_i = sign(c_i) [|c_i| - theta / H_i]_+.
+    """
+
+    name: ClassVar[str] = "l1-ball"
+    couples: ClassVar[Coupling] = "features"
+    zero_stays: ClassVar[bool] = True
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        check_number("radius", self.radius, positive=True)
+
+    def value(self, weights: Array) -> float:
+        """0 inside, infinite outside."""
+        sizes = np.abs(as_columns(weights)).sum(axis=0)
+        return _zero_if(bool(np.all(sizes <= self.radius * (1.0 + FEASIBLE))))
+
+    def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
+        """The nearest point in the metric; see `Regularizer.prox`."""
+        return by_column(center, curvature, partial(_nearest_in_ball, radius=self.radius))
+
+
+@REGULARIZERS.register
+@dataclass(frozen=True, slots=True)
+class L2Ball(Regularizer):
+    """|w|_2 <= radius for each output.
+
+    w_i = H_i c_i / (H_i + mu) with mu >= 0 so that |w|_2 = radius, found as in fig. 4 of Duchi,
+    Hazan and Singer (2011), where the same projection is the dual of the l2 norm.
+    """
+
+    name: ClassVar[str] = "l2-ball"
+    couples: ClassVar[Coupling] = "features"
+    zero_stays: ClassVar[bool] = True
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        check_number("radius", self.radius, positive=True)
+
+    def value(self, weights: Array) -> float:
+        """0 inside, infinite outside."""
+        sizes = np.linalg.norm(as_columns(weights), axis=0)
+        return _zero_if(bool(np.all(sizes <= self.radius * (1.0 + FEASIBLE))))
+
+    def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
+        """The nearest point in the metric; see `Regularizer.prox`."""
+        from dadagrad.optim.regularizers.kernels import l2_balls
+
+        return prox_of_blocks(l2_balls, center, curvature, np.array([len(center)]), self.radius)
+
+
+@REGULARIZERS.register
+@dataclass(frozen=True, slots=True)
+class Simplex(Regularizer):
+    """w_i >= 0 and sum w = radius for each output. See above for weights without curvature."""
+
+    name: ClassVar[str] = "simplex"
+    couples: ClassVar[Coupling] = "features"
+    l1_is_constant: ClassVar[bool] = True
+
+    radius: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number("radius", self.radius, positive=True)
+
+    def value(self, weights: Array) -> float:
+        """0 inside, infinite outside."""
+        return _zero_if(_in_simplex(as_columns(weights), 0.0, self.radius))
+
+    def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
+        """The nearest point in the metric; see `Regularizer.prox`."""
+        return by_column(center, curvature, partial(_nearest_in_simplex, total=self.radius))
+
+
+@REGULARIZERS.register
+@dataclass(frozen=True, slots=True)
+class FloorSimplex(Regularizer):
+    """w_i >= floor and sum w = 1 for each output (Shalev-Shwartz and Singer 2007, eq. 11).
+
+    The nearest point in a diagonal metric: w - floor is on the simplex of size 1 - n floor. For the
+    nearest point in relative entropy see `dadagrad.optim.projections.entropic_floor_projection`.
+    The number of features times the floor must not exceed 1, which is seen when weights come.
+    """
+
+    name: ClassVar[str] = "floor-simplex"
+    couples: ClassVar[Coupling] = "features"
+    l1_is_constant: ClassVar[bool] = True
+
+    floor: float
+
+    def __post_init__(self) -> None:
+        check_number("floor", self.floor)
+        if self.floor > 1:
+            raise InputError(f"floor must be from 0 to 1, not {self.floor}")
+
+    def value(self, weights: Array) -> float:
+        """0 inside, infinite outside."""
+        self.room(len(weights))
+        return _zero_if(_in_simplex(as_columns(weights), self.floor, 1.0))
+
+    def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
+        """The nearest point in the metric; see `Regularizer.prox`. `InputError` without room."""
+        room = self.room(len(center))
+        return by_column(
+            center, curvature, partial(_nearest_in_simplex, total=room, floor=self.floor)
+        )
+
+    def room(self, n_features: int) -> float:
+        """1 - n_features * floor: what there is to share above the floor; `InputError` if none."""
+        room = 1.0 - n_features * self.floor
+        if room < -FEASIBLE:
+            raise InputError(
+                f"{n_features} weights of at least {self.floor} sum to more than 1; choose a floor "
+                f"of at most 1 / {n_features} = {1 / n_features:g}"
+            )
+        return max(room, 0.0)
+
+
+def _zero_if(inside: bool) -> float:
+    return 0.0 if inside else float(np.inf)
+
+
+def _in_simplex(columns: Array, floor: float, total: float) -> bool:
+    sums = columns.sum(axis=0)
+    slack = FEASIBLE * total
+    return bool(np.all(columns >= floor - slack) and np.all(np.abs(sums - total) <= slack))
+
+
+def _nearest_in_ball(center: Array, curvature: Array, radius: float) -> Array:
+    """The nearest point with |w|_1 <= radius, of one output."""
+    weights = np.zeros_like(center)
+    counts = np.flatnonzero((curvature > MIN_CURVATURE) & (center != 0))
+    sizes = np.abs(center[counts])
+    if sizes.sum() > radius:
+        sizes = shares(sizes, 1.0 / curvature[counts], radius)
+    weights[counts] = np.copysign(sizes, center[counts])
+    return weights
+
+
+def _nearest_in_simplex(center: Array, curvature: Array, total: float, floor: float = 0.0) -> Array:
+    """The nearest point with w >= floor and sum (w - floor) = total, of one output."""
+    counts = curvature > MIN_CURVATURE
+    above = np.zeros_like(center)
+    if total == 0.0:
+        return above + floor
+    known = center[counts] - floor
+    kept = np.maximum(known, 0.0)
+    left = total - kept.sum()
+    if len(known) < len(center) and left >= 0.0:
+        above[counts] = kept
+        above[~counts] = left / (len(center) - len(known))
+    else:
+        above[counts] = shares(known, 1.0 / curvature[counts], total)
+    return above + floor

@@ -1,0 +1,343 @@
+"""The updates, as plain formulas: the reference for everything faster.
+
+With gradient g of step t, their sum u, a preconditioner H_t made of all gradients up to and with g,
+and
+
+    prox(center, scale) = argmin_w  scale phi(w) + 1/2 |w - center|_H^2,
+
+one primitive gives all three (Duchi, Hazan and Singer 2011; McMahan et al. 2013):
+
+==================  =============================  ======  =====================================
+update              center                         scale   keeps
+==================  =============================  ======  =====================================
+`DualAveraging`     -eta H^-1 u           (eq. 3)  eta t   u
+`MirrorDescent`     w - eta H^-1 g        (eq. 4)  eta     w
+`FollowTheLeader`   -eta H^-1 z                    eta t   z = sum(g - (H_t - H_t-1) w_t / eta)
+==================  =============================  ======  =====================================
+
+and each keeps what its preconditioner keeps. The preconditioner says which algorithm of the papers
+it is: AdaGrad (`Diagonal`), ADA-FULL (`Full`), ADA-FD (`Sketch`), RDA and FOBOS (`Identity`), and
+others; see `dadagrad.optim.preconditioners`.
+
+A step of `importance` c stands for f_t counted c times: g and the share of phi are both
+multiplied by c, so t is the importance seen so far and needs not be whole.
+
+With `ids` a gradient has only those rows, and the others are 0. Steps and weights by `ids` then
+cost as much as the ids, not as the features, and have the same bits as those without:
+
+- dual averaging in a `DiagonalPreconditioner`, with a regularizer that does not
+  couple features
+- FTRL-proximal too, if the preconditioner is `local`
+- dual averaging in a `Sketch` or `CorrectedSketch` without a regularizer, per row of the sketch
+
+Everywhere else `ids` cost as much as all features.
+
+Training itself runs compiled forms in `dadagrad.kernels.training`, which touch only the features
+of a batch; tests hold them to what is written here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.errors import InputError
+from dadagrad.optim.preconditioners import Diagonal, DiagonalPreconditioner, Preconditioner
+from dadagrad.optim.preconditioners.base import Arrays, Ids, Shapes, zeros
+from dadagrad.optim.registry import BOUND, Named, Registry, check_number
+from dadagrad.optim.regularizers import ElasticBox, Regularizer
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """State of an update that takes gradients.
+
+    `primary`, (n_features, n_outputs) float64, is the gradient sum u of dual averaging, the
+    corrected sum z of FTRL-proximal, or the weights w of mirror descent. `preconditioner` holds the
+    arrays of the preconditioner, by name. For diagonal preconditioners all of it may be plain
+    (n_features,) vectors.
+    """
+
+    t: float
+    primary: Array
+    preconditioner: Arrays
+
+
+class Update(Named, ABC):
+    """A rule that turns gradients, or rows, into weights.
+
+    Attributes
+    ----------
+    name : str
+    by_row : bool
+        True if it learns row by row, and a batch is no step of it.
+    has_step_size : bool
+    has_kernels : bool
+        True if compiled loops run it in the diagonal preconditioner.
+    uses_penalties : bool
+        True if it steps in any preconditioner, with any regularizer.
+    shrinks_lazily : bool
+        True if the state is the weights, each of which is shrunk when it is next read.
+    is_proximal : bool
+        True if each gradient is corrected by the growth of the preconditioner.
+    losses : tuple of str
+        Names of the losses that it can follow; empty if that is every loss.
+    """
+
+    __slots__ = ()
+    by_row: ClassVar[bool] = False
+    has_step_size: ClassVar[bool] = True
+    has_kernels: ClassVar[bool] = False
+    uses_penalties: ClassVar[bool] = True
+    shrinks_lazily: ClassVar[bool] = False
+    is_proximal: ClassVar[bool] = False
+    losses: ClassVar[tuple[str, ...]] = ()
+
+    def bind(self, **values: Any) -> Self:
+        """Return the update with its bound fields filled in.
+
+        `values` are loss, step_size, preconditioner and regularizer; an update takes those that
+        it has. `InputError` if it cannot follow the loss.
+        """
+        loss = values["loss"]
+        if self.losses and loss.name not in self.losses:
+            raise InputError(
+                f"update {self.name!r} follows a loss of its own and cannot follow {loss.name!r}; "
+                f"choose one of {', '.join(self.losses)}, or another update"
+            )
+        names = {each.name for each in fields(cast(Any, self)) if each.metadata.get("bound")}
+        taken = {name: value for name, value in values.items() if name in names}
+        return cast(Self, replace(cast(Any, self), **taken))
+
+    @abstractmethod
+    def init(self, n_features: int, n_outputs: int) -> Any:
+        """The state before the first step."""
+
+    @abstractmethod
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        """The shapes of the named arrays of the state, without taking their memory."""
+
+    @abstractmethod
+    def weights(self, state: Any, ids: Ids | None = None) -> Array:
+        """The (n_features, n_outputs) weights of a state, or their rows `ids`."""
+
+
+UPDATES: Registry[Update] = Registry("update", Update)  # type: ignore[type-abstract]
+"""Built-in updates by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradientUpdate(Update):
+    """Base of the updates that take gradients."""
+
+    step_size: float = field(default=1.0, metadata=BOUND)
+    preconditioner: Preconditioner = field(default=Diagonal(), metadata=BOUND)
+    regularizer: Regularizer = field(default=ElasticBox(), metadata=BOUND)
+
+    has_kernels: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_number("step_size", self.step_size, positive=True)
+
+    def init(self, n_features: int, n_outputs: int | None = None) -> State:
+        """The state before the first step: no gradient seen, all weights 0.
+
+        Without `n_outputs` vectors are plain (n_features,), which diagonal preconditioners take.
+        """
+        arrays = self.preconditioner.init(n_features, n_outputs)
+        return State(0.0, zeros(n_features, n_outputs), arrays)
+
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        """The shapes of the arrays of the preconditioner, without taking their memory."""
+        return self.preconditioner.shapes(n_features, n_outputs)
+
+    @abstractmethod
+    def weights(self, state: State, ids: Ids | None = None) -> Array:
+        """The weights after the steps seen so far, or their rows `ids`."""
+
+    @abstractmethod
+    def step(
+        self,
+        state: State,
+        gradient: Array,
+        importance: float = 1.0,
+        ids: Ids | None = None,
+        scales: Array | None = None,
+    ) -> State:
+        """The state after one more gradient.
+
+        Parameters
+        ----------
+        state : State
+            Not to be used again: its memory may become that of the new one.
+        gradient : (n_features, n_outputs) or (len(ids), n_outputs) float64
+        importance : float
+        ids : (len(ids),) int64, optional
+            The rows that `gradient` has, strictly increasing.
+        scales : (n_features,) or (len(ids),) float64, optional
+            The largest absolute value that each feature has in the rows of the step, for the
+            preconditioner `Normalized`.
+        """
+
+    @property
+    def weighs_ids(self) -> bool:
+        """True if the weights of some features cost less than those of all."""
+        return self._by_feature() or self.regularizer.is_zero
+
+    def _by_feature(self) -> bool:
+        """True if each feature's weights depend on that feature alone."""
+        return (
+            isinstance(self.preconditioner, DiagonalPreconditioner)
+            and self.regularizer.couples != "features"
+        )
+
+    def _weights_around_sum(
+        self, state: State, solve: Callable[[Arrays, Array, Ids | None], Array], ids: Ids | None
+    ) -> Array:
+        """The prox around -eta H^-1 `primary`; `solve` multiplies by H^-1."""
+        direct = self.weighs_ids
+        rows = ids if direct else None
+        center = -self.step_size * solve(state.preconditioner, state.primary, rows)
+        scale = self.step_size * state.t
+        weights = self.preconditioner.prox(
+            state.preconditioner, self.regularizer, center, scale, rows
+        )
+        return weights if ids is None or direct else weights[ids]
+
+
+@UPDATES.register
+@dataclass(frozen=True, slots=True)
+class DualAveraging(GradientUpdate):
+    """Regularized dual averaging: follow the average of all gradients."""
+
+    name: ClassVar[str] = "dual-averaging"
+
+    def weights(self, state: State, ids: Ids | None = None) -> Array:
+        return self._weights_around_sum(state, self.preconditioner.solve_sum, ids)
+
+    def step(
+        self,
+        state: State,
+        gradient: Array,
+        importance: float = 1.0,
+        ids: Ids | None = None,
+        scales: Array | None = None,
+    ) -> State:
+        gradient = _times(importance, gradient)
+        primary = _plus(state.primary, gradient, ids)
+        total = primary if ids is None else primary[ids]
+        arrays = self.preconditioner.add(
+            state.preconditioner, gradient, importance, ids, total, scales
+        )
+        return State(state.t + importance, primary, arrays)
+
+
+@UPDATES.register
+@dataclass(frozen=True, slots=True)
+class MirrorDescent(GradientUpdate):
+    """Composite mirror descent: step from the present weights, then shrink all of them."""
+
+    name: ClassVar[str] = "mirror-descent"
+    shrinks_lazily: ClassVar[bool] = True
+
+    @property
+    def weighs_ids(self) -> bool:
+        return True
+
+    def weights(self, state: State, ids: Ids | None = None) -> Array:
+        return state.primary if ids is None else state.primary[ids]
+
+    def step(
+        self,
+        state: State,
+        gradient: Array,
+        importance: float = 1.0,
+        ids: Ids | None = None,
+        scales: Array | None = None,
+    ) -> State:
+        gradient = _times(importance, gradient)
+        arrays = self.preconditioner.add(
+            state.preconditioner, gradient, importance, ids, scales=scales
+        )
+        moved = self.preconditioner.solve(arrays, _with_all_rows(gradient, state.primary, ids))
+        center = state.primary - self.step_size * moved
+        weights = self.preconditioner.prox(
+            arrays, self.regularizer, center, self.step_size * importance, start=state.primary
+        )
+        return State(state.t + importance, weights, arrays)
+
+
+@UPDATES.register
+@dataclass(frozen=True, slots=True)
+class FollowTheLeader(GradientUpdate):
+    """FTRL-proximal: dual averaging whose past steps stay centered where they were taken.
+
+    Without l1 it takes the very steps of mirror descent without a constraint; with l1 it keeps
+    the exact zeros of dual averaging.
+    """
+
+    name: ClassVar[str] = "ftrl"
+    is_proximal: ClassVar[bool] = True
+
+    def weights(self, state: State, ids: Ids | None = None) -> Array:
+        return self._weights_around_sum(state, self.preconditioner.solve, ids)
+
+    def step(
+        self,
+        state: State,
+        gradient: Array,
+        importance: float = 1.0,
+        ids: Ids | None = None,
+        scales: Array | None = None,
+    ) -> State:
+        gradient = _times(importance, gradient)
+        preconditioner = self.preconditioner
+        if isinstance(preconditioner, DiagonalPreconditioner):
+            # Rows without gradient keep their curvature in a local preconditioner, and so their z.
+            rows = ids if preconditioner.local and self._by_feature() else None
+            before = preconditioner.curvature(state.preconditioner, rows)
+            weights = self.weights(state, rows)
+            arrays = preconditioner.add(
+                state.preconditioner, gradient, importance, ids, scales=scales
+            )
+            pull = (preconditioner.curvature(arrays, rows) - before) * weights
+        else:
+            rows = None
+            weights = self.weights(state)
+            drawn = preconditioner.multiply(state.preconditioner, weights)
+            arrays = preconditioner.add(
+                state.preconditioner, gradient, importance, ids, scales=scales
+            )
+            pull = preconditioner.multiply(arrays, weights) - drawn
+        if rows is None:
+            gradient = _with_all_rows(gradient, state.primary, ids)
+        primary = _plus(state.primary, gradient - pull / self.step_size, rows)
+        return State(state.t + importance, primary, arrays)
+
+
+def _times(importance: float, gradient: Array) -> Array:
+    return gradient if importance == 1.0 else importance * gradient
+
+
+def _plus(total: Array, change: Array, ids: Ids | None) -> Array:
+    """`total` + `change`: in place where `change` has only the rows `ids`."""
+    if ids is None:
+        return total + change
+    total[ids] += change
+    return total
+
+
+def _with_all_rows(gradient: Array, like: Array, ids: Ids | None) -> Array:
+    """`gradient` with all rows."""
+    if ids is None:
+        return gradient
+    whole = np.zeros_like(like)
+    whole[ids] = gradient
+    return whole

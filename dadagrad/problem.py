@@ -1,0 +1,311 @@
+"""A problem: a configuration together with the schema of the data.
+
+The configuration has the loss and the penalties; the data has the label columns and classes.
+Together they give the outputs (one linear model each, all trained on one stream) and the settings
+that the kernels take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.config import TrainConfig
+from dadagrad.data.dataset import LabelColumn, Schema
+from dadagrad.errors import InputError
+from dadagrad.optim.baselines import Learner
+from dadagrad.optim.losses import Loss
+from dadagrad.optim.preconditioners import Diagonal, Preconditioner
+from dadagrad.optim.registry import parameters
+from dadagrad.optim.regularizers import ElasticBox
+from dadagrad.optim.updates import GradientUpdate
+
+if TYPE_CHECKING:
+    from dadagrad.kernels.training import Hyperparameters, Targets
+
+Task = Literal["binary", "multiclass", "multilabel", "regression", "ranking"]
+MAX_GROUP_WIDTH = 8
+"""Independent outputs of a group: their part of the state fills one cache line."""
+
+_OF_NUMBERS = ("regression", "ranking")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Configuration and schema together: targets, outputs and sizes.
+
+    Attributes
+    ----------
+    config : TrainConfig
+        With `batch_size` a number; `step_size` is superseded by `step_sizes`.
+    task : {"binary", "multiclass", "multilabel", "regression", "ranking"}
+    label_columns : tuple of LabelColumn
+    step_sizes : tuple of float
+        One setting each; every setting trains all targets, in the same pass over the data.
+    n_features : int
+    """
+
+    config: TrainConfig
+    task: Task
+    label_columns: tuple[LabelColumn, ...]
+    step_sizes: tuple[float, ...]
+    n_features: int
+
+    def __getstate__(self) -> dict[str, object]:
+        # Compiled functions are not sent to workers.
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @property
+    def loss(self) -> Loss:
+        return self.config.loss
+
+    @cached_property
+    def preconditioner(self) -> Preconditioner:
+        """The preconditioner, with the delta of the configuration if that has one."""
+        preconditioner = self.config.preconditioner
+        if self.config.delta is None or "delta" not in parameters(preconditioner):
+            return preconditioner
+        return replace(preconditioner, delta=self.config.delta)  # type: ignore[type-var]
+
+    @property
+    def online(self) -> bool:
+        """True if every row is a step of its own."""
+        return self.config.batch_size == 1
+
+    @property
+    def compiled(self) -> bool:
+        """True if compiled kernels run the problem; else it runs in NumPy."""
+        return self.config.has_kernels and (self.loss.has_kernels or not self.online)
+
+    @property
+    def learns_by_row(self) -> bool:
+        """True if the update is a `Learner`, for which the intercept is one more feature."""
+        return self.config.update.by_row
+
+    @cached_property
+    def algorithm(self) -> GradientUpdate | Learner:
+        """The update with everything that it needs, of the only setting."""
+        (step_size,) = self.step_sizes
+        algorithm = self.config.update.bind(
+            loss=self.loss,
+            step_size=step_size,
+            preconditioner=self.preconditioner,
+            regularizer=self.config.penalties,
+        )
+        assert isinstance(algorithm, GradientUpdate | Learner)
+        return algorithm
+
+    @cached_property
+    def classes(self) -> NDArray[np.float64]:
+        """Distinct labels of a binary or multiclass task, in increasing order."""
+        return np.array(self.label_columns[0].values or (), np.float64)
+
+    @property
+    def n_targets(self) -> int:
+        """Number of outputs of one setting: classes, label columns, or one."""
+        return len(self.classes) if self.task == "multiclass" else len(self.label_columns)
+
+    @property
+    def n_settings(self) -> int:
+        return len(self.step_sizes)
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of linear models trained in one pass: targets for each setting."""
+        return self.n_targets * self.n_settings
+
+    @property
+    def group_width(self) -> int:
+        """Number of outputs of a group, which are trained together.
+
+        All outputs that the loss couples form one group. Independent outputs are grouped to share
+        cache lines, in groups small enough that each of two threads has one. A group shares the
+        time of a feature's last update, so lazy shrinking, as in mirror descent, has groups of one.
+        """
+        if self.loss.couples:
+            return self.n_targets
+        if self.config.update.shrinks_lazily:
+            return 1
+        widest = min(MAX_GROUP_WIDTH, max(2, self.n_targets // 2))
+        return next(width for width in range(widest, 0, -1) if self.n_targets % width == 0)
+
+    @property
+    def n_groups(self) -> int:
+        return self.n_outputs // self.group_width
+
+    def of_group(self, group: int) -> tuple[Targets, Hyperparameters]:
+        """The `kernel_targets` and `hyperparameters` of the outputs of one group alone."""
+        own = slice(group, group + 1)
+        outputs = slice(group * self.group_width, (group + 1) * self.group_width)
+        targets, steps = self.kernel_targets, self.hyperparameters
+        return (
+            targets._replace(
+                n_targets=self.group_width,
+                label_column=targets.label_column[outputs],
+                positive=targets.positive[outputs],
+            ),
+            steps._replace(step_size=steps.step_size[own], l1=steps.l1[own], l2=steps.l2[own]),
+        )
+
+    @cached_property
+    def kernel_targets(self) -> Targets:
+        """The loss and the targets as the kernels take them."""
+        from dadagrad.kernels.training import Targets, loss_argument
+
+        if self.task == "multiclass":
+            column = np.zeros(self.n_targets, np.int64)
+            positive = self.classes
+        else:
+            column = np.arange(self.n_targets, dtype=np.int64)
+            positive = np.array(
+                [
+                    np.nan if self.task in _OF_NUMBERS else label.values[-1]  # type: ignore[index]
+                    for label in self.label_columns
+                ]
+            )
+        return Targets(
+            loss_argument(self.loss),
+            float(next(iter(parameters(self.loss).values()), 0.0))
+            if self.loss.code is not None
+            else 0.0,
+            self.n_targets,
+            np.tile(column, self.n_settings),
+            np.tile(positive, self.n_settings),
+            self.config.fit_intercept,
+        )
+
+    @cached_property
+    def hyperparameters(self) -> Hyperparameters:
+        """The settings of the update as the kernels take them."""
+        from dadagrad.kernels.training import Hyperparameters
+
+        groups_of_setting = self.n_targets // self.group_width
+        penalties, delta = self.config.penalties, self.config.delta
+        box = penalties if isinstance(penalties, ElasticBox) else ElasticBox()
+        if delta is None:
+            delta = getattr(self.preconditioner, "delta", Diagonal().delta)
+        return Hyperparameters(
+            np.repeat(np.array(self.step_sizes, np.float64), groups_of_setting),
+            np.full(self.n_groups, float(box.l1)),
+            np.full(self.n_groups, float(box.l2)),
+            float(box.low),
+            float(box.high),
+            float(delta),
+            self.config.update.is_proximal,
+        )
+
+    def with_step_sizes(self, step_sizes: tuple[float, ...]) -> Problem:
+        """Return the same problem with other step sizes."""
+        return replace(self, step_sizes=step_sizes)
+
+    def targets(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Targets of each output: (n_rows, n_outputs) signs, or values of a regression."""
+        wanted = labels[:, self.kernel_targets.label_column]
+        if self.task in _OF_NUMBERS:
+            return wanted
+        return np.where(wanted == self.kernel_targets.positive, 1.0, -1.0)
+
+    @cached_property
+    def class_importance(self) -> NDArray[np.float64] | None:
+        """Weight of each of `classes`; None if all weigh the same."""
+        class_weight = self.config.class_weight
+        if class_weight is None:
+            return None
+        if self.task not in ("binary", "multiclass"):
+            raise InputError(
+                f"class_weight needs one label column with classes; this is a {self.task} task"
+            )
+        if class_weight == "balanced":
+            counts = np.array(self.label_columns[0].counts, np.float64)
+            balanced: NDArray[np.float64] = counts.sum() / (len(counts) * np.maximum(counts, 1.0))
+            return balanced
+        weights = {float(label): float(weight) for label, weight in class_weight.items()}
+        unknown = sorted(set(weights) - set(self.classes.tolist()))
+        if unknown:
+            raise InputError(
+                f"class_weight names label {unknown[0]:g}, which the data does not have; its "
+                f"labels are {_listed(self.classes.tolist())}"
+            )
+        return np.array([weights.get(label, 1.0) for label in self.classes.tolist()])
+
+
+def make_problem(config: TrainConfig, schema: Schema, batch_size: int) -> Problem:
+    """Combine a configuration with the schema of the data.
+
+    `InputError` says that the labels do not suit the loss: more than a thousand distinct values
+    or a single class for a classifier, or more than two values of a label of a multilabel task.
+    """
+    columns = schema.label_columns
+    if not columns:
+        raise InputError(
+            "the data has no label column, and training needs one; ingest it with its labels, that "
+            "without --no-labels (in Parquet, the column must be named 'label')"
+        )
+    # The intercepts of the two rows of a pair cancel.
+    ranks = config.loss.ranks
+    if ranks and not schema.queried:
+        raise InputError(
+            "the ranking loss compares rows of one query, and the data has no queries: ingest "
+            "svmlight with a qid:N in each line, give Parquet a column 'query', or arrays a query="
+        )
+    step_sizes = (1.0,) if isinstance(config.step_size, str) else (float(config.step_size),)
+    problem = Problem(
+        replace(config, batch_size=batch_size, fit_intercept=config.fit_intercept and not ranks),
+        _task(config, columns),
+        columns,
+        step_sizes,
+        schema.n_features,
+    )
+    if config.class_weight is not None:
+        _ = problem.class_importance
+    return problem
+
+
+def _task(config: TrainConfig, columns: tuple[LabelColumn, ...]) -> Task:
+    loss = config.loss
+    if (loss.couples or loss.ranks) and len(columns) > 1:
+        raise InputError(
+            f"the {loss.name} loss is for one label column; the data has {len(columns)}"
+        )
+    if not loss.classifies:
+        for column in columns:
+            if column.names is not None:
+                raise InputError(
+                    f"label column {column.name!r} has the classes {_listed(column.names)}, and "
+                    f"the {loss.name} loss is for numbers; choose --loss hinge, squared-hinge or "
+                    "logistic, or give labels that are numbers"
+                )
+        return "ranking" if loss.ranks else "regression"
+    for column in columns:
+        if column.values is None:
+            raise InputError(
+                f"label column {column.name!r} has more than 1000 distinct values, which is a "
+                f"regression; the {loss.name} loss classifies. Choose --loss squared, absolute "
+                "or huber"
+            )
+        if not column.values:
+            raise InputError(f"label column {column.name!r} has no labels; training needs some")
+        if len(column.values) < 2:
+            raise InputError(
+                f"label column {column.name!r} has only one class, "
+                f"{_listed(column.names or column.values)}; a classifier needs two or more"
+            )
+        if len(columns) > 1 and len(column.values) > 2:
+            raise InputError(
+                f"label column {column.name!r} has {len(column.values)} distinct values; with "
+                "several label columns each must have two (has the label, has it not)"
+            )
+    if len(columns) > 1:
+        return "multilabel"
+    # A loss over all classes has an output for each, also where there are two.
+    binary = len(columns[0].values or ()) == 2 and not loss.couples
+    return "binary" if binary else "multiclass"
+
+
+def _listed(values: object) -> str:
+    shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]  # type: ignore[attr-defined]
+    return ", ".join(shown[:10]) + (", ..." if len(shown) > 10 else "")

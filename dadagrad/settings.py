@@ -1,0 +1,238 @@
+"""Kinds of settings: help, permitted values and form on the command line of a field.
+
+A field of `dadagrad.config.TrainConfig` that is made by `setting` describes itself: the options of
+``dadagrad train``, the parameters of the estimators and the reference documentation come from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from dadagrad.errors import InputError
+from dadagrad.optim.registry import Registry
+
+T = TypeVar("T")
+
+
+class Kind(Protocol):
+    """Permitted values of a setting."""
+
+    @property
+    def type_text(self) -> str:
+        """Type of the setting, as reference documentation shows it."""
+
+    @property
+    def metavar(self) -> str:
+        """Form of the setting on the command line."""
+
+    def convert(self, name: str, value: Any) -> Any:
+        """Check `value` and return it as it is stored; `InputError` names the setting `name`."""
+
+    def parse(self, name: str, text: str) -> Any:
+        """Convert an argument of the command line."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several names, or None if that is permitted."""
+
+    names: tuple[str, ...]
+    optional: bool = False
+
+    @property
+    def type_text(self) -> str:
+        listed = ", ".join(f'"{name}"' for name in self.names)
+        return f"{{{listed}}}{' or None' if self.optional else ''}"
+
+    @property
+    def metavar(self) -> str:
+        return "|".join(self.names) if len(self.names) < 4 else "NAME"
+
+    def convert(self, name: str, value: Any) -> Any:
+        if (value is None and self.optional) or (isinstance(value, str) and value in self.names):
+            return value
+        raise InputError(f"{name} {value!r} is not known; choose one of {', '.join(self.names)}")
+
+    parse = convert
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number in a range, one of several words, or None if that is permitted."""
+
+    minimum: float | None = None
+    above: float | None = None
+    below: float | None = None
+    whole: bool = False
+    finite: bool = True
+    words: tuple[str, ...] = ()
+    optional: bool = False
+
+    @property
+    def type_text(self) -> str:
+        kind = "int" if self.whole else "float"
+        return " or ".join([kind, *(f'"{word}"' for word in self.words), *["None"] * self.optional])
+
+    @property
+    def metavar(self) -> str:
+        return "|".join([*self.words, "N" if self.whole else "X"])
+
+    def convert(self, name: str, value: Any) -> Any:
+        if (value is None and self.optional) or (isinstance(value, str) and value in self.words):
+            return value
+        number = isinstance(value, int if self.whole else int | float)
+        if number and not isinstance(value, bool) and self._contains(value):
+            return value
+        kind = "a whole number" if self.whole else "a finite number" if self.finite else "a number"
+        bounds = [f" of at least {self.minimum:g}"] if self.minimum is not None else []
+        bounds += [f" above {self.above:g}"] if self.above is not None else []
+        bounds += [f" below {self.below:g}"] if self.below is not None else []
+        words = "".join(f" or {word!r}" for word in self.words)
+        raise InputError(f"{name} must be {kind}{' and'.join(bounds)}{words}, not {value!r}")
+
+    def _contains(self, value: float) -> bool:
+        return (
+            (math.isfinite(value) or not (self.finite or math.isnan(value)))
+            and (self.minimum is None or value >= self.minimum)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    def parse(self, name: str, text: str) -> Any:
+        try:
+            return self.convert(name, int(text) if self.whole else float(text))
+        except ValueError as error:
+            if isinstance(error, InputError):
+                raise
+            return self.convert(name, text)
+
+
+@dataclass(frozen=True)
+class Switch:
+    """True or False."""
+
+    type_text: str = "bool"
+    metavar: str = ""
+
+    def convert(self, name: str, value: Any) -> Any:
+        if isinstance(value, bool):
+            return value
+        raise InputError(f"{name} must be True or False, not {value!r}")
+
+    parse = convert
+
+
+@dataclass(frozen=True)
+class Named:
+    """An object by name, or the object itself; see `dadagrad.optim.registry`."""
+
+    registry: Registry[Any]
+    names: tuple[str, ...]
+    optional: bool = False
+
+    @property
+    def type_text(self) -> str:
+        kind = f"str or {self.registry.base.__name__}"
+        return f"{kind} or None" if self.optional else kind
+
+    @property
+    def metavar(self) -> str:
+        return "NAME[:K=V,...]"
+
+    def convert(self, name: str, value: Any) -> Any:
+        return None if value is None and self.optional else self.registry.make(value)
+
+    parse = convert
+
+
+class Spec(Generic[T]):
+    """Type of a field that takes an object or its text, and holds the object."""
+
+    if TYPE_CHECKING:
+
+        def __get__(self, instance: Any, owner: Any) -> T: ...
+        def __set__(self, instance: Any, value: T | str) -> None: ...
+
+
+@dataclass(frozen=True)
+class ClassWeights:
+    """Weights by class, "balanced", or None."""
+
+    type_text: str = 'None, "balanced" or {label: weight}'
+    metavar: str = "balanced|LABEL=W,..."
+
+    def convert(self, name: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            for label, weight in value.items():
+                if isinstance(label, bool) or not isinstance(label, int | float):
+                    raise InputError(f"{name} names label {label!r}; labels are numbers here")
+                Number(minimum=0).convert(f"{name}[{label}]", weight)
+        elif value not in (None, "balanced"):
+            raise InputError(
+                f"{name} must be None, 'balanced' or a mapping of labels to weights, not {value!r}"
+            )
+        return value
+
+    def parse(self, name: str, text: str) -> Any:
+        """``balanced``, or ``LABEL=WEIGHT,...`` as a dict whose labels are still texts."""
+        if text == "balanced":
+            return text
+        weights: dict[str, float] = {}
+        for item in text.split(","):
+            label, _, weight = item.rpartition("=")
+            if not label.strip():
+                raise InputError(
+                    f"class weight {item!r} is not understood; give 'balanced' or LABEL=WEIGHT,..."
+                )
+            weights[label.strip()] = Number(minimum=0).parse(f"{name}[{label.strip()}]", weight)
+        return weights
+
+
+GROUPS = ("Common", "Algorithm", "Regularizers and constraints", "Batches and streams")
+"""Groups of settings, in the order in which the command line shows them."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Description of a field of `TrainConfig`.
+
+    Attributes
+    ----------
+    help : str
+        Full phrase.
+    kind : Kind
+        Permitted values.
+    default : object
+    group : str
+        One of `GROUPS`.
+    option : str
+        Name on the command line without dashes; empty if it is that of the field.
+    """
+
+    help: str
+    kind: Kind
+    default: Any
+    group: str
+    option: str
+
+
+def setting(
+    default: Any, kind: Kind, help: str, group: str = "Algorithm", *, option: str = ""
+) -> Any:
+    """Field of a configuration; see `Setting`."""
+    if group not in GROUPS:
+        raise ValueError(f"group {group!r} of settings is not one of {', '.join(GROUPS)}")
+    return field(default=default, metadata={"setting": Setting(help, kind, default, group, option)})
+
+
+def parameter_docs(settings: Mapping[str, Setting], indent: str = "    ") -> str:
+    """Describe settings as the section "Parameters" of a NumPy docstring does."""
+    lines: list[str] = []
+    for name, described in settings.items():
+        lines.append(f"{name} : {described.kind.type_text}, default={described.default!r}")
+        lines += [f"    {line}" for line in wrap(described.help, 92 - len(indent))]
+    return f"\n{indent}".join(lines)

@@ -1,0 +1,1 @@
+"""Bytes by URL: folders, memory and object stores."""

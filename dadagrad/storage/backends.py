@@ -1,0 +1,206 @@
+"""Stores that are not local: how a URL opens one, and how its errors read."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import threading
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from dadagrad.errors import AlreadyExists, InputError, MissingKey, StorageError
+from dadagrad.storage.retries import (
+    TIMEOUT,
+    RetryPolicy,
+    RetryTimeout,
+    describe,
+    is_transient,
+    lacks_credentials,
+    patience_seconds,
+    timeout_seconds,
+)
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, MemoryStore, ObjectStore, RetryConfig
+
+SCHEMES = ("file", "memory", "s3", "gs", "az", "http", "https")
+
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION "
+    "(AWS_SKIP_SIGNATURE=true for a public bucket)",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+_UPLOAD_TIMES = 4  # a part of 64 MiB at 1.1 MB/s takes 60 seconds
+
+_memory_stores: dict[str, MemoryStore] = {}
+_policies: dict[tuple[str, str, str], RetryPolicy] = {}
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A store that is not local.
+
+    Attributes
+    ----------
+    scheme, name, user : str
+        Parts of the URL: ``scheme://user@name``, where `user` may hold a password.
+    policy : RetryPolicy or None
+        None for memory, which never fails.
+    """
+
+    scheme: str
+    name: str
+    user: str = field(default="", repr=False)
+    policy: RetryPolicy | None = None
+
+    @cached_property
+    def store(self) -> ObjectStore:
+        return _open(self.scheme, self.name, self.user, timeout_seconds())
+
+    @cached_property
+    def uploads(self) -> ObjectStore:
+        """The same store with a longer timeout, which also runs while a large object is sent."""
+        if self.policy is None:
+            return self.store
+        return _open(self.scheme, self.name, self.user, _UPLOAD_TIMES * timeout_seconds())
+
+
+def open_backend(scheme: str, rest: str, url: str) -> tuple[Backend, str]:
+    """Open the store of a URL that is not local; return it and the prefix in it."""
+    user, _, location = rest.rpartition("@") if "@" in rest.partition("/")[0] else ("", "", rest)
+    name, _, prefix = location.partition("/")
+    if scheme != "memory" and not name:
+        raise InputError(f"{url} names no bucket or host; write {scheme}://NAME/PREFIX")
+    if user and scheme in _CREDENTIALS:
+        raise InputError(
+            f"{url} was given with credentials in it; set {_CREDENTIALS[scheme]} instead"
+        )
+    if scheme in ("http", "https"):
+        prefix = unquote(prefix)
+    policy = None if scheme == "memory" else _shared_policy(scheme, name)
+    backend = Backend(scheme, name, user, policy)
+    try:
+        _ = backend.store
+    except InputError:
+        raise
+    except Exception as error:
+        hint = f"; set {_CREDENTIALS[scheme]}" if scheme in _CREDENTIALS else ""
+        raise InputError(f"cannot open {url}: {_first_line(error)}{hint}") from None
+    return backend, "/".join(segments(prefix.lstrip("/")))
+
+
+def _shared_policy(scheme: str, name: str) -> RetryPolicy:
+    """The retry policy that this process has for one bucket or host of one endpoint."""
+    key = (scheme, name, _s3_endpoint() if scheme == "s3" else "")
+    with _lock:
+        policy = _policies.setdefault(key, RetryPolicy(f"{scheme}://{name}"))
+    policy.seconds = patience_seconds()
+    return policy
+
+
+def _open(scheme: str, name: str, user: str, timeout: float) -> ObjectStore:
+    import obstore.store as stores
+
+    if scheme == "memory":
+        with _lock:
+            return _memory_stores.setdefault(name, stores.MemoryStore())
+    retry: RetryConfig = {"max_retries": 0}
+    client: ClientConfig = {
+        "connect_timeout": timedelta(seconds=min(4.0, timeout)),
+        "read_timeout": timedelta(seconds=timeout),
+        "timeout": "10m",
+    }
+    if scheme == "s3":
+        client["allow_http"] = _s3_endpoint().startswith("http://")
+        return stores.S3Store(name, client_options=client, retry_config=retry)
+    if scheme == "gs":
+        return stores.GCSStore(name, client_options=client, retry_config=retry)
+    if scheme == "az":
+        return stores.AzureStore(name, client_options=client, retry_config=retry)
+    client["allow_http"] = scheme == "http"
+    if user:  # not in the URL, which every error shows
+        token = base64.b64encode(unquote(user).encode()).decode()
+        client["default_headers"] = {"authorization": f"Basic {token}"}
+    return stores.HTTPStore(f"{scheme}://{name}", client_options=client, retry_config=retry)
+
+
+def _s3_endpoint() -> str:
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+
+
+def segments(key: str) -> list[str]:
+    """The parts of a key; raises `InputError` for a key that leaves its prefix."""
+    parts = [part for part in key.split("/") if part]
+    if key.startswith("/") or any(part in (".", "..") or "\0" in part for part in parts):
+        raise InputError(f"{key!r} is not a key; it must be relative, without '.' and '..'")
+    return parts
+
+
+def redact(text: str) -> str:
+    """`text` without the ``user:password@`` of any URL in it."""
+    return re.sub(r"(?<=://)[^/\s]*@", "", text)
+
+
+def _first_line(error: Exception) -> str:
+    # obstore appends a debug dump of several lines, request headers included.
+    return redact(str(error).strip().partition("\n")[0])
+
+
+def explain(error: Exception, action: str, url: str, key: str, scheme: str) -> StorageError:
+    """The error to raise for an error of obstore or of the system: what failed and what to do."""
+    import obstore.exceptions as kinds
+
+    waited = error.seconds if isinstance(error, RetryTimeout) else 0.0
+    error = error.error if isinstance(error, RetryTimeout) else error
+    subject = f"{key} in {url}" if key else f"the objects in {url}" if action == "list" else url
+    text, start = str(error), f"cannot {action} {subject}"
+    system = re.search(r"os error (\d+)\)", text)
+    number = int(system[1]) if system else getattr(error, "errno", None)
+    missing = FileNotFoundError | IsADirectoryError | NotADirectoryError
+    if "NoSuchBucket" in text or "ContainerNotFound" in text or "bucket does not exist" in text:
+        return StorageError(f"{start}: there is no such bucket; create it or correct the URL")
+    if isinstance(error, missing) or (action != "write" and number in (20, 21)):
+        return MissingKey(f"{start}: there is no such object; check the URL")
+    if isinstance(error, kinds.AlreadyExistsError | kinds.PreconditionError):
+        return AlreadyExists(f"{start}: it exists already")
+    if number in (1, 13):
+        return StorageError(f"{start}: permission denied; check its owner")
+    if isinstance(error, kinds.PermissionDeniedError | kinds.UnauthenticatedError):
+        return StorageError(f"{start}: {_denied(text, url, scheme)}")
+    if "ExpiredToken" in text or lacks_credentials(error):
+        problem = "the credentials have expired" if "Expired" in text else "no credentials found"
+        return StorageError(f"{start}: {problem}; set {_CREDENTIALS.get(scheme, 'them')}")
+    if is_transient(error):
+        return StorageError(f"{start}: {_no_answer(error, waited, scheme)}")
+    if number is not None:
+        hint = "raise the limit (ulimit -f)" if number == 27 else "free some space"
+        hint = f"; {hint} or write elsewhere" if action == "write" else ""
+        return StorageError(f"{start}: {os.strerror(number)}{hint}")
+    return StorageError(f"{start}: {_first_line(error)}")
+
+
+def _denied(text: str, url: str, scheme: str) -> str:
+    """The refusal of a store, with its own code such as InvalidAccessKeyId."""
+    code = re.search(r"<Code>(\w+)</Code>", text)
+    bucket = url.partition("://")[2].partition("/")[0]
+    return (
+        f"permission denied{f' ({code[1]})' if code else ''}; check "
+        f"{_CREDENTIALS.get(scheme, 'the user and password')}, that they may read, list, write and "
+        f"delete in the bucket {bucket!r}, and the clock of this machine"
+    )
+
+
+def _no_answer(error: Exception, waited: float, scheme: str) -> str:
+    problem = describe(error)
+    tried = f"{problem} (tried for {waited:.0f} s: {_first_line(error)})"
+    if problem.startswith("the store answers"):
+        return f"{tried}; try again later"
+    advice = "check the network, the host name" + (" and AWS_ENDPOINT_URL" * (scheme == "s3"))
+    slow = f"; on a slow network, raise {TIMEOUT}" if problem.startswith("no answer") else ""
+    return f"{tried}; {advice}{slow}"

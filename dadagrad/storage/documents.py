@@ -1,0 +1,129 @@
+"""JSON documents with a checksum, which can hold NaN and infinities.
+
+A *sealed* document is written last, after everything it names, and makes a model or a checkpoint
+exist. A single changed byte is noticed. Nothing is unpickled or evaluated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dadagrad.errors import CorruptionError, InputError, StorageError, TooLarge
+from dadagrad.storage.store import Storage
+
+MAX_DOCUMENT_BYTES = 64 * 2**20
+"""A sealed document larger than this is refused unread."""
+
+_FLOAT = "$float"
+
+T = TypeVar("T")
+
+
+def field(plain: object, name: str, kind: type[T], place: str) -> T:
+    """Return ``plain[name]``; raises `CorruptionError` unless it is a `kind`."""
+    value = plain.get(name) if isinstance(plain, dict) else None
+    if type(value) is not kind:
+        raise CorruptionError(f"{place}: {name} is missing or not of type {kind.__name__}")
+    return value
+
+
+def seal(body: dict[str, Any], place: str) -> bytes:
+    """Return `body`, plain JSON, as a document with its own sha256.
+
+    Raises `InputError` naming `place` if the document is too large to be read back.
+    """
+    text = json.dumps(body, separators=(",", ":"), allow_nan=False)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    document = f'{{"sha256":"{digest}","body":{text}}}\n'.encode()
+    if len(document) > MAX_DOCUMENT_BYTES:
+        raise InputError(
+            f"{place} has {len(document)} bytes of JSON where at most {MAX_DOCUMENT_BYTES} fit; "
+            "keep large content in arrays"
+        )
+    return document
+
+
+def unseal(document: bytes, place: str) -> dict[str, Any]:
+    """Return the body of a sealed document; raises `CorruptionError` if it has changed."""
+    try:
+        plain = json.loads(document)
+        digest, body = field(plain, "sha256", str, place), field(plain, "body", dict, place)
+        text = json.dumps(body, separators=(",", ":"), allow_nan=False)
+    except (ValueError, RecursionError):
+        raise CorruptionError(f"{place} is not a JSON document") from None
+    if hashlib.sha256(text.encode()).hexdigest() != digest:
+        raise CorruptionError(f"{place} is damaged: its content has another sha256")
+    return body
+
+
+def read_sealed(storage: Storage, key: str, place: str) -> dict[str, Any]:
+    """Read the body of the sealed document `key`.
+
+    Raises `CorruptionError` if it is damaged, `MissingKey` if it does not exist.
+    """
+    try:
+        document = storage.get(key, max_bytes=MAX_DOCUMENT_BYTES)
+    except TooLarge:
+        raise CorruptionError(f"{place} has more than {MAX_DOCUMENT_BYTES} bytes") from None
+    return unseal(document, place)
+
+
+def to_plain(value: Any, place: str) -> Any:
+    """Return `value` as strict JSON that keeps NaN and infinities; `from_plain` is the inverse.
+
+    Takes dictionaries with text keys, lists, tuples (they come back as lists), text, numbers,
+    NumPy scalars (they come back as Python numbers), booleans and None. Anything else raises
+    `InputError` naming its place.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {_FLOAT: repr(float(value))}
+    if isinstance(value, list | tuple):
+        return [to_plain(item, f"{place}[{number}]") for number, item in enumerate(value)]
+    if not isinstance(value, dict):
+        raise InputError(f"{place} is a {type(value).__name__}, which is not plain JSON")
+    for key in value:
+        if not isinstance(key, str):
+            raise InputError(f"{place} has the key {key!r}; the keys of plain JSON are text")
+    # A key that starts with $ gets a second $, so that it cannot look like a float.
+    return {
+        "$" + key if key.startswith("$") else key: to_plain(item, f"{place}.{key}")
+        for key, item in value.items()
+    }
+
+
+def from_plain(value: Any) -> Any:
+    """Return the value that `to_plain` turned into `value`."""
+    if isinstance(value, list):
+        return [from_plain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1 and value.get(_FLOAT) in ("nan", "inf", "-inf"):
+        return float(value[_FLOAT])
+    return {
+        key[1:] if key.startswith("$$") else key: from_plain(item) for key, item in value.items()
+    }
+
+
+def what_is_at(storage: Storage) -> str | None:
+    """Name the kind of things at a URL for messages; None if it is unknown."""
+    if storage.exists("model.json"):
+        return "a model"
+    if storage.exists("zarr.json"):
+        return "a dataset"
+    try:
+        keys = storage.list()
+    except StorageError:  # a web server that cannot list
+        return None
+    if any(re.fullmatch(r"manifest-[^/]*\.json", key) for key in keys):
+        return "the checkpoints of a run"
+    return "a dataset" if any(key.endswith(".parquet") for key in keys) else None

@@ -1,0 +1,160 @@
+"""Retries of requests: which errors may pass, and for how long a store is asked again.
+
+The retries of obstore are switched off, because it never repeats a create-only write or a deletion
+whose answer was lost. Here every request is repeated. That is safe: an object is written whole,
+and the writer of a create-only object finds out whether its own write won.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from dadagrad.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = "DADAGRAD_STORAGE_PATIENCE"
+TIMEOUT = "DADAGRAD_STORAGE_TIMEOUT"
+
+FIRST_SECONDS = 3.0
+"""Seconds of retries for a store that has never answered: its name may be a mistake."""
+
+_FIRST_PAUSE = 0.1
+_MAX_PAUSE = 5.0
+_STATUS = re.compile(r"status code: ((\d{3})[^:\n]*)")
+
+T = TypeVar("T")
+
+
+def patience_seconds() -> float:
+    """Seconds of retries for a store that has answered before."""
+    return _seconds(PATIENCE, 120.0, 0.0)
+
+
+def timeout_seconds() -> float:
+    """Seconds that a request may last without a byte of its answer."""
+    return _seconds(TIMEOUT, 15.0, 0.1)
+
+
+def _seconds(name: str, default: float, minimum: float) -> float:
+    text = os.environ.get(name)
+    if text is None:
+        return default
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = float("nan")
+    if not minimum <= seconds <= 86400.0:
+        raise InputError(
+            f"{name}={text!r} was given; it must be a number of seconds, {minimum:g} to 86400"
+        )
+    return seconds
+
+
+class RetryTimeout(Exception):
+    """A failure that did not pass in time: `error`, after so many `seconds`."""
+
+    def __init__(self, error: Exception, seconds: float) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.seconds = seconds
+
+
+class RetryPolicy:
+    """Retries of all requests of this process to one store, by any thread.
+
+    Parameters
+    ----------
+    name : str
+        Name of the store in messages.
+
+    Attributes
+    ----------
+    seconds : float
+        Time limit for the retries of a store that has answered before.
+    answered : bool
+        True if the store is known to exist.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.seconds = patience_seconds()
+        self.answered = False
+        self._down = False
+        self._lock = threading.Lock()
+
+    def ask(self, call: Callable[[], T]) -> T:
+        """Return what `call` returns, repeating it while its error may pass.
+
+        Raises other errors of `call` at once, and `RetryTimeout` after the time limit.
+        """
+        start = time.monotonic()
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                result = call()
+            except Exception as error:
+                transient = is_transient(error)
+                # Any answer of the store counts, unlike one of a server that keeps credentials.
+                if (not transient or _STATUS.search(str(error))) and not lacks_credentials(error):
+                    self.answered = True
+                if not transient:
+                    raise
+                waited = time.monotonic() - start
+                # Read in each turn: another thread may have given the store up meanwhile.
+                limit = self.seconds if self.answered else min(FIRST_SECONDS, self.seconds)
+                if waited >= limit:
+                    self.answered = False  # requests that follow, to tidy up, wait shortly
+                    raise RetryTimeout(error, waited) from None
+                self._log(True, f"{describe(error)}; trying again for up to {limit:g} seconds")
+            else:
+                self.answered = True
+                self._log(False, "answers again")
+                return result
+            time.sleep(min(pause * random.uniform(0.5, 1.0), limit - waited))
+            pause = min(2 * pause, _MAX_PAUSE)
+
+    def _log(self, down: bool, text: str) -> None:
+        """Log a change of the store's state once, whichever thread notices it."""
+        if self._down == down:
+            return
+        with self._lock:
+            changed, self._down = self._down != down, down
+        if changed:
+            logger.warning("%s %s" if not down else "%s: %s", self._name, text)
+
+
+def is_transient(error: Exception) -> bool:
+    """True if the same request may succeed later: no answer, 408, 429 and most of 5xx."""
+    import obstore.exceptions as kinds
+
+    if not isinstance(error, kinds.GenericError):
+        return False
+    status = _STATUS.search(str(error))
+    if status is None:
+        return "HTTP error" in str(error).partition("\n")[0]
+    number = int(status[2])
+    return number in (408, 429) or (number >= 500 and number not in (501, 505))
+
+
+def lacks_credentials(error: Exception) -> bool:
+    """True if obstore asked the metadata server of a cloud for credentials, in vain."""
+    first_line = str(error).partition("\n")[0]
+    return any(host in first_line for host in ("169.254.169.254", "metadata.google.internal"))
+
+
+def describe(error: Exception) -> str:
+    """Describe a transient error in a few words."""
+    text = str(error)
+    if lacks_credentials(error):
+        return "no credentials found"
+    if status := _STATUS.search(text):
+        return f"the store answers {status[1].strip()}"
+    return "no answer in time" if "kind: Timeout" in text else "the endpoint cannot be reached"

@@ -1,0 +1,384 @@
+"""Bytes in a folder, in memory or in an object store, behind one small interface.
+
+Local files are read with plain system calls, which take a third of the time of obstore; everything
+else goes through obstore. Each failure becomes a message that names the URL and the key and says
+what to do, without credentials.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar, cast
+from urllib.parse import unquote, urlsplit
+
+from dadagrad.errors import InputError, MissingKey, StorageError, TooLarge
+from dadagrad.storage.backends import SCHEMES, Backend, explain, open_backend, redact, segments
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+    from obstore.store import ObjectStore
+
+__all__ = ["MissingKey", "Storage", "TooLarge"]
+
+_LARGE_BYTES = 1 << 20  # objects of more bytes are sent with a longer timeout
+_N_REQUESTS = 8  # requests in flight while several objects are read or written
+
+T = TypeVar("T")
+Entries: TypeAlias = list[Mapping[str, Any]]
+Answers: TypeAlias = list[T]
+
+
+class Storage:
+    """Objects under one prefix of one store.
+
+    Parameters
+    ----------
+    url : str or path
+        A path, or a URL of one of `SCHEMES`: ``file:///folder``, ``memory://name`` (shared by the
+        whole process), ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://container/prefix``,
+        ``https://host/prefix``. Credentials and endpoints come from the usual environment
+        variables (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, ...).
+
+    Attributes
+    ----------
+    url : str
+        As given, without any user name and password.
+
+    Raises
+    ------
+    InputError
+        For a URL that cannot be understood.
+
+    Notes
+    -----
+    Keys are relative and separated by ``/``. A pickle holds the URL alone: another process takes
+    the credentials from its own environment.
+
+    In a local folder only regular files and links to them are read: a pipe, a device or a socket
+    raises `InputError`.
+
+    A request that a store does not answer, or answers with 429 or 5xx, is repeated: for
+    ``DADAGRAD_STORAGE_PATIENCE`` seconds (120) if the store has answered before, else for 3. A
+    request fails after ``DADAGRAD_STORAGE_TIMEOUT`` seconds (15) without a byte; a write of more
+    than 1 MiB after four times as many.
+    """
+
+    def __init__(self, url: str | os.PathLike[str]) -> None:
+        text = os.fspath(url)
+        if not text:
+            raise InputError(
+                "an empty URL was given; give a path or a URL such as s3://bucket/name"
+            )
+        scheme, separator, rest = text.partition("://")
+        self._scheme = scheme.lower() if separator else "file"
+        if self._scheme not in SCHEMES:
+            raise InputError(
+                f"cannot open {redact(text)}: the scheme must be one of {', '.join(SCHEMES)}, "
+                "or give a path"
+            )
+        self.url = redact(text) if separator else text
+        self._address = self.url
+        self._backend: Backend | None = None
+        if self._scheme == "file":
+            path = _path_of(text) if separator else os.path.expanduser(text)
+            self._root = self._address = os.path.abspath(path)
+            self._prefix = self._root.strip("/")
+        else:
+            self._backend, self._prefix = open_backend(self._scheme, rest, self.url)
+
+    @property
+    def is_local(self) -> bool:
+        """True for a folder of the local file system."""
+        return self._backend is None
+
+    def local_path(self, key: str = "") -> str:
+        """The path of a key in a local folder; only if `is_local`."""
+        return os.path.join(self._root, *segments(key)) if key else self._root
+
+    def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+        """Read an object.
+
+        Raises `MissingKey` if there is none, `TooLarge` if it has more than `max_bytes` (before any
+        of it is read), and `StorageError` if it cannot be read.
+        """
+        if not self.is_local:
+            return bytes(self._fetch(key, max_bytes))
+        with self._open_local(key, max_bytes) as file:
+            return cast(bytes, file.read())
+
+    def read_into(self, key: str, buffer: WriteableBuffer) -> int:
+        """Read an object into `buffer` and return the number of its bytes.
+
+        Raises as `get`, with the size of the buffer for the limit.
+        """
+        view = memoryview(buffer).cast("B")
+        if not self.is_local:
+            data = memoryview(self._fetch(key, len(view)))
+            view[: len(data)] = data
+            return len(data)
+        with self._open_local(key, len(view)) as file:
+            size = os.fstat(file.fileno()).st_size
+            filled = 0
+            while n_read := file.readinto(view[filled:size]):
+                filled += n_read
+            return filled
+
+    def read_many(self, buffers: Mapping[str, WriteableBuffer]) -> list[int]:
+        """Read each object into its buffer, in parallel from a remote store; return their sizes."""
+        return self._map(self.read_into, buffers)
+
+    def open(self, key: str) -> BinaryIO:
+        """Open an object as a readable, seekable binary file."""
+        if not self.is_local:
+            return cast(BinaryIO, _ObjectFile(self, key))
+        with self._explained("read", key):
+            return open(self.local_path(key), "rb", opener=open_regular)
+
+    def put(self, key: str, data: bytes | bytearray | memoryview, *, create: bool = False) -> None:
+        """Write a whole object: a reader sees the old bytes, or all of the new ones.
+
+        With `create`, raises `AlreadyExists` if the key exists: perhaps by this very write, which
+        is sent again if its answer is lost. A store that does not honour conditional writes
+        overwrites instead (the checkpoint writer probes for that).
+        """
+        full, mode = self._full(key), "create" if create else "overwrite"
+        store = self._uploads if memoryview(data).nbytes > _LARGE_BYTES else self._store
+        # A single request: the parts of a multipart upload cannot be create-only.
+        self._ask(
+            "write", key, lambda: store.put(full, data, mode=cast(Any, mode), use_multipart=False)
+        )
+
+    def put_file(self, key: str, path: str) -> None:
+        """Write a whole object from a local file of any size."""
+        self._ask("write", key, lambda: self._uploads.put(self._full(key), Path(path)))
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        """Write several objects, in parallel to a remote store."""
+        self._map(self.put, objects)
+
+    def list(self, prefix: str = "") -> list[str]:
+        """All keys under the folder `prefix`, sorted."""
+        start = len(self._full("x")) - 1
+        return sorted(str(entry["path"])[start:] for entry in self._entries(prefix))
+
+    def exists(self, key: str) -> bool:
+        """True if there is an object of that key."""
+        try:
+            self.size(key)
+        except MissingKey:
+            return False
+        return True
+
+    def size(self, key: str) -> int:
+        """The size of an object in bytes; raises `MissingKey` if there is none."""
+        if not self.is_local:
+            return self._ask("look up", key, lambda: int(self._store.head(self._full(key))["size"]))
+        # Without obstore, whose threads a forked process lacks and would wait for without end:
+        # a process that has only read can be forked.
+        with self._explained("look up", key):
+            path = self.local_path(key)
+            status = os.stat(path)
+            check_regular(path, status.st_mode)
+            if stat.S_ISDIR(status.st_mode):
+                raise IsADirectoryError
+            return status.st_size
+
+    def n_bytes(self) -> int:
+        """The total size of all objects under this URL, or of the one object at it.
+
+        Raises `MissingKey` if there is none, and `StorageError` if they cannot be listed.
+        """
+        sizes = [int(entry["size"]) for entry in self._entries("")]
+        return sum(sizes) if sizes else self.size("")
+
+    def delete(self, key: str) -> None:
+        """Remove an object, if there is one."""
+        with suppress(MissingKey):
+            self._ask("delete", key, lambda: self._store.delete(self._full(key)))
+
+    def delete_prefix(self, prefix: str = "") -> None:
+        """Remove all objects under the folder `prefix`."""
+        if not self.is_local:
+            self._map(lambda key, _: self.delete(key), dict.fromkeys(self.list(prefix)))
+            return
+        with suppress(MissingKey), self._explained("delete", prefix):
+            shutil.rmtree(self.local_path(prefix))
+
+    @property
+    def _store(self) -> ObjectStore:
+        if self._backend is not None:
+            return self._backend.store
+        from obstore.store import LocalStore
+
+        return LocalStore("/")  # a prefix would be created before anything is written
+
+    @property
+    def _uploads(self) -> ObjectStore:
+        return self._store if self._backend is None else self._backend.uploads
+
+    def _full(self, key: str) -> str:
+        """The key from the root of the store."""
+        return "/".join([part for part in (self._prefix, *segments(key)) if part])
+
+    def _map(self, action: Callable[[str, Any], T], objects: Mapping[str, Any]) -> Answers[T]:
+        """Call `action` for each key and value, in parallel if each call is a round trip."""
+        is_remote = self._backend is not None and self._backend.policy is not None
+        if not is_remote or len(objects) < 2:
+            return [action(key, value) for key, value in objects.items()]
+        with ThreadPoolExecutor(min(len(objects), _N_REQUESTS)) as pool:
+            return list(pool.map(action, objects.keys(), objects.values()))
+
+    def _ask(self, action: str, key: str, call: Callable[[], T]) -> T:
+        """Return the answer of the store, after retries; explain its errors."""
+        policy = None if self._backend is None else self._backend.policy
+        with self._explained(action, key):
+            return call() if policy is None else policy.ask(call)
+
+    def _fetch(self, key: str, max_bytes: int | None) -> Any:
+        """The bytes of an object that is not local, as a buffer."""
+        full = self._full(key)
+
+        def fetch() -> Any:
+            result = self._store.get(full)
+            self._check_size(key, result.meta["size"], max_bytes)
+            return result.bytes()
+
+        return self._ask("read", key, fetch)
+
+    def _entries(self, prefix: str) -> Entries:
+        """Path and size of all objects under the folder `prefix`."""
+        if self.is_local and not os.path.isdir(self.local_path(prefix)):
+            return []
+
+        def entries() -> Entries:
+            pages = self._store.list(self._full(prefix) or None, chunk_size=1000)
+            return [cast(Mapping[str, Any], entry) for page in pages for entry in page]
+
+        return self._ask("list", prefix, entries)
+
+    @contextmanager
+    def _open_local(self, key: str, max_bytes: int | None) -> Iterator[io.FileIO]:
+        with (
+            self._explained("read", key),
+            open(self.local_path(key), "rb", buffering=0, opener=open_regular) as file,
+        ):
+            self._check_size(key, os.fstat(file.fileno()).st_size, max_bytes)
+            yield file
+
+    def _check_size(self, key: str, size: int, limit: int | None) -> None:
+        if limit is not None and size > limit:
+            raise TooLarge(
+                f"{self.url}: {key} has {size} bytes where at most {limit} were expected"
+            )
+
+    @contextmanager
+    def _explained(self, action: str, key: str) -> Iterator[None]:
+        try:
+            yield
+        except (StorageError, InputError):
+            raise
+        except Exception as error:
+            # Without the cause, whose text can hold the URL with its credentials.
+            raise explain(error, action, self.url, key, self._scheme) from None
+
+    def __reduce__(self) -> tuple[Callable[[str], Storage], tuple[str]]:
+        return (_unpickled, (self._address,))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Storage) and self._address == other._address
+
+    def __hash__(self) -> int:
+        return hash(self._address)
+
+    def __repr__(self) -> str:
+        return f"Storage({self.url!r})"
+
+
+def _unpickled(address: str) -> Storage:
+    """The storage of another process, which knows that the store exists."""
+    storage = Storage(address)
+    if storage._backend is not None and storage._backend.policy is not None:
+        storage._backend.policy.answered = True
+    return storage
+
+
+class _ObjectFile(io.RawIOBase):
+    """A seekable file over an object that is not local; each read is one request."""
+
+    def __init__(self, storage: Storage, key: str) -> None:
+        self._storage, self._key = storage, key
+        self._size, self._position = storage.size(key), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = start + offset
+        return self._position
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        start, length = self._position, max(min(len(view), self._size - self._position), 0)
+        if length:
+            store, full = self._storage._store, self._storage._full(self._key)
+            view[:length] = self._storage._ask(
+                "read",
+                self._key,
+                lambda: bytes(store.get_range(full, start=start, length=length)),
+            )
+        self._position += length
+        return length
+
+
+def open_regular(path: str, flags: int) -> int:
+    """Open a regular file: an `opener` for reading with the built-in `open`.
+
+    Whoever made a folder of data may have put a pipe, which blocks, or an endless device there.
+
+    Raises `OSError` as the built-in `open`, and `InputError` for neither a file nor a folder.
+    """
+    # Checked once it is open, so that nothing can be put in its place after the check. The flag
+    # means nothing for a file; without it, a pipe would wait for a writer.
+    try:
+        handle = os.open(path, flags | os.O_NONBLOCK)
+    except OSError:
+        check_regular(path, os.stat(path).st_mode)  # a socket cannot be opened
+        raise
+    try:
+        check_regular(path, os.fstat(handle).st_mode)
+    except InputError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def check_regular(path: str, mode: int) -> None:
+    """Raise `InputError` unless `mode`, an ``st_mode``, is that of a file or a folder."""
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+        raise InputError(
+            f"cannot read {path}: it is {kinds.get(stat.S_IFMT(mode), 'a device')}, or a link to "
+            "one, where only regular files are read; put the file itself there"
+        )
+
+
+def _path_of(url: str) -> str:
+    """The path of a ``file://`` URL, in which '?' and '#' are characters like any other."""
+    host = urlsplit(url).netloc
+    if host not in ("", "localhost"):
+        raise InputError(f"{url} names the host {host!r}; write file:///PATH")
+    return unquote(url.split("://", 1)[1].removeprefix("localhost"))

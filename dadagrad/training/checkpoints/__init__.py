@@ -1,0 +1,1 @@
+"""Checkpoints: written in the background, committed whole or not at all."""

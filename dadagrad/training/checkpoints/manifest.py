@@ -1,0 +1,175 @@
+"""Layout of the checkpoints in a folder, and the manifest that makes a checkpoint exist.
+
+::
+
+    epoch-0000000002.json                  the claim of the run whose fencing epoch is 2
+    000000004096-9f...c1/000-00000.zst     parts of arrays, never overwritten
+    manifest-000000004096.json             written last; names every part, its size and sha256
+
+A manifest is a sealed document. If the store does not honour create-only writes, or the step was
+committed before, the name ends in ``-UUID``: nothing is ever overwritten.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dadagrad._version import __version__
+from dadagrad.errors import CorruptionError, InputError
+from dadagrad.storage.arrays import AnyArray, ArrayRecord, check_arrays
+from dadagrad.storage.documents import field, from_plain, read_sealed, seal, to_plain
+from dadagrad.storage.store import MissingKey, Storage
+
+FORMAT = "dadagrad-checkpoint"
+VERSION = 1
+
+_MANIFEST = re.compile(r"manifest-([0-9]{12,18})(-[0-9a-f]{32})?\.json")
+_FOLDER = re.compile(r"([0-9]{12,18}-[0-9a-f]{32})/.*")
+_MAX_STEP = 10**18
+
+
+class UnknownVersion(InputError):
+    """A document is whole, but this release does not know its version."""
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """Everything that a run needs to go on.
+
+    Attributes
+    ----------
+    step : int
+        Number of steps done.
+    arrays : dict of str to ndarray
+        Arrays of numbers, of any dtype and shape; they come back bit for bit.
+    meta : dict
+        Plain JSON (see `dadagrad.storage.documents.to_plain`): configuration, cursor, metrics, the
+        digest of the data. Floats come back exactly, also NaN and infinities.
+    """
+
+    step: int
+    arrays: Mapping[str, AnyArray]
+    meta: dict[str, Any]
+
+    def check(self) -> None:
+        """Raise `InputError` for content that cannot be stored."""
+        if type(self.step) is not int or not 0 <= self.step < _MAX_STEP:
+            raise InputError(f"the step of a checkpoint is {self.step!r}; it must be an int >= 0")
+        check_arrays(self.arrays)
+        to_plain(self.meta, "meta")
+
+    def copy(self) -> Snapshot:
+        """Return a checked snapshot that shares no memory with this one."""
+        self.check()
+        arrays = {name: array.copy(order="C") for name, array in self.arrays.items()}
+        return Snapshot(self.step, arrays, from_plain(to_plain(self.meta, "meta")))
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of a manifest. Of two manifests, the one of greater `rank` is the newer."""
+
+    key: str
+    step: int
+    epoch: int
+    sequence: int
+    writer: str
+    created: str
+    arrays: tuple[ArrayRecord, ...]
+    meta: dict[str, Any]
+
+    @property
+    def rank(self) -> tuple[int, int, str]:
+        """Order by epoch first, whatever the step: a run that was taken over never wins."""
+        return self.epoch, self.sequence, self.key
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all parts in the store."""
+        return sum(part.bytes for array in self.arrays for part in array.parts)
+
+    @property
+    def part_keys(self) -> set[str]:
+        """Keys of all parts."""
+        return {part.key for array in self.arrays for part in array.parts}
+
+    def seal(self) -> bytes:
+        """Return the document to store under `key`."""
+        body = {
+            "format": FORMAT,
+            "version": VERSION,
+            "library": __version__,
+            "step": self.step,
+            "epoch": self.epoch,
+            "sequence": self.sequence,
+            "writer": self.writer,
+            "created": self.created,
+            "arrays": [array.to_json() for array in self.arrays],
+            "meta": to_plain(self.meta, "meta"),
+        }
+        return seal(body, f"the manifest of step {self.step}")
+
+
+def read_manifest(storage: Storage, key: str) -> Manifest:
+    """Read and check a manifest.
+
+    Raises `CorruptionError` if it is damaged or missing, `UnknownVersion` if a later release of
+    dadagrad wrote it.
+    """
+    place = f"{storage.url}: {key}"
+    try:
+        return _parse(read_sealed(storage, key, place), key, place)
+    except MissingKey:
+        raise CorruptionError(f"{place} is missing") from None
+    except RecursionError:
+        raise CorruptionError(f"{place} is nested too deep") from None
+
+
+def _parse(body: dict[str, Any], key: str, place: str) -> Manifest:
+    if body.get("format") != FORMAT:
+        raise CorruptionError(f"{place} is not a manifest of a checkpoint")
+    version = field(body, "version", int, place)
+    if version != VERSION:
+        raise UnknownVersion(
+            f"{place} has format version {version}, and this is dadagrad {__version__}, which "
+            f"reads version {VERSION}; use the release that wrote it"
+        )
+    manifest = Manifest(
+        key,
+        field(body, "step", int, place),
+        field(body, "epoch", int, place),
+        field(body, "sequence", int, place),
+        field(body, "writer", str, place),
+        field(body, "created", str, place),
+        tuple(ArrayRecord.from_json(a, place) for a in field(body, "arrays", list, place)),
+        from_plain(field(body, "meta", dict, place)),
+    )
+    if manifest.step != step_of(key):
+        raise CorruptionError(f"{place} is the manifest of step {manifest.step}")
+    return manifest
+
+
+def manifest_key(step: int, uuid: str | None = None) -> str:
+    """Return the name of the manifest of a step."""
+    return f"manifest-{step:012d}{'-' + uuid if uuid else ''}.json"
+
+
+def manifest_keys(keys: Iterable[str]) -> list[str]:
+    """Return the names of manifests among `keys`."""
+    return [key for key in keys if _MANIFEST.fullmatch(key)]
+
+
+def step_of(key: str) -> int:
+    """Return the step in the name of a manifest."""
+    match = _MANIFEST.fullmatch(key)
+    if match is None:
+        raise ValueError(f"{key} is not the name of a manifest")
+    return int(match[1])
+
+
+def folders(keys: Iterable[str]) -> set[str]:
+    """Return the folders of parts among `keys`."""
+    return {match[1] for key in keys if (match := _FOLDER.fullmatch(key))}

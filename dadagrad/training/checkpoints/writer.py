@@ -1,0 +1,262 @@
+"""Checkpoints: written in the background, committed whole or not at all.
+
+A checkpoint exists when its manifest does. `CheckpointWriter.save` uploads the parts under a name
+never used before, checks that no other run has taken the folder over, and then writes the manifest,
+create-only if the store honours that. `CheckpointReader` skips damaged checkpoints with a warning.
+
+Two writers in one folder are told apart by their fencing epoch (see
+`dadagrad.training.checkpoints.lease`). A writer that sees a higher epoch than its own stops before
+it commits. A manifest that it commits at that very moment ranks below every checkpoint of the
+higher epoch. The writer also stops, however long it was paused, before it removes anything that a
+run of a higher epoch may need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from types import TracebackType
+from typing import Self
+from uuid import uuid4
+
+from dadagrad.errors import CorruptionError, InputError, StorageError
+from dadagrad.storage.arrays import sync, write_arrays
+from dadagrad.storage.store import Storage
+from dadagrad.training.checkpoints.lease import Lease, TakenOver, is_probe, now
+from dadagrad.training.checkpoints.manifest import (
+    Manifest,
+    Snapshot,
+    UnknownVersion,
+    folders,
+    manifest_key,
+    manifest_keys,
+    read_manifest,
+    step_of,
+)
+from dadagrad.training.checkpoints.reader import CheckpointInfo, CheckpointReader
+
+__all__ = ["CheckpointInfo", "CheckpointReader", "CheckpointWriter", "Snapshot", "TakenOver"]
+
+logger = logging.getLogger(__name__)
+
+
+class CheckpointWriter:
+    """Writer of the checkpoints of one run into one folder.
+
+    A new writer probes the store and claims the folder: a run that still writes there is fenced
+    off. Use the writer as a context manager, or call `close`.
+
+    Parameters
+    ----------
+    url : str, path or Storage
+        A folder of any store; it need not exist.
+    keep : int
+        Number of checkpoints to keep; older ones are removed after a newer one is committed.
+    new : bool
+        True for a new run: the folder must not belong to another run.
+
+    Raises
+    ------
+    InputError
+        `keep` is less than 1, the URL is invalid, or another run has begun in the folder of a `new`
+        run.
+    StorageError
+        The folder cannot be written.
+    """
+
+    def __init__(
+        self, url: str | os.PathLike[str] | Storage, *, keep: int = 3, new: bool = False
+    ) -> None:
+        if keep < 1:
+            raise InputError(f"keep={keep} was given; at least 1 checkpoint must be kept")
+        self._storage = url if isinstance(url, Storage) else Storage(url)
+        self._keep = keep
+        self._sequence = 0
+        self._saving = threading.Lock()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="dadagrad-checkpoint")
+        self._futures: list[Future[None]] = []
+        self._submitting = threading.Lock()
+        self._waiting: Snapshot | None = None
+        self._lease = Lease(self._storage, new=new)
+
+    @property
+    def url(self) -> str:
+        """URL of the folder."""
+        return self._storage.url
+
+    @property
+    def epoch(self) -> int:
+        """Fencing epoch of this writer."""
+        return self._lease.epoch
+
+    @property
+    def create_only(self) -> bool:
+        """True if the store honours create-only writes, as probed at the start."""
+        return self._lease.create_only
+
+    def __repr__(self) -> str:
+        return f"CheckpointWriter({self.url!r}, epoch={self.epoch})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            # The caller must see the first error.
+            logger.warning("the last checkpoint was not written: %s", failure)
+
+    def submit(self, snapshot: Snapshot) -> None:
+        """Save a copy of `snapshot` in the background.
+
+        One snapshot waits at most while another is being written: a newer one replaces it. So this
+        takes no longer than the copy, and memory holds two copies at most.
+
+        Raises
+        ------
+        InputError
+            The content cannot be stored.
+        StorageError
+            An earlier write in the background failed; raised once.
+        """
+        self.check()
+        snapshot = snapshot.copy()
+        with self._submitting:
+            if self._waiting is None:
+                self._futures.append(self._pool.submit(self._save_waiting))
+            else:
+                logger.info("step %d is not saved: a newer one is", self._waiting.step)
+            self._waiting = snapshot
+
+    def _save_waiting(self) -> None:
+        with self._submitting:
+            snapshot, self._waiting = self._waiting, None
+        assert snapshot is not None
+        self.save(snapshot)
+
+    def check(self) -> None:
+        """Raise the error of an earlier write in the background, once."""
+        done = [future for future in self._futures if future.done()]
+        self._futures = [future for future in self._futures if future not in done]
+        for future in done:
+            future.result()
+
+    def wait(self) -> None:
+        """Return when all submitted snapshots are committed; raise the error of any, once."""
+        wait(self._futures)
+        self.check()
+
+    def close(self) -> None:
+        """Commit all submitted snapshots and end the background thread; raises as `wait`."""
+        self._pool.shutdown()
+        self.check()
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Commit `snapshot`: afterwards a reader loads it.
+
+        Raises
+        ------
+        InputError
+            The content cannot be stored.
+        StorageError
+            The store fails, or another run has taken the folder over.
+        """
+        snapshot.check()
+        with self._saving:
+            uuid = uuid4().hex
+            folder = f"{snapshot.step:012d}-{uuid}"
+            try:
+                manifest = self._write_parts(snapshot, uuid, folder)
+                document = manifest.seal()
+                self._lease.check()
+            except BaseException:
+                # A full disk must not get fuller with each attempt.
+                with contextlib.suppress(StorageError):
+                    self._storage.delete_prefix(folder)
+                raise
+            key = self._commit(manifest, document, uuid)
+            logger.info("committed %s at %s", key, self.url)
+            try:
+                self._remove_old(key)
+            except TakenOver:
+                raise
+            except StorageError as error:
+                logger.warning("could not remove old checkpoints: %s", error)
+
+    def _write_parts(self, snapshot: Snapshot, uuid: str, folder: str) -> Manifest:
+        records = write_arrays(self._storage, folder, snapshot.arrays)
+        sync(self._storage, [part.key for record in records for part in record.parts])
+        self._sequence += 1
+        return Manifest(
+            manifest_key(snapshot.step, None if self.create_only else uuid),
+            snapshot.step,
+            self.epoch,
+            self._sequence,
+            self._lease.owner,
+            now(),
+            records,
+            snapshot.meta,
+        )
+
+    def _commit(self, manifest: Manifest, document: bytes, uuid: str) -> str:
+        """Write the manifest; returns its key."""
+        key = manifest.key
+        if not self._lease.create(key, document):
+            # This step was committed before: by a lower epoch whose run was resumed from an older
+            # checkpoint, by this run, or by a higher epoch at this very moment.
+            self._lease.check()
+            key = manifest_key(manifest.step, uuid)
+            if not self._lease.create(key, document):
+                raise StorageError(
+                    f"cannot write {key} in {self.url}: the key exists, although its name was "
+                    "never used before; check which other program writes there"
+                )
+        sync(self._storage, [key])
+        return key
+
+    def _remove_old(self, newest: str) -> None:
+        """Remove all but the newest checkpoints, damaged manifests, and the remains of crashes."""
+        keys = self._storage.list()
+        present = folders(keys)
+        if self._storage.is_local:
+            # A killed process leaves files under temporary names, which `list` hides.
+            names = os.listdir(self._storage.local_path())
+            present |= folders(f"{name}/" for name in names)
+        manifests, damaged, all_known = [], [], True
+        for key in manifest_keys(keys):
+            try:
+                manifests.append(read_manifest(self._storage, key))
+            except CorruptionError:
+                damaged.append(key)
+            except UnknownVersion:
+                all_known = False
+        manifests.sort(key=lambda manifest: manifest.rank, reverse=True)
+        # A run that took over meanwhile decides for itself which checkpoints stay. This look at the
+        # claims comes after the list of folders: if parts of that run are in the list, its claim is
+        # seen here.
+        self._lease.check()
+        if not manifests or manifests[0].key != newest:
+            logger.warning("%s of %s does not read back: older ones stay", newest, self.url)
+            return
+        # Damaged manifests of later steps stay until the run gets there: a run that takes over at
+        # this moment could create a manifest under the same name, and this one would delete it.
+        past = [key for key in damaged if step_of(key) <= manifests[0].step]
+        old = [manifest.key for manifest in manifests[self._keep :]]
+        for key in [*past, *old, *filter(is_probe, keys)]:
+            self._storage.delete(key)
+        # A manifest of unknown version may need any of the folders.
+        if all_known:
+            kept = set().union(*(manifest.part_keys for manifest in manifests[: self._keep]))
+            for folder in sorted(present - folders(kept)):
+                self._storage.delete_prefix(folder)

@@ -1,0 +1,209 @@
+"""The coordinator: owns the state and decides what comes next.
+
+It knows no files, no threads, no clock and no Dask: `handle` takes an event and returns
+instructions. An engine or a unit test carries them out and gets the same bits, because results are
+combined in the order of the schedule, not of their arrival.
+
+In a round, partitions are opened (some ahead of time, so that reading hides behind computing). The
+first slice of each stretch is given features of the state, and so is each next slice when the one
+before it has its result. At the end of the round the results are combined
+(`dadagrad.training.coordinator.combine`): the gradients of a batch make one step, streams are
+merged, and the online pass has changed the state already.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from dadagrad.problem import Problem
+from dadagrad.training.coordinator.combine import Progress, combination_of
+from dadagrad.training.coordinator.rounds import RoundQueue
+from dadagrad.training.messages import (
+    Close,
+    Compute,
+    Computed,
+    Event,
+    Finish,
+    Instruction,
+    Opened,
+    Report,
+    Result,
+    Save,
+    SaveRequested,
+    StopRequested,
+)
+from dadagrad.training.schedule.base import Cursor, Round, Schedule
+from dadagrad.training.state.base import TrainingState
+from dadagrad.training.worker.progressive import ProgressiveMetrics
+
+
+class Coordinator:
+    """Drives a run from one round to the next.
+
+    An engine carries out all instructions that it gets before it calls again: `start` first, then
+    `go_on` for as long as that has instructions, then `handle` with the next event.
+
+    Parameters
+    ----------
+    problem : Problem
+    schedule : Schedule
+    state : TrainingState
+        Start of the run; changed in place from here on.
+    cursor, steps, metrics
+        The rest of a checkpoint; the defaults start a new run.
+    save_every : int or None
+        Steps after which a `Save` is due; None leaves that to `SaveRequested`.
+    prefetch : int
+        Partitions opened ahead of those in use.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        schedule: Schedule,
+        state: TrainingState,
+        *,
+        cursor: Cursor = Cursor(),  # noqa: B008 (frozen)
+        steps: int = 0,
+        metrics: ProgressiveMetrics | None = None,
+        save_every: int | None = None,
+        prefetch: int = 2,
+    ) -> None:
+        self.problem = problem
+        self.state = state
+        self.cursor = cursor
+        self.steps = steps
+        self.metrics = metrics or ProgressiveMetrics.zero(problem)
+        self._combination = combination_of(problem, state)
+        self._rounds = RoundQueue(schedule.rounds(cursor), prefetch, together=not problem.online)
+        self._round: Round | None = None
+        self._stretches: list[Progress] = []
+        # Stretches whose next slice has not been issued, and how many are not at their end.
+        self._waiting: list[Progress] = []
+        self._n_missing = 0
+        self._is_working = False  # on some slice of the present round
+        self._tasks: dict[int, Progress] = {}
+        self._n_tasks = 0
+        # By reading, the slices of this round without a result; and readings that end with it.
+        self._left: Counter[int] = Counter()
+        self._closing: set[int] = set()
+        self._closes: list[Instruction] = []
+        self._save_every = save_every
+        self._next_save = self._first_save_after(steps)
+        self._save_wanted = self._stop_wanted = self._finished = False
+        self._saved: Cursor | None = None
+
+    def start(self) -> list[Instruction]:
+        """The first instructions."""
+        return self.go_on()
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Take note of `event`; the next instructions."""
+        if self._finished:
+            return []
+        match event:
+            case Opened(reading, vocabulary):
+                self._rounds.opened(reading, vocabulary)
+            case Computed(task, result):
+                self._take(task, result)
+            case SaveRequested():
+                self._save_wanted = True
+            case StopRequested():
+                self._stop_wanted = True
+        return self.go_on()
+
+    def go_on(self) -> list[Instruction]:
+        """Instructions that need no other event; none if all do."""
+        if self._finished:
+            return []
+        instructions, self._closes = self._closes, []
+        if self._round is not None and not self._n_missing:
+            instructions += self._finish_round(self._round)
+        if self._stop_wanted and not self._is_working:
+            over = self._round is None and self._rounds.is_over
+            return [*instructions, *self._finish(complete=over)]
+        if self._round is None and not self._begin_round():
+            return [*instructions, *self._finish(complete=True)]
+        # Work of now goes before reading for later.
+        computes = self._issue()
+        return [*instructions, *computes, *self._rounds.opens([s.slice_ for s in self._waiting])]
+
+    def _begin_round(self) -> bool:
+        self._round = self._rounds.next_round()
+        if self._round is None:
+            return False
+        self._stretches = [Progress(stretch) for stretch in self._round.stretches]
+        self._waiting = list(self._stretches)
+        self._n_missing = len(self._stretches)
+        slices = self._round.slices
+        self._left = Counter(slice_.reading for slice_ in slices)
+        self._closing = {slice_.reading for slice_ in slices if slice_.last}
+        return True
+
+    def _issue(self) -> list[Instruction]:
+        """Have the next slices worked on whose partitions are open; of a batch all at once."""
+        computes: list[Instruction] = []
+        is_open = [self._rounds.vocabulary(stretch.slice_) is not None for stretch in self._waiting]
+        if not self.problem.online and not all(is_open):
+            return computes
+        waiting, self._waiting = self._waiting, []
+        for stretch in waiting:
+            slice_ = stretch.slice_
+            vocabulary = self._rounds.vocabulary(slice_)
+            if vocabulary is None:
+                self._waiting.append(stretch)
+                continue
+            given = self._combination.give(stretch, vocabulary)
+            computes.append(Compute(self._n_tasks, slice_, given, self._rounds.following(slice_)))
+            self._tasks[self._n_tasks] = stretch
+            self._is_working = True
+            self._n_tasks += 1
+        return computes
+
+    def _take(self, task: int, result: Result) -> None:
+        stretch = self._tasks.pop(task)
+        reading = stretch.slice_.reading
+        vocabulary = self._rounds.vocabulary(stretch.slice_)
+        assert vocabulary is not None
+        self._combination.take(stretch, vocabulary, result)
+        stretch.metrics.append(result.metrics)
+        stretch.done += 1
+        if stretch.done < len(stretch.slices):
+            self._waiting.append(stretch)
+        else:
+            self._n_missing -= 1
+        self._left[reading] -= 1
+        if not self._left[reading] and reading in self._closing:
+            self._rounds.close(reading)
+            self._closes.append(Close(reading))
+
+    def _finish_round(self, finished: Round) -> list[Instruction]:
+        self.steps += self._combination.finish(self._stretches)
+        for stretch in self._stretches:
+            for metrics in stretch.metrics:
+                self.metrics += metrics
+        self.cursor = finished.after
+        self._round = None
+        self._is_working = False
+        report = Report(self.cursor, self.steps, self.metrics)
+        return [report, *(self._save() if self._save_is_due() else [])]
+
+    def _first_save_after(self, steps: int) -> int | None:
+        every = self._save_every
+        return None if every is None else (steps // every + 1) * every
+
+    def _save_is_due(self) -> bool:
+        return self._save_wanted or (self._next_save is not None and self.steps >= self._next_save)
+
+    def _save(self) -> list[Instruction]:
+        """Have the state kept, unless it has been."""
+        if self._saved == self.cursor:
+            return []
+        self._save_wanted = False
+        self._next_save = self._first_save_after(self.steps)
+        self._saved = self.cursor
+        return [Save(self.cursor, self.steps, self.metrics, self.state)]
+
+    def _finish(self, *, complete: bool) -> list[Instruction]:
+        self._finished = True
+        return [*self._save(), Finish(complete)]

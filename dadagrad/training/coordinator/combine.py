@@ -1,0 +1,148 @@
+"""Ways to combine the results of a round: one step, or a merge of streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.kernels.id_sets import look_up
+from dadagrad.problem import Problem
+from dadagrad.training.coordinator.merge import merge
+from dadagrad.training.messages import Result, SliceInput
+from dadagrad.training.schedule.base import Slice, Stretch
+from dadagrad.training.state.base import TrainingState
+from dadagrad.training.state.compiled import State
+from dadagrad.training.state.gradients import GradientSums
+from dadagrad.training.state.slices import (
+    Gradient,
+    LazyFeatureSlice,
+    StreamDelta,
+    Weights,
+)
+from dadagrad.training.worker.progressive import ProgressiveMetrics
+
+
+@dataclass(slots=True)
+class Progress:
+    """A stretch of the present round, of whose slices the first `done` have results.
+
+    `change` is what came of them, with the ids of the features.
+    """
+
+    slices: Stretch
+    done: int = 0
+    metrics: list[ProgressiveMetrics] = field(default_factory=list)
+    gradient: tuple[NDArray[np.int64], Gradient] | None = None
+    delta: StreamDelta | None = None
+
+    @property
+    def slice_(self) -> Slice:
+        """The next slice, or the one in work."""
+        return self.slices[self.done]
+
+
+class Combination(Protocol):
+    """Gives a slice what it is worked on with, and changes the state at the end of a round."""
+
+    def give(self, stretch: Progress, vocabulary: NDArray[np.int64]) -> SliceInput: ...
+
+    def take(self, stretch: Progress, vocabulary: NDArray[np.int64], result: Result) -> None: ...
+
+    def finish(self, stretches: list[Progress]) -> int:
+        """Change the state; the number of steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineSteps:
+    """The state itself is given away, and comes back after a step for each row."""
+
+    state: TrainingState
+
+    def give(self, stretch: Progress, vocabulary: NDArray[np.int64]) -> SliceInput:
+        return self.state
+
+    def take(self, stretch: Progress, vocabulary: NDArray[np.int64], result: Result) -> None:
+        assert result.change is None, "the online pass changes the state itself"
+
+    def finish(self, stretches: list[Progress]) -> int:
+        return _n_rows(stretches)
+
+
+class BatchStep:
+    """One step with the mean gradient of all rows of the round."""
+
+    def __init__(self, problem: Problem, state: TrainingState) -> None:
+        self._problem = problem
+        self._state = state
+        self._sums = GradientSums(problem)
+        self._intercept: NDArray[np.float64] | None = None
+
+    def give(self, stretch: Progress, vocabulary: NDArray[np.int64]) -> SliceInput:
+        problem, state = self._problem, self._state
+        if self._intercept is None:  # the same for all slices of a round
+            self._intercept = state.intercepts_now(problem)
+        intercept = self._intercept
+        return LazyFeatureSlice(
+            lambda ids: Weights(state.weights_at(problem, ids), intercept), vocabulary
+        )
+
+    def take(self, stretch: Progress, vocabulary: NDArray[np.int64], result: Result) -> None:
+        assert isinstance(result.change, Gradient), "batches take gradients"
+        stretch.gradient = look_up(vocabulary, result.positions), result.change
+
+    def finish(self, stretches: list[Progress]) -> int:
+        self._intercept = None
+        importance = sum(metrics.weight for stretch in stretches for metrics in stretch.metrics)
+        if not importance > 0.0:
+            return 0
+        gradients = [stretch.gradient for stretch in stretches if stretch.gradient is not None]
+        ids, terms = zip(*gradients, strict=True)
+        self._state.step(self._problem, self._sums.total(ids, terms), importance)
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMerge:
+    """Streams take steps from the same state, which nobody changes until they are merged."""
+
+    problem: Problem
+    state: State
+
+    def give(self, stretch: Progress, vocabulary: NDArray[np.int64]) -> SliceInput:
+        delta = stretch.delta
+
+        def read(ids: NDArray[np.int64]) -> State:
+            state = self.state.pull(ids)
+            if delta is not None:
+                delta.put_into(ids, state)
+            return state
+
+        return LazyFeatureSlice(read, vocabulary)
+
+    def take(self, stretch: Progress, vocabulary: NDArray[np.int64], result: Result) -> None:
+        assert isinstance(result.change, State), "streams take states"
+        delta = StreamDelta(look_up(vocabulary, result.positions), result.change)
+        stretch.delta = delta if stretch.delta is None else stretch.delta.then(delta)
+
+    def finish(self, stretches: list[Progress]) -> int:
+        deltas = [stretch.delta for stretch in stretches if stretch.delta is not None]
+        merge(self.problem, self.state, deltas)
+        return _n_rows(stretches)
+
+
+def combination_of(problem: Problem, state: TrainingState) -> Combination:
+    """The combination for the settings of `problem`."""
+    if not problem.online:
+        return BatchStep(problem, state)
+    if problem.config.streams == 1:
+        return OnlineSteps(state)
+    if not isinstance(state, State):
+        raise TypeError(f"streams merge compiled states, not {type(state).__name__}")
+    return StreamMerge(problem, state)
+
+
+def _n_rows(stretches: list[Progress]) -> int:
+    return sum(metrics.rows for stretch in stretches for metrics in stretch.metrics)

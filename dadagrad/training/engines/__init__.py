@@ -1,0 +1,1 @@
+"""Engines: threads of this process, or a Dask cluster."""

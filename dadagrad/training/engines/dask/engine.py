@@ -1,0 +1,155 @@
+"""Execution of a coordinator's instructions by the workers of a Dask cluster.
+
+The coordinator stays in this process. A task names data and holds at most the weights of a few
+vocabularies; the workers hold nothing that cannot be made again. If a worker is lost, Dask runs its
+tasks again elsewhere, and the bits are the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from dadagrad.clusters import connected, seconds
+from dadagrad.data.dataset import Dataset, MemoryDataset
+from dadagrad.errors import InputError
+from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.engines.watcher import Watcher
+from dadagrad.training.memory.available import WorkerMemory, workers_of
+
+_CLIENT_SETTINGS = {
+    # Dask keeps the messages sent last for its developers, with their weights and gradients.
+    "distributed.admin.low-level-log-length": 10,
+    # A task may hold the weights of a whole vocabulary. Dask advises to send large arguments as
+    # data instead, but these change with every step.
+    "distributed.admin.large-graph-warning-threshold": "1TiB",
+}
+
+CLUSTER_SETTINGS = {
+    "distributed.admin.low-level-log-length": 10,
+    "distributed.client.direct-to-workers": True,
+    # Dask makes a worker return all free memory to the system. Each step takes the same again.
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 128 << 20,
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 32 << 20,
+    # The profiler interrupts all threads of all processes a hundred times a second.
+    "distributed.worker.profile.enabled": False,
+}
+"""Settings of the processes of a cluster; `cluster/dask.yaml` has them too."""
+
+
+class DaskEngine:
+    """Context manager that runs a coordinator to its end on a Dask cluster.
+
+    Entering it connects, so that a missing cluster is noticed before a run begins.
+
+    Parameters
+    ----------
+    data : Dataset
+        Dataset at a URL that the workers can read.
+    workers : int or None
+        Number of processes of a cluster that lives as long as the context.
+    client : distributed.Client, str or None
+        Client of a running cluster, or the address of its scheduler.
+
+    Raises
+    ------
+    InputError
+        `data` is in memory; on entering: no scheduler answers, or it has no workers.
+    """
+
+    bytes_moved: int | None = None
+    loader = None
+
+    def __init__(self, data: Dataset, *, workers: int | None, client: Any) -> None:
+        if isinstance(data, MemoryDataset) or data.url.startswith("memory://"):
+            raise InputError(
+                "data in memory cannot be read by the workers of a cluster; write it with "
+                "`dadagrad ingest`, or train without workers"
+            )
+        self._data = data
+        self._client: Any = None
+        self._context = _open_client(workers, client)
+
+    def __enter__(self) -> DaskEngine:
+        self._client = self._context.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._client = None
+        self._context.__exit__(kind, error, trace)
+
+    def workers(self) -> list[WorkerMemory]:
+        """Return the workers of the cluster and their memory limits."""
+        return workers_of(self._client)
+
+    def run(self, coordinator: Coordinator, watcher: Watcher) -> bool:
+        """Drive `coordinator` until it finishes; True if the run is complete.
+
+        Raises
+        ------
+        InputError
+            The workers cannot load dadagrad.
+        TrainingError
+            The cluster cannot run a task, or is lost.
+        """
+        from dadagrad.training.engines.dask.driver import DaskDriver
+
+        driver = DaskDriver(self._client, self._data, coordinator, watcher)
+        try:
+            return driver.run()
+        finally:
+            self.bytes_moved = driver.bytes_moved
+
+
+@contextmanager
+def _open_client(workers: int | None, client: Any) -> Iterator[Any]:
+    """Open a client of a cluster that has at least one worker."""
+    import dask.config
+    import distributed  # noqa: F401 (first: it adds its defaults to the configuration)
+
+    with (
+        dask.config.set(_CLIENT_SETTINGS),
+        _start_cluster(workers) if client is None else connected(client) as opened,
+    ):
+        # A client collects messages for 10 ms. Here one message goes to each worker in each step,
+        # and the step waits for it.
+        stream = opened.scheduler_comm
+        interval = stream.interval if stream is not None else None
+        if stream is not None:
+            stream.interval = 0.0
+        try:
+            yield opened
+        finally:
+            if stream is not None:
+                stream.interval = interval
+
+
+@contextmanager
+def _start_cluster(workers: int | None) -> Iterator[Any]:
+    import dask.config
+    from distributed import Client, LocalCluster
+
+    with (
+        dask.config.set(CLUSTER_SETTINGS),
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            # No dashboard, and any free port: Dask warns if 8787 is taken.
+            dashboard_address=None,
+            # A stopped worker holds up a step, by Dask's default for 5 minutes.
+            scheduler_kwargs={"dashboard_address": ":0", "worker_ttl": seconds("worker-ttl")},
+            silence_logs=logging.ERROR,
+            preload=["dadagrad.training.engines.dask.tasks"],
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        client.wait_for_workers(workers, timeout=seconds("workers-timeout"))
+        yield client

@@ -1,0 +1,189 @@
+"""Pending tasks of a run on a cluster, from submission to the arrival of their results.
+
+Dask does not handle these cases for its users:
+
+- A task that prefers a worker (``allow_other_workers``) stays without a worker for ever if the
+  preferred worker left while there was no other; a task on a worker that pauses stays there. Both
+  are submitted again, without preference.
+- A result whose transfer was interrupted is not fetched again by itself.
+- A run must not wait for ever for a scheduler or for workers that do not come back.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from dadagrad.clusters import count
+from dadagrad.errors import DadagradError, TrainingError
+from dadagrad.training.engines.dask.monitor import ClusterMonitor, lost
+from dadagrad.training.messages import Event
+
+ToEvents: TypeAlias = Callable[[Any], list[Event]]
+
+WAIT_SECONDS = 0.01
+"""Time to wait for a result before the state of the cluster is checked."""
+
+FETCH_SECONDS = 10.0
+"""Time after which a finished result that has not arrived is fetched again."""
+
+STUCK_ANSWERS = 2
+"""Answers of the scheduler that show a task on no running worker before it is submitted again."""
+
+
+@dataclass(slots=True)
+class _Task:
+    """A task whose result has not arrived."""
+
+    future: Any
+    to_events: ToEvents
+    worker: str | None
+    submit_again: Callable[[], None]
+    finished: float | None = None
+    times_stuck: int = 0
+
+
+class PendingTasks:
+    """Tasks of a run whose results have not arrived.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    run : str
+        Part of the keys of the tasks.
+    """
+
+    def __init__(self, client: Any, run: str) -> None:
+        from distributed import as_completed
+
+        self._client = client
+        self._run = run
+        self._retries = count("retries", 0)
+        self._count = 0
+        self._tasks: dict[str, _Task] = {}
+        self._completed = as_completed(with_results=True, raise_errors=False, loop=client.loop)
+        self._monitor = ClusterMonitor(client, self._busy_workers)
+        self._n_answers = 0
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the scheduler has gone or does not answer."""
+        return self._monitor.is_lost
+
+    def _busy_workers(self) -> set[str]:
+        return {task.worker for task in list(self._tasks.values()) if task.worker is not None}
+
+    def stop(self) -> None:
+        """Drop all tasks."""
+        self._monitor.stop()
+        self._tasks.clear()
+        self._completed.clear()
+
+    def changed_workers(self) -> dict[str, int] | None:
+        """Return the running workers and their threads, if the scheduler has answered since."""
+        status = self._monitor.status
+        if status is None or self._monitor.n_answers == self._n_answers:
+            return None
+        self._n_answers = self._monitor.n_answers
+        if status.processing is not None:
+            self._submit_stuck_again(status.processing)
+        return dict(status.running)
+
+    def submit(
+        self,
+        to_events: ToEvents,
+        worker: str | None,
+        function: Callable[..., Any],
+        *arguments: Any,
+        priority: int = 0,
+    ) -> None:
+        """Submit a call of `function`, preferably to `worker`; `to_events` converts the result."""
+        self._count += 1
+        key = f"dadagrad-{function.__name__}-{self._run}-{self._count}"
+        future = self._client.submit(
+            function,
+            *arguments,
+            key=key,
+            pure=False,
+            retries=self._retries,
+            priority=priority,
+            workers=None if worker is None else [worker],
+            allow_other_workers=worker is not None,
+        )
+
+        def submit_again() -> None:
+            self.submit(to_events, None, function, *arguments, priority=priority)
+
+        self._tasks[key] = _Task(future, to_events, worker, submit_again)
+        self._completed.add(future)
+
+    def next_result(self) -> tuple[Any, ToEvents, Any] | None:
+        """Return a future, its converter and its result; None if none arrives in a short time.
+
+        Raises
+        ------
+        TrainingError
+            The cluster cannot run a task, or is lost.
+        """
+        arrived = None
+        with suppress(queue.Empty):
+            arrived = self._completed.queue.get(timeout=WAIT_SECONDS)
+        if arrived is None:
+            self._monitor.check()
+            self._fetch_again()
+            return None
+        future, result = arrived
+        task = self._tasks.pop(future.key, None)
+        if task is None:  # submitted again, or fetched twice
+            return None
+        if isinstance(result, tuple):  # the type, value and traceback of an exception
+            raise _task_error(result[1])
+        if isinstance(result, BaseException) and not isinstance(result, DadagradError):
+            self._monitor.check()
+            raise lost("the scheduler was restarted, or gave up a task for another reason")
+        return future, task.to_events, result
+
+    def _submit_stuck_again(self, processing: frozenset[str]) -> None:
+        """Submit tasks again that no running worker has."""
+        for key, task in list(self._tasks.items()):
+            # A result may also be lost before it has been fetched.
+            if key not in processing and task.future.status in ("pending", "lost"):
+                task.times_stuck += 1
+                if task.times_stuck >= STUCK_ANSWERS:
+                    del self._tasks[key]
+                    self._client.cancel([task.future])
+                    task.submit_again()
+
+    def _fetch_again(self) -> None:
+        """Fetch finished results again that do not arrive."""
+        now = time.monotonic()
+        for task in self._tasks.values():
+            if task.future.status != "finished":
+                task.finished = None
+            elif task.finished is None:
+                task.finished = now
+            elif now - task.finished > FETCH_SECONDS:
+                task.finished = now
+                self._completed.add(task.future)
+
+
+def _task_error(error: BaseException) -> BaseException:
+    """Return the error to raise for a task that ended with `error`."""
+    from distributed import KilledWorker
+    from distributed.scheduler import NoValidWorkerError
+
+    if isinstance(error, KilledWorker):
+        translated = TrainingError(
+            f"the workers of the cluster keep dying at the same task ({error}); they probably run "
+            "out of memory: give them more, or make smaller partitions"
+        )
+    elif isinstance(error, NoValidWorkerError):
+        translated = lost(f"the scheduler gave up waiting for workers ({error})")
+    else:
+        return error
+    translated.__cause__ = error
+    return translated

@@ -1,0 +1,148 @@
+"""Messages between the coordinator and the workers of a Dask cluster, and checks of results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from distributed.protocol.serialize import pickle_dumps, pickle_loads, register_serialization
+from numpy.typing import NDArray
+
+from dadagrad.kernels.packed_ids import pack, unpack
+from dadagrad.problem import Problem
+from dadagrad.training.messages import Result, SliceInput
+from dadagrad.training.schedule.base import Slice
+from dadagrad.training.state.compiled import State
+from dadagrad.training.state.slices import FeatureSlice, Gradient
+
+Touched: TypeAlias = NDArray[Any] | None
+"""Packed positions that some rows touch (`dadagrad.training.worker.compute.touched`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Slices of one step, for one task.
+
+    Attributes
+    ----------
+    run : str
+        Identifier of the run.
+    slices, given, following : tuples of the same length
+        Rows, the weights or the state to use, and the next rows of the same partition, of which
+        the worker reports the features that they touch.
+    skipped : mapping of str to str
+        Partitions that the run skips, and the reasons.
+    """
+
+    run: str
+    slices: tuple[Slice, ...]
+    given: tuple[SliceInput, ...]
+    following: tuple[Slice | None, ...]
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """Partitions that a worker has read.
+
+    `vocabularies` are their packed ids, `touched` the features that the first slices of each touch.
+    """
+
+    worker: str
+    vocabularies: tuple[NDArray[Any], ...]
+    touched: tuple[tuple[Touched, ...], ...]
+    skipped: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkResult:
+    """Results of `Work`, with packed positions; `touched` is of the slice that follows each."""
+
+    worker: str
+    results: tuple[Result, ...]
+    touched: tuple[Touched, ...]
+    skipped: Mapping[str, str]
+
+
+def _in_frames(message: ReadResult | WorkResult) -> tuple[dict[str, Any], list[Any]]:
+    """Serialize a message without copies of its arrays, as Dask does between workers.
+
+    For the scheduler Dask would copy them into the message, on the thread of the event loop.
+    """
+    header, frames = pickle_dumps(message)
+    return header, frames
+
+
+for kind in (ReadResult, WorkResult):
+    register_serialization(kind, _in_frames, pickle_loads)
+
+
+def packed(result: Result) -> Result:
+    """Pack the positions of a result."""
+    return replace(result, positions=pack(result.positions))
+
+
+def unpacked(result: Result) -> Result:
+    """Unpack the positions of a result."""
+    return replace(result, positions=unpack(result.positions, np.int32))
+
+
+def n_bytes(message: SliceInput | Result) -> int:
+    """Return the size of the arrays of a message."""
+    if isinstance(message, FeatureSlice):
+        return sum(array.nbytes for array in message.content.arrays.values())
+    assert isinstance(message, Result)
+    assert message.change is not None
+    change = sum(array.nbytes for array in message.change.arrays.values())
+    return message.positions.nbytes + change
+
+
+def validate(
+    result: Result, problem: Problem, slice_: Slice, vocabulary: NDArray[np.int64]
+) -> str | None:
+    """Explain why `result` cannot be that of `slice`; None if it can.
+
+    Workers check their own computations. These errors come from the memory of a machine, or from
+    the network. `vocabulary` is that of the slice's partition, (n_local,) int64.
+    """
+    positions, metrics, change = result.positions, result.metrics, result.change
+    assert change is not None
+    shapes = {
+        **_expected_shapes(change, problem, len(positions)),
+        "loss": (metrics.loss, (problem.n_settings,)),
+        "mistakes": (metrics.mistakes, (problem.n_settings,)),
+    }
+    for name, (array, shape) in shapes.items():
+        if array.shape != shape:
+            return f"its {name} has the shape {array.shape}, not {shape}"
+        if not np.isfinite(array).all():
+            return f"its {name} is not finite"
+    in_range = not len(positions) or 0 <= positions[0] <= positions[-1] < len(vocabulary)
+    if not in_range or (positions[1:] <= positions[:-1]).any():
+        return f"its positions are not increasing numbers below {len(vocabulary)}"
+    if not 0 <= metrics.rows <= slice_.n_rows or not 0.0 <= metrics.weight < np.inf:
+        return f"it counts {metrics.rows} rows of weight {metrics.weight:g}"
+    return None
+
+
+def _expected_shapes(
+    change: Gradient | State, problem: Problem, n_changed: int
+) -> dict[str, tuple[NDArray[Any], tuple[int, ...]]]:
+    """Return the arrays of a change with the shapes that they must have."""
+    if isinstance(change, Gradient):
+        each = (n_changed, problem.n_outputs)
+        return {
+            "gradient": (change.gradient, each),
+            "squares": (change.squares, each if problem.config.accumulate == "row" else (0, 0)),
+            "intercept": (change.intercept, (2, problem.n_outputs)),
+        }
+    n_groups, width = problem.n_groups, problem.group_width
+    lazy = problem.config.update.shrinks_lazily
+    return {
+        "state": (change.accumulators, (n_groups, n_changed, width, 2)),
+        "last update": (change.last_update, (n_groups, n_changed if lazy else 0)),
+        "intercept": (change.intercept, (n_groups, 1, width, 2)),
+        "time": (np.asarray(change.t), ()),
+    }

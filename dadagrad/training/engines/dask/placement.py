@@ -1,0 +1,143 @@
+"""Preferred worker of each task: the worker that has read the rows.
+
+No bit of a model depends on it. Open partitions are spread evenly over the workers, and steps are
+cut into no more tasks than pays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+
+from dadagrad.clusters import count
+
+
+def worthwhile_tasks(work: float) -> int:
+    """Return the greatest useful number of tasks for a step.
+
+    `work` is its number of non-zeros, times outputs. A task costs 2 to 3 ms of the machines' time,
+    in which a worker does the work of ``dadagrad.task-work``.
+    """
+    return max(1, round(work / count("task-work", 1)))
+
+
+class Placement:
+    """Workers that have the open partitions.
+
+    Parameters
+    ----------
+    threads : mapping of str to int
+        Addresses of the workers, and their threads.
+    tasks : int
+        Greatest number of tasks of a step.
+    """
+
+    def __init__(self, threads: Mapping[str, int], tasks: int) -> None:
+        self._threads = dict(threads)
+        self._tasks = tasks
+        self._home: dict[int, str] = {}  # worker of each open reading
+        # Worker that read a partition last: it may still have it in the next pass.
+        self._reader: dict[int, str] = {}
+
+    def update(self, threads: Mapping[str, int]) -> None:
+        """Set the workers that there are now, and spread open partitions over them.
+
+        A partition that moves is read again, which hides behind other work.
+        """
+        if self._threads == threads:
+            return
+        self._threads = dict(threads)
+        self._home = {reading: home for reading, home in self._home.items() if home in threads}
+        used = self._used_workers()
+        moving = bool(used)
+        while moving:
+            moving = False
+            for reading, home in sorted(self._home.items(), reverse=True):
+                n_open = Counter(self._home.values())
+                best = min(used, key=lambda worker: self._load(worker, n_open))
+                if home not in used or self._load(best, n_open) < n_open[home] / threads[home]:
+                    self._home[reading] = best
+                    moving = True
+
+    def open(self, reading: int, partition: int) -> str | None:
+        """Choose the worker that reads `partition`; None if there are no workers.
+
+        It is the used worker with the fewest open partitions for each thread: a step takes as long
+        as its busiest worker.
+        """
+        if not self._threads:
+            return None
+        n_open = Counter(self._home.values())
+        reader = self._reader.get(partition)
+        self._home[reading] = min(
+            self._used_workers(),
+            key=lambda worker: (self._load(worker, n_open), worker != reader),
+        )
+        return self._home[reading]
+
+    def _load(self, worker: str, n_open: Mapping[str, int]) -> float:
+        """Return the open partitions for each thread of `worker`, if it gets one more."""
+        return (n_open[worker] + 1) / self._threads[worker]
+
+    def _used_workers(self) -> list[str]:
+        """Return as many workers as have threads for all tasks of a step."""
+        n_open = Counter(self._home.values())
+        used: set[str] = set()
+        missing = self._tasks
+        for worker in sorted(self._threads, key=lambda worker: -n_open[worker]):
+            if missing > 0:
+                used.add(worker)
+                missing -= self._threads[worker]
+        return [worker for worker in self._threads if worker in used]
+
+    def read_by(self, reading: int, partition: int, worker: str) -> None:
+        """Record that `worker` has the rows, which may not be the preferred one."""
+        self._home[reading] = self._reader[partition] = worker
+
+    def close(self, reading: int) -> None:
+        """Forget a reading that is over."""
+        self._home.pop(reading, None)
+
+    def another(self, worker: str) -> str | None:
+        """Return a worker other than `worker`, with few open partitions; None if there is none."""
+        n_open = Counter(self._home.values())
+        others = sorted(self._threads.keys() - {worker})
+        return min(others, key=lambda name: n_open[name] / self._threads[name], default=None)
+
+    def tasks_of(self, readings: Iterable[int]) -> list[tuple[str | None, list[int]]]:
+        """Group the slices of a step into tasks: workers, and positions in `readings`.
+
+        A worker gets a number of tasks in proportion to its slices, at most one for each thread.
+        """
+        by_worker: dict[str | None, list[int]] = defaultdict(list)
+        for position, reading in enumerate(readings):
+            by_worker[self._home.get(reading)].append(position)
+        n_readings = sum(map(len, by_worker.values()))
+        return [
+            (worker, group)
+            for worker, positions in by_worker.items()
+            for group in self._split(
+                worker, positions, -(-self._tasks * len(positions) // n_readings)
+            )
+        ]
+
+    def reading_groups(self, needed_at: Mapping[int, int]) -> list[tuple[str | None, list[int]]]:
+        """Group open readings into tasks that read them one after the other.
+
+        `needed_at` gives the rounds that need the readings: a reading must not wait for one that is
+        needed later.
+        """
+        by_need: dict[tuple[str | None, int], list[int]] = defaultdict(list)
+        for reading, round_number in needed_at.items():
+            by_need[self._home.get(reading), round_number].append(reading)
+        return [
+            (worker, group)
+            for (worker, _), readings in by_need.items()
+            for group in self._split(worker, readings, len(readings))
+        ]
+
+    def _split(self, worker: str | None, items: list[int], n_max: int) -> list[list[int]]:
+        """Split `items` into at most `n_max` groups, at most one for each thread of `worker`."""
+        n_threads = len(items) if worker is None else self._threads.get(worker, 1)
+        n_groups = min(n_max, n_threads, len(items))
+        return [items[first::n_groups] for first in range(n_groups)]

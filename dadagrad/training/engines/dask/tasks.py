@@ -1,0 +1,186 @@
+"""Tasks that run on the workers of a Dask cluster.
+
+An error that would come again is returned as a result: Dask must neither try again nor write a
+traceback to the log of a worker. Only errors of a store are raised: they may not come again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dadagrad.data.dataset import Dataset
+from dadagrad.data.rows import Rows
+from dadagrad.data.skipping import SkippingDataset
+from dadagrad.errors import DadagradError, StorageError
+from dadagrad.kernels.packed_ids import pack
+from dadagrad.problem import Problem
+from dadagrad.training.engines.dask.messages import ReadResult, Touched, Work, WorkResult, packed
+from dadagrad.training.memory.available import resident
+from dadagrad.training.messages import Open, Result, SliceInput
+from dadagrad.training.schedule.base import Slice
+from dadagrad.training.worker.partition_cache import PartitionCache, cache_bytes
+
+logger = logging.getLogger(__name__)
+
+MAX_JOBS = 4
+"""Number of runs that a worker remembers."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Data and problem of a run, which all of its tasks share."""
+
+    data: Dataset
+    digest: str
+    problem: Problem
+
+
+_cache: PartitionCache | None = None
+_jobs: OrderedDict[str, Job] = OrderedDict()
+_lock = threading.Lock()
+
+
+def identity(job: Job) -> Job:
+    """Return the job, as the result of a task: workers get it from each other, and only once."""
+    return job
+
+
+async def prepare(problem: Problem) -> None:
+    """Load and compile the kernels of a problem.
+
+    On a thread, because Dask calls this in the event loop of the worker, which must answer the
+    scheduler meanwhile.
+    """
+
+    def load() -> None:
+        from dadagrad.training.warm_up import warm_up
+
+        warm_up(problem, logger.info)
+
+    await asyncio.to_thread(load)
+
+
+def dask_setup(worker: object) -> None:
+    """Ignore interrupts, which a terminal sends to the coordinator and to all workers.
+
+    Dask calls this in every worker of a cluster that is started for a run.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def open_partitions(job: Job, run: str, opens: tuple[Open, ...]) -> ReadResult | DadagradError:
+    """Read partitions; returns their vocabularies, and the features that the first slices touch."""
+    _remember(run, job)
+    vocabularies, touched = [], []
+    try:
+        for instruction in opens:
+            rows = _rows(job, instruction.partition)
+            vocabularies.append(pack(rows.vocabulary))
+            touched.append(tuple(_touched(rows, slice_) for slice_ in instruction.first_slices))
+    except StorageError:
+        raise
+    except DadagradError as error:
+        return error
+    return ReadResult(_address(), tuple(vocabularies), tuple(touched), _skipped(job))
+
+
+def compute_slices(work: Work, job: Job | None = None) -> WorkResult | DadagradError | None:
+    """Compute the results of slices; None if this worker needs the `job` and does not know it.
+
+    Each slice keeps its own result: which workers computed what must not change the order of sums.
+    """
+    if job is not None:
+        _remember(work.run, job)
+    with _lock:
+        job = _jobs.get(work.run)
+    if job is None:
+        return None
+    if isinstance(job.data, SkippingDataset):
+        job.data.skip(work.skipped)
+    try:
+        slices = zip(work.slices, work.given, work.following, strict=True)
+        computed = [_compute_slice(job, *slice_) for slice_ in slices]
+    except StorageError:
+        raise
+    except DadagradError as error:
+        return error
+    results, touched = zip(*computed, strict=True)
+    return WorkResult(_address(), results, touched, _skipped(job))
+
+
+def _compute_slice(
+    job: Job, slice_: Slice, given: SliceInput, following: Slice | None
+) -> tuple[Result, Touched]:
+    from dadagrad.training.worker.compute import compute
+
+    place = f"{job.data.url}, partition {job.data.partitions[slice_.partition].name}"
+    rows = _rows(job, slice_.partition)
+    result = compute(job.problem, rows, slice_, given, place)
+    if slice_.final and _cache is not None:
+        _cache.drop((job.digest, slice_.partition))
+    return packed(result), None if following is None else _touched(rows, following)
+
+
+def _touched(rows: Rows, slice_: Slice) -> Touched:
+    from dadagrad.training.worker.compute import touched
+
+    positions = touched(rows, slice_)
+    return None if positions is None else pack(positions)
+
+
+def _rows(job: Job, partition: int) -> Rows:
+    """Return the rows of a partition, from the cache of this worker if possible."""
+    key, data = (job.digest, partition), job.data
+    if isinstance(data, SkippingDataset):
+        # The replacement of a skipped partition is not cached: other runs do not want it.
+        return data.guarded(
+            partition, lambda: partitions().get(key, lambda: data.read_plainly(partition))
+        )
+    return partitions().get(key, lambda: data.read(partition))
+
+
+def _skipped(job: Job) -> Mapping[str, str]:
+    """Return the partitions that this worker skips, and the reasons."""
+    return dict(job.data.skipped) if isinstance(job.data, SkippingDataset) else {}
+
+
+def partitions() -> PartitionCache:
+    """Return the cache of this worker, whose size depends on its memory at the first call."""
+    global _cache
+    with _lock:
+        if _cache is None:
+            from distributed import get_worker
+
+            limit = get_worker().memory_manager.memory_limit
+            _cache = PartitionCache(cache_bytes(limit, resident()))
+        return _cache
+
+
+def _remember(run: str, job: Job) -> None:
+    """Store the job of a run: only its first tasks bring the job along."""
+    with _lock:
+        _jobs[run] = job
+        _jobs.move_to_end(run)
+        while len(_jobs) > MAX_JOBS:
+            _jobs.popitem(last=False)
+
+
+def forget(run: str, digest: str) -> None:
+    """Drop the job of a run, and the cached partitions of its data."""
+    with _lock:
+        _jobs.pop(run, None)
+    if _cache is not None:
+        _cache.forget(digest)
+
+
+def _address() -> str:
+    from distributed import get_worker
+
+    return str(get_worker().address)

@@ -1,0 +1,118 @@
+"""Clock, signals and callbacks of a run, none of which changes a bit of the model."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Protocol
+
+from dadagrad.training.messages import Report, Save, SaveRequested, StopRequested
+
+Progress = Callable[[Report], None]
+
+
+class Saver(Protocol):
+    """Writer of checkpoints in the background."""
+
+    def submit_state(self, save: Save, seconds: float) -> None:
+        """Copy the state before returning; `seconds` is the time of the run so far."""
+
+    def check(self) -> None:
+        """Raise the error of an earlier write."""
+
+
+class Watcher:
+    """Requests to the coordinator (save, stop), and the handling of its reports.
+
+    Parameters
+    ----------
+    saver : Saver or None
+        Writer of checkpoints.
+    save_seconds : float or None
+        Time between two checkpoints.
+    progress : callable or None
+        Callback for each `Report`.
+    seconds_before : float
+        Time that the run took before it was resumed.
+    """
+
+    def __init__(
+        self,
+        saver: Saver | None = None,
+        save_seconds: float | None = None,
+        progress: Progress | None = None,
+        seconds_before: float = 0.0,
+    ) -> None:
+        self._saver = saver
+        self._save_seconds = save_seconds if saver is not None else None
+        self._progress = progress
+        self._seconds_before = seconds_before
+        self._begun = self._last_save = time.monotonic()
+        self._stop = threading.Event()
+        self._stop_requested = False
+
+    def begin(self) -> None:
+        """Start the clock, once the engine is ready."""
+        self._begun = self._last_save = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Time of the run so far."""
+        return self._seconds_before + time.monotonic() - self._begun
+
+    def stop(self) -> None:
+        """End the run after the present round."""
+        self._stop.set()
+
+    def request(self) -> SaveRequested | StopRequested | None:
+        """Return the next event for the coordinator, if any.
+
+        Raises the error of the last checkpoint: no progress of the run would be kept.
+        """
+        if self._saver is not None:
+            self._saver.check()
+        if self._stop.is_set() and not self._stop_requested:
+            self._stop_requested = True
+            return StopRequested()
+        now = time.monotonic()
+        if self._save_seconds is not None and now - self._last_save >= self._save_seconds:
+            self._last_save = now
+            return SaveRequested()
+        return None
+
+    def handle(self, instruction: Report | Save) -> None:
+        """Forward a report, or save a state."""
+        if isinstance(instruction, Report):
+            if self._progress is not None:
+                self._progress(instruction)
+        elif self._saver is not None:
+            self._last_save = time.monotonic()
+            self._saver.submit_state(instruction, self.seconds)
+
+    @contextmanager
+    def on_interrupt(self) -> Iterator[None]:
+        """Stop with a checkpoint at the first SIGINT or SIGTERM, and at once at the second.
+
+        Has no effect outside the main thread, where signals cannot be caught.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            if self._stop.is_set():
+                raise KeyboardInterrupt
+            self.stop()
+
+        for number in before:
+            signal.signal(number, interrupt)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

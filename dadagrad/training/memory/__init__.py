@@ -1,0 +1,1 @@
+"""Memory and traffic of a run, estimated before it starts."""

@@ -1,0 +1,126 @@
+"""Memory that is available to this process and to the workers of a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_UNLIMITED = 1 << 60
+
+
+def resident() -> int:
+    """Return the bytes of memory that this process takes now."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def free_memory() -> int:
+    """Return the bytes that this process can take in addition.
+
+    The minimum of the free memory of the machine, of what the control groups of the process leave,
+    and of what its limit of addresses (``ulimit -v``) leaves.
+
+    Notes
+    -----
+    `distributed.system.memory_limit` gives limits, not free memory, and takes most of a second to
+    import.
+    """
+    free = int(psutil.virtual_memory().available)
+    return max(0, min([free, *_cgroup_rests(), *_address_rest()]))
+
+
+def trim_malloc() -> None:
+    """Return freed memory to the system, if the C library can.
+
+    The library of GNU keeps up to 64 MB for later requests, which may have other sizes.
+    """
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _cgroup_rests(
+    root: Path = _CGROUPS, membership: Path = Path("/proc/self/cgroup")
+) -> Iterator[int]:
+    """Yield the bytes that each control group of this process, and each parent of it, leaves."""
+    with contextlib.suppress(OSError):
+        for line in membership.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and "memory" not in controllers.split(","):
+                continue
+            base = root / "memory" if controllers else root
+            group = base / path.lstrip("/")
+            # In a container the path may be that of the host, and then only the root exists here.
+            for folder in {base, group, *(p for p in group.parents if base in p.parents)}:
+                yield from _cgroup_rest(folder)
+
+
+def _cgroup_rest(folder: Path) -> Iterator[int]:
+    for limit_file, usage_file in (
+        ("memory.max", "memory.current"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        with contextlib.suppress(OSError, ValueError):  # no such file, or the limit is "max"
+            limit = int((folder / limit_file).read_text())
+            if limit < _UNLIMITED:
+                used = int((folder / usage_file).read_text())
+                yield limit - used + _reclaimable(folder)
+
+
+def _reclaimable(folder: Path) -> int:
+    """Return the bytes of cached files in a control group."""
+    with contextlib.suppress(OSError):
+        for line in (folder / "memory.stat").read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name in ("inactive_file", "total_inactive_file"):
+                return int(value)
+    return 0
+
+
+def _address_rest() -> Iterator[int]:
+    with contextlib.suppress(ImportError):
+        import resource  # absent on Windows
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if 0 < limit < _UNLIMITED:
+            yield limit - int(psutil.Process().memory_info().vms)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerMemory:
+    """Memory limit of a worker of a cluster, in bytes; None if it has no limit."""
+
+    address: str
+    threads: int
+    limit: int | None
+
+
+def workers_of(client: Any) -> list[WorkerMemory]:
+    """Return the workers that the scheduler of a `distributed.Client` knows."""
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    return [
+        WorkerMemory(str(address), int(info["nthreads"]), int(info["memory_limit"] or 0) or None)
+        for address, info in workers.items()
+    ]
+
+
+def local_workers(n_workers: int) -> list[WorkerMemory]:
+    """Return the workers of one thread that a run starts on this machine for itself."""
+    from dask.system import CPU_COUNT
+    from distributed.system import MEMORY_LIMIT
+
+    return [WorkerMemory("each worker", 1, MEMORY_LIMIT // CPU_COUNT)] * n_workers
+
+
+def usable_share() -> float:
+    """Return the share of its limit at which Dask pauses a worker."""
+    import dask.config
+    import distributed  # noqa: F401 (adds its defaults to the configuration)
+
+    share = dask.config.get("distributed.worker.memory.pause")
+    return float(share) if share else 1.0

@@ -1,0 +1,94 @@
+"""Refusal of runs that cannot fit into memory: what is needed, what is there, what to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich.filesize import decimal
+
+from dadagrad.problem import Problem
+from dadagrad.training.memory.available import WorkerMemory, free_memory, usable_share
+from dadagrad.training.memory.estimate import Estimate
+
+_UNCHECKED_BYTES = 16 << 20
+"""A run that needs less starts without a look at the free memory, which takes time."""
+
+_NAMES = {
+    "state": "the state",
+    "checkpoint": "its copy for a checkpoint",
+    "rows": "open partitions",
+    "step": "a step",
+    "model": "the model",
+    "trial": "the trial of step sizes",
+}
+
+
+def memory_shortage(
+    estimate: Estimate, problem: Problem, memory: int | None, workers: Sequence[WorkerMemory]
+) -> str | None:
+    """Explain in one line why a run cannot fit; None if it can.
+
+    `memory` is what the run may take in this process; None stands for the free memory.
+    """
+    needed = estimate.process["total"]
+    if memory is not None or needed > _UNCHECKED_BYTES:
+        limit = free_memory() if memory is None else memory
+        if needed > limit:
+            reason = f"{decimal(limit)} are free"
+            if memory is not None:
+                reason = f"memory={decimal(limit)} allows less"
+            return _process_shortage(estimate.process, problem, limit, reason)
+    limited = [worker for worker in workers if worker.limit is not None]
+    if estimate.worker is not None and limited:
+        smallest = min(limited, key=lambda worker: worker.limit or 0)
+        if estimate.worker["minimum"] > usable_share() * (smallest.limit or 0):
+            return _worker_shortage(estimate.worker, smallest)
+    return None
+
+
+def _process_shortage(needed: dict[str, int], problem: Problem, limit: int, reason: str) -> str:
+    largest = sorted(_NAMES, key=lambda name: -needed[name])[:2]
+    sizes = [f"{decimal(needed[name])} for {_NAMES[name]}" for name in largest]
+    return (
+        f"training takes up to {decimal(needed['total'])} of memory here ({' and '.join(sizes)}; "
+        f"{problem.n_features:,} features, {problem.n_outputs} output(s)), and {reason}: "
+        + ", or ".join(_advice(needed, problem, limit))
+    )
+
+
+def _advice(needed: dict[str, int], problem: Problem, limit: int) -> list[str]:
+    """List the settings that reduce the largest parts."""
+    advice, config = [], problem.config
+    learning = needed["state"] + needed["checkpoint"] + needed["model"]
+    state_is_large = 2 * learning > needed["total"]
+    if config.preconditioner.name != "diagonal":
+        advice.append("choose the diagonal preconditioner")
+    elif config.update.name == "arow-full":
+        advice.append("choose update 'arow', which keeps only the diagonal")
+    elif state_is_large or not problem.compiled:
+        bits = math.floor(math.log2(max(2.0, problem.n_features * limit / needed["total"])))
+        advice.append(f"hash to fewer features (ingest with --hash-bits {bits})")
+    if problem.n_targets > 1 and state_is_large:
+        advice.append("train fewer outputs at a time")
+    if needed["checkpoint"] and state_is_large:
+        advice.append("train without checkpoints, which take a copy of the state")
+    if needed["trial"] > learning + max(needed["rows"] + needed["step"], needed["model"]):
+        advice.append("give a step size instead of 'auto'")
+    if 2 * needed["rows"] > needed["total"]:
+        advice.append("make smaller partitions (ingest with --partition-nnz)")
+    if problem.compiled and 2 * needed["step"] > needed["total"]:
+        advice.append("give a smaller batch size")
+    return [*(advice or ["use a machine with more memory"]), "allow more by memory"]
+
+
+def _worker_shortage(needed: dict[str, int], worker: WorkerMemory) -> str:
+    parts = {name: decimal(n_bytes) for name, n_bytes in needed.items()}
+    return (
+        f"a worker needs {parts['minimum']} of memory ({parts['libraries']} for libraries, "
+        f"{parts['reading']} to read a partition with each of its {worker.threads} thread(s), "
+        f"{parts['step']} for a step), and of the limit of {worker.address}, "
+        f"{decimal(worker.limit or 0)}, Dask lets it use {100 * usable_share():.0f} %: give "
+        "workers more (dask worker --memory-limit), start them with fewer threads (--nthreads), "
+        "or make smaller partitions (ingest with --partition-nnz)"
+    )

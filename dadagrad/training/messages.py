@@ -1,0 +1,140 @@
+"""Messages between the coordinator and the engines: events in, instructions out.
+
+Both are plain data. An engine may carry out instructions on threads or on a cluster, in any order:
+the coordinator puts results back into the order of the schedule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.training.schedule.base import Cursor, Slice
+from dadagrad.training.state.base import TrainingState
+from dadagrad.training.state.slices import Change, FeatureSlice, LazyFeatureSlice
+from dadagrad.training.worker.progressive import ProgressiveMetrics
+
+SliceInput: TypeAlias = FeatureSlice | LazyFeatureSlice | TrainingState
+"""Input of the work on a slice: some features, or the state itself, which is changed in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Result of the work on a slice.
+
+    Attributes
+    ----------
+    metrics : ProgressiveMetrics
+        Its `weight` is the total importance of the rows.
+    positions : (k,) int32
+        Positions in the partition's vocabulary of the features that changed, strictly increasing.
+    change : Gradient, State or None
+        The gradient of these features, or their state after a step for each row. None if the
+        state itself was changed.
+    """
+
+    metrics: ProgressiveMetrics
+    positions: NDArray[np.int32]
+    change: Change | None
+
+
+# Events.
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A partition can be worked on; `vocabulary` is (n_local,) int64."""
+
+    reading: int
+    vocabulary: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The result of a `Compute` with the same `task`."""
+
+    task: int
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class SaveRequested:
+    """A checkpoint is wanted after the present round."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """The run is to end after the present round, to be resumed later."""
+
+
+Event: TypeAlias = Opened | Computed | SaveRequested | StopRequested
+
+
+# Instructions.
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Read a partition, or have it read, and report its vocabulary.
+
+    `first_slices` are the slices whose weights are wanted before a result of this reading: the
+    features that they touch can be found meanwhile. Partitions with the same `needed_at` are needed
+    at the same time.
+    """
+
+    reading: int
+    partition: int
+    first_slices: tuple[Slice, ...] = ()
+    needed_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Work on a slice of an open partition, and report the result of `task`.
+
+    `following` is the slice of this reading whose weights are wanted after the result.
+    """
+
+    task: int
+    slice_: Slice
+    given: SliceInput
+    following: Slice | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The partition will not be needed again in this reading."""
+
+    reading: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Progress of the run; for people and logs."""
+
+    cursor: Cursor
+    steps: int
+    metrics: ProgressiveMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Keep this state; `state` is the coordinator's own, to be copied before anything else."""
+
+    cursor: Cursor
+    steps: int
+    metrics: ProgressiveMetrics
+    state: TrainingState
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The run is over: `complete`, or stopped on request."""
+
+    complete: bool
+
+
+Instruction: TypeAlias = Open | Compute | Close | Report | Save | Finish

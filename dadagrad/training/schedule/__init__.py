@@ -1,0 +1,69 @@
+"""Schedules: the rows of each round, fixed before the first is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dadagrad.config import TrainConfig
+from dadagrad.data.dataset import Dataset
+from dadagrad.training.schedule.base import Cursor, Round, Schedule, Slice, Stretch
+from dadagrad.training.schedule.batches import CHUNK_ROWS, BatchSchedule
+from dadagrad.training.schedule.streams import StreamSchedule
+
+__all__ = [
+    "Cursor",
+    "Round",
+    "Schedule",
+    "Slice",
+    "Stretch",
+    "auto_batch_size",
+    "make_schedule",
+    "with_batch_size",
+]
+
+
+def make_schedule(
+    config: TrainConfig, partition_rows: Sequence[int], *, chunk_rows: int = CHUNK_ROWS
+) -> Schedule:
+    """The schedule of a run over partitions of so many rows.
+
+    The batch size of `config` must be a number. Where each row is a step, a slice has at most
+    `chunk_rows` rows.
+    """
+    assert isinstance(config.batch_size, int)
+    batches = BatchSchedule(
+        tuple(partition_rows),
+        config.batch_size,
+        config.partitions_per_batch,
+        config.passes,
+        config.shuffle,
+        config.seed,
+        chunk_rows,
+    )
+    return (
+        batches if config.streams == 1 else StreamSchedule(batches, config.streams, config.rounds)
+    )
+
+
+def auto_batch_size(data: Dataset, on_cluster: bool) -> int:
+    """The batch size that "auto" stands for.
+
+    On this machine 1, the online algorithm. On a cluster a 256th of a pass, which learns about as
+    well as the online pass (measured in `examples/benchmarks/quality.py`) with as few messages as
+    that allows; at least 16 rows, and at most 20 million non-zeros, beyond which larger batches no
+    longer make messages rarer than work.
+    """
+    if not on_cluster:
+        return 1
+    rows_of_most_entries = int(20_000_000 * data.n_rows / max(data.nnz, 1))
+    return max(16, min(data.n_rows // 256, rows_of_most_entries))
+
+
+def with_batch_size(config: TrainConfig, data: Dataset, on_cluster: bool) -> TrainConfig:
+    """`config` with the batch size that "auto" stands for."""
+    if config.batch_size != "auto":
+        return config
+    if config.streams > 1:
+        return replace(config, batch_size=1)
+    return replace(config, batch_size=auto_batch_size(data, on_cluster))

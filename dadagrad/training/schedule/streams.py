@@ -1,0 +1,200 @@
+"""The schedule of streams: the rows from which each stream learns in each round.
+
+The rows of a pass, in the order of its partitions, are cut into as many blocks of neighbours as
+there are streams. In a round each stream learns from the next stretch of its own block, one step
+per row, from the state that all share; then the states are merged
+(`dadagrad.training.coordinator.merge`).
+
+Rounds grow with the data that has been seen: while weights move fast, streams must be merged
+often. After round r, (r / R)^2 passes have been seen, R being the rounds of the first pass: so
+round r is 2/r of what came before, the last of R = 40 rounds 5 % of it, and each pass has fewer
+rounds than the one before. With as many rounds in all, this learns as well as rounds of a fixed
+share of what came before, and many streams bear longer steps; see `examples/benchmarks`.
+
+Where a partition ends close to the end of a stretch, the stretch ends there: of a partition in two
+slices, the features that both touch would travel twice.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from dadagrad.training.schedule.base import Cursor, Round, Slice, Stretch, rounds_of_passes
+from dadagrad.training.schedule.batches import BatchSchedule
+
+CLOSE = 2, 5
+"""A stretch may end two fifths of its length from its place. Were it half, it could lose all its
+rows to its neighbours; only the last of a pass can, which may be shorter than the one before."""
+
+SHARING = 4
+"""Streams that share an open partition at most: others read it again, maybe elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSchedule:
+    """The rounds of a run with several streams.
+
+    Attributes
+    ----------
+    online : BatchSchedule
+        The online pass over the same partitions, whose passes, order, seed and `chunk_rows` are
+        those of the streams. With one stream, all rows come in its order.
+    streams : int
+    first_rounds : int
+        Rounds of the first pass, if it has rows enough.
+    """
+
+    online: BatchSchedule
+    streams: int
+    first_rounds: int
+
+    @property
+    def batch_size(self) -> int:
+        """1: each row is a step."""
+        return self.online.batch_size
+
+    @property
+    def passes(self) -> int:
+        return self.online.passes
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows of a slice at most."""
+        return self.online.chunk_rows
+
+    @property
+    def partition_rows(self) -> tuple[int, ...]:
+        """Rows of each partition."""
+        return self.online.partition_rows
+
+    def order(self, pass_number: int) -> Sequence[int]:
+        """The partitions that have rows, in the order of the pass."""
+        return self.online.order(pass_number)
+
+    def rounds(self, start: Cursor) -> Iterator[Round]:
+        """The rounds from `start` on, over all the passes that are left."""
+        return rounds_of_passes(start, self.passes, self._pass)
+
+    def _pass(self, pass_number: int) -> list[tuple[Stretch, ...]]:
+        """The stretches of each round of a pass; rounds without rows are left out."""
+        order = self.order(pass_number)
+        starts = [0]
+        for partition in order:
+            starts.append(starts[-1] + self.partition_rows[partition])
+        n_rows = starts[-1]
+        blocks = [
+            (n_rows * stream // self.streams, n_rows * (stream + 1) // self.streams)
+            for stream in range(self.streams)
+        ]
+        rounds: list[list[list[tuple[int, int, int]]]] = []
+        reached = [first for first, _ in blocks]
+        for done, following in self._shares(pass_number):
+            ends = [_end(starts, block, done, following) for block in blocks]
+            stretches = [list(_cut(starts, *ends)) for ends in zip(reached, ends, strict=True)]
+            if any(stretches):
+                rounds.append(stretches)
+            reached = ends
+        return self._pieces(pass_number, order, rounds)
+
+    def _shares(self, pass_number: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+        """The shares of the pass that were seen before and after each of its rounds."""
+        whole = self.first_rounds**2
+        before, seen = pass_number * whole, 0
+        number = math.isqrt(before)
+        while seen < whole:
+            number += 1
+            following = min(number**2 - before, whole)
+            yield (seen, whole), (following, whole)
+            seen = following
+
+    def _pieces(
+        self,
+        pass_number: int,
+        order: Sequence[int],
+        rounds: list[list[list[tuple[int, int, int]]]],
+    ) -> list[tuple[Stretch, ...]]:
+        """The same stretches, with slices instead of (position, start, stop)."""
+        readings = self._readings(pass_number, rounds)
+        last: dict[int, tuple[int, int, int]] = {}
+        final: dict[int, tuple[int, int, int]] = {}
+        made: list[list[list[Slice]]] = []
+        for number, stretches in enumerate(rounds):
+            made.append([])
+            for stream, stretch in enumerate(stretches):
+                slices: list[Slice] = []
+                for position, start, stop in stretch:
+                    reading = readings[position, stream]
+                    for first in range(start, stop, self.chunk_rows):
+                        last[reading] = final[position] = number, stream, len(slices)
+                        end = min(first + self.chunk_rows, stop)
+                        slices.append(Slice(reading, order[position], first, end, False))
+                made[-1].append(slices)
+        for number, stream, position in last.values():
+            made[number][stream][position] = replace(made[number][stream][position], last=True)
+        if pass_number + 1 == self.online.passes:
+            for number, stream, position in final.values():
+                made[number][stream][position] = replace(made[number][stream][position], final=True)
+        return [tuple(tuple(slices) for slices in each if slices) for each in made]
+
+    def _readings(
+        self, pass_number: int, rounds: list[list[list[tuple[int, int, int]]]]
+    ) -> dict[tuple[int, int], int]:
+        """The reading in which each stream learns from its part of each partition.
+
+        Streams share one where the rounds in which they are at the partition meet. Where they do
+        not, as with the partition at which a stream ends and the next has begun, it would stay
+        open all the time between, and is read again instead. So it is for more than `SHARING`
+        streams, or few partitions would keep few workers busy.
+        """
+        spans: dict[int, dict[int, list[int]]] = {}
+        for number, stretches in enumerate(rounds):
+            for stream, stretch in enumerate(stretches):
+                for position, _, _ in stretch:
+                    span = spans.setdefault(position, {}).setdefault(stream, [number, number])
+                    span[1] = number
+        # More than there can be in a pass.
+        following = pass_number * (len(self.partition_rows) + self.streams)
+        readings = {}
+        for position, of_streams in sorted(spans.items()):
+            until, sharing = -2, 0
+            for stream, (first, last) in sorted(of_streams.items(), key=lambda one: one[1]):
+                if first > until + 1 or sharing == SHARING:
+                    following += 1
+                    sharing = 0
+                sharing += 1
+                readings[position, stream] = following - 1
+                until = max(until, last)
+        return readings
+
+
+def _end(
+    starts: list[int], block: tuple[int, int], done: tuple[int, int], following: tuple[int, int]
+) -> int:
+    """The end of the stretch of a block that is between two shares of it."""
+    first, stop = block
+    begin, end = (first + _of(share, stop - first) for share in (done, following))
+    if end == stop:
+        return stop
+    after = bisect_right(starts, end)
+    nearest = min(starts[after - 1 : after + 1], key=lambda start: abs(start - end))
+    part, whole = CLOSE
+    close = whole * abs(nearest - end) <= part * (end - begin)
+    return min(nearest, stop) if close else end
+
+
+def _of(share: tuple[int, int], n_rows: int) -> int:
+    """A share of `n_rows`, to the nearest row."""
+    part, whole = share
+    return (2 * n_rows * part + whole) // (2 * whole)
+
+
+def _cut(starts: list[int], first: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Rows ``first:stop`` of a pass as (position of the partition, first row, stop) each."""
+    while first < stop:
+        position = bisect_right(starts, first) - 1
+        end = min(stop, starts[position + 1])
+        yield position, first - starts[position], end - starts[position]
+        first = end

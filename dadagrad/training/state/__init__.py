@@ -1,0 +1,47 @@
+"""States of training: sums of features, of which a slice of rows takes out its part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dadagrad.problem import Problem
+from dadagrad.training.state.base import TrainingState
+from dadagrad.training.state.compiled import State
+from dadagrad.training.state.reference import PlainState
+
+
+def zero_state(problem: Problem) -> TrainingState:
+    """The state before the first step."""
+    return State.zero(problem) if problem.compiled else PlainState.zero(problem)
+
+
+def state_bytes(problem: Problem) -> int:
+    """The size of all arrays of the state of `problem`, which are not made."""
+    shapes = State.shapes(problem) if problem.compiled else PlainState.shapes(problem)
+    return sum(math.prod(shape) * size for shape, size in shapes.values())
+
+
+def feature_bytes(problem: Problem) -> int:
+    """The size of the compiled state of one feature, for all outputs."""
+    lazy = problem.config.update.shrinks_lazily
+    return 8 * problem.n_outputs + 8 * lazy * problem.n_groups
+
+
+def restore_state(problem: Problem, arrays: Mapping[str, NDArray[Any]], t: float) -> TrainingState:
+    """The state that had these `arrays`; `ValueError` if they are not of `problem`."""
+    state = zero_state(problem)
+    expected = state.arrays
+    if arrays.keys() != expected.keys():
+        raise ValueError(f"arrays {sorted(arrays)} where {sorted(expected)} were expected")
+    for name, own in expected.items():
+        array = arrays[name]
+        if (array.shape, array.dtype) != (own.shape, own.dtype):
+            raise ValueError(
+                f"{name} is {array.dtype}, shape {array.shape}, where {own.dtype}, shape "
+                f"{own.shape} was expected"
+            )
+    return state.with_arrays(dict(arrays), t)

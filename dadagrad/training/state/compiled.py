@@ -1,0 +1,289 @@
+"""The state of the compiled updates: sums of features, of which some rows take out their part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.data.buffers import Arena, Arenas, zeros
+from dadagrad.data.rows import Rows
+from dadagrad.kernels import training as kernels
+from dadagrad.kernels.id_sets import put, take
+from dadagrad.problem import Problem
+from dadagrad.training.state.base import GradientSum, Shapes
+from dadagrad.training.state.intercept import intercepts, step_intercepts, zero_intercept
+from dadagrad.training.worker.parallel import Spread
+
+CHUNK_WEIGHTS = 1 << 20
+"""Weights of all features that are made at a time."""
+
+
+@dataclass(slots=True)
+class State:
+    """Everything that training changes.
+
+    Outputs that are learned together are a group of `width`. The numbers of a group lie together:
+    groups are learned apart.
+
+    Attributes
+    ----------
+    accumulators : (n_groups, n_features, width, 2) float32
+        Side by side, because each step needs both: the primary sum (the gradient sum u of dual
+        averaging, the corrected sum z of FTRL, the weights of mirror descent) and the sum of
+        squared gradients G.
+    last_update : (n_groups, n_features) float64, or (n_groups, 0)
+        Mirror descent only: the t up to which the weights of a feature have been shrunk.
+    intercept : (n_groups, 1, width, 2) float64
+        The accumulators of the intercept.
+    t : float
+        Steps so far, by importance.
+    """
+
+    accumulators: NDArray[np.float32]
+    last_update: NDArray[np.float64]
+    intercept: NDArray[np.float64]
+    t: float = 0.0
+    _arenas: Arenas = field(default_factory=Arenas, repr=False, compare=False)
+
+    @classmethod
+    def zero(cls, problem: Problem) -> State:
+        """The state before the first step."""
+        n_groups, n_features = problem.n_groups, problem.n_features
+        last_update = n_features if problem.config.update.shrinks_lazily else 0
+        return cls(
+            zeros((n_groups, n_features, problem.group_width, 2), np.float32),
+            zeros((n_groups, last_update), np.float64),
+            zero_intercept(problem),
+        )
+
+    @classmethod
+    def shapes(cls, problem: Problem) -> Shapes:
+        """The shapes of `arrays`, and the bytes of a number of each; no memory is taken."""
+        n_groups, n_features, width = problem.n_groups, problem.n_features, problem.group_width
+        lazy = problem.config.update.shrinks_lazily
+        return {
+            "accumulators": ((n_groups, n_features, width, 2), 4),
+            "last_update": ((n_groups, n_features if lazy else 0), 8),
+            "intercept": ((n_groups, 1, width, 2), 8),
+        }
+
+    @property
+    def n_features(self) -> int:
+        """Features that this is the state of."""
+        return int(self.accumulators.shape[1])
+
+    def reset(self) -> None:
+        """Back to before the first step, in the same memory."""
+        for array in self.arrays.values():
+            array.fill(0)
+        self.t = 0.0
+
+    def copy(self) -> State:
+        return State(
+            self.accumulators.copy(), self.last_update.copy(), self.intercept.copy(), self.t
+        )
+
+    def learn(
+        self,
+        problem: Problem,
+        rows: Rows,
+        batch: kernels.Batch,
+        scores: NDArray[np.float64],
+        count: Callable[[int], None],
+        spread: Spread,
+    ) -> None:
+        """Take one step for each of the `rows`; see `TrainingState`."""
+        width = problem.group_width
+        after = np.empty(problem.n_groups)
+
+        def learn_group(group: int) -> None:
+            group_scores = scores[group * width : (group + 1) * width]
+            after[group] = self._learn_group(problem, group, rows.vocabulary, batch, group_scores)
+            count(group)
+
+        spread(learn_group, problem.n_groups)
+        self.t = float(after[0])
+
+    def _learn_group(
+        self,
+        problem: Problem,
+        group: int,
+        ids: NDArray[np.int64],
+        batch: kernels.Batch,
+        scores: NDArray[np.float64],
+    ) -> float:
+        """Take one step for each row of `batch`, for one group of outputs; t after them.
+
+        The part of the state of the features `ids` is taken out, changed and put back. `t` stays
+        as it is, for the groups to come. The (width, n_rows) `scores` are written.
+        """
+        targets, steps = problem.of_group(group)
+        # What other threads write meanwhile must not be close by.
+        intercept = self.intercept[group].copy()
+        arena = self._arenas.take()
+        accumulators = self._taken(group, ids, arena)
+        if problem.config.update.shrinks_lazily:
+            last_update = self.last_update[group, ids]
+            t = kernels.train_mirror(
+                batch, targets, steps, accumulators, last_update, intercept, self.t, scores
+            )
+            self.last_update[group, ids] = last_update
+        else:
+            t = kernels.train_dual(batch, targets, steps, accumulators, intercept, self.t, scores)
+        self._put_back(group, ids, accumulators)
+        self._arenas.give_back(arena)
+        self.intercept[group] = intercept
+        return float(t)
+
+    def _taken(self, group: int, ids: NDArray[np.int64], arena: Arena) -> NDArray[np.float32]:
+        """The accumulators of `ids`, in memory of `arena`; those of all features are no copy."""
+        everything: NDArray[np.float32] = self.accumulators[group]
+        if len(ids) == len(everything):
+            return everything
+        width = everything.shape[1]
+        out = arena.empty("accumulators", len(ids) * width * 2, np.float32)
+        out = out.reshape(len(ids), width, 2)
+        take(_records(everything), ids, _records(out))
+        return out
+
+    def _put_back(self, group: int, ids: NDArray[np.int64], taken: NDArray[np.float32]) -> None:
+        """Undo `_taken`."""
+        if len(ids) < self.accumulators.shape[1]:
+            put(_records(self.accumulators[group]), ids, _records(taken))
+
+    def pull(self, ids: NDArray[np.int64]) -> State:
+        """The share of the features `ids`, as compact arrays of their own."""
+        n_groups, _, width, _ = self.accumulators.shape
+        out = np.empty((n_groups, len(ids), width, 2), np.float32)
+        for everything, share in zip(self.accumulators, out, strict=True):
+            take(_records(everything), ids, _records(share))
+        last_update = (
+            self.last_update.take(ids, axis=1) if self.last_update.size else self.last_update.copy()
+        )
+        return State(out, last_update, self.intercept.copy(), self.t)
+
+    def writeable(self) -> State:
+        """The same state in arrays that a kernel takes: those out of a message are read-only."""
+        return self if self.accumulators.flags.writeable else self.copy()
+
+    def push(self, ids: NDArray[np.int64], share: State) -> None:
+        """Put a share that `pull` took out back in its place."""
+        for everything, own in zip(self.accumulators, share.accumulators, strict=True):
+            put(_records(everything), ids, _records(own))
+        if self.last_update.size:
+            self.last_update[:, ids] = share.last_update
+        self.intercept = share.intercept.copy()
+        self.t = share.t
+
+    def weights(self, problem: Problem) -> NDArray[np.float32]:
+        """The (n_features, n_outputs) weights at t."""
+        weights = np.empty((self.accumulators.shape[1], problem.n_outputs), np.float32)
+        if problem.config.update.shrinks_lazily:
+            kernels.mirror_weights(
+                self.accumulators, self.last_update, problem.hyperparameters, self.t, weights
+            )
+        else:
+            kernels.dual_weights(self.accumulators, problem.hyperparameters, self.t, weights)
+        return weights
+
+    def nonzero_weights(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The features with a weight other than 0 at t, (k,), and their (k, n_outputs) weights.
+
+        Little memory is taken beside them: there may be many features, and most weigh 0.
+        """
+        stride = max(1, CHUNK_WEIGHTS // problem.n_outputs)
+        ids = np.empty(0, np.int64)
+        weights = np.empty((0, problem.n_outputs), np.float32)
+        for start in range(0, problem.n_features, stride):
+            some = self.part(start, start + stride).weights(problem)
+            kept = np.flatnonzero((some != 0.0).any(axis=1))
+            n_before = len(ids)
+            # In place: large arrays are not copied, their pages only get other addresses.
+            ids.resize(n_before + len(kept), refcheck=False)
+            weights.resize((len(ids), problem.n_outputs), refcheck=False)
+            np.add(kept, start, out=ids[n_before:])
+            weights[n_before:] = some[kept]
+        return ids, weights
+
+    def part(self, start: int, stop: int) -> State:
+        """The share of the features from `start` to before `stop`; with one group no copy."""
+        return replace(
+            self,
+            accumulators=np.ascontiguousarray(self.accumulators[:, start:stop]),
+            last_update=np.ascontiguousarray(self.last_update[:, start:stop]),
+        )
+
+    def differences(self, other: State) -> NDArray[np.int64]:
+        """Positions, increasing, of the features whose state differs from that in `other`."""
+        different = np.zeros(self.n_features, np.bool_)
+        for own, others in zip(self.accumulators, other.accumulators, strict=True):
+            for number in (_records(own) != _records(others)).T:
+                different |= number
+        for last_update, before in zip(self.last_update, other.last_update, strict=True):
+            if len(last_update):
+                different |= last_update != before
+        return np.flatnonzero(different)
+
+    def with_arrays(self, arrays: dict[str, NDArray[Any]], t: float) -> State:
+        """The state with other `arrays`, which become its own."""
+        return State(arrays["accumulators"], arrays["last_update"], arrays["intercept"], t)
+
+    def weights_at(self, problem: Problem, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The (len(ids), n_outputs) weights of some features at t."""
+        return self.pull(ids).weights(problem)
+
+    def intercepts(self, problem: Problem) -> NDArray[np.float64]:
+        """The (n_outputs,) intercepts at t; 0 where none is fitted."""
+        return intercepts(problem, self.intercept, self.t)
+
+    def intercepts_now(self, problem: Problem) -> NDArray[np.float64]:
+        """The same: without averaging, the model's are those at t."""
+        return self.intercepts(problem)
+
+    def step(self, problem: Problem, total: GradientSum, importance: float) -> None:
+        """One step with the mean gradient of rows whose gradients sum to `total`."""
+        share = self.pull(total.ids)
+        share._step_weights(problem, total.gradient / importance, total.squares / importance)
+        self.push(total.ids, share)
+        mean, squares = total.intercept / importance, total.intercept_squares / importance
+        step_intercepts(problem, self.intercept, self.t, mean, squares)
+        self.t += 1.0
+
+    def _step_weights(
+        self,
+        problem: Problem,
+        gradient: NDArray[np.float64],
+        squares: NDArray[np.float64],
+    ) -> None:
+        if problem.config.update.shrinks_lazily:
+            kernels.apply_mirror(
+                self.accumulators,
+                self.last_update,
+                problem.hyperparameters,
+                self.t,
+                gradient,
+                squares,
+            )
+        else:
+            kernels.apply_dual(
+                self.accumulators, problem.hyperparameters, self.t, gradient, squares
+            )
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that a checkpoint must keep besides `t`."""
+        return {
+            "accumulators": self.accumulators,
+            "last_update": self.last_update,
+            "intercept": self.intercept,
+        }
+
+
+def _records(accumulators: NDArray[np.float32]) -> NDArray[np.complexfloating[Any, Any]]:
+    """The sums of each feature as few complex numbers, in the same memory: they move faster."""
+    together = np.complex64 if accumulators.shape[1] % 2 else np.complex128
+    return accumulators.reshape(len(accumulators), 2 * accumulators.shape[1]).view(together)

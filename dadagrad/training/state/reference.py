@@ -1,0 +1,260 @@
+"""The state of an algorithm that runs as it is written down: any metric, regularizer or learner.
+
+Same duties as the compiled `dadagrad.training.state.compiled.State`, one row or one batch at a
+time in NumPy. The state is not taken apart by partition: most of these algorithms look at all
+features in every step.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.data.rows import Rows
+from dadagrad.kernels.training import MAX_STEPS, Batch
+from dadagrad.optim.baselines import Learner, LearnerState, RunningMean
+from dadagrad.optim.updates import GradientUpdate
+from dadagrad.optim.updates import State as UpdateState
+from dadagrad.problem import Problem
+from dadagrad.training.state.base import GradientSum, Shapes
+from dadagrad.training.state.intercept import intercepts, step_intercepts, zero_intercept
+from dadagrad.training.worker.parallel import Spread
+
+Array = NDArray[np.float64]
+_NO_SQUARES = np.zeros((0, 0))
+
+
+@dataclass(slots=True)
+class PlainState:
+    """Everything that training changes.
+
+    Attributes
+    ----------
+    algorithm : Update or Learner
+        A learner sees the intercept as one more feature, the last, that is 1 in every row.
+    inner : State of the algorithm
+    intercept : (n_groups, 1, width, 2) float64
+        The accumulators of the intercept of an update.
+    mean : (n_features + 1, n_outputs) float64, or (0, 0)
+        With averaging: the mean of the weights, and in the last row of the intercepts, that each
+        step met.
+    t : float
+        Steps so far, by importance.
+    """
+
+    algorithm: GradientUpdate | Learner
+    inner: UpdateState | LearnerState
+    intercept: Array
+    mean: Array
+    t: float = 0.0
+    # All weights, once somebody has asked for some; whoever asks meanwhile waits for them.
+    _current: Array | None = None
+    _asking: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    @classmethod
+    def zero(cls, problem: Problem) -> PlainState:
+        """The state before the first step."""
+        algorithm = problem.algorithm
+        n_features, n_outputs = problem.n_features, problem.n_outputs
+        with_bias = problem.learns_by_row and problem.config.fit_intercept
+        inner = algorithm.init(n_features + with_bias, n_outputs)
+        averaged = (n_features + 1, n_outputs) if problem.config.average else (0, 0)
+        return cls(algorithm, inner, zero_intercept(problem), np.zeros(averaged))
+
+    @classmethod
+    def shapes(cls, problem: Problem) -> Shapes:
+        """The shapes of `arrays`, and the bytes of a number of each; no memory is taken."""
+        algorithm = problem.algorithm
+        n_features, n_outputs = problem.n_features, problem.n_outputs
+        if problem.learns_by_row:
+            with_bias = n_features + problem.config.fit_intercept
+            inner = algorithm.shapes(with_bias, n_outputs)
+            held = {f"learner.{name}": shape for name, shape in inner.items()}
+        else:
+            inner = algorithm.shapes(n_features, n_outputs)
+            held = {f"preconditioner.{name}": shape for name, shape in inner.items()}
+            held["primary"] = (n_features, n_outputs)
+        held["intercept"] = (problem.n_groups, 1, problem.group_width, 2)
+        held["mean"] = (n_features + 1, n_outputs) if problem.config.average else (0, 0)
+        return {name: (shape, 8) for name, shape in held.items()}
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that a checkpoint must keep besides `t`."""
+        inner = self.inner
+        if isinstance(inner, LearnerState):
+            held = {f"learner.{name}": array for name, array in inner.arrays.items()}
+        else:
+            held = {f"preconditioner.{name}": array for name, array in inner.preconditioner.items()}
+            held["primary"] = inner.primary
+        return held | {"intercept": self.intercept, "mean": self.mean}
+
+    def with_arrays(self, arrays: dict[str, NDArray[Any]], t: float) -> PlainState:
+        """The state with other `arrays`, which become its own."""
+        inner = self.inner
+        named = {name.partition(".")[2]: array for name, array in arrays.items() if "." in name}
+        held: UpdateState | LearnerState
+        if isinstance(inner, LearnerState):
+            held = LearnerState(t, named)
+        else:
+            held = UpdateState(t, arrays["primary"], named)
+        return replace(
+            self, inner=held, intercept=arrays["intercept"], mean=arrays["mean"], t=t, _current=None
+        )
+
+    def copy(self) -> PlainState:
+        return self.with_arrays({name: array.copy() for name, array in self.arrays.items()}, self.t)
+
+    def weights_at(self, problem: Problem, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The (len(ids), n_outputs) weights of some features at t."""
+        return self._weights_at(ids).astype(np.float32)
+
+    def _weights_at(self, ids: NDArray[np.int64]) -> Array:
+        if isinstance(self.inner, LearnerState) or self.algorithm.weighs_ids:  # type: ignore[union-attr]
+            return self._all_weights(ids)
+        with self._asking:
+            if self._current is None:
+                self._current = self._all_weights()
+            some: Array = self._current[ids]
+        return some
+
+    def _all_weights(self, ids: NDArray[np.int64] | None = None) -> Array:
+        weights: Array = self.algorithm.weights(self.inner, ids)  # type: ignore[arg-type]
+        return weights
+
+    def weights(self, problem: Problem) -> NDArray[np.float32]:
+        """The (n_features, n_outputs) weights of the model: at t, or their mean."""
+        weights = self.mean if len(self.mean) else self._all_weights()
+        return weights[: problem.n_features].astype(np.float32)
+
+    def nonzero_weights(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The features with a weight other than 0, (k,), and their (k, n_outputs) weights."""
+        weights = self.weights(problem)
+        ids = np.flatnonzero((weights != 0.0).any(axis=1))
+        return ids, weights[ids]
+
+    def intercepts(self, problem: Problem) -> Array:
+        """The (n_outputs,) intercepts of the model: at t, or their mean."""
+        return self.mean[-1].copy() if len(self.mean) else self.intercepts_now(problem)
+
+    def intercepts_now(self, problem: Problem) -> Array:
+        """The (n_outputs,) intercepts at t, with which the next rows are predicted."""
+        if not problem.learns_by_row:
+            return intercepts(problem, self.intercept, self.t)
+        if not problem.config.fit_intercept:
+            return np.zeros(problem.n_outputs)
+        bias: Array = self._weights_at(np.array([problem.n_features]))[0]
+        return bias
+
+    def step(self, problem: Problem, total: GradientSum, importance: float) -> None:
+        """One step with the mean gradient of rows whose gradients sum to `total`."""
+        order = np.argsort(total.ids)
+        gradient = total.gradient[order] / importance
+        self._step(problem, total.ids[order], gradient, total.intercept / importance, 1.0)
+
+    def _step(
+        self,
+        problem: Problem,
+        ids: NDArray[np.int64],
+        gradient: Array,
+        intercept: Array,
+        part: float,
+        scales: Array | None = None,
+    ) -> None:
+        """One step of importance `part` with `gradient` at `ids` and (1, n_outputs) `intercept`.
+
+        `scales` are the absolute values of the features, where one row makes the step.
+        """
+        assert isinstance(self.inner, UpdateState)
+        self._average(problem, part)
+        step = self.algorithm.step  # type: ignore[union-attr]
+        self.inner = step(self.inner, gradient, part, ids, scales)
+        step_intercepts(problem, self.intercept, self.t, part * intercept, _NO_SQUARES)
+        self._moved(part)
+
+    def _moved(self, part: float) -> None:
+        self.t += part
+        self._current = None
+
+    def _average(self, problem: Problem, part: float) -> None:
+        """Count the present weights `part` times."""
+        if len(self.mean):
+            weights = self._all_weights()[: problem.n_features]
+            mean = RunningMean({"mean": self.mean, "importance": np.array([self.t])})
+            mean.add(np.vstack([weights, self.intercepts_now(problem)]), part)
+
+    def learn(
+        self,
+        problem: Problem,
+        rows: Rows,
+        batch: Batch,
+        scores: Array,
+        count: Callable[[int], None],
+        spread: Spread,
+    ) -> None:
+        """Take one step for each of the `rows`; see `TrainingState`.
+
+        Importance counts as in `dadagrad.kernels.training.train_dual`: a row of importance 2 is the
+        row twice, and beyond `MAX_STEPS` there are that many larger steps.
+        """
+        targets = problem.targets(rows.labels)
+        for row in range(rows.n_rows):
+            ids, values = _entries(problem, rows, row)
+            left = float(batch.importance[row]) if len(batch.importance) else 1.0
+            share = max(left / MAX_STEPS, 1.0)
+            now = self._margins(problem, ids, values)
+            scores[:, row] = now
+            if not np.isfinite(now).all():
+                scores[:, row:] = now[:, None]  # whoever counts the rows will name this one
+                break
+            while left > 0.0:
+                part = min(left, share)
+                left -= part
+                self._learn(problem, ids, values, targets[row], now, part)
+                if left > 0.0:
+                    now = self._margins(problem, ids, values)
+        for group in range(problem.n_groups):
+            count(group)
+
+    def _margins(self, problem: Problem, ids: NDArray[np.int64], values: Array) -> Array:
+        if isinstance(self.inner, LearnerState):
+            margins = self.algorithm.margins(self.inner, ids, values)  # type: ignore[union-attr]
+        else:
+            margins = values @ self._weights_at(ids) + self.intercepts_now(problem)
+        return np.asarray(margins, np.float64)
+
+    def _learn(
+        self,
+        problem: Problem,
+        ids: NDArray[np.int64],
+        values: Array,
+        targets: Array,
+        margins: Array,
+        part: float,
+    ) -> None:
+        if isinstance(self.inner, LearnerState):
+            self._average(problem, part)
+            learn = self.algorithm.learn  # type: ignore[union-attr]
+            self.inner = learn(self.inner, ids, values, targets, margins, part)
+            self._moved(part)
+            return
+        slopes = problem.loss.slope(margins[None], targets[None])
+        intercept = slopes if problem.config.fit_intercept else np.zeros_like(slopes)
+        self._step(problem, ids, np.outer(values, slopes), intercept, part, np.abs(values))
+
+
+def _entries(problem: Problem, rows: Rows, row: int) -> tuple[NDArray[np.int64], Array]:
+    """The features of a row and their values; for a learner with the intercept's."""
+    start, stop = rows.indptr[row], rows.indptr[row + 1]
+    ids = rows.vocabulary[rows.indices[start:stop]]
+    values = np.ones(stop - start) if rows.values is None else rows.values[start:stop].astype(float)
+    if rows.row_scale is not None:
+        values = values * float(rows.row_scale[row])
+    if problem.learns_by_row and problem.config.fit_intercept:
+        return np.append(ids, problem.n_features), np.append(values, 1.0)
+    return ids, values

@@ -1,0 +1,1 @@
+"""Work on rows: gradients, online steps, progressive validation."""

@@ -1,0 +1,218 @@
+"""The work on a slice of rows: pure functions of the rows and what the coordinator gave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.data.rows import Rows
+from dadagrad.errors import TrainingError
+from dadagrad.kernels import training as kernels
+from dadagrad.kernels.id_sets import mark, marked, relabel
+from dadagrad.problem import Problem
+from dadagrad.training.messages import Result, SliceInput
+from dadagrad.training.schedule.base import Slice
+from dadagrad.training.state.base import TrainingState
+from dadagrad.training.state.slices import FeatureSlice, Gradient, LazyFeatureSlice, Weights
+from dadagrad.training.worker.pairs import pair_rows
+from dadagrad.training.worker.parallel import Spread, serial
+from dadagrad.training.worker.progressive import MetricsAccumulator, ProgressiveMetrics, count
+
+_NO_VALUES = np.zeros(0, np.float32)
+_NO_IMPORTANCE = np.zeros(0)
+_NO_SQUARES = np.zeros((0, 0), np.float32)
+_NO_POSITIONS = np.zeros(0, np.int32)
+
+
+def compute(
+    problem: Problem,
+    rows: Rows,
+    slice_: Slice,
+    given: SliceInput,
+    place: str,
+    spread: Spread = serial,
+) -> Result:
+    """Work on `slice` of the partition `rows`, which messages call `place`.
+
+    A state is changed in place, its groups of outputs on the threads of `spread`; the bits do not
+    depend on it.
+
+    Raises
+    ------
+    TrainingError
+        A margin or a gradient is not finite.
+    InputError
+        A label is not one of the declared classes.
+    """
+    if problem.loss.ranks:
+        part = pair_rows(rows, slice_, problem.config.seed, place)
+    else:
+        part = rows.slice(slice_.start, slice_.stop)
+    importance = row_importance(problem, part)
+    place_of_rows = place, slice_.start
+    if not isinstance(given, FeatureSlice | LazyFeatureSlice):
+        metrics = _learn(problem, part, importance, given, place_of_rows, spread)
+        return Result(metrics, _NO_POSITIONS, None)
+    positions, compact = _compact(part, given.partial)
+    content = given.take(positions)
+    if isinstance(content, Weights):
+        result = _gradient(problem, compact, importance, content, place_of_rows)
+        _check_finite(result, rows.vocabulary, positions, place)
+    else:
+        state = content.copy()
+        # The rows are over all features of the state.
+        compact = replace(compact, vocabulary=np.arange(state.n_features))
+        metrics = _learn(problem, compact, importance, state, place_of_rows, spread)
+        changed = state.differences(content)
+        result = Result(metrics, changed.astype(np.int32), state.pull(changed))
+    if positions is None:
+        return result
+    return replace(result, positions=positions[result.positions])
+
+
+def _compact(part: Rows, partial: bool) -> tuple[NDArray[np.int32] | None, Rows]:
+    """The positions of the touched features in the vocabulary, and the rows over these features.
+
+    None stands for all of the vocabulary. Rows that touch few of the partition's features need only
+    those; they must, if only those were sent, which `partial` says.
+    """
+    if partial or part.nnz < part.n_local:
+        positions, indices = relabel(part.indices, part.n_local)
+        return positions, replace(part, indices=indices)
+    return None, part
+
+
+def _learn(
+    problem: Problem,
+    rows: Rows,
+    importance: NDArray[np.float64] | None,
+    state: TrainingState,
+    place: tuple[str, int],
+    spread: Spread,
+) -> ProgressiveMetrics:
+    """Take one step for each row, which changes `state`; the metrics before each step."""
+    batch = as_batch(rows, importance)
+    scores = np.empty((problem.n_outputs, rows.n_rows))
+    accumulator = MetricsAccumulator(problem, batch, scores, *place)
+    state.learn(problem, rows, batch, scores, accumulator.count, spread)
+    return accumulator.metrics()
+
+
+def _slopes(problem: Problem, rows: Rows, margins: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n_rows, n_outputs) slopes of a loss that runs in NumPy."""
+    shape = (rows.n_rows, problem.n_settings, problem.n_targets)
+    labels = problem.targets(rows.labels).reshape(shape)
+    slopes = problem.loss.slope(margins.reshape(shape), labels)
+    return np.ascontiguousarray(slopes, np.float64).reshape(margins.shape)
+
+
+def _gradient(
+    problem: Problem,
+    rows: Rows,
+    importance: NDArray[np.float64] | None,
+    given: Weights,
+    place: tuple[str, int],
+) -> Result:
+    """The gradient of rows at fixed weights; positions are those in the weights."""
+    weights = given.weights
+    gradient = np.zeros(weights.shape, np.float32)
+    squares = np.zeros_like(gradient) if problem.config.accumulate == "row" else _NO_SQUARES
+    intercept = np.zeros((2, problem.n_outputs))
+    margins = np.empty((rows.n_rows, problem.n_outputs))
+    batch = as_batch(rows, importance)
+    targets = problem.kernel_targets
+    if not problem.loss.has_kernels:
+        kernels.margins(batch, weights, given.intercept, margins)
+        targets = targets._replace(loss=_slopes(problem, rows, margins))
+    kernels.batch_gradient(
+        batch,
+        targets,
+        weights,
+        given.intercept,
+        gradient,
+        squares,
+        intercept,
+        margins,
+    )
+    metrics = count(problem, batch, margins.T, *place)
+    moved = _moved(gradient)
+    if len(squares):
+        moved |= _moved(squares)
+        squares = squares[moved]
+    kept = np.flatnonzero(moved).astype(np.int32)
+    return Result(metrics, kept, Gradient(gradient[moved], squares, intercept))
+
+
+def touched(rows: Rows, slice_: Slice) -> NDArray[np.int32] | None:
+    """The increasing positions in the vocabulary of `rows` that the rows of `slice` touch.
+
+    None where that is most of the vocabulary, and where the rows have queries: pairs touch what
+    other rows of the query do.
+    """
+    part = rows.slice(slice_.start, slice_.stop)
+    if part.nnz >= part.n_local or rows.queries is not None:
+        return None
+    positions: NDArray[np.int32] = marked(mark(part.indices, part.n_local))[0]
+    return positions
+
+
+def _moved(gradient: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """(k,): the features of which some output has a gradient."""
+    other = gradient != 0.0
+    # The common case apart: numpy is slow at reducing rows of one.
+    moved: NDArray[np.bool_] = other[:, 0] if other.shape[1] == 1 else other.any(axis=1)
+    return moved
+
+
+def _check_finite(
+    result: Result,
+    vocabulary: NDArray[np.int64],
+    positions: NDArray[np.int32] | None,
+    place: str,
+) -> None:
+    """Raise `TrainingError` unless the gradient is finite.
+
+    Its features are those at `positions` of the vocabulary, or all of it.
+    """
+    change = result.change
+    assert isinstance(change, Gradient)
+    culprit = None
+    for array in (change.gradient, change.squares):
+        if not np.isfinite(array).all():
+            first = np.argwhere(~np.isfinite(array))[0][0]
+            position = result.positions[first]
+            if positions is not None:
+                position = positions[position]
+            culprit = f"feature {vocabulary[position]}"
+    if not np.isfinite(change.intercept).all():
+        culprit = "the intercept"
+    if culprit is not None:
+        raise TrainingError(
+            f"{place}: the gradient of {culprit} is not finite, so the weights have diverged or a "
+            "value is too large; choose a smaller step size, or normalise the rows"
+        )
+
+
+def row_importance(problem: Problem, rows: Rows) -> NDArray[np.float64] | None:
+    """Row weights times class weights, (n_rows,); None where all are 1."""
+    importance = None if rows.weights is None else rows.weights.astype(np.float64)
+    per_class = problem.class_importance
+    if per_class is None:
+        return importance
+    position = np.searchsorted(problem.classes, rows.labels[:, 0])
+    of_class = per_class[np.minimum(position, len(per_class) - 1)]
+    return of_class if importance is None else importance * of_class
+
+
+def as_batch(rows: Rows, importance: NDArray[np.float64] | None) -> kernels.Batch:
+    """Rows as the kernels take them."""
+    return kernels.Batch(
+        rows.indptr,
+        rows.indices,
+        _NO_VALUES if rows.values is None else rows.values,
+        _NO_VALUES if rows.row_scale is None else rows.row_scale,
+        np.ascontiguousarray(rows.labels.T),
+        _NO_IMPORTANCE if importance is None else importance,
+    )

@@ -1,0 +1,261 @@
+"""Progressive validation: each row is predicted before it is learned from, and counted here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.errors import InputError, TrainingError
+from dadagrad.optim.losses import check_targets
+from dadagrad.training.worker.parallel import serial
+
+if TYPE_CHECKING:
+    from dadagrad.kernels.training import Batch
+    from dadagrad.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressiveMetrics:
+    """Sums over rows; metrics of disjoint rows add up.
+
+    Attributes
+    ----------
+    rows, entries : int
+        Rows of positive importance, and their non-zeros.
+    weight : float
+        Total importance.
+    loss : (n_settings,) float64
+        Importance-weighted sum of the loss of each setting: the mean over its targets, or the one
+        loss of all its outputs where it couples them.
+    mistakes : (n_settings,) float64
+        Importance-weighted count of the rows that were predicted wrong; for a multilabel task
+        the mean over its labels.
+    """
+
+    rows: int
+    entries: int
+    weight: float
+    loss: NDArray[np.float64]
+    mistakes: NDArray[np.float64]
+
+    @classmethod
+    def zero(cls, problem: Problem) -> ProgressiveMetrics:
+        return cls(0, 0, 0.0, np.zeros(problem.n_settings), np.zeros(problem.n_settings))
+
+    def __add__(self, other: ProgressiveMetrics) -> ProgressiveMetrics:
+        return ProgressiveMetrics(
+            self.rows + other.rows,
+            self.entries + other.entries,
+            self.weight + other.weight,
+            self.loss + other.loss,
+            self.mistakes + other.mistakes,
+        )
+
+    def __sub__(self, other: ProgressiveMetrics) -> ProgressiveMetrics:
+        """Metrics of the rows since `other`."""
+        return ProgressiveMetrics(
+            self.rows - other.rows,
+            self.entries - other.entries,
+            self.weight - other.weight,
+            self.loss - other.loss,
+            self.mistakes - other.mistakes,
+        )
+
+    def mean_loss(self, problem: Problem) -> NDArray[np.float64]:
+        """Mean loss of each setting over rows and targets; NaN before the first row."""
+        return self.loss / self.weight if self.weight else np.full(problem.n_settings, np.nan)
+
+    def error(self, problem: Problem) -> NDArray[np.float64] | None:
+        """Share of rows predicted wrong, by setting; None for a regression."""
+        if problem.task == "regression":
+            return None
+        return self.mistakes / self.weight if self.weight else np.full(problem.n_settings, np.nan)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "rows": self.rows,
+            "entries": self.entries,
+            "weight": self.weight,
+            "loss": self.loss.tolist(),
+            "mistakes": self.mistakes.tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> ProgressiveMetrics:
+        return cls(
+            int(plain["rows"]),
+            int(plain["entries"]),
+            float(plain["weight"]),
+            np.array(plain["loss"], np.float64),
+            np.array(plain["mistakes"], np.float64),
+        )
+
+
+class MetricsAccumulator:
+    """Counts the rows of a slice, group of outputs by group.
+
+    Parameters
+    ----------
+    problem : Problem
+    batch : Batch
+        The rows, the first of which is row `first_row` of `place`.
+    margins : (n_outputs, n_rows) float64
+        Those of a group must be there when it is counted, and stay.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        batch: Batch,
+        margins: NDArray[np.float64],
+        place: str,
+        first_row: int,
+    ) -> None:
+        self._problem = problem
+        self._batch = batch
+        self._margins = margins
+        self._place = place
+        self._first_row = first_row
+        self._loss = np.zeros(problem.n_groups if problem.loss.couples else problem.n_outputs)
+        self._mistakes = np.zeros(problem.n_outputs)
+        # Groups of which some row cannot be counted.
+        self._not_finite = np.zeros(problem.n_groups, np.bool_)
+        self._unknown = np.zeros(problem.n_groups, np.bool_)
+
+    def count(self, group: int) -> None:
+        """Count the rows by the margins of one group; several threads may count at a time."""
+        width = self._problem.group_width
+        outputs = range(group * width, (group + 1) * width)
+        if self._problem.loss.couples:
+            self._count_coupled(group, self._margins[outputs.start : outputs.stop].T)
+            return
+        for output in outputs:
+            self._count_output(group, output)
+
+    def _count_output(self, group: int, output: int) -> None:
+        from dadagrad.kernels.training import count_rows
+
+        if self._problem.loss.code is None:
+            self._count_output_in_numpy(group, output)
+            return
+        problem, targets = self._problem, self._problem.kernel_targets
+        own = slice(output, output + 1)
+        targets = targets._replace(
+            label_column=targets.label_column[own], positive=targets.positive[own]
+        )
+        other = np.nan
+        if problem.task in ("binary", "multilabel"):
+            other = problem.label_columns[targets.label_column[0]].values[0]
+        loss, mistakes, unknown = count_rows(self._batch, targets, other, self._margins[output])
+        self._loss[output], self._mistakes[output] = loss, mistakes
+        self._not_finite[group] |= np.isnan(loss)
+        self._unknown[group] |= unknown > 0
+
+    def _count_output_in_numpy(self, group: int, output: int) -> None:
+        problem, margins = self._problem, self._margins[output]
+        labels = self._batch.labels[problem.kernel_targets.label_column[output]]
+        signs = problem.targets(self._batch.labels.T)[:, output]
+        losses = np.asarray(problem.loss.value(margins, signs), np.float64)
+        self._loss[output] = self._weighted(losses)
+        self._mistakes[output] = self._weighted((margins > 0.0) != (signs > 0.0))
+        self._not_finite[group] |= not np.isfinite(margins).all()
+        if problem.task in ("binary", "multilabel"):
+            column = problem.label_columns[problem.kernel_targets.label_column[output]]
+            self._unknown[group] |= not np.isin(labels, np.array(column.values)).all()
+
+    def _count_coupled(self, group: int, margins: NDArray[np.float64]) -> None:
+        """Count (n_rows, n_targets) margins of a loss that couples outputs."""
+        if not np.isfinite(margins).all():
+            self._not_finite[group] = True
+            return
+        wanted = self._problem.classes == self._batch.labels.T
+        losses = self._problem.loss.value(margins, np.where(wanted, 1.0, -1.0))
+        self._loss[group] = self._weighted(losses)
+
+    def _weighted(self, rows: NDArray[Any]) -> float:
+        """The importance-weighted sum of (n_rows,) numbers."""
+        importance = self._batch.importance
+        # No product with BLAS, which has other bits on another number of threads.
+        return float((importance * rows).sum() if len(importance) else rows.sum())
+
+    def metrics(self) -> ProgressiveMetrics:
+        """Return the metrics, when all groups are counted.
+
+        Raises
+        ------
+        TrainingError
+            A margin is not finite; names `place` and the row.
+        InputError
+            A label is not one of the classes, or no target of the loss; names `place`, the row
+            and the label.
+        """
+        self._check()
+        problem, batch = self._problem, self._batch
+        lengths = np.diff(batch.indptr)
+        n_rows = len(lengths)
+        counted = batch.importance > 0.0 if len(batch.importance) else np.ones(n_rows, np.bool_)
+        if problem.task == "multiclass":
+            mistakes = self._wrong_classes()
+        elif problem.task == "regression":
+            mistakes = np.zeros(problem.n_settings)
+        else:
+            mistakes = self._mistakes.reshape(problem.n_settings, -1).mean(axis=1)
+        return ProgressiveMetrics(
+            int(np.count_nonzero(counted)),
+            int(lengths[counted].sum()),
+            float(batch.importance.sum()) if len(batch.importance) else float(n_rows),
+            self._loss.reshape(problem.n_settings, -1).mean(axis=1),
+            mistakes,
+        )
+
+    def _wrong_classes(self) -> NDArray[np.float64]:
+        """(n_settings,): rows of which another class has the largest margin."""
+        problem, labels = self._problem, self._batch.labels[0]
+        settings = self._margins.reshape(problem.n_settings, problem.n_targets, -1)
+        return np.array(
+            [
+                self._weighted(problem.classes[margins.argmax(axis=0)] != labels)
+                for margins in settings
+            ]
+        )
+
+    def _check(self) -> None:
+        problem, labels = self._problem, self._batch.labels.T
+        if self._not_finite.any():
+            finite = np.isfinite(self._margins).all(axis=0)
+            for row in np.flatnonzero(~finite)[:1]:
+                raise TrainingError(
+                    f"{self._place}: the score of row {self._first_row + row} is not finite, so "
+                    "the weights have diverged or a value is too large; choose a step size below "
+                    f"{max(problem.step_sizes):g}, or normalise the rows"
+                )
+        if problem.task in ("regression", "ranking"):
+            check_targets(problem.loss, labels, self._place, self._first_row)
+        elif problem.task == "multiclass" or self._unknown.any():
+            for number, column in enumerate(problem.label_columns):
+                known = np.isin(labels[:, number], np.array(column.values))
+                if not known.all():
+                    self._refuse_label(int(np.flatnonzero(~known)[0]), number)
+
+    def _refuse_label(self, row: int, number: int) -> NoReturn:
+        column = self._problem.label_columns[number]
+        values = column.values or ()
+        raise InputError(
+            f"{self._place}: row {self._first_row + row} has label "
+            f"{self._batch.labels[number, row]:g} in column {column.name!r}, which is not one of "
+            f"the declared classes ({', '.join(f'{value:g}' for value in values[:10])})"
+        )
+
+
+def count(
+    problem: Problem, batch: Batch, margins: NDArray[np.float64], place: str, first_row: int
+) -> ProgressiveMetrics:
+    """Count the rows of `batch` by their (n_outputs, n_rows) margins."""
+    accumulator = MetricsAccumulator(
+        problem, batch, np.ascontiguousarray(margins), place, first_row
+    )
+    serial(accumulator.count, problem.n_groups)
+    return accumulator.metrics()

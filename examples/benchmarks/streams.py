@@ -1,0 +1,264 @@
+"""Streams: how they are merged, how often, what that costs in quality and what it buys.
+
+Four datasets, one pass each with the hinge loss: film reviews (IMDB, binary uni- and bigrams
+hashed to 2^21, rows of length 1), a9a, w8a (the last 14,749 of its rows, in a seeded order, to test
+on) and census (the values of 33 nominal attributes, one-hot). Rows come in the random order of
+ingest, seed 0. Streams learn from rows of their own, one step per row, and are merged 40 times.
+
+*Rules* compares ways to merge the streams' sums, by the error on the test rows at the best step
+size of a grid, and at three times that. *Rounds* compares the two ways in which rounds can grow.
+*Penalty* shows what becomes of l1 where a coordinate has a time of its own, and where all have that
+of all rows. *Runs* is the public API: `dadagrad.train` with streams beside the online pass.
+*A cluster* is two Dask workers on this machine: batches beside streams.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import reporting
+import scipy.sparse
+from merge_rules import RULES, FixedShare, Rule, walk
+from quality import CENSUS_TRAIN, ingest_reviews, read_census
+
+from dadagrad import Dataset, TrainConfig, evaluate, train
+from dadagrad import dataset_from_arrays as from_arrays
+from dadagrad.problem import Problem, make_problem
+from dadagrad.training.coordinator import merge as merge_module
+from dadagrad.training.result import make_model
+from dadagrad.training.schedule import make_schedule
+from dadagrad.training.schedule.streams import StreamSchedule
+
+GRIDS = {
+    "IMDB": (0.2, 0.3, 0.45),
+    "a9a": (0.2, 0.4, 0.8),
+    "w8a": (0.4, 0.8, 1.6),
+    "census": (0.4, 0.8, 1.6),
+}
+STREAMS = (16, 64)
+GOALS = {16: 0.099, 64: 0.102}
+W8A_TRAIN = 35_000
+PENALTIES = {"IMDB": 1e-5, "a9a": 1e-3, "w8a": 1e-4, "census": 1e-4}
+LOCAL = TrainConfig(batch_size=1, streams=16)
+PARTICIPATION = "divided by participation (dadagrad)"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A dataset to train on and one to test on."""
+
+    name: str
+    rows: Dataset
+    test: Dataset
+
+
+def main() -> None:
+    parser = reporting.parser(__doc__, data="imdb, adult_a9a, w8a and kdd_census_income")
+    parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES))
+    parser.add_argument("--datasets", nargs="+", default=list(GRIDS), choices=list(GRIDS))
+    parser.add_argument("--repeats", type=int, default=3, help="of the cluster's runs")
+    options = parser.parse_args()
+    makers = dict(zip(GRIDS, (reviews, a9a, w8a, census), strict=True))
+    tasks = [makers[name](options) for name in GRIDS if name in options.datasets]
+    parts = []
+    for name in options.tables:
+        parts.append(f"*{name.capitalize()}.* {TABLES[name](tasks, options)}")
+        print(parts[-1], flush=True)
+    reporting.publish("streams", "\n\n".join(parts), options.markdown)
+
+
+# Data
+
+
+def reviews(options: argparse.Namespace) -> Task:
+    names = ("train-0", "test")
+    return Task("IMDB", *(ingest_reviews(options.data, options.folder / "imdb", x) for x in names))
+
+
+def a9a(options: argparse.Namespace) -> Task:
+    from sklearn.datasets import load_svmlight_files
+
+    folder = options.data / "adult_a9a"
+    X, y, X_test, y_test = load_svmlight_files([folder / "a9a", folder / "a9a.t"])
+    return Task("a9a", from_arrays(X, y, shuffle=0), from_arrays(X_test, y_test))
+
+
+def w8a(options: argparse.Namespace) -> Task:
+    from sklearn.datasets import load_svmlight_file
+
+    X, y = load_svmlight_file(options.data / "w8a" / "w8a")
+    order = np.random.default_rng(0).permutation(len(y))
+    ours, test = order[:W8A_TRAIN], order[W8A_TRAIN:]
+    return Task("w8a", from_arrays(X[ours], y[ours]), from_arrays(X[test], y[test]))
+
+
+def census(options: argparse.Namespace) -> Task:
+    (archive,) = (options.data / "kdd_census_income").glob("*.tar.xz")
+    values, positive = read_census(archive)
+    present = values >= 0
+    indptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
+    shape = (len(values), int(values.max()) + 1)
+    X = scipy.sparse.csr_array((np.ones(indptr[-1]), values[present], indptr), shape=shape)
+    X.sort_indices()
+    y = np.where(positive, 1.0, -1.0)
+    ours, test = slice(0, CENSUS_TRAIN), slice(CENSUS_TRAIN, None)
+    return Task("census", from_arrays(X[ours], y[ours], shuffle=0), from_arrays(X[test], y[test]))
+
+
+# What is compared
+
+
+def error_of(task: Task, streams: int, step_size: float, rule: Rule, schedule: type) -> float:
+    """The test error after a pass with streams that are merged by `rule`."""
+    config = replace(LOCAL, streams=streams, step_size=step_size)
+    problem, whole = method_and_plan(task, config)
+    # On the way of what diverges, numbers are too large for their squares.
+    with np.errstate(over="ignore", invalid="ignore"):
+        state = walk(
+            problem, partitions(task), schedule(whole.online, streams, config.rounds), rule
+        )
+    return float(evaluate(make_model(problem, state, task.rows, {}), task.test)["error"])
+
+
+def method_and_plan(task: Task, config: TrainConfig) -> tuple[Problem, StreamSchedule]:
+    schedule = make_schedule(config, [partition.n_rows for partition in task.rows.partitions])
+    assert isinstance(schedule, StreamSchedule)
+    return make_problem(config, task.rows.schema, 1), schedule
+
+
+_read: dict[str, list[object]] = {}
+
+
+def partitions(task: Task) -> list[object]:
+    if task.name not in _read:
+        numbers = range(len(task.rows.partitions))
+        _read[task.name] = [task.rows.read(number) for number in numbers]
+    return _read[task.name]
+
+
+def at_best(task: Task, streams: int, rule: Rule, schedule: type = StreamSchedule) -> str:
+    """The error at the best step size of the grid, that, and the error at three times it."""
+    errors = {eta: error_of(task, streams, eta, rule, schedule) for eta in GRIDS[task.name]}
+    best = min(errors, key=errors.__getitem__)
+    larger = error_of(task, streams, 3 * best, rule, schedule)
+    return f"{errors[best]:.4f} ({best:g}); {larger:.4f}"
+
+
+def rules(tasks: Sequence[Task], options: argparse.Namespace) -> str:
+    lines = []
+    for name, rule in RULES.items():
+        lines.append([name])
+        for task in tasks:
+            lines[-1] += [at_best(task, streams, rule) for streams in STREAMS]
+        print(" | ".join(lines[-1]), flush=True)
+    header = ["", *(f"{task.name}, {streams}" for task in tasks for streams in STREAMS)]
+    return (
+        "Test error at the best step size (which it is), and at three times that, for 16 and 64 "
+        f"streams:\n\n{reporting.table(header, lines)}"
+    )
+
+
+def rounds(tasks: Sequence[Task], options: argparse.Namespace) -> str:
+    ways = {"growing as the root of what was seen (dadagrad)": StreamSchedule}
+    ways["a tenth of what was seen, from 2 % on"] = FixedShare
+    rule = RULES[PARTICIPATION]
+    lines = [
+        [name, *(at_best(task, streams, rule, schedule) for task in tasks for streams in STREAMS)]
+        for name, schedule in ways.items()
+    ]
+    header = ["40 rounds", *(f"{task.name}, {streams}" for task in tasks for streams in STREAMS)]
+    return f"The same for two ways to grow:\n\n{reporting.table(header, lines)}"
+
+
+def penalty(tasks: Sequence[Task], options: argparse.Namespace) -> str:
+    lines = []
+    for task in tasks:
+        step_size, l1 = GRIDS[task.name][1], PENALTIES[task.name]
+        online = TrainConfig(batch_size=1, step_size=step_size, l1=l1)
+        cells = [f"{task.name}, l1 = {l1:g}", scored(task, online)]
+        for streams in STREAMS:
+            config = replace(LOCAL, streams=streams, step_size=step_size, l1=l1)
+            cells.append(scored(task, config))
+            cells.append(with_one_time(lambda task=task, config=config: scored(task, config)))
+        lines.append(cells)
+        print(" | ".join(cells), flush=True)
+    header = ["", "online"]
+    for streams in STREAMS:
+        header += [f"{streams} streams, own time", f"{streams}, one time"]
+    return f"Test error, and weights that are not 0:\n\n{reporting.table(header, lines)}"
+
+
+def scored(task: Task, config: TrainConfig) -> str:
+    result = train(task.rows, config)
+    error = evaluate(result.model, task.test)["error"]
+    return f"{error:.4f}, {result.report['nonzeros']:,}"
+
+
+def with_one_time(measure: Callable[[], str]) -> str:
+    """What `measure` finds where penalties take no account of participation."""
+    apply = merge_module._apply_changes
+
+    def of_one_time(base, sums, count, last, step_size, l1, l2, *rest):  # type: ignore[no-untyped-def]
+        apply(base, sums, count, last, step_size, 0.0 * l1, 0.0 * l2, *rest)
+
+    merge_module._apply_changes = of_one_time
+    try:
+        return measure()
+    finally:
+        merge_module._apply_changes = apply
+
+
+def runs(tasks: Sequence[Task], options: argparse.Namespace) -> str:
+    lines, outcomes = [], []
+    for task in tasks:
+        cells = [task.name]
+        configs = [TrainConfig(batch_size=1)]
+        configs += [replace(LOCAL, streams=streams) for streams in STREAMS]
+        for config in configs:
+            result = train(task.rows, config)
+            error = evaluate(result.model, task.test)["error"]
+            cells.append(f"{error:.4f} ({result.report['step_size']:g})")
+            if task.name == "IMDB" and config.streams > 1:
+                outcomes.append("reached" if error <= GOALS[config.streams] else "missed")
+        lines.append(cells)
+    header = ["step size auto", "online", *(f"{streams} streams" for streams in STREAMS)]
+    goals = " and ".join(f"{goal} ({streams} streams)" for streams, goal in GOALS.items())
+    return (
+        f"Test error, and the step size that was found:\n\n{reporting.table(header, lines)}\n\n"
+        f"Goals on IMDB: {goals}: {' and '.join(outcomes) or 'not run'}."
+    )
+
+
+def cluster(tasks: Sequence[Task], options: argparse.Namespace) -> str:
+    task = tasks[0]
+    ways = {
+        "batches": TrainConfig(step_size=0.3),
+        **{f"{k} streams": TrainConfig(step_size=0.3, streams=k) for k in STREAMS},
+    }  # fmt: skip
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    cells = {}
+    for _ in range(options.repeats):
+        for name, config in ways.items():
+            result = train(task.rows, config, workers=2)
+            seconds[name].append(result.report["seconds"])
+            moved = result.report["bytes_per_step"] * result.report["steps"]
+            steps = config.rounds if config.streams > 1 else result.report["steps"]
+            error = evaluate(result.model, task.test)["error"]
+            cells[name] = [f"{steps:,}", f"{moved / 1e6:.0f}", f"{error:.4f}"]
+    lines = [
+        [name, f"{min(found):.2f}", f"{statistics.median(found):.2f}", *cells[name]]
+        for name, found in seconds.items()
+    ]
+    header = ["IMDB, one pass", "s (min)", "s (median)", "merges or steps", "MB moved", "error"]
+    return f"Runs that take turns:\n\n{reporting.table(header, lines)}"
+
+
+TABLES = {"rules": rules, "rounds": rounds, "penalty": penalty, "runs": runs, "cluster": cluster}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""The settings of dadagrad in Dask's configuration, and its commands on Dask's command line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import click
+import dask.config
+import pytest
+from click.testing import CliRunner
+from dask.cli import _register_command_ep
+
+from dadagrad.clusters import count, seconds
+from dadagrad.errors import InputError
+
+
+def test_a_setting_counts_from_when_it_is_set():
+    assert seconds("workers-timeout") == 60.0
+    with dask.config.set({"dadagrad.workers-timeout": "2h", "dadagrad.retries": 0}):
+        assert seconds("workers-timeout") == 7200.0
+        assert count("retries", 0) == 0
+    assert count("retries", 0) == 2
+
+
+@pytest.mark.parametrize("value", ["soon", "-1s", None, [], "3 parsecs"])
+def test_a_setting_that_is_not_a_time_is_refused(value):
+    with (
+        dask.config.set({"dadagrad.connect-timeout": value}),
+        pytest.raises(InputError, match=r"it must be a time, such as 60s .*GRAD__CONNECT_TIMEOUT"),
+    ):
+        seconds("connect-timeout")
+
+
+@pytest.mark.parametrize("value", ["many", 0, 1.5, True, None])
+def test_a_setting_that_is_not_a_count_is_refused(value):
+    with (
+        dask.config.set({"dadagrad.task-work": value}),
+        pytest.raises(InputError, match=r"dadagrad\.task-work is .* whole number of at least 1"),
+    ):
+        count("task-work", 1)
+
+
+def test_variables_go_before_files_and_files_before_defaults(tmp_path):
+    (tmp_path / "mine.yaml").write_text("dadagrad:\n  workers-timeout: 3m\n  retries: 5\n")
+    program = (
+        "from dadagrad.clusters import count, seconds;"
+        "print(seconds('workers-timeout'), count('retries', 0), seconds('connect-timeout'))"
+    )
+    variables = {"DASK_CONFIG": str(tmp_path), "DASK_DADAGRAD__RETRIES": "7"}
+    output = subprocess.check_output([sys.executable, "-c", program], env=os.environ | variables)
+    assert output.split() == [b"180.0", b"7", b"15.0"]
+
+
+def test_importing_dadagrad_does_not_import_dask():
+    program = "import sys, dadagrad, dadagrad.cli; print('dask' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", program]).split() == [b"False"]
+
+
+def test_dask_has_the_commands_too():
+    """Dask finds the commands by the entry point that the project declares."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    ((name, value),) = project["entry-points"]["dask_cli"].items()
+
+    @click.group()
+    def interface() -> None:
+        """Stand for the command `dask`."""
+
+    _register_command_ep(interface, EntryPoint(name, value, "dask_cli"))
+    listed = CliRunner().invoke(interface, ["dadagrad", "--help"])
+    assert listed.exit_code == 0
+    assert all(f"\n  {command} " in listed.output for command in ("ingest", "train", "resume"))
+    failed = CliRunner().invoke(interface, ["dadagrad", "inspect", "/nowhere"])
+    assert failed.exit_code == 2
+    (line,) = failed.stderr.splitlines()
+    assert line.startswith("dadagrad: error: /nowhere")

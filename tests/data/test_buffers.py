@@ -1,0 +1,50 @@
+"""Arrays in large pages are arrays like others."""
+
+from __future__ import annotations
+
+import mmap
+import pickle
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dadagrad.data.buffers import LARGE_PAGE, zeros
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    shape=st.one_of(
+        st.integers(0, 2 * LARGE_PAGE),
+        st.tuples(st.integers(0, 300), st.integers(0, 3000), st.integers(1, 2)),
+    ),
+    dtype=st.sampled_from([np.uint8, np.float32, np.float64, np.complex128]),
+)
+def test_zeros_of_a_shape(shape, dtype):
+    array, expected = zeros(shape, dtype), np.zeros(shape, dtype)
+    assert (array.shape, array.dtype) == (expected.shape, expected.dtype)
+    assert array.flags.c_contiguous
+    assert array.flags.writeable
+    assert not array.any()
+    array.fill(3)
+    assert (array == 3).all()
+    if array.size:
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(array[:1])), array[:1])
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="a system without large pages")
+@pytest.mark.parametrize("nbytes", [LARGE_PAGE, LARGE_PAGE + 1, 5 * LARGE_PAGE - 1])
+def test_large_arrays_begin_with_a_page(nbytes):
+    kept = [zeros(nbytes, np.uint8) for _ in range(4)]
+    assert {array.ctypes.data % LARGE_PAGE for array in kept} == {0}
+    for number, array in enumerate(kept):
+        array.fill(number)
+    assert [array.sum() for array in kept] == [0, nbytes, 2 * nbytes, 3 * nbytes]
+
+
+@pytest.mark.parametrize("shape", [1 << 60, sys.maxsize, (1 << 31, 1 << 31)])
+def test_more_than_there_is(shape):
+    with pytest.raises((MemoryError, ValueError)):
+        zeros(shape, np.float64)

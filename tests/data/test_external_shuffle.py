@@ -1,0 +1,113 @@
+"""External shuffle: rows come out whole, in order or shuffled, from memory or from files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from helpers.blocks import block_rows, make_block
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dadagrad.data.blocks import Block, concatenate
+from dadagrad.data.ingest.external_shuffle import ExternalShuffle
+from dadagrad.errors import StorageError
+
+row_lengths = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=8), min_size=1, max_size=8)
+
+
+def partitions(
+    blocks: list[Block], folder: Path, *, seed: int | None, run_bytes: int, nnz: int = 20
+) -> list[Block]:
+    with ExternalShuffle(seed=seed, folder=str(folder), run_bytes=run_bytes) as collected:
+        for block in blocks:
+            collected.append(block)
+        collected.finish()
+        bounds = collected.bounds(nnz)
+        parts = [collected.read(bounds, part) for part in range(bounds.shape[1] - 1)]
+    assert list(folder.iterdir()) == []
+    return parts
+
+
+@given(row_lengths, st.integers(1, 40), st.sampled_from([1, 500, 1 << 30]))
+def test_without_a_seed_rows_keep_their_order(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[list[int]], nnz: int, run_bytes: int
+) -> None:
+    blocks = [make_block(sizes, 10 * number, number) for number, sizes in enumerate(lengths)]
+    folder = tmp_path_factory.mktemp("shuffle")
+    parts = partitions(blocks, folder, seed=None, run_bytes=run_bytes, nnz=nnz)
+    assert block_rows(concatenate(parts)) == block_rows(concatenate(blocks))
+    longest = max(max(sizes) for sizes in lengths) + 1
+    assert all(part.n_rows > 0 and part.nnz + part.n_rows < nnz + longest for part in parts)
+
+
+@given(row_lengths, st.integers(0, 5), st.integers(1, 40))
+def test_a_shuffle_keeps_rows_whole_and_depends_only_on_the_seed(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[list[int]], seed: int, nnz: int
+) -> None:
+    blocks = [make_block(sizes, 10 * number, number) for number, sizes in enumerate(lengths)]
+    folder = tmp_path_factory.mktemp("shuffle")
+    results = [
+        block_rows(concatenate(partitions(blocks, folder, seed=seed, run_bytes=size, nnz=cut_at)))
+        for size, cut_at in ((1, nnz), (700, 7), (1 << 30, nnz))
+    ]
+    assert results[0] == results[1] == results[2]
+    assert sorted(results[0]) == sorted(block_rows(concatenate(blocks)))
+
+
+@pytest.mark.parametrize(("run_bytes", "n_seeds"), [(1, 600), (1 << 30, 2400)])
+@pytest.mark.parametrize("queried", [False, True])
+def test_every_order_is_equally_likely(
+    tmp_path: Path, run_bytes: int, n_seeds: int, queried: bool
+) -> None:
+    blocks = [make_block([1, 1], 0), make_block([1, 9], 2)]
+    if not queried:
+        blocks = [replace(block, queries=None) for block in blocks]
+    orders: Counter[tuple[float, ...]] = Counter()
+    for seed in range(n_seeds):
+        parts = partitions(blocks, tmp_path, seed=seed, run_bytes=run_bytes, nnz=4)
+        orders[tuple(concatenate(parts).labels[:, 0].tolist())] += 1
+    expected = n_seeds / 24
+    assert len(orders) == 24
+    chi_square = sum((count - expected) ** 2 / expected for count in orders.values())
+    assert chi_square < 49.7  # 23 degrees of freedom: a chance of 0.001, and the seeds are fixed
+
+
+def test_only_large_data_goes_to_files_which_are_removed_also_after_an_error(
+    tmp_path: Path,
+) -> None:
+    with ExternalShuffle(seed=None, folder=str(tmp_path)) as collected:
+        collected.append(make_block([3] * 50))
+        collected.finish()
+        assert list(tmp_path.iterdir()) == []
+
+    def fail() -> None:
+        with ExternalShuffle(seed=1, folder=str(tmp_path), run_bytes=1) as collected:
+            collected.append(make_block([1]))
+            assert list(tmp_path.glob("*/*/ids"))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's full device")
+def test_a_disk_that_cannot_be_written_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        ExternalShuffle(seed=None, folder=str(tmp_path / "none"), run_bytes=1) as collected,
+        pytest.raises(StorageError, match=r"temporary files to .*none failed: .* TMPDIR"),
+    ):
+        collected.append(make_block([1]))
+    full = partial(open, "/dev/full")
+    monkeypatch.setattr("builtins.open", lambda path, mode: full(mode))
+    with (
+        ExternalShuffle(seed=None, folder=str(tmp_path), run_bytes=1) as collected,
+        pytest.raises(StorageError, match=r"temporary files to .* is full; free space there"),
+    ):
+        collected.append(make_block([1]))

@@ -1,0 +1,156 @@
+"""Text files in chunks: every line exactly once, from any kind of file, damaged ones named."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import threading
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dadagrad.data.ingest import files
+from dadagrad.data.ingest.files import Range, place, plan_ranges, read_chunks
+from dadagrad.errors import InputError
+
+COMPRESSORS = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": zstandard.ZstdCompressor().compress,
+}
+
+
+def incompressible_lines(n: int) -> bytes:
+    return b"".join(b"%d %d\n" % (i, i * 2654435761 % 2**61) for i in range(n))
+
+
+@given(
+    lines=st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b"x")), max_size=30),
+    ended=st.booleans(),
+    range_bytes=st.integers(1, 40),
+    chunk_bytes=st.integers(1, 30),
+)
+def test_ranges_cover_every_line_once(
+    tmp_path_factory: pytest.TempPathFactory,
+    lines: list[bytes],
+    ended: bool,
+    range_bytes: int,
+    chunk_bytes: int,
+) -> None:
+    text = b"-" + b"\n".join(lines) + (b"\n" if ended else b"")  # "-" begins no compressed file
+    path = tmp_path_factory.mktemp("text") / "lines"
+    path.write_bytes(text)
+    joined = b""
+    for source in plan_ranges(str(path), range_bytes):
+        for number, (chunk, offset) in enumerate(read_chunks(source, chunk_bytes)):
+            assert offset == len(joined)
+            assert source.stop is not None
+            assert number > 0 or source.start <= offset < source.stop
+            joined += chunk
+            assert chunk.endswith(b"\n") or joined == text
+    assert joined == text
+
+
+def test_chunks_are_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(incompressible_lines(5000))
+    sizes = [len(chunk) for chunk, _ in read_chunks(Range(str(path), 0, None), 4096)]
+    assert len(sizes) > 20
+    assert max(sizes) <= 4096
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_compression_is_recognised_by_content_and_streams_are_joined(
+    tmp_path: Path, suffix: str
+) -> None:
+    first, last = incompressible_lines(20_000), b"no newline at the end\r"
+    text = first + last
+    path = tmp_path / "misleading.txt"
+    compress = COMPRESSORS[suffix]
+    path.write_bytes(compress(first[:100_000]) + compress(first[100_000:] + last))
+    (source,) = plan_ranges(str(path), 100)
+    assert source == Range(str(path), 0, None)
+    chunks = list(read_chunks(source, 10_000))
+    assert b"".join(chunk for chunk, _ in chunks) == text
+    assert all(text[offset : offset + len(chunk)] == chunk for chunk, offset in chunks)
+    assert max(len(chunk) for chunk, _ in chunks) <= 10_000
+    assert place(str(path), b"", text.index(b"\n777 ") + 1, 0) == f"{path}, line 778"
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+@pytest.mark.parametrize("damage", ["cut", "changed", "garbage after it"])
+def test_a_damaged_compressed_file_is_named(tmp_path: Path, suffix: str, damage: str) -> None:
+    packed = bytearray(COMPRESSORS[suffix](incompressible_lines(20_000)))
+    middle = len(packed) // 2
+    if damage == "cut":
+        del packed[middle:]
+    elif damage == "changed":
+        packed[middle : middle + 64] = b"\xff" * 64
+    else:
+        packed += b"what is this?"
+    path = tmp_path / f"damaged.{suffix}"
+    path.write_bytes(packed)
+    with pytest.raises(InputError, match=rf"damaged\.{suffix}: .*damaged or cut short"):
+        list(read_chunks(Range(str(path), 0, None), 1000))
+
+
+def test_an_xz_file_may_end_in_zeros(tmp_path: Path) -> None:
+    (tmp_path / "a.xz").write_bytes(lzma.compress(b"one\n") + bytes(512) + lzma.compress(b"two"))
+    chunks = read_chunks(Range(str(tmp_path / "a.xz"), 0, None), 99)
+    assert b"".join(chunk for chunk, _ in chunks) == b"one\ntwo"
+
+
+def test_a_chunk_grows_for_a_long_line_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "long"
+    path.write_bytes(b"short\n" + b"x" * 10_000 + b"\nlast")
+    chunks = list(read_chunks(Range(str(path), 0, None), 100))
+    assert [(len(chunk), offset) for chunk, offset in chunks] == [(6, 0), (10_001, 6), (4, 10_007)]
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 5000)
+    with pytest.raises(InputError, match=r"long, line 2 is longer than 5000 bytes"):
+        list(read_chunks(Range(str(path), 0, None), 100))
+
+
+def test_empty_files_have_no_chunks(tmp_path: Path) -> None:
+    path = tmp_path / "empty"
+    path.touch()
+    assert plan_ranges(str(path)) == []
+    path.write_bytes(gzip.compress(b""))
+    assert [list(read_chunks(source, 100)) for source in plan_ranges(str(path))] == [[]]
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot read .*nowhere: No such file"):
+        plan_ranges(str(tmp_path / "nowhere"))
+    with pytest.raises(InputError, match=r"cannot read .*nowhere: No such file"):
+        list(read_chunks(Range(str(tmp_path / "nowhere"), 0, None), 100))
+    with pytest.raises(InputError, match="is a folder"):
+        plan_ranges(str(tmp_path))
+
+
+def test_a_compressed_pipe_is_streamed(tmp_path: Path) -> None:
+    path = str(tmp_path / "pipe")
+    os.mkfifo(path)
+    (source,) = plan_ranges(path)
+    text = incompressible_lines(1000)
+    writer = threading.Thread(target=Path(path).write_bytes, args=(gzip.compress(text),))
+    writer.start()
+    assert b"".join(chunk for chunk, _ in read_chunks(source, 1000)) == text
+    writer.join()
+    # It cannot be read again to count lines: the message has the byte instead.
+    assert place(path, b"ab\ncd", 7, 3) == f"{path}, line at byte 10"
+
+
+def test_place_counts_lines_of_the_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"a\nb\nc\nd\n")
+    assert place(str(path), b"b\nc\nd\n", 2, 0) == f"{path}, line 2"
+    assert place(str(path), b"c\nd\n", 4, 2) == f"{path}, line 4"
+    assert place("not there", b"c\nd\n", 0, 2) == "not there, line 2"

@@ -1,0 +1,102 @@
+"""The made-up corpus: its statistics, its seeds, and that text and arrays hold the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dadagrad.config import TrainConfig
+from dadagrad.data import open_dataset
+from dadagrad.data.ingest.ingest import ingest
+from dadagrad.data.synthetic import BLOCK_ROWS, Corpus
+from dadagrad.errors import InputError
+from dadagrad.model.evaluate import evaluate
+from dadagrad.training.run import train
+
+
+def same(one, other):
+    return (
+        np.array_equal(one.indptr, other.indptr)
+        and np.array_equal(one.ids, other.ids)
+        and np.array_equal(one.values, other.values)
+        and np.array_equal(one.labels, other.labels)
+    )
+
+
+def test_blocks_are_valid_rows_of_length_one():
+    (block,) = Corpus(2000, seed=1).blocks()
+    assert block.n_rows == 2000
+    assert block.ids.min() >= 0
+    assert block.ids.max() < 47_236
+    inside = np.ones(block.nnz - 1, bool)
+    inside[block.indptr[1:-1] - 1] = False
+    assert (np.diff(block.ids)[inside] > 0).all()
+    norms = np.add.reduceat(block.values.astype(float) ** 2, block.indptr[:-1])
+    assert np.abs(norms - 1).max() < 0.01
+    assert set(np.unique(block.labels)) == {-1.0, 1.0}
+    assert abs(block.labels.mean()) < 0.1
+
+
+@pytest.mark.parametrize("nnz", [20.0, 76.0])
+def test_lengths_are_those_asked_for_and_spread_like_rcv1(nnz):
+    (block,) = Corpus(BLOCK_ROWS, nnz_per_row=nnz).blocks()
+    lengths = np.diff(block.indptr)
+    assert lengths.mean() == pytest.approx(nnz, rel=0.1)
+    assert lengths.min() >= 1
+    low, middle, high = np.percentile(lengths, [10, 50, 90]) / lengths.mean()
+    assert (low, middle, high) == pytest.approx((24 / 78, 62 / 78, 157 / 78), rel=0.25)
+
+
+def test_few_words_are_common_and_many_are_rare():
+    (block,) = Corpus(BLOCK_ROWS).blocks()
+    counts = np.sort(np.bincount(block.ids, minlength=47_236))[::-1]
+    assert counts[:472].sum() > 0.25 * block.nnz
+    assert np.median(counts) < 20
+
+
+def test_seeds_parts_and_lengths():
+    first, second = Corpus(BLOCK_ROWS + 500, 1000, 10.0, seed=4).blocks()
+    again, cut = Corpus(BLOCK_ROWS + 100, 1000, 10.0, seed=4).blocks()
+    assert same(first, again)
+    assert np.array_equal(second.labels[:100], cut.labels)
+    assert np.array_equal(second.ids[: cut.nnz], cut.ids)
+    for other in (Corpus(BLOCK_ROWS, 1000, 10.0, seed=5), Corpus(BLOCK_ROWS, 1000, 10.0, 4, 1)):
+        assert not same(first, next(other.blocks()))
+
+
+@pytest.mark.parametrize("format", ["svmlight", "vw"])
+def test_text_holds_the_same_numbers(tmp_path, format):
+    corpus = Corpus(BLOCK_ROWS + 50, 300, 8.0, seed=2)
+    source = tmp_path / f"corpus.{format}"
+    assert corpus.write_text(source, format) == source.stat().st_size
+    ingest(source, str(tmp_path / "data"), format=format, n_features=300)
+    data = open_dataset(str(tmp_path / "data"))
+    (rows,), (memory,) = [
+        [each.read(number) for number in range(len(each.partitions))]
+        for each in (data, corpus.dataset(2 * BLOCK_ROWS))
+    ]
+    assert np.array_equal(rows.indptr, memory.indptr)
+    assert np.array_equal(rows.labels, memory.labels)
+    assert np.array_equal(rows.vocabulary[rows.indices], memory.vocabulary[memory.indices])
+    assert np.array_equal(rows.values, memory.values)
+
+
+def test_a_linear_model_learns_it_on_other_documents():
+    data = Corpus(20_000).dataset()
+    result = train(data, TrainConfig(step_size=0.2))
+    error = evaluate(result.model, Corpus(5000, part=1).dataset())["error"]
+    assert 0.03 < error < 0.12
+
+
+def test_a_dataset_of_several_partitions():
+    data = Corpus(3 * BLOCK_ROWS, 200, 5.0).dataset(2 * BLOCK_ROWS)
+    assert [partition.n_rows for partition in data.partitions] == [2 * BLOCK_ROWS, BLOCK_ROWS]
+    assert sum(data.schema.label_columns[0].counts) == data.n_rows
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"n_rows": 0}, {"seed": -1}, {"part": -1}, {"n_features": 2}, {"nnz_per_row": 0.5}]
+)
+def test_wrong_parameters(wrong):
+    with pytest.raises(InputError, match="a corpus needs"):
+        Corpus(**({"n_rows": 10} | wrong))

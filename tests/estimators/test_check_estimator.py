@@ -1,0 +1,56 @@
+"""scikit-learn's own checks of its conventions, on the estimators in several settings."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from dadagrad import AdaGradClassifier, AdaGradRanker, AdaGradRegressor
+from dadagrad.config import SETTINGS
+
+ESTIMATORS = [
+    AdaGradClassifier(),
+    AdaGradClassifier(loss="logistic", update="ftrl", step_size=0.5, batch_size=8, passes=20),
+    AdaGradRegressor(),
+    AdaGradRegressor(loss="huber", update="mirror-descent"),
+]
+
+# Both checks compare rows in one order with their repetitions in another. The method learns from
+# one row after the other, so that another order is another model. In the same order weights do
+# stand for repetitions, bit for bit: `test_weights_stand_for_repetitions` in test_estimators.
+ORDER_MATTERS = "rows are compared in two orders, and an online method depends on their order"
+EXPECTED = {
+    "check_sample_weight_equivalence_on_dense_data": ORDER_MATTERS,
+    "check_sample_weight_equivalence_on_sparse_data": ORDER_MATTERS,
+}
+
+
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=lambda estimator: EXPECTED)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_estimator(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "loss", "excluded"),
+    [
+        (AdaGradClassifier, "hinge", set()),
+        (AdaGradRegressor, "squared", {"class_weight"}),
+        (AdaGradRanker, "ranking", {"class_weight", "fit_intercept"}),
+    ],
+)
+def test_parameters_are_the_settings(estimator: Any, loss: str, excluded: set[str]) -> None:
+    defaults = {name: setting.default for name, setting in SETTINGS.items() if name != "seed"}
+    defaults |= {"loss": loss, "passes": 5}
+    defaults |= dict.fromkeys(("random_state", "threads", "client", "checkpoints"))
+    expected = {name: value for name, value in defaults.items() if name not in excluded}
+    assert estimator().get_params() == expected
+    first, *others = inspect.signature(estimator).parameters.values()
+    assert first.name == "loss"
+    assert {parameter.kind for parameter in others} == {inspect.Parameter.KEYWORD_ONLY}
+    assert "l1 : float, default=0.0" in estimator.__doc__
+    with pytest.raises(TypeError, match="unexpected keyword argument 'l3'"):
+        estimator(l3=1.0)

@@ -1,0 +1,607 @@
+"""Estimators: quality of their models, kinds of input, and the bits of `partial_fit`."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from distributed import Client
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.datasets import (
+    load_breast_cancer,
+    load_diabetes,
+    load_digits,
+    make_classification,
+    make_multilabel_classification,
+    make_regression,
+)
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.linear_model import LogisticRegression, SGDClassifier, SGDRegressor
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from dadagrad import (
+    AdaGradClassifier,
+    AdaGradRegressor,
+    InputError,
+    Model,
+    dataset_from_arrays,
+    ingest,
+)
+from dadagrad.data.dataset import MemoryDataset
+from dadagrad.data.rows import Rows
+
+UPDATES = ["dual-averaging", "mirror-descent", "ftrl"]
+N_ROWS = 120
+IN_ORDER: dict[str, Any] = {"shuffle": False, "step_size": 0.3}
+
+
+def make_data(classes: int = 2, rows: int = N_ROWS) -> tuple[Any, Any]:
+    return make_classification(
+        rows, 12, n_informative=6, n_classes=classes, n_clusters_per_class=1, random_state=0
+    )
+
+
+def same_bits(first: Any, second: Any) -> bool:
+    return first.model_.digest == second.model_.digest
+
+
+# Quality.
+
+
+@pytest.mark.parametrize("loss", ["hinge", "logistic"])
+@pytest.mark.parametrize("name", ["digits", "breast cancer", "two clusters"])
+def test_classifiers_are_as_good_as_those_of_scikit_learn(name: str, loss: str) -> None:
+    peers = [SGDClassifier(random_state=0), LogisticRegression()]
+    if name == "digits":
+        (X, y), peers = load_digits(return_X_y=True), peers[:1]
+    elif name == "breast cancer":
+        X, y = load_breast_cancer(return_X_y=True)
+    else:
+        X, y = make_data(rows=2000)
+    score, *peer_scores = (
+        cross_val_score(make_pipeline(StandardScaler(), estimator), X, y, cv=3).mean()
+        for estimator in (AdaGradClassifier(loss), *peers)
+    )
+    assert score > max(peer_scores) - 0.02
+
+
+@pytest.mark.parametrize(
+    "data", [load_diabetes(return_X_y=True), make_regression(1000, 20, bias=9, random_state=0)]
+)
+def test_regression_of_unscaled_targets_is_as_good_as_that_of_scikit_learn(data: Any) -> None:
+    score, peer_score = (
+        cross_val_score(make_pipeline(StandardScaler(), estimator), *data, cv=5).mean()
+        for estimator in (AdaGradRegressor(), SGDRegressor(random_state=0))
+    )
+    assert score > peer_score - 0.04
+
+
+def test_absolute_loss_resists_outliers() -> None:
+    X, y = make_regression(2000, 5, noise=1, random_state=0)
+    y = y / y.std()
+    spoiled = np.where(np.arange(2000) % 10 == 0, y + 100, y)
+    absolute, squared = (
+        AdaGradRegressor(loss, step_size=0.3).fit(X, spoiled).score(X, y)
+        for loss in ("absolute", "squared")
+    )
+    assert absolute > 0.95 > squared
+
+
+@pytest.mark.parametrize("kind", ["arrays", "one block of dask"])
+def test_shuffling_helps_where_rows_are_sorted_by_class(kind: str) -> None:
+    X, y = make_data(classes=3, rows=900)
+    order = np.argsort(y, kind="stable")
+    X, y = X[order], y[order]
+    data = X if kind == "arrays" else da.from_array(X, chunks=(900, 12))
+    shuffled = AdaGradClassifier(passes=1, step_size=0.3).fit(data, y)
+    in_order = clone(shuffled).set_params(shuffle=False).fit(data, y)
+    assert shuffled.score(X, y) > in_order.score(X, y) + 0.05
+    assert same_bits(shuffled, clone(shuffled).fit(data, y))
+
+
+def test_random_state_decides_the_bits_and_numpys_generator_is_not_used() -> None:
+    X, y = make_data()
+    np.random.seed(1)
+    state = np.random.get_state()[1].copy()
+    default = AdaGradClassifier().fit(X, y)
+    assert_array_equal(np.random.get_state()[1], state)
+    np.random.seed(2)
+    assert same_bits(default, AdaGradClassifier(random_state=0, threads=1).fit(X, y))
+    assert not same_bits(default, AdaGradClassifier(random_state=3).fit(X, y))
+    first, second = (
+        AdaGradClassifier(random_state=np.random.RandomState(5)).fit(X, y) for _ in range(2)
+    )
+    assert same_bits(first, second)
+
+
+def test_l1_makes_zeros_and_sparse_coefficients_predict_the_same() -> None:
+    X, y = make_data(rows=500)
+    model = AdaGradClassifier(l1=0.05, step_size=0.3).fit(X, y)
+    dense, scores = model.coef_, model.decision_function(X)
+    assert 0 < model.sparsify().coef_.nnz == np.count_nonzero(dense) < dense.size
+    assert_allclose(model.decision_function(X), scores, rtol=1e-12)
+    assert scipy.sparse.issparse(model.partial_fit(X, y).coef_)
+    assert isinstance(model.densify().coef_, np.ndarray)
+
+
+def test_bounds_hold_all_weights() -> None:
+    coefficients = AdaGradClassifier(low=0.0, high=0.1).fit(*make_data()).coef_
+    assert (coefficients.min(), coefficients.max()) == (0.0, np.float32(0.1))
+
+
+# Labels.
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array(["no", "yes"]), np.array(["no", "yes"], object), np.array([False, True]),
+        np.array([-1, 1]), np.array([3, 40]), np.array([2**60, 2**60 + 1]),
+    ],
+)  # fmt: skip
+def test_labels_of_any_type(labels: Any) -> None:
+    X, y = make_data()
+    model = AdaGradClassifier(loss="logistic").fit(X, labels[y])
+    assert_array_equal(model.classes_, labels)
+    assert model.classes_.dtype == labels.dtype
+    assert model.score(X, labels[y]) > 0.84
+    assert model.decision_function(X).shape == (N_ROWS,)
+    assert model.coef_.shape == (1, 12)
+    probabilities = model.predict_proba(X)
+    assert_allclose(probabilities.sum(axis=1), 1.0)
+    assert_array_equal(model.predict(X) == labels[1], probabilities[:, 1] > 0.5)
+    assert_array_equal(model.predict_log_proba(X), np.log(probabilities))
+
+
+def test_several_classes() -> None:
+    X, y = make_data(classes=4, rows=400)
+    names = np.array(["ant", "bee", "cat", "dog"])
+    model = AdaGradClassifier(loss="logistic").fit(X, names[y])
+    assert (model.coef_.shape, model.intercept_.shape) == ((4, 12), (4,))
+    assert_array_equal(model.predict(X), names[model.decision_function(X).argmax(axis=1)])
+    assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    assert model.model_.label_columns[0].names == tuple(names)
+
+
+def test_a_saved_model_predicts_the_same_labels(tmp_path: Path) -> None:
+    X, y = make_data()
+    model = AdaGradClassifier().fit(X, 2 * y - 1)
+    model.model_.save(str(tmp_path))
+    loaded = Model.load(str(tmp_path))
+    margins = loaded.scores(dataset_from_arrays(X, 2 * y - 1).read(0))
+    assert_array_equal(loaded.predict_labels(margins), model.predict(X))
+
+
+def test_labels_of_a_matrix_are_learned_as_each_alone() -> None:
+    X, y = make_multilabel_classification(300, 15, n_classes=4, random_state=0)
+    model = AdaGradClassifier(loss="logistic").fit(X, y)
+    for predictions in (model.predict(X), model.predict_proba(X), model.decision_function(X)):
+        assert predictions.shape == y.shape
+    assert (model.predict(X) == y).mean() > 0.8
+    alone = AdaGradClassifier(loss="logistic", step_size=model.report_["step_size"])
+    for k in range(4):
+        assert_allclose(alone.fit(X, y[:, k]).coef_[0], model.coef_[k], rtol=1e-3, atol=1e-4)
+    assert same_bits(model, clone(model).fit(X, scipy.sparse.csr_matrix(y)))
+    pieces = AdaGradClassifier(step_size=0.2).partial_fit(X[:90], y[:90]).partial_fit(X, y)
+    assert pieces.predict(X).shape == y.shape
+
+
+def test_targets_of_a_matrix_are_learned_as_each_alone() -> None:
+    X, y = make_regression(300, 10, n_targets=3, random_state=0)
+    model = AdaGradRegressor(step_size=30.0).fit(X, y)
+    alone = clone(model).fit(X, y[:, 1])
+    assert (model.predict(X).shape, alone.predict(X).shape) == ((300, 3), (300,))
+    assert_allclose(alone.coef_, model.coef_[1], rtol=1e-3, atol=1e-3)
+
+
+# Weights.
+
+
+@pytest.mark.parametrize("update", UPDATES)
+def test_weights_stand_for_repetitions(update: str) -> None:
+    """Rows are in the same order, unlike in the checks of scikit-learn."""
+    X, y = make_data(classes=3)
+    weights = np.random.default_rng(0).integers(0, 4, N_ROWS)
+    weighted = AdaGradClassifier(update=update, l1=1e-3, **IN_ORDER)
+    repeated = clone(weighted).fit(X.repeat(weights, axis=0), y.repeat(weights))
+    weighted.fit(X, y, sample_weight=weights)
+    assert same_bits(weighted, repeated)
+    assert weighted.t_ == repeated.t_ == 5 * weights.sum()
+
+
+def test_rows_of_weight_0_change_nothing() -> None:
+    X, y = make_data(classes=3)
+    kept = y != 2
+    weighted = AdaGradClassifier().fit(X, y, sample_weight=kept.astype(float))
+    assert_array_equal(weighted.classes_, [0, 1])
+    assert same_bits(weighted, AdaGradClassifier().fit(X[kept], y[kept]))
+    before = weighted.model_.digest
+    weighted.partial_fit(X[:5], y[:5] % 2, sample_weight=np.zeros(5))
+    assert weighted.model_.digest == before
+
+
+def test_class_weights_are_weights_of_rows() -> None:
+    X, y = make_data()
+    y = np.array(["a", "b"])[y]
+    by_class = AdaGradClassifier(class_weight={"b": 3.0}).fit(X, y)
+    by_row = AdaGradClassifier().fit(X, y, sample_weight=np.where(y == "b", 3.0, 1.0))
+    assert same_bits(by_class, by_row)
+    few = np.r_[np.flatnonzero(y == "a")[:10], np.flatnonzero(y == "b")]
+    weights = {"a": len(few) / (2 * 10), "b": len(few) / (2 * (len(few) - 10))}
+    balanced, explicit = (
+        AdaGradClassifier(class_weight=value).fit(X[few], y[few]) for value in ("balanced", weights)
+    )
+    assert same_bits(balanced, explicit)
+
+
+# partial_fit.
+
+
+@given(
+    cuts=st.lists(st.integers(1, N_ROWS - 1), max_size=6, unique=True),
+    update=st.sampled_from(UPDATES),
+    classes=st.sampled_from([2, 3]),
+    weighted=st.booleans(),
+)
+@settings(max_examples=25)
+def test_pieces_give_the_bits_of_the_whole(
+    cuts: list[int], update: str, classes: int, weighted: bool
+) -> None:
+    X, y = make_data(classes)
+    X = scipy.sparse.csr_array(np.where(np.abs(X) > 0.8, X, 0))  # features come and go
+    weights = np.random.default_rng(0).uniform(0, 2.5, N_ROWS) if weighted else np.ones(N_ROWS)
+    pieces = AdaGradClassifier(update=update, l1=2e-3, l2=1e-3, batch_size=1, **IN_ORDER)
+    whole = clone(pieces).set_params(passes=1).fit(X, y, sample_weight=weights)
+    for rows in np.split(np.arange(N_ROWS), sorted(cuts)):
+        pieces.partial_fit(X[rows], y[rows], range(classes), weights[rows])
+        assert np.isfinite(pieces.coef_).all()  # coef_ between calls changes nothing
+    assert same_bits(whole, pieces)
+    assert whole.t_ == pieces.t_
+    assert_array_equal(whole.intercept_, pieces.intercept_)
+    assert_allclose(whole.report_["progressive_loss"], pieces.report_["progressive_loss"])
+
+
+def test_pieces_of_a_regression_give_the_bits_of_the_whole() -> None:
+    X, y = make_regression(N_ROWS, 6, random_state=0)
+    pieces = AdaGradRegressor(step_size=9.0, shuffle=False)
+    whole = clone(pieces).set_params(passes=1).fit(X, y)
+    pieces.partial_fit(X[:50], y[:50]).partial_fit(X[50:], y[50:])
+    assert_array_equal(whole.coef_, pieces.coef_)
+
+
+def test_partial_fit_continues_from_fit_and_after_pickling() -> None:
+    X, y = make_data()
+    fitted = AdaGradClassifier(passes=2, **IN_ORDER).fit(X, y)
+    restored = pickle.loads(pickle.dumps(fitted))
+    whole = AdaGradClassifier(passes=3, **IN_ORDER).fit(X, y)
+    for model in (fitted, restored):
+        assert same_bits(whole, model.partial_fit(X, y))
+        assert (model.n_iter_, model.report_["rows"]) == (1, 3 * N_ROWS)
+
+
+@pytest.mark.parametrize("options", [{"update": "arow"}, {"step_size": 0.3}])
+def test_partial_fit_reports_as_fit_does(options: dict[str, Any]) -> None:
+    X, y = make_data()
+    whole = AdaGradClassifier(**options, passes=1).fit(X, y).report_
+    piece = AdaGradClassifier(**options).partial_fit(X, y, classes=[0, 1]).report_
+    for name in ("rows", "steps", "features", "step_size", "batch_size"):
+        assert piece[name] == whole[name]
+
+
+def test_partial_fit_keeps_the_step_size_that_it_chose() -> None:
+    X, y = make_data()
+    model = AdaGradClassifier().partial_fit(X, y, classes=[0, 1])
+    chosen = model.report_["step_size"]
+    assert model.partial_fit(X[:1], y[:1]).report_["step_size"] == chosen
+
+
+def test_each_call_of_partial_fit_has_its_own_reproducible_order() -> None:
+    X, y = make_data()
+    models = []
+    for _ in range(2):
+        model = AdaGradClassifier(step_size=0.3)
+        for _ in range(2):
+            model.partial_fit(X, y, classes=[0, 1])
+        models.append(model)
+    assert same_bits(*models)
+    first = AdaGradClassifier(step_size=0.3).partial_fit(X, y, classes=[0, 1])
+    first._calls = 0  # the second call takes the order of the first
+    assert not same_bits(models[0], first.partial_fit(X, y))
+
+
+def test_partial_fit_refuses_other_labels_features_and_settings() -> None:
+    X, y = make_data()
+    with pytest.raises(ValueError, match="classes must be passed on the first call"):
+        AdaGradClassifier().partial_fit(X, y)
+    model = AdaGradClassifier(step_size=0.3).partial_fit(X, y, classes=[0, 1])
+    for message, arguments in (
+        ("row 4 of y has label 7", (X, np.where(np.arange(N_ROWS) == 4, 7, y))),
+        ("has label 'a'", (X, np.array(["a", "b"])[y])),
+        ("are not those of the first call", (X, y, [0, 1, 2])),
+        ("expecting 12 features", (X[:, :5], y)),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.partial_fit(*arguments)
+    with pytest.raises(InputError, match="update was 'dual-averaging' and is 'ftrl' now"):
+        model.set_params(update="ftrl").partial_fit(X, y)
+    with pytest.raises(InputError, match="partial_fit sees only some"):
+        AdaGradClassifier(class_weight="balanced").partial_fit(X, y, classes=[0, 1])
+
+
+# Inputs.
+
+
+def test_formats_of_x_give_the_same_bits() -> None:
+    X, y = make_data()
+    X = np.where(np.abs(X) > 0.5, X, 0).astype(np.float32)
+    expected = AdaGradClassifier().fit(X, y)
+    long = scipy.sparse.csr_array(X)
+    long.indices, long.indptr = long.indices.astype(np.int64), long.indptr.astype(np.int64)
+    half = scipy.sparse.coo_array(X / 2)
+    entries = np.tile(half.data, 2), (np.tile(half.row, 2), np.tile(half.col, 2))
+    inputs = [X.astype(float), np.asfortranarray(X), X.tolist(), pd.DataFrame(X), long]
+    inputs.append(scipy.sparse.coo_array(entries, X.shape))  # with duplicates
+    inputs += [getattr(scipy.sparse, f"{name}_matrix")(X) for name in ("csc", "lil", "dok", "bsr")]
+    for data in inputs:
+        model = AdaGradClassifier().fit(data, pd.Series(y))
+        assert same_bits(expected, model)
+        assert_allclose(model.decision_function(data), expected.decision_function(X), rtol=1e-6)
+
+
+def test_names_of_columns_are_names_of_features() -> None:
+    X, y = make_data()
+    frame = pd.DataFrame(X, columns=[f"column {k}" for k in range(12)])
+    model = AdaGradClassifier().fit(frame, y)
+    assert_array_equal(model.feature_names_in_, frame.columns)
+    assert model.model_.names[3] == model.partial_fit(frame, y).model_.names[3] == "column 3"
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(frame.rename(columns={"column 3": "column x"}))
+
+
+@pytest.mark.parametrize("kind", ["array", "unknown", "columns", "frame", "sparse", "numpy y"])
+def test_dask_collections_give_the_bits_of_arrays(kind: str) -> None:
+    X, y = make_data(classes=3)
+    weights = np.random.default_rng(0).integers(0, 3, N_ROWS).astype(float)
+    chunks = (50, 40, 30)
+    dask_x = da.from_array(X, chunks=(chunks, 12))
+    dask_y, dask_w = da.from_array(y, chunks=(chunks,)), da.from_array(weights, chunks=(chunks,))
+    if kind in ("unknown", "numpy y"):
+        dask_x = dask_x[dask_x[:, 0] > -np.inf]  # the number of rows is unknown
+    if kind == "columns":
+        dask_x, dask_y = dask_x.rechunk((30, 5)), dask_y.rechunk(70)
+    elif kind == "frame":
+        X = pd.DataFrame(X, columns=[f"x{k}" for k in range(12)])
+        frame = dd.from_pandas(X.assign(y=y, w=weights), npartitions=4)
+        dask_x, dask_y, dask_w = frame[list(X.columns)], frame["y"], frame["w"]
+    elif kind == "sparse":
+        dask_x = dask_x.map_blocks(scipy.sparse.csr_matrix)
+    elif kind == "numpy y":
+        dask_y, dask_w = y, weights
+    expected = AdaGradClassifier(loss="logistic", **IN_ORDER).fit(X, y, sample_weight=weights)
+    model = clone(expected).fit(dask_x, dask_y, sample_weight=dask_w)
+    assert same_bits(expected, model)
+    assert_allclose(model.predict_proba(dask_x), expected.predict_proba(X))
+    assert model.score(dask_x, dask_y) == expected.score(X, y)
+    if kind == "frame":
+        assert_array_equal(model.feature_names_in_, X.columns)
+    piece = clone(expected).partial_fit(dask_x, dask_y, classes=range(3), sample_weight=dask_w)
+    assert same_bits(piece, clone(expected).set_params(passes=1).fit(X, y, weights))
+
+
+def test_dask_blocks_are_computed_one_at_a_time() -> None:
+    X, y = make_data()
+    computed = []
+
+    def scheduler(graph: Any, keys: Any, **options: Any) -> Any:
+        computed.append(len(keys))
+        return dask.get(graph, keys, **options)
+
+    blocks = da.from_array(X, chunks=(30, 12))
+    with dask.config.set(scheduler=scheduler):
+        AdaGradClassifier(step_size=0.3, passes=2).fit(blocks, y).predict(blocks)
+    assert computed == [1] * 4 * 3
+
+
+def test_errors_of_dask_collections_name_the_block_and_row() -> None:
+    X, y = make_data()
+    blocks = da.from_array(X, chunks=(40, 12))
+    spoiled = X.copy()
+    spoiled[57, 2] = np.nan
+    for message, data, labels in (
+        ("y has 119 items and X 120 rows", blocks, y[:119]),
+        ("y has 2 blocks and X 3", blocks, da.from_array(y[:119], chunks=60)),
+        (r"block \d: X has shape", blocks[blocks[:, 0] > 0], da.from_array(y, chunks=40)),
+        ("block 1: row 17, feature 2 is nan", da.from_array(spoiled, chunks=(40, 12)), y),
+        ("must be a dask array or data frame of two", da.from_array(y, chunks=40), y),
+    ):
+        with pytest.raises(InputError, match=message):
+            AdaGradClassifier().fit(data, labels)
+
+
+def write_text(path: Path, X: Any, y: Any) -> None:
+    """Write rows as svmlight text."""
+    lines = (
+        " ".join([str(label), *(f"{k}:{value!r}" for k, value in enumerate(row))])
+        for label, row in zip(y, X.tolist(), strict=True)
+    )
+    path.write_text("\n".join(lines))
+
+
+def test_datasets_and_their_urls(tmp_path: Path) -> None:
+    X, y = make_data(classes=3)
+    write_text(tmp_path / "data.svm", X, y)
+    url = str(tmp_path / "data")
+    ingest(str(tmp_path / "data.svm"), url, partition_nnz=500)
+    model = AdaGradClassifier(**IN_ORDER).fit(url)
+    on_arrays = clone(model).fit(X, y)
+    assert same_bits(model, on_arrays)
+    assert_array_equal(model.classes_, [0, 1, 2])
+    assert_array_equal(model.predict(url), model.predict(X))
+    assert model.score(url) == model.score(X, y)
+    twice = clone(model).partial_fit(url).partial_fit(url)
+    assert same_bits(twice, clone(model).set_params(passes=2).fit(url))
+    for name, value in {"y": y, "sample_weight": np.ones(N_ROWS)}.items():
+        with pytest.raises(InputError, match=f"leave out {name}"):
+            AdaGradClassifier().fit(url, **{name: value})
+    with pytest.raises(InputError, match="feature space"):
+        on_arrays.predict(url)
+
+
+def test_the_current_client_trains_on_a_dataset_with_the_same_bits(tmp_path: Path) -> None:
+    X, y = make_data()
+    write_text(tmp_path / "data.svm", X, y)
+    url = str(tmp_path / "data")
+    ingest(str(tmp_path / "data.svm"), url, partition_nnz=500)
+    model = AdaGradClassifier(client="current", batch_size=20, **IN_ORDER)
+    with Client(n_workers=1, threads_per_worker=1, dashboard_address=":0"):
+        model.fit(url)
+        with pytest.raises(InputError, match="X is a dask collection"):
+            model.fit(da.from_array(X, chunks=(40, 12)), y)
+    assert same_bits(model, clone(model).set_params(client=None).fit(url))
+
+
+def test_a_dataset_of_texts_as_labels() -> None:
+    X, y = make_data()
+    names = np.array(["ham", "spam"])
+    data = dataset_from_arrays(X, names[y])
+    model = AdaGradClassifier().fit(data)
+    assert_array_equal(model.classes_, names)
+    assert model.score(data) == np.mean(model.predict(X) == names[y])
+    with pytest.raises(InputError, match="has the labels eggs, spam; the classes are ham, spam"):
+        model.partial_fit(dataset_from_arrays(X, np.array(["eggs", "spam"])[y]))
+    with pytest.raises(InputError, match="are texts; a regression needs numbers"):
+        AdaGradRegressor().fit(data)
+
+
+def test_a_regression_on_a_dataset() -> None:
+    X, y = make_regression(200, 8, n_targets=2, random_state=0)
+    data = dataset_from_arrays(X, y)
+    model = AdaGradRegressor(step_size=30.0, shuffle=False).fit(data)
+    assert_array_equal(model.coef_, clone(model).fit(X, y).coef_)
+    assert model.score(data) == pytest.approx(model.score(X, y), rel=1e-5)
+    with pytest.raises(InputError, match="too many distinct values"):
+        AdaGradClassifier().fit(dataset_from_arrays(*make_regression(1200, 3, random_state=0)))
+
+
+class InterruptedDataset(MemoryDataset):
+    """Dataset that sends this process an interrupt when it is read for the third time."""
+
+    reads = 0
+
+    def read(self, partition: int) -> Rows:
+        self.reads += 1
+        if self.reads == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().read(partition)
+
+
+def test_an_interrupted_fit_resumes_from_its_checkpoints(tmp_path: Path) -> None:
+    X, y = make_data(rows=600)
+    data = dataset_from_arrays(X, y, partition_nnz=1000)
+    partitions = [data.read(i) for i in range(len(data.partitions))]
+    model = AdaGradClassifier(step_size=0.3, checkpoints=str(tmp_path / "run"))
+    with pytest.raises(KeyboardInterrupt, match="fit again to go on"):
+        model.fit(InterruptedDataset(partitions, data.schema, data.url))
+    with pytest.raises(NotFittedError):
+        _ = model.coef_
+    whole = AdaGradClassifier(step_size=0.3).fit(data)
+    assert same_bits(model.fit(data), whole)
+    assert model.report_["rows"] == whole.report_["rows"] == 3000
+    assert same_bits(model.fit(data), whole)  # the run is complete
+    with pytest.raises(InputError, match=r"a run with l1=0.0; this one has l1=0.1"):
+        clone(model).set_params(l1=0.1).fit(data)
+    with pytest.raises(InputError, match="not what the run"):
+        model.fit(X, y)
+
+
+# Together with scikit-learn.
+
+
+def test_text_in_a_pipeline() -> None:
+    texts = ["good fine nice", "bad awful poor", "nice good", "poor bad bad", "fine", "awful"] * 20
+    model = make_pipeline(HashingVectorizer(n_features=2**18), AdaGradClassifier(loss="logistic"))
+    model.fit(texts, ["up", "down"] * 60)
+    assert model.predict(["good", "awful bad"]).tolist() == ["up", "down"]
+    assert 0 < np.count_nonzero(model[-1].coef_) <= 6
+
+
+def test_grid_search_in_two_processes() -> None:
+    X, y = make_data(rows=300)
+    grid = {"step_size": np.logspace(-3, 0, 3), "passes": np.arange(1, 3)}
+    search = GridSearchCV(AdaGradClassifier(), grid, n_jobs=2, cv=2, error_score="raise")
+    search.fit(X, y)
+    assert search.best_score_ > 0.85
+    assert same_bits(search.best_estimator_, AdaGradClassifier(**search.best_params_).fit(X, y))
+
+
+@pytest.mark.parametrize("estimator", [AdaGradClassifier("logistic"), AdaGradRegressor()])
+def test_a_pickle_is_small_and_has_the_same_bits(estimator: Any) -> None:
+    X, y = make_data(rows=20_000)
+    estimator = clone(estimator).set_params(passes=1, step_size=0.3).fit(X, y)
+    pickled = pickle.dumps(estimator)
+    assert len(pickled) < 20_000
+    restored = pickle.loads(pickled)
+    assert same_bits(estimator, restored)
+    assert_array_equal(restored.predict(X), estimator.predict(X))
+    assert restored.get_params() == estimator.get_params()
+    assert restored.report_ == estimator.report_
+
+
+def test_probabilities_need_the_logistic_loss() -> None:
+    assert hasattr(AdaGradClassifier("logistic"), "predict_proba")
+    with pytest.raises(AttributeError) as caught:
+        _ = AdaGradClassifier().predict_proba
+    assert "probabilities come with loss='logistic'" in str(caught.value.__cause__)
+
+
+# Errors.
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": "squared"}, "AdaGradClassifier does not support the loss 'squared'"),
+        ({"step_size": 0}, "step_size must be a finite number above 0 or 'auto'"),
+        ({"random_state": "x"}, "random_state must be"),
+        ({"threads": 0}, "threads must be .* at least 1"),
+        ({"low": 1.0}, "does not contain 0"),
+        ({"class_weight": "even"}, "class_weight must be None, 'balanced' or a mapping"),
+        ({"class_weight": {"z": 1.0}}, "class_weight names class 'z'"),
+    ],
+)
+def test_fit_names_a_wrong_setting(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        AdaGradClassifier(**options).fit(*make_data())
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments"),
+    [
+        (r"1 class\(es\), 0; a classifier needs", lambda X, y: (X, 0 * y)),
+        ("Input X contains NaN", lambda X, y: (np.where(X > 2, np.nan, X), y)),
+        ("Unknown label type", lambda X, y: (X, X[:, 0])),
+        ("fits in 32 bits", lambda X, y: (np.where(X > 2, 1e300, X), y)),
+        (r"sample_weight has shape \(3,\)", lambda X, y: (X, y, [1, 2, 3])),
+        ("every sample_weight is zero", lambda X, y: (X, y, 0 * y)),
+        ("row 0 has weight -1", lambda X, y: (X, y, 0 * y - 1)),
+    ],
+)
+def test_fit_names_what_is_wrong_in_the_data(message: str, arguments: Any) -> None:
+    with pytest.raises(ValueError, match=message):
+        AdaGradClassifier().fit(*arguments(*make_data()))

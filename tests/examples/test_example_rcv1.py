@@ -1,0 +1,50 @@
+"""``examples/rcv1.py`` on a synthetic corpus with the interface of scikit-learn's RCV1."""
+
+from __future__ import annotations
+
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+import scipy.sparse
+import sklearn.datasets
+from helpers.scripts import load_example
+from sklearn.utils import Bunch
+
+from dadagrad.data.synthetic import Corpus
+
+
+def fetch(*, subset: str) -> Bunch:
+    """A small substitute for ``fetch_rcv1``."""
+    sizes = {"train": 3000, "test": 1000}
+    corpus = Corpus(sizes[subset], 2000, 30.0, part=int(subset == "test"))
+    (block,) = corpus.blocks()
+    positive = np.asarray(block.labels)[:, 0] > 0
+    target = np.stack([~positive, positive], axis=1).astype(np.uint8)
+    return Bunch(
+        data=scipy.sparse.csr_matrix(
+            (block.values, block.ids, block.indptr), (block.n_rows, 2000), dtype=np.float64
+        ),
+        target=scipy.sparse.csr_matrix(target),
+        target_names=np.array(["C11", "CCAT"], dtype=object),
+    )
+
+
+def test_rcv1(tmp_path, monkeypatch, capsys):
+    example = load_example("rcv1")
+    monkeypatch.setattr(sklearn.datasets, "fetch_rcv1", fetch)
+    example.main([str(tmp_path)])
+    shown = capsys.readouterr().out
+    assert "train: 3,000 rows" in shown
+    assert "on 1,000 other rows: error 0." in shown
+    example.main([str(tmp_path), "--train-on-large", "--passes", "2"])
+    assert "trained on 2,000 rows" in capsys.readouterr().out
+
+
+def test_without_the_internet(tmp_path, monkeypatch):
+    def unreachable(*, subset: str) -> Bunch:
+        raise URLError("Name or service not known")
+
+    monkeypatch.setattr(sklearn.datasets, "fetch_rcv1", unreachable)
+    with pytest.raises(SystemExit, match="needs the internet"):
+        load_example("rcv1").main([str(tmp_path)])

@@ -1,0 +1,57 @@
+"""What the tests of cluster/ share: its files, and the commands in them as plain processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from helpers.processes import running, wait_until
+
+CLUSTER = Path(__file__).parents[2] / "cluster"
+
+
+def blocks(heading: str) -> list[str]:
+    """The shell commands of one section of cluster/README.md, block by block."""
+    text = (CLUSTER / "README.md").read_text()
+    (section,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+    return re.findall(r"^```sh\n(.*?)^```", section, re.M | re.S)
+
+
+def replaced(text: str, places: Mapping[str, str]) -> str:
+    """`text` with the names of hosts, ports and folders of a cluster as they are in a test."""
+    for name, place in places.items():
+        assert name in text or len(places) > 1, (name, text)
+        text = text.replace(name, place)
+    return text
+
+
+def environment(folder: Path, **variables: str) -> dict[str, str]:
+    """Variables for a process that finds `dask`, `dadagrad` and `python` as installed ones are."""
+    programs = folder / "bin"
+    if not programs.exists():  # written once: a shell may have begun one, and not read it yet
+        programs.mkdir()
+        for name, module in (("dask", "-m dask"), ("dadagrad", "-m dadagrad"), ("python", "")):
+            (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {module} "$@"\n')
+            (programs / name).chmod(0o755)
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
+    kept["PATH"] = f"{programs}:{Path(sys.executable).parent}:{kept['PATH']}"
+    kept["PYTHONPATH"] = str(CLUSTER.parent)
+    usual = {"DASK_LOGGING__DISTRIBUTED": "info", "DASK_DADAGRAD__WORKERS_TIMEOUT": "90s"}
+    return kept | usual | variables
+
+
+def started(
+    command: list[str], log: Path, variables: Mapping[str, str], folder: Path
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """A process that is there until the end of the block, told to end and then made to."""
+    return running(command, environment=variables, log=log, folder=folder, patience=20.0)
+
+
+def wait_for_file(pattern: str, folder: Path) -> None:
+    """Until a file of that pattern is in the folder."""
+    wait_until(lambda: any(folder.glob(pattern)), 60.0, f"{pattern} in {folder}")

@@ -1,0 +1,357 @@
+"""Clusters of real processes, to be killed, stopped and started again by tests.
+
+Processes are what the commands `dask scheduler`, `dask worker` and `dadagrad` are. Most of their
+start is spent on imports, so a `Nursery` does these once and forks a process for each command;
+`spawned` starts one from nothing, also in a network namespace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from helpers.processes import START_SECONDS, free_port, wait_for_port, wait_until
+
+HERE = Path(__file__).parent
+
+# Reads one command a line, forks, and answers with the number of the process. The parent starts
+# no threads and opens no connections, so that forking is sound.
+NURSERY = """
+import ctypes, json, os, signal, sys
+
+import distributed.cli.dask_scheduler, distributed.cli.dask_worker
+import dask.__main__, dask.cli
+import dadagrad.cli, dadagrad.cli.train, dadagrad.training.run
+import dadagrad.training.engines.dask.driver
+import dadagrad.training.engines.dask.tasks, dadagrad.training.worker.compute
+import dadagrad.training.warm_up
+import dadagrad.data.zarr.dataset, dadagrad.training.checkpoints.snapshot
+import dadagrad.training.engines.threads
+
+
+def child(order):
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # as the parent ends
+    os.setsid()
+    for descriptor, path in ((1, order["out"]), (2, order["log"])):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(file, descriptor)
+        os.close(file)
+    os.environ.update(order["environment"])
+    import dask
+    dask.config.refresh()
+    os.close(0)
+    os.open(os.devnull, os.O_RDONLY)
+    sys.argv = order["command"]
+    if order["tool"] == "dask":
+        from distributed.config import initialize_logging
+        initialize_logging(dask.config.config)
+        from dask.__main__ import main
+    else:
+        from dadagrad.cli import main
+    main()
+
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+print("ready", flush=True)
+for line in sys.stdin:
+    order = json.loads(line)
+    pid = os.fork()
+    if pid == 0:
+        code = 0
+        try:
+            child(order)
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            code = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with open(order["code"], "w") as file:
+            file.write(str(code))
+        os._exit(code)
+    print(pid, flush=True)
+"""
+
+
+class Process:
+    """A process that was started for a test, by its number.
+
+    Attributes
+    ----------
+    pid : int
+    out, log : Path
+        What it writes to standard output and to standard error.
+    """
+
+    def __init__(self, pid: int, out: Path, log: Path, code: Path | None = None) -> None:
+        self.pid = pid
+        self.out, self.log, self._code = out, log, code
+        try:
+            self._process: psutil.Process | None = psutil.Process(pid)
+        except psutil.NoSuchProcess:  # it has ended already
+            self._process = None
+
+    @property
+    def alive(self) -> bool:
+        if self._process is None or not self._process.is_running():
+            return False
+        try:
+            return self._process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal; nothing happens where the process has ended."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once and without warning, and wait until it has gone."""
+        self.send(signal.SIGKILL)
+        self.wait(10)
+
+    def end(self) -> None:
+        """Ask it to end, insist after a while; its children end with it."""
+        children = self.children()
+        self.send(signal.SIGCONT)
+        self.send(signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            self.wait(3)
+        for process in [*children, self._process]:
+            if process is not None:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+
+    def children(self) -> list[psutil.Process]:
+        """The processes that descend from it."""
+        try:
+            return [] if self._process is None else self._process.children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def wait(self, seconds: float) -> int | None:
+        """Until it has ended: its exit code, None where it was killed."""
+        wait_until(lambda: not self.alive, seconds, f"process {self.pid} to end")
+        if self._code is None or not self._code.exists():
+            return None
+        return int(self._code.read_text() or 1)
+
+    def text(self) -> str:
+        """All it wrote."""
+        return "".join(path.read_text() for path in (self.out, self.log) if path.exists())
+
+
+class Nursery:
+    """Starts processes in moments, by forking; a context manager that ends them all.
+
+    Parameters
+    ----------
+    folder : Path
+        Takes what the processes write, and their scratch files.
+    environment : mapping
+        Added to the environment of every process.
+    """
+
+    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self._environment = dict(environment or {})
+        self._started: list[Process] = []
+        self._server: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Nursery:
+        paths = (HERE.parent, HERE.parent / "faults", os.environ.get("PYTHONPATH", ""))
+        # Its output is read line by line; all but the answers goes elsewhere.
+        self._server = subprocess.Popen(
+            [sys.executable, "-c", NURSERY],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            # Tasks may be of the tests' own making.
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))},
+        )
+        assert self._server.stdout is not None
+        assert self._server.stdout.readline() == "ready\n"
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        for process in self._started:
+            process.send(signal.SIGCONT)
+            process.send(signal.SIGTERM)
+        for process in self._started:
+            process.end()
+        assert self._server is not None
+        self._server.communicate(timeout=10)
+
+    def start(
+        self, tool: str, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> Process:
+        """Start ``tool ARGUMENTS``; `tool` is "dask" or "dadagrad"."""
+        assert self._server is not None
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        number = len(self._started)
+        name = f"{number:03d}-{tool}-{arguments[0]}"
+        out, log, code = (self.folder / f"{name}.{kind}" for kind in ("out", "log", "code"))
+        order = {
+            "tool": tool,
+            "command": [tool, *arguments],
+            "environment": self._environment | dict(environment or {}),
+            "out": str(out),
+            "log": str(log),
+            "code": str(code),
+        }
+        self._server.stdin.write(json.dumps(order) + "\n")
+        self._server.stdin.flush()
+        process = Process(int(self._server.stdout.readline()), out, log, code)
+        self._started.append(process)
+        return process
+
+    def logs(self) -> str:
+        """All that all processes wrote."""
+        return "\n".join(process.text() for process in self._started)
+
+
+class Cluster:
+    """A scheduler and workers, each a process of its own on the loopback interface.
+
+    Attributes
+    ----------
+    address : str
+        The scheduler's; the same after it was started again.
+    scheduler : Process
+    workers : list of Process
+        In the order in which they were started; also those that have ended.
+    """
+
+    def __init__(
+        self, nursery: Nursery, workers: int = 0, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._nursery = nursery
+        self._environment = dict(environment or {})
+        self._port = free_port()
+        self.address = f"tcp://127.0.0.1:{self._port}"
+        self.workers: list[Process] = []
+        self.start_scheduler()
+        for _ in range(workers):
+            self.add_worker()
+        self.wait_for_workers(workers)
+
+    def start_scheduler(self) -> None:
+        """Start the scheduler, the first time or again."""
+        options = ("--host", "127.0.0.1", "--port", str(self._port), "--no-dashboard")
+        self.scheduler = self._start("scheduler", *options)
+        wait_for_port(self._port)
+
+    def add_worker(
+        self,
+        *options: str,
+        threads: int = 1,
+        nanny: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> Process:
+        """Start one more worker; it need not have joined when this returns."""
+        scratch = self._nursery.folder / "scratch"
+        worker = self._start(
+            *("worker", self.address, "--nthreads", str(threads), "--no-dashboard"),
+            *("--host", "127.0.0.1", "--name", f"worker-{len(self.workers)}"),
+            *("--nanny" if nanny else "--no-nanny", "--local-directory", str(scratch)),
+            *options,
+            environment=environment,
+        )
+        self.workers.append(worker)
+        return worker
+
+    @property
+    def living(self) -> list[Process]:
+        """The workers that have not ended."""
+        return [worker for worker in self.workers if worker.alive]
+
+    def wait_for_workers(self, n_workers: int, seconds: float = START_SECONDS) -> None:
+        """Until the scheduler knows as many running workers, no more and no fewer."""
+        with self.client() as client:
+            wait_until(lambda: len(client.nthreads()) == n_workers, seconds, f"{n_workers} workers")
+
+    def restart(self, n_workers: int) -> None:
+        """Start everything again, at the same address; workers do not outlive a scheduler."""
+        for process in (self.scheduler, *self.workers):
+            process.kill()
+        self.start_scheduler()
+        self.have_workers(n_workers)
+
+    def have_workers(self, n_workers: int) -> None:
+        """Start or end workers until there are so many; those that stand still go on."""
+        for worker in self.living:
+            worker.send(signal.SIGCONT)
+        for worker in self.living[n_workers:]:
+            worker.kill()
+        for _ in range(n_workers - len(self.living)):
+            self.add_worker()
+        try:
+            self.wait_for_workers(n_workers, 10)
+        except TimeoutError:  # one that was told to end, and has not managed to
+            for worker in self.living:
+                worker.kill()
+            for _ in range(n_workers):
+                self.add_worker()
+            self.wait_for_workers(n_workers)
+
+    def client(self) -> Any:
+        """A new client of the cluster."""
+        from distributed import Client
+
+        return Client(self.address, set_as_default=False, timeout=START_SECONDS)
+
+    def names(self) -> dict[str, str]:
+        """The address of each worker that the scheduler knows, by its name."""
+        with self.client() as client:
+            workers = client.scheduler_info(n_workers=-1)["workers"]
+        return {str(info["name"]): address for address, info in workers.items()}
+
+    def by_address(self, address: str) -> Process:
+        """The process of the worker at an address."""
+        (name,) = (name for name, found in self.names().items() if found == address)
+        return self.workers[int(name.removeprefix("worker-"))]
+
+    def end(self) -> None:
+        """End all its processes."""
+        for process in (*self.workers, self.scheduler):
+            process.kill()
+            process.end()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.end()
+
+    def _start(self, *arguments: str, environment: Mapping[str, str] | None = None) -> Process:
+        environment = self._environment | dict(environment or {})
+        return self._nursery.start("dask", *arguments, environment=environment)
+
+
+@contextlib.contextmanager
+def spawned(command: Sequence[str], folder: Path, name: str) -> Iterator[Process]:
+    """A process of the given `command`, started from nothing; it ends with the block."""
+    out, log = folder / f"{name}.out", folder / f"{name}.log"
+    with out.open("wb") as output, log.open("wb") as errors:
+        started = subprocess.Popen(command, stdout=output, stderr=errors)
+    process = Process(started.pid, out, log)
+    try:
+        yield process
+    finally:
+        process.end()
+        started.wait(10)

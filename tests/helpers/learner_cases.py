@@ -1,0 +1,85 @@
+"""Streams of sparse rows and small helpers that the tests of the learners share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+
+from dadagrad.optim.baselines import Learner, LearnerState
+from dadagrad.optim.baselines.base import Array
+from dadagrad.optim.losses import Loss, Task
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+class Row(NamedTuple):
+    ids: np.ndarray
+    values: np.ndarray
+    targets: np.ndarray
+
+    def dense(self, n_features: int) -> np.ndarray:
+        x = np.zeros(n_features)
+        x[self.ids] = self.values
+        return x
+
+
+@dataclass(frozen=True)
+class Linear(Loss):
+    """target * margin: with target 1 and values g, the gradient of a row is g itself."""
+
+    task: ClassVar[Task] = "regression"
+
+    def value(self, scores: Array, labels: Array) -> Array:
+        return scores * labels
+
+    def slope(self, scores: Array, labels: Array) -> Array:
+        return labels + 0.0 * scores
+
+
+def draw_rows(
+    seed: int, n_rows: int, n_features: int, n_outputs: int = 1, task: str = "binary"
+) -> list[Row]:
+    """Rows with about half of the features; the last feature never occurs."""
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=(n_features, n_outputs))
+    rows = []
+    for _ in range(n_rows):
+        ids = np.flatnonzero(rng.random(n_features - 1) < 0.5)
+        values = rng.normal(size=len(ids))
+        scores = values @ truth[ids] + 0.3 * rng.normal(size=n_outputs)
+        if task == "regression":
+            targets = scores
+        elif task == "multiclass":
+            targets = np.where(np.arange(n_outputs) == np.argmax(scores), 1.0, -1.0)
+        else:
+            targets = np.where(scores > 0, 1.0, -1.0)
+        rows.append(Row(ids, values, targets))
+    return rows
+
+
+def learn(learner: Learner, state: LearnerState, row: Row, importance: float = 1.0) -> LearnerState:
+    margins = learner.margins(state, row.ids, row.values)
+    return learner.learn(state, row.ids, row.values, row.targets, margins, importance)
+
+
+def walk(
+    learner: Learner, rows: list[Row], n_features: int, n_outputs: int = 1
+) -> Iterator[tuple[Row, np.ndarray, np.ndarray, LearnerState]]:
+    """Each row with the weights before and after it, and the state after it."""
+    state = learner.init(n_features, n_outputs)
+    for row in rows:
+        before = learner.weights(state)
+        state = learn(learner, state, row)
+        yield row, before, learner.weights(state), state
+
+
+def finish(learner: Learner, rows: list[Row], n_features: int, n_outputs: int = 1) -> LearnerState:
+    """The state after all rows."""
+    state = learner.init(n_features, n_outputs)
+    for row in rows:
+        state = learn(learner, state, row)
+    return state

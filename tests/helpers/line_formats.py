@@ -1,0 +1,71 @@
+"""References and checks for parsers of formats with one row a line."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dadagrad.data.blocks import Block
+from dadagrad.data.ingest.options import Options
+from dadagrad.errors import InputError
+
+NUMBER = re.compile(rb"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def rounded(value: float, kind: type[np.floating[Any]]) -> float:
+    """`value` in another precision; ValueError if it is not finite there."""
+    with np.errstate(over="ignore"):
+        result = float(kind(value))
+    if not math.isfinite(result):
+        raise ValueError(value)
+    return result
+
+
+def exact_number(text: bytes, kind: type[np.floating[Any]] | None = None) -> float:
+    """The number in `text`; ValueError if it is none, or not finite as a number of `kind`."""
+    if not NUMBER.fullmatch(text):
+        raise ValueError(text)
+    return float(text) if kind is None else rounded(float(text), kind)
+
+
+def reference_rows(
+    chunk: bytes, row_of: Callable[[bytes], tuple[Any, ...] | None]
+) -> tuple[list[tuple[Any, ...]], int]:
+    """Rows of the right lines, and the number of wrong lines, for which `row_of` raises."""
+    rows, wrong = [], 0
+    for line in chunk.split(b"\n"):
+        try:
+            row = row_of(line)
+        except ValueError:
+            wrong += 1
+            continue
+        if row is not None:
+            rows.append(row)
+    return rows, wrong
+
+
+def check_error(
+    path: Path,
+    right: str,
+    line: str,
+    message: str,
+    parse: Callable[..., Block],
+    options: dict[str, Any],
+) -> None:
+    """Check that a wrong `line` between right ones is named, and that it can be skipped."""
+    before = f"{right}\n\n" * 10
+    path.write_text(f"{before}{right}\n{line}\n{right}\n")
+    chunk = path.read_bytes()[len(before) :]  # it starts in the middle of its file
+    place: dict[str, Any] = {"path": str(path), "offset": len(before)}
+    with pytest.raises(InputError, match=re.escape(f"{path.name}, line 22: ")) as caught:
+        parse(chunk, options=Options(**options), **place)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    block = parse(chunk, options=Options(**options, on_error="skip"), **place)
+    assert (block.n_rows, block.skipped, block.nnz) == (2, 1, 2)

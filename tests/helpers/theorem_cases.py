@@ -1,0 +1,358 @@
+"""Games to play against an update, the best fixed answer to them, and the bounds they must keep.
+
+A stream is an opponent: it is shown the weights of a step and answers with a loss of <x, w>. The
+best fixed weights of a whole game are found by SciPy (a linear program, or L-BFGS for logistic
+losses), which knows nothing of this package. The gradients, metrics and bounds are computed here
+from what was played, by the formulas of the papers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.optimize import linprog, minimize
+
+from dadagrad.optim.regularizers import ElasticBox, L1Ball, Regularizer
+
+N_FEATURES = 6
+SLACK = 1e-7  # of the weights: proxes that are iterated to, and the solvers
+
+
+@dataclass(frozen=True)
+class Loss:
+    """f(w) = kind(<x, w>, y): hinge, absolute or logistic; linear is <x, w> itself."""
+
+    kind: str
+    x: np.ndarray
+    y: float = 1.0
+
+    def value(self, w: np.ndarray) -> float:
+        margin = float(self.x @ w)
+        if self.kind == "hinge":
+            return max(0.0, 1.0 - self.y * margin)
+        if self.kind == "absolute":
+            return abs(margin - self.y)
+        return float(np.logaddexp(0.0, -self.y * margin)) if self.kind == "logistic" else margin
+
+    def gradient(self, w: np.ndarray) -> np.ndarray:
+        margin = float(self.x @ w)
+        if self.kind == "hinge":
+            return -self.y * self.x if self.y * margin < 1.0 else np.zeros_like(self.x)
+        if self.kind == "absolute":
+            return np.sign(margin - self.y) * self.x
+        if self.kind == "logistic":
+            return -self.y * self.x * np.exp(-np.logaddexp(0.0, self.y * margin))
+        return self.x
+
+
+Stream = Callable[[np.random.Generator, int, np.ndarray], Loss]
+"""The loss of step t = 1, 2, ..., by an opponent who sees the weights; every |x_i| <= 1."""
+
+
+def away_from(w: np.ndarray) -> np.ndarray:
+    """The sign of each weight, +1 for 0: the gradient that hurts."""
+    return np.where(w >= 0, 1.0, -1.0)
+
+
+def sparse(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+    """Independent sparse rows; the label is a noisy sign of the same linear function."""
+    x = rng.uniform(-1, 1, len(w)) * (rng.random(len(w)) < 0.4)
+    y = 1.0 if x @ np.cos(np.arange(len(w))) + 0.2 * rng.normal() > 0 else -1.0
+    return Loss("hinge", x, y)
+
+
+def power_law(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+    """Sec. 1.3 of Duchi et al.: feature i is +-1 with probability min(1, 1 / i^1.5), or 0."""
+    common = rng.random(len(w)) < np.arange(1, len(w) + 1) ** -1.5
+    x = common * rng.choice([-1.0, 1.0], len(w))
+    return Loss("logistic", x, 1.0 if x.sum() + 0.5 * rng.normal() > 0 else -1.0)
+
+
+def noise(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+    """Targets that have nothing to do with the rows."""
+    return Loss("absolute", rng.uniform(-1, 1, len(w)), rng.normal())
+
+
+def against(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+    """In some features, the sign that hurts the weights played."""
+    return Loss("linear", away_from(w) * (rng.random(len(w)) < 0.7))
+
+
+def wrong_label(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+    """A row with the label that the weights did not predict."""
+    x = np.roll([1.0, -0.5, *np.zeros(len(w) - 2)], rng.integers(len(w)))
+    return Loss("hinge", x, -1.0 if x @ w > 0 else 1.0)
+
+
+def bursts(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+    """Twelve steps of one feature and one sign, then of another; some bursts are faint."""
+    burst = (t - 1) // 12
+    x = np.zeros(len(w))
+    x[burst % len(w)] = (-1.0) ** (burst // len(w)) * (0.01 if burst % 3 == 1 else 1.0)
+    return Loss("linear", x)
+
+
+def in_turn(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+    """One feature after the other, with the sign that hurts."""
+    x = np.zeros(len(w))
+    x[t % len(w)] = away_from(w)[t % len(w)]
+    return Loss("linear", x)
+
+
+def growing(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+    """Gradients that start a thousand times smaller than they end, with the sign that hurts."""
+    return Loss("linear", away_from(w) * min(1.0, 1e-3 * 1.1**t))
+
+
+def constant(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+    """Always the same: the weights go as far as the step size lets them."""
+    return Loss("linear", np.ones(len(w)))
+
+
+def flat_then_steep(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+    """Long one way, then one step the other way: what a small metric cannot take."""
+    return Loss("linear", np.full(len(w), -1.0 if t % 30 == 0 else 0.02))
+
+
+def turning(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+    """Dense gradients near a plane that turns, with the sign that hurts."""
+    angles = 0.02 * t + np.arange(len(w))
+    x = np.cos(angles) + 0.1 * rng.normal(size=len(w))
+    return Loss("linear", x / np.abs(x).max() * (1.0 if x @ w >= 0 else -1.0))
+
+
+STREAMS: dict[str, Stream] = {
+    stream.__name__: stream
+    for stream in (
+        sparse,
+        power_law,
+        noise,
+        against,
+        wrong_label,
+        bursts,
+        in_turn,
+        growing,
+        constant,
+        flat_then_steep,
+        turning,
+    )
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """phi and X, and the set in which the best fixed weights are looked for.
+
+    Without a domain the bounds hold for every x*, but the best may be at infinity: rivals are then
+    taken from the box [-reach, reach].
+    """
+
+    regularizer: Regularizer = field(default_factory=ElasticBox)
+    reach: float = 3.0
+
+    @property
+    def l1(self) -> float:
+        return self.regularizer.l1 if isinstance(self.regularizer, ElasticBox) else 0.0
+
+    @property
+    def box(self) -> tuple[float, float]:
+        """What holds every rival; for a ball also its radius does."""
+        if not isinstance(self.regularizer, ElasticBox):
+            return -self.reach, self.reach
+        low, high = self.regularizer.low, self.regularizer.high
+        return max(low, -self.reach), min(high, self.reach)
+
+    @property
+    def radius(self) -> float:
+        return self.regularizer.radius if isinstance(self.regularizer, L1Ball) else np.inf
+
+    def holds(self, w: np.ndarray) -> bool:
+        return bool(np.isfinite(self.regularizer.value(w)))
+
+
+CASES = {
+    "free": Case(),
+    "l1": Case(ElasticBox(l1=0.05)),
+    "box": Case(ElasticBox(low=-0.5, high=1.0)),
+    "l1 and box": Case(ElasticBox(l1=0.05, low=-1.0, high=1.0)),
+    "l1 ball": Case(L1Ball(1.5)),
+}
+
+
+@dataclass(frozen=True)
+class Game:
+    """What was played: T losses, the weights that met them, and the weights after them all."""
+
+    losses: list[Loss]
+    weights: np.ndarray
+    gradients: np.ndarray
+    after: np.ndarray
+    case: Case
+
+    @property
+    def suffered(self) -> float:
+        """sum f_t(x_t) + phi(x_t)."""
+        phi = self.case.regularizer
+        pairs = zip(self.losses, self.weights, strict=True)
+        return sum(loss.value(w) + phi.value(w) for loss, w in pairs)
+
+    def regret(self, rival: np.ndarray) -> float:
+        """R_phi(T) of eq. 2, against `rival`."""
+        phi = self.case.regularizer.value(rival)
+        return self.suffered - sum(loss.value(rival) + phi for loss in self.losses)
+
+    def farthest(self, rival: np.ndarray, order: float = np.inf) -> float:
+        """max over t <= T of |x* - x_t|, in the norm of that order."""
+        return float(np.linalg.norm(rival - self.weights, order, axis=1).max())
+
+    def rivals(self) -> Iterator[np.ndarray]:
+        """The best fixed weights, 0, and points on the way to them and to the last weights."""
+        best = best_fixed(self.losses, self.case)
+        yield best
+        total = self.gradients.sum(0)
+        for way in (best, self.after, -np.sign(total) * np.abs(self.after).max(initial=0.0)):
+            for share in (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 4 / 3, 2.0, 4.0):
+                if self.case.holds(share * way):
+                    yield share * way
+
+
+def play(update, stream: Stream, n_steps: int, case: Case, seed: int, length=None) -> Game:
+    """`n_steps` of `stream` against `update`; rows longer than `length` (Euclidean) are cut."""
+    rng = np.random.default_rng(seed)
+    state = update.init(N_FEATURES, 1)
+    losses, weights, gradients = [], [], []
+    for t in range(1, n_steps + 1):
+        w = update.weights(state)[:, 0].copy()
+        loss = stream(rng, t, w)
+        if length is not None:
+            share = min(1.0, length / max(np.linalg.norm(loss.x), 1e-300))
+            loss = Loss(loss.kind, share * loss.x, loss.y)
+        losses.append(loss)
+        weights.append(w)
+        gradients.append(loss.gradient(w))
+        state = update.step(state, gradients[-1][:, None])
+    after = update.weights(state)[:, 0]
+    return Game(losses, np.array(weights), np.array(gradients), after, case)
+
+
+def best_fixed(losses: list[Loss], case: Case) -> np.ndarray:
+    """argmin of sum f_t + T phi over the domain, by SciPy."""
+    if losses[0].kind == "logistic":
+        return _best_logistic(losses, case)
+    x = np.array([loss.x for loss in losses])
+    y = np.array([loss.y for loss in losses])
+    kind, (n_steps, n) = losses[0].kind, x.shape
+    low, high = case.box
+    # Variables: positive and negative parts of the weights, then the loss of each step.
+    cost = np.full(2 * n, n_steps * case.l1)
+    bounds = [(0.0, high)] * n + [(0.0, -low)] * n
+    rows, sides = [np.r_[np.ones(2 * n)]], [min(case.radius, 1e6)]
+    if kind == "linear":
+        cost = cost + np.r_[x.sum(0), -x.sum(0)]
+    else:
+        cost = np.r_[cost, np.ones(n_steps)]
+        bounds += [(0.0, None)] * n_steps
+        signed = -y[:, None] * x if kind == "hinge" else x
+        offset = -np.ones(n_steps) if kind == "hinge" else y
+        halves = np.c_[signed, -signed]
+        rows = [np.r_[rows[0], np.zeros(n_steps)], np.c_[halves, -np.eye(n_steps)]]
+        sides = [*sides, *offset]
+        if kind == "absolute":
+            rows.append(np.c_[-halves, -np.eye(n_steps)])
+            sides = [*sides, *-offset]
+    found = linprog(cost, np.vstack(rows), sides, bounds=bounds)
+    assert found.success, found.message
+    return _inside(found.x[:n] - found.x[n : 2 * n], case)
+
+
+def _best_logistic(losses: list[Loss], case: Case) -> np.ndarray:
+    signed = np.array([loss.y * loss.x for loss in losses])
+    n_steps, n = signed.shape
+    low, high = case.box
+
+    def objective(parts: np.ndarray) -> tuple[float, np.ndarray]:
+        margins = signed @ (parts[:n] - parts[n:])
+        slope = -signed.T @ np.exp(-np.logaddexp(0.0, margins))
+        value = np.logaddexp(0.0, -margins).sum() + n_steps * case.l1 * parts.sum()
+        return value, np.r_[slope, -slope] + n_steps * case.l1
+
+    bounds = [(0.0, high)] * n + [(0.0, -low)] * n
+    if np.isinf(case.radius):
+        found = minimize(objective, np.zeros(2 * n), jac=True, bounds=bounds, method="L-BFGS-B")
+    else:
+        ball = {"type": "ineq", "fun": lambda parts: case.radius - parts.sum()}
+        found = minimize(
+            objective, np.zeros(2 * n), jac=True, bounds=bounds, constraints=[ball], method="SLSQP"
+        )
+    return _inside(found.x[:n] - found.x[n:], case)
+
+
+def _inside(w: np.ndarray, case: Case) -> np.ndarray:
+    """`w` without the rounding errors of a solver."""
+    w = np.clip(w, *case.box)
+    return w * min(1.0, case.radius / max(np.abs(w).sum(), 1e-300)) if case.radius < np.inf else w
+
+
+def must_be_below(regret: float, bound: float, what: str = "") -> None:
+    assert regret <= bound + SLACK * (1.0 + abs(bound)), f"{what}: {regret} > {bound}"
+
+
+def proposition_2(
+    game: Game, rival: np.ndarray, eta: float, preconditioners: np.ndarray, delta: float
+) -> float:
+    """psi_T(x*) / eta + eta / 2 sum |g_t|^2 in the dual norm of H_t-1, with H_0 = delta I.
+
+    Duchi et al. (2011), proposition 2, with psi_t(x) = <x, H_t x> / 2; `metrics` are H_1, ..., H_T,
+    diagonals or matrices.
+    """
+    first = np.full(N_FEATURES, delta)
+    first = first if preconditioners.ndim == 2 else np.diag(first)
+    before = np.concatenate([first[None], preconditioners[:-1]])
+    duals = sum(squared_dual(h, g) for h, g in zip(before, game.gradients, strict=True))
+    return 0.5 / eta * squared(preconditioners[-1], rival) + 0.5 * eta * duals
+
+
+def proposition_3(game: Game, rival: np.ndarray, eta: float, preconditioners: np.ndarray) -> float:
+    """B_1(x*, x_1) / eta + sum [B_t+1 - B_t](x*, x_t+1) / eta + eta / 2 sum |g_t|^2, H_t's dual.
+
+    Duchi et al. (2011), proposition 3, with B_t(x, y) = |x - y|^2 / 2 in the norm of H_t.
+    """
+    growth = np.concatenate([preconditioners[:1], np.diff(preconditioners, axis=0)])
+    moved = sum(squared(h, rival - w) for h, w in zip(growth, game.weights, strict=True))
+    duals = sum(squared_dual(h, g) for h, g in zip(preconditioners, game.gradients, strict=True))
+    return 0.5 / eta * moved + 0.5 * eta * duals
+
+
+def squared(preconditioner: np.ndarray, vector: np.ndarray) -> float:
+    """<x, H x> of a diagonal or a matrix."""
+    return float(
+        vector @ (preconditioner * vector if preconditioner.ndim == 1 else preconditioner @ vector)
+    )
+
+
+def squared_dual(preconditioner: np.ndarray, vector: np.ndarray) -> float:
+    """<x, H^+ x>; x must be in the range of H."""
+    if preconditioner.ndim == 1:
+        assert not vector[preconditioner == 0].any()
+        return float(
+            np.sum(np.square(vector[preconditioner > 0]) / preconditioner[preconditioner > 0])
+        )
+    values, vectors = np.linalg.eigh(preconditioner)
+    inner = vectors.T @ vector
+    kept = values > 1e-10 * max(values[-1], 1e-300)
+    return float(np.sum(np.square(inner[kept]) / values[kept]))
+
+
+def root(matrix: np.ndarray) -> np.ndarray:
+    """The square root of a positive semi-definite matrix, or of each of several."""
+    values, vectors = np.linalg.eigh(matrix)
+    # Rounding leaves zeros of size eps, whose roots would be 1e-8.
+    values = np.where(values > 1e-14 * values[..., -1:], values, 0.0)
+    return vectors * np.sqrt(values)[..., None, :] @ vectors.swapaxes(-1, -2)
+
+
+def outer_sums(gradients: np.ndarray) -> np.ndarray:
+    """G_1, ..., G_T: (T, d, d)."""
+    return np.cumsum(gradients[:, :, None] * gradients[:, None, :], axis=0)

@@ -1,0 +1,239 @@
+"""Small data sets and a coordinator driven by hand, for the tests of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dadagrad.config import TrainConfig
+from dadagrad.data.dataset import Dataset, MemoryDataset, Schema, describe_labels
+from dadagrad.data.rows import Rows
+from dadagrad.problem import Problem, make_problem
+from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.messages import (
+    Close,
+    Compute,
+    Computed,
+    Event,
+    Finish,
+    Open,
+    Opened,
+    Save,
+)
+from dadagrad.training.schedule.batches import BatchSchedule
+from dadagrad.training.state import zero_state
+from dadagrad.training.state.compiled import State
+from dadagrad.training.state.slices import LazyFeatureSlice
+from dadagrad.training.worker.compute import compute
+
+UPDATES = ("dual-averaging", "mirror-descent", "ftrl")
+N_FEATURES = 60
+
+
+def make_labels(kind: str, scores: np.ndarray) -> np.ndarray:
+    """(n_rows, n_label_columns) labels out of (n_rows, 3) scores."""
+    if kind == "binary":
+        return np.where(scores[:, :1] > 0, 1.0, -1.0)
+    if kind == "multiclass":
+        return scores.argmax(axis=1).astype(float)[:, None] + 2.0
+    if kind == "multilabel":
+        return (scores > 0).astype(float)
+    if kind == "four labels":
+        return (np.hstack([scores, scores[:, :1] - scores[:, 1:2]]) > 0).astype(float)
+    return scores[:, :1]
+
+
+def make_data(
+    sizes: Sequence[int] = (30, 17, 41, 8),
+    *,
+    seed: int = 0,
+    labels: str = "binary",
+    n_features: int = N_FEATURES,
+    weighted: bool = False,
+    entries: int = 8,
+    scale: float = 1.0,
+) -> MemoryDataset:
+    """One partition for each of `sizes`; rows of 0 to `entries` features, few of them common."""
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=(n_features, 3))
+    popularity = 1.0 / np.arange(1, n_features + 1)
+    parts = []
+    for n_rows in sizes:
+        ids, values, counts, scores = [], [], [], np.zeros((n_rows, 3))
+        for row in range(n_rows):
+            chosen = rng.choice(
+                n_features, rng.integers(0, entries + 1), False, popularity / popularity.sum()
+            )
+            chosen.sort()
+            value = (scale * rng.normal(size=len(chosen))).astype(np.float32)
+            ids.append(chosen)
+            values.append(value)
+            counts.append(len(chosen))
+            scores[row] = value @ truth[chosen] + rng.normal(size=3)
+        parts.append(
+            Rows.from_csr(
+                np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+                np.concatenate([np.zeros(0, np.int64), *ids]),
+                np.concatenate([np.zeros(0, np.float32), *values]),
+                make_labels(labels, scores),
+                rng.uniform(0.2, 3.0, n_rows).astype(np.float32) if weighted else None,
+            )
+        )
+    return as_dataset(parts, n_features)
+
+
+def as_dataset(parts: Sequence[Rows], n_features: int = N_FEATURES) -> MemoryDataset:
+    every = np.concatenate([rows.labels for rows in parts])
+    columns = describe_labels(every, [f"label{k}" for k in range(every.shape[1])])
+    weighted = any(rows.weights is not None for rows in parts)
+    return MemoryDataset(parts, Schema(n_features, columns, weighted))
+
+
+def make_schedule_of(data: Dataset, config: TrainConfig, chunk_rows: int = 7) -> BatchSchedule:
+    """A schedule whose online stretches are short, so that there are several in a partition."""
+    assert isinstance(config.batch_size, int)
+    return BatchSchedule(
+        tuple(partition.n_rows for partition in data.partitions),
+        config.batch_size,
+        config.partitions_per_batch,
+        config.passes,
+        config.shuffle,
+        config.seed,
+        chunk_rows,
+    )
+
+
+def method_of(data: Dataset, config: TrainConfig) -> Problem:
+    assert isinstance(config.batch_size, int)
+    return make_problem(config, data.schema, config.batch_size)
+
+
+def new_coordinator(data: Dataset, config: TrainConfig, **options: object) -> Coordinator:
+    problem = method_of(data, config)
+    return Coordinator(problem, make_schedule_of(data, config), zero_state(problem), **options)
+
+
+def gone_on_from(
+    save: Save, data: Dataset, config: TrainConfig, seed: int | None = None, **options: object
+) -> ByHand:
+    """A run from `save` to its end."""
+    again = Coordinator(
+        method_of(data, config),
+        make_schedule_of(data, config),
+        save.state,
+        cursor=save.cursor,
+        steps=save.steps,
+        metrics=save.metrics,
+        **options,
+    )
+    driven = ByHand(data, again, seed).run()
+    assert driven.complete
+    assert not driven.open
+    return driven
+
+
+class ByHand:
+    """Drives a coordinator without threads; what is outstanding is done in any order.
+
+    Attributes
+    ----------
+    log : list
+        All instructions, in order; the states of `Save` are copies.
+    most_open : int
+        The most partitions that were open at a time.
+    """
+
+    def __init__(self, data: Dataset, coordinator: Coordinator, seed: int | None = None) -> None:
+        self.data = data
+        self.coordinator = coordinator
+        self.rng = None if seed is None else np.random.default_rng(seed)
+        self.log: list[object] = []
+        self.open: dict[int, int] = {}
+        self.most_open = 0
+        self.waiting: list[Callable[[], Event]] = []
+        self.complete: bool | None = None
+
+    def run(self, requests: dict[int, Event] | None = None) -> ByHand:
+        """Until it finishes. `requests` are events to put in before the n-th other event."""
+        handled = 0
+        self._go_on_after(self.coordinator.start())
+        while self.complete is None:
+            if requests and handled in requests:
+                self._go_on_after(self.coordinator.handle(requests[handled]))
+                if self.complete is not None:
+                    break
+            assert self.waiting, "nothing outstanding, and not finished"
+            pick = 0 if self.rng is None else int(self.rng.integers(len(self.waiting)))
+            event = self.waiting.pop(pick)()
+            self._go_on_after(self.coordinator.handle(event))
+            handled += 1
+        return self
+
+    def _go_on_after(self, instructions: list[object]) -> None:
+        while instructions:
+            self._carry_out(instructions)
+            instructions = self.coordinator.go_on()
+
+    def _carry_out(self, instructions: list[object]) -> None:
+        for instruction in instructions:
+            assert self.complete is None, "an instruction after the last"
+            self.log.append(instruction)
+            match instruction:
+                case Open(reading, partition):
+                    assert reading not in self.open
+                    self.open[reading] = partition
+                    self.most_open = max(self.most_open, len(self.open))
+                    vocabulary = self.data.read_vocabulary(partition)
+                    self.waiting.append(lambda v=reading, ids=vocabulary: Opened(v, ids))
+                case Compute(task, slice_, given):
+                    if isinstance(given, LazyFeatureSlice):
+                        at_once = self.rng is not None and self.rng.random() < 0.5
+                        given = given.at(None) if at_once else given
+                    self.waiting.append(
+                        lambda t=task, p=slice_, g=given: Computed(
+                            t,
+                            compute(
+                                self.coordinator.problem,
+                                self.data.read(self.open[p.reading]),
+                                p,
+                                g,
+                                f"partition {p.partition}",
+                            ),
+                        )
+                    )
+                case Close(reading):
+                    del self.open[reading]
+                case Save():
+                    self.log[-1] = replace(instruction, state=instruction.state.copy())
+                case Finish(complete):
+                    self.complete = complete
+
+    def saves(self) -> list[Save]:
+        return [entry for entry in self.log if isinstance(entry, Save)]
+
+
+def state_bytes(state: State) -> bytes:
+    """Every bit of a state."""
+    return b"".join(
+        [
+            state.accumulators.tobytes(),
+            state.last_update.tobytes(),
+            state.intercept.tobytes(),
+            np.float64(state.t).tobytes(),
+        ]
+    )
+
+
+def metrics_bytes(coordinator: Coordinator) -> tuple[object, ...]:
+    metrics = coordinator.metrics
+    return (
+        metrics.rows,
+        metrics.entries,
+        metrics.weight,
+        metrics.loss.tobytes(),
+        metrics.mistakes.tobytes(),
+        coordinator.steps,
+        coordinator.cursor,
+    )

@@ -1,0 +1,68 @@
+"""Data of many features, and what a process or a run took of memory."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+
+from dadagrad.data.dataset import MemoryDataset, Schema, describe_labels
+from dadagrad.data.rows import Rows
+from dadagrad.training.engines.dask import tasks as dask_tasks
+from dadagrad.training.worker.partition_cache import PartitionCache
+
+
+def hashed_rows(seed: int, n_rows: int, words: int, bits: int) -> Rows:
+    """Rows of words of probability 1 / rank, hashed to 2^bits features."""
+    random = np.random.default_rng([bits, seed])
+    ranks = np.exp(random.random((n_rows, words)) * math.log(4 << bits)).astype(np.uint64)
+    mixed = ranks * np.uint64(0x9E3779B97F4A7C15)
+    ids = np.sort((mixed >> np.uint64(64 - bits)).astype(np.int64), axis=1)
+    first = np.diff(ids, axis=1, prepend=-1) > 0
+    labels = np.where(ids[:, :1] % 3 == 0, 1.0, -1.0)
+    indptr = np.concatenate([[0], np.cumsum(first.sum(axis=1))])
+    values = np.full(int(indptr[-1]), 1.0 / math.sqrt(words), np.float32)
+    return Rows.from_csr(indptr, ids[first], values, labels)
+
+
+def write_wide(folder: Path, bits: int, partitions: int, n_rows: int, words: int = 50) -> str:
+    """A dataset of such rows; its URL."""
+    from helpers.zarr_cases import (
+        write_zarr,  # here: processes import this module from its folder alone
+    )
+
+    all_rows = [hashed_rows(number, n_rows, words, bits) for number in range(partitions)]
+    columns = describe_labels(np.concatenate([rows.labels for rows in all_rows]), ["label"])
+    return write_zarr(MemoryDataset(all_rows, Schema(1 << bits, columns)), folder)
+
+
+def peak_memory() -> int:
+    """The most resident memory that this process has had."""
+    found = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
+    assert found is not None
+    return 1024 * int(found[1])
+
+
+# What a worker is asked. It imports this module.
+
+
+def set_cache(most_bytes: int | None) -> None:
+    """Have a worker begin with an empty cache; None leaves its size to the worker."""
+    dask_tasks._cache = None if most_bytes is None else PartitionCache(most_bytes)
+
+
+def kept() -> tuple[int, int]:
+    """How many partitions a worker keeps, and their bytes."""
+    return len(_cache()), _cache().n_bytes
+
+
+def most_kept() -> int:
+    """How many bytes it may keep."""
+    return _cache().most_bytes
+
+
+def _cache() -> PartitionCache:
+    assert dask_tasks._cache is not None
+    return dask_tasks._cache

@@ -1,0 +1,304 @@
+"""`dadagrad.model.evaluate`: losses, errors and areas against plain computations, and
+predictions."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from dadagrad.data.dataset import LabelColumn, MemoryDataset, Schema, describe_labels
+from dadagrad.data.rows import Rows
+from dadagrad.errors import InputError, StorageError
+from dadagrad.model.evaluate import _Curve, evaluate
+from dadagrad.model.model import Model
+from dadagrad.model.predict import predict
+from dadagrad.storage.store import Storage
+
+N_FEATURES = 30
+
+
+def make_data(labels, *, weights=None, names=None, seed=0, n_features=N_FEATURES, sizes=(40, 25)):
+    """Sparse rows with the given (n_rows, n_columns) labels, in two partitions."""
+    random = np.random.default_rng(seed)
+    parts, start = [], 0
+    for size in sizes:
+        counts = random.integers(0, 6, size)
+        ids = np.concatenate([np.sort(random.permutation(n_features)[:count]) for count in counts])
+        parts.append(
+            Rows.from_csr(
+                np.concatenate([[0], np.cumsum(counts)]),
+                ids.astype(np.int64),
+                random.normal(size=len(ids)).astype(np.float32),
+                labels[start : start + size],
+                None if weights is None else weights[start : start + size],
+            )
+        )
+        start += size
+    columns = describe_labels(labels, [f"y{number}" for number in range(labels.shape[1])])
+    if names is not None:
+        columns = tuple(
+            LabelColumn(column.name, column.values, column.counts, names) for column in columns
+        )
+    return MemoryDataset(parts, Schema(n_features, columns, weights is not None))
+
+
+def make_model(task, columns, *, loss="hinge", seed=1, n_features=N_FEATURES, **more):
+    random = np.random.default_rng(seed)
+    n_outputs = len(columns[0].values) if task == "multiclass" else len(columns)
+    ids = np.arange(0, n_features, 2)
+    return Model(
+        n_features, ids, random.normal(size=(len(ids), n_outputs)).astype(np.float32),
+        random.normal(size=n_outputs), loss, task, tuple(columns), **more,
+    )  # fmt: skip
+
+
+def all_rows(data):
+    return [data.read(number) for number in range(len(data.partitions))]
+
+
+def scores_of(model, data):
+    return np.concatenate([model.scores(rows) for rows in all_rows(data)])
+
+
+def labels_of(data):
+    return np.concatenate([rows.labels for rows in all_rows(data)])
+
+
+def binary(seed=0):
+    return np.random.default_rng(seed).choice([-1.0, 1.0], (65, 1))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_binary(weighted):
+    weights = np.random.default_rng(2).integers(0, 4, 65).astype(np.float32) if weighted else None
+    data = make_data(binary(), weights=weights)
+    model = make_model("binary", data.schema.label_columns)
+    result = evaluate(model, data)
+    score, label = scores_of(model, data)[:, 0], labels_of(data)[:, 0]
+    weight = np.ones(65) if weights is None else weights
+    assert result["rows"] == np.count_nonzero(weight)
+    assert result["loss"] == pytest.approx(
+        np.average(np.maximum(0, 1 - label * score), weights=weight)
+    )
+    wrong = np.average(np.where(score > 0, 1, -1) != label, weights=weight)
+    assert result["error"] == pytest.approx(wrong)
+    assert result["accuracy"] == pytest.approx(1 - wrong)
+    assert result["auc"] == pytest.approx(roc_auc_score(label, score, sample_weight=weight))
+    assert result["seconds"] > 0
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(-3, 3), st.booleans(), st.integers(0, 3)), min_size=1, max_size=40
+    )
+)
+def test_area_is_the_chance_that_a_positive_row_ranks_above_a_negative_one(rows):
+    scores = np.array([score for score, _, _ in rows], np.float64)
+    targets = np.where([positive for _, positive, _ in rows], 1.0, -1.0)
+    weight = np.array([weight for _, _, weight in rows], np.float64)
+    curve = _Curve()
+    half = len(rows) // 2
+    curve.add(scores[:half], targets[:half], weight[:half])
+    curve.add(scores[half:], targets[half:], weight[half:])
+    pairs = np.outer(weight * (targets > 0), weight * (targets < 0))
+    wins = np.sign(scores[:, None] - scores[None, :]) / 2 + 0.5
+    if pairs.sum() == 0:
+        assert curve.area() is None
+    else:
+        assert curve.area() == pytest.approx(float((pairs * wins).sum() / pairs.sum()), abs=1e-12)
+
+
+def test_multiclass():
+    labels = np.random.default_rng(3).choice([1.0, 4.0, 9.0], (65, 1))
+    data = make_data(labels)
+    model = make_model("multiclass", data.schema.label_columns, loss="squared-hinge")
+    told = []
+    result = evaluate(model, data, progress=lambda *done: told.append(done))
+    scores = scores_of(model, data)
+    targets = np.where(labels == np.array([1.0, 4.0, 9.0]), 1.0, -1.0)
+    assert result["loss"] == pytest.approx(np.mean(0.5 * np.maximum(0, 1 - targets * scores) ** 2))
+    predicted = np.array([1.0, 4.0, 9.0])[scores.argmax(axis=1)]
+    assert result["error"] == pytest.approx(np.mean(predicted != labels[:, 0]))
+    assert result["auc"] is None
+    assert told == [(40, 65), (65, 65)]
+
+
+def test_multilabel():
+    labels = np.random.default_rng(4).choice([0.0, 1.0], (65, 3))
+    data = make_data(labels)
+    model = make_model("multilabel", data.schema.label_columns, loss="logistic")
+    result = evaluate(model, data)
+    scores = scores_of(model, data)
+    assert result["error"] == pytest.approx(np.mean((scores > 0) != (labels > 0)))
+    signs = np.where(labels > 0, 1, -1)
+    assert result["loss"] == pytest.approx(np.mean(np.log1p(np.exp(-signs * scores))))
+
+
+def test_regression_with_the_width_it_was_trained_with():
+    labels = np.random.default_rng(5).normal(size=(65, 1))
+    data = make_data(labels)
+    model = make_model("regression", (LabelColumn("y0"),), loss="huber:width=0.3")
+    distance = np.abs(scores_of(model, data) - labels)
+    expected = np.where(distance < 0.3, distance**2 / 2, 0.3 * (distance - 0.15)).mean()
+    result = evaluate(model, data)
+    assert result["loss"] == pytest.approx(expected)
+    assert result["error"] is result["auc"] is result["accuracy"] is None
+
+
+def test_labels_that_were_text_are_matched_by_name():
+    """The same text has another number in each dataset that lacks a class."""
+    ours = LabelColumn("y0", (0.0, 1.0, 2.0), (1, 1, 1), ("ant", "bee", "cat"))
+    model = make_model("multiclass", [ours])
+    labels = np.random.default_rng(6).choice([0.0, 1.0], (65, 1))
+    data = make_data(labels, names=("bee", "cat"))
+    predicted = scores_of(model, data).argmax(axis=1)
+    assert evaluate(model, data)["error"] == pytest.approx(np.mean(predicted != labels[:, 0] + 1))
+
+
+@pytest.mark.parametrize(
+    ("column", "names", "said"),
+    [
+        (LabelColumn("y0", (0.0, 1.0), None, ("ant", "bee")), ("ant", "wasp"), "label 'wasp'"),
+        (LabelColumn("y0", (0.0, 1.0), None, ("ant", "bee")), None, "model are text"),
+        (LabelColumn("y0", (-1.0, 1.0)), ("ant", "bee"), "model are numbers"),
+        (LabelColumn("y0", (0.0, 1.0)), None, "label -1, which the model was not trained on"),
+    ],
+)
+def test_labels_that_the_model_does_not_know(column, names, said):
+    labels = binary() if names is None else (binary() + 1) / 2
+    with pytest.raises(InputError, match=said):
+        evaluate(make_model("binary", [column]), make_data(labels, names=names))
+
+
+@pytest.fixture
+def pair():
+    """Data of two classes, and a model for them."""
+    data = make_data(binary())
+    return data, make_model("binary", data.schema.label_columns, loss="logistic")
+
+
+def with_part(data, number, change):
+    """The data, after `change` of the rows of one partition."""
+    parts = all_rows(data)
+    change(parts[number])
+    return MemoryDataset(parts, data.schema)
+
+
+def test_labels_beyond_those_of_the_schema_are_named_by_row(pair):
+    data = with_part(pair[0], 1, lambda rows: rows.labels.__setitem__(3, 5.0))
+    with pytest.raises(InputError, match=r"label 5 \(row 43\)"):
+        evaluate(pair[1], data)
+
+
+def test_data_that_does_not_fit_the_model(pair, tmp_path):
+    data, model = pair
+    spaced = replace(model, feature_space={"hash_bits": 5})
+    for use in (evaluate, lambda *both: predict(*both, tmp_path / "p.parquet")):
+        with pytest.raises(InputError, match="feature space"):
+            use(spaced, data)
+    with pytest.raises(InputError, match="1 label columns and the data at memory has 2"):
+        evaluate(model, make_data(np.hstack([binary(), binary(1)])))
+    with pytest.raises(InputError, match="weight 0"):
+        evaluate(model, make_data(binary(), weights=np.zeros(65, np.float32)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_predictions_of_a_binary_model(pair, tmp_path):
+    data, model = pair
+    out = tmp_path / "folder" / "p.parquet"
+    result = predict(model, data, out)
+    assert (result["rows"], result["bytes"]) == (65, out.stat().st_size)
+    table, scores = pq.read_table(out), scores_of(model, data)
+    assert table.column_names == ["row", "score", "prediction", "probability"]
+    assert table["row"].to_pylist() == list(range(65))
+    assert np.array_equal(table["score"], scores[:, 0])
+    assert np.array_equal(table["prediction"], model.predict_labels(scores))
+    assert np.array_equal(table["probability"], model.probabilities(scores)[:, 1])
+    assert pq.ParquetFile(out).num_row_groups == 2
+    assert [path.name for path in out.parent.iterdir()] == ["p.parquet"]
+
+
+ANIMALS = LabelColumn("y0", (0.0, 1.0, 2.0), None, ("ant, or bee", 'a "wasp"', "cat"))
+SIGNS = tuple(LabelColumn(f"y{number}", (0.0, 1.0)) for number in range(2))
+
+
+@pytest.mark.parametrize(
+    ("task", "columns", "loss", "suffixes", "predictions"),
+    [
+        ("multiclass", (ANIMALS,), "logistic", [f"_{one}" for one in ANIMALS.names], [""]),
+        ("multilabel", SIGNS, "hinge", ["_y0", "_y1"], ["_y0", "_y1"]),
+        ("regression", (LabelColumn("y0"),), "squared", [""], [""]),
+    ],
+)
+def test_columns_of_predictions(task, columns, loss, suffixes, predictions, tmp_path):
+    data, model = make_data(np.zeros((65, 1))), make_model(task, columns, loss=loss)
+    predict(model, data, tmp_path / "p.parquet")
+    table, scores = pq.read_table(tmp_path / "p.parquet"), scores_of(model, data)
+    names = [f"score{suffix}" for suffix in suffixes]
+    names += [f"prediction{suffix}" for suffix in predictions]
+    names += [f"probability{suffix}" for suffix in suffixes if loss == "logistic"]
+    assert table.column_names == ["row", *names]
+    for number, suffix in enumerate(suffixes):
+        assert np.array_equal(table[f"score{suffix}"], scores[:, number])
+    labels = model.predict_labels(scores).reshape(65, -1)
+    for number, suffix in enumerate(predictions):
+        known = columns[number].names
+        expected = [known[int(one)] if known else one for one in labels[:, number]]
+        assert table[f"prediction{suffix}"].to_pylist() == expected
+
+
+def test_the_suffix_is_the_format(pair, tmp_path):
+    model, data = make_model("multiclass", [ANIMALS], loss="logistic"), pair[0]
+    for name in ("p.parquet", "none", "p.PQ", "p.csv"):
+        predict(model, data, tmp_path / name)
+    for name in ("none", "p.PQ"):
+        assert (tmp_path / name).read_bytes() == (tmp_path / "p.parquet").read_bytes()
+    table = pq.read_table(tmp_path / "p.parquet")
+    with open(tmp_path / "p.csv", newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == table.column_names
+    # Every number reads back to the same bits.
+    for name, *texts in zip(header, *rows, strict=True):
+        values = texts if name == "prediction" else [float(text) for text in texts]
+        assert values == table[name].to_pylist()
+    for out in (f"{tmp_path}/q.json", f"{tmp_path}/q.csv.gz", "memory://bucket/p.txt"):
+        with pytest.raises(InputError, match=r"the suffix \.\w+ is not known; give \.parquet"):
+            predict(model, data, out)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.parametrize("store", ["files", "memory"])
+def test_a_file_is_replaced_only_on_request(pair, store, tmp_path):
+    data, model = pair
+    folder = str(tmp_path) if store == "files" else "memory://predictions"
+    Storage(folder).put("p.parquet", b"precious")
+    with pytest.raises(InputError, match=r"there is a file at .* --overwrite"):
+        predict(model, data, f"{folder}/p.parquet")
+    assert Storage(folder).get("p.parquet") == b"precious"
+    predict(model, data, f"{folder}/p.parquet", overwrite=True)
+    assert pq.read_table(io.BytesIO(Storage(folder).get("p.parquet"))).num_rows == 65
+
+
+def test_nothing_half_written_is_left(pair, tmp_path):
+    data = with_part(pair[0], 1, lambda rows: rows.values.fill(np.inf))
+    with pytest.raises(
+        InputError, match=r"partition part-00001: the score of row \d is not finite"
+    ):
+        predict(pair[1], data, tmp_path / "p.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_cannot_be_written(pair, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot write"):
+        predict(pair[1], pair[0], tmp_path / "file" / "p.parquet")
+    with pytest.raises(InputError, match="is a folder"):
+        predict(pair[1], pair[0], tmp_path)

@@ -1,0 +1,350 @@
+"""Models: scores, labels, probabilities, and their files; lies are in `tests/hostile`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dadagrad.data.dataset import LabelColumn, Schema
+from dadagrad.data.rows import Rows
+from dadagrad.errors import CorruptionError, InputError, StorageError
+from dadagrad.model.model import Model
+from dadagrad.storage.documents import seal, unseal
+from dadagrad.storage.store import Storage
+
+SPACE = {"format": "text", "hash_bits": 6, "ngrams": 2}
+
+
+def labels_of(task: str, n_outputs: int) -> tuple[LabelColumn, ...]:
+    if task == "multiclass":
+        return (LabelColumn("class", tuple(float(2 * one) for one in range(n_outputs))),)
+    if task == "regression":
+        return tuple(LabelColumn(f"y{one}") for one in range(n_outputs))
+    return tuple(LabelColumn(f"l{one}", (-1.0, one + 1.0), (3, 4)) for one in range(n_outputs))
+
+
+def make_model(
+    seed: int = 0, task: Any = "binary", n_outputs: int = 1, k: int = 20, loss: str = "logistic"
+) -> Model:
+    rng = np.random.default_rng(seed)
+    return Model(
+        n_features=64,
+        ids=np.sort(rng.choice(64, k, replace=False)).astype(np.int64),
+        weights=rng.normal(size=(k, n_outputs)).astype(np.float32),
+        intercept=rng.normal(size=n_outputs),
+        loss=loss,
+        task=task,
+        label_columns=labels_of(task, n_outputs),
+        feature_space=SPACE,
+        names={3: "good", 40: "bad\nä\ud800"},
+        report={"steps": 7, "holdout": float("nan"), "loss": 0.1 + 0.2},
+    )
+
+
+def make_rows(seed: int, n_rows: int, implicit: bool, scaled: bool) -> Rows:
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 9, n_rows)
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    # Ids up to 100: some the model does not know.
+    ids = [np.sort(rng.choice(100, count, replace=False)) for count in counts]
+    flat = np.concatenate([*ids, np.zeros(0)]).astype(np.int64)
+    values = None if implicit else rng.normal(size=len(flat)).astype(np.float32)
+    scale = rng.random(n_rows).astype(np.float32) if scaled else None
+    return Rows.from_csr(indptr, flat, values, np.zeros((n_rows, 1)), None, scale)
+
+
+def dense(rows: Rows, n_columns: int) -> np.ndarray:
+    """The rows as a dense float64 matrix over the global ids."""
+    matrix = np.zeros((rows.n_rows, n_columns))
+    row = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
+    values = np.ones(rows.nnz) if rows.values is None else rows.values.astype(float)
+    matrix[row, rows.vocabulary[rows.indices]] = values
+    return matrix if rows.row_scale is None else matrix * rows.row_scale[:, None]
+
+
+def memory_url() -> str:
+    return f"memory://{uuid4().hex}"
+
+
+@given(
+    st.integers(0, 1000),
+    st.integers(0, 12),
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 3),
+    st.sampled_from([0, 1, 20, 64]),
+)
+def test_scores_of_rows_and_of_slices(
+    seed: int, n_rows: int, implicit: bool, scaled: bool, n_outputs: int, k: int
+) -> None:
+    model = make_model(seed, "multilabel", n_outputs, k)
+    rows = make_rows(seed, n_rows, implicit, scaled)
+    weights = np.zeros((100, n_outputs))
+    weights[model.ids] = model.weights
+    scores = model.scores(rows)
+    assert (scores.dtype, scores.shape) == (np.float64, (n_rows, n_outputs))
+    np.testing.assert_allclose(scores, dense(rows, 100) @ weights + model.intercept, atol=1e-12)
+    np.testing.assert_array_equal(
+        model.scores(rows.slice(n_rows // 3, n_rows)), scores[n_rows // 3 :]
+    )
+
+
+def test_labels() -> None:
+    scores = np.array([[-1.0, 2.0, 2.0], [0.0, -1e-300, 1e-300]])
+    multiclass = make_model(task="multiclass", n_outputs=3)
+    assert multiclass.predict_labels(scores).tolist() == [2.0, 4.0]
+    multilabel = make_model(task="multilabel", n_outputs=3)
+    assert multilabel.predict_labels(scores).tolist() == [[-1.0, 2.0, 3.0], [-1.0, -1.0, 3.0]]
+    regression = make_model(task="regression", n_outputs=3)
+    assert regression.predict_labels(scores).tolist() == scores.tolist()
+    one = make_model(task="regression", n_outputs=1)
+    assert one.predict_labels(scores[:, :1]).tolist() == [-1.0, 0.0]
+    assert make_model().predict_labels(scores[:, 1:2]).tolist() == [1.0, -1.0]
+    with pytest.raises(InputError, match=r"shape \(2, 3\) were given.*\(n_rows, 1\)"):
+        one.predict_labels(scores)
+
+
+def test_probabilities() -> None:
+    scores = np.array([[-1e4], [-2.0], [0.0], [2.0], [1e4]])
+    binary = make_model().probabilities(scores)
+    expected = 1.0 / (1.0 + np.exp(-np.clip(scores[:, 0], -700, 700)))
+    np.testing.assert_allclose(binary[:, 1], expected, rtol=1e-15, atol=1e-300)
+    np.testing.assert_allclose(binary.sum(axis=1), 1.0, rtol=1e-15)
+    assert binary[3, 0] == binary[1, 1]  # exact on both sides: 1 - p would lose digits
+
+    many = np.array([[-1.0, 0.0, 3.0], [-1e4, -1e4, -1e4], [-1e4, 1e4, -1e4]])
+    classes = make_model(task="multiclass", n_outputs=3).probabilities(many)
+    sigmoid = 1.0 / (1.0 + np.exp(-many[0]))
+    np.testing.assert_allclose(classes[0], sigmoid / sigmoid.sum(), rtol=1e-15)
+    np.testing.assert_array_equal(classes[1:], [[1 / 3] * 3, [0.0, 1.0, 0.0]])
+
+    columns = make_model(task="multilabel", n_outputs=3).probabilities(many)
+    np.testing.assert_allclose(columns[0], sigmoid, rtol=1e-15)
+    with pytest.raises(InputError, match="trained with hinge loss"):
+        make_model(loss="hinge").probabilities(scores)
+
+
+def test_digest_is_what_the_documentation_says() -> None:
+    model = make_model()
+    content = model.weights.tobytes() + model.ids.tobytes() + model.intercept.tobytes()
+    assert model.digest == hashlib.sha256(content).hexdigest()
+    assert replace(model, intercept=model.intercept + 1e-12).digest != model.digest
+    assert replace(model, report={}, names={}).digest == model.digest
+
+
+def test_compatible() -> None:
+    model = make_model()
+    schema = Schema(64, (), feature_space=dict(SPACE))
+    model.check_compatible(schema)
+    with pytest.raises(InputError, match=r"trained on 64 features and the data has 65"):
+        model.check_compatible(replace(schema, n_features=65))
+    other = SPACE | {"ngrams": 3}
+    with pytest.raises(InputError, match="it has ngrams 3, the model was trained with ngrams 2;"):
+        model.check_compatible(replace(schema, feature_space=other))
+    with pytest.raises(InputError, match=r"it has .*hash_bits None"):
+        model.check_compatible(replace(schema, feature_space=None))
+
+
+def test_a_source_that_numbers_its_features_may_lack_some_or_have_more() -> None:
+    space = {"format": "svmlight", "zero_based": False}
+    model = replace(make_model(), feature_space=space)
+    schema = Schema(model.n_features - 1, model.label_columns, feature_space=space)
+    model.check_compatible(schema)
+    model.check_compatible(replace(schema, n_features=model.n_features + 7))
+    with pytest.raises(InputError, match="feature space"):
+        model.check_compatible(replace(schema, feature_space=space | {"zero_based": True}))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ids": np.array([5, 5], np.int64)}, "increase strictly"),
+        ({"ids": np.array([-1, 5], np.int64)}, "increase strictly within 0 to 63"),
+        ({"ids": np.array([5, 64], np.int64)}, "increase strictly within 0 to 63"),
+        ({"ids": np.array([5], np.int64)}, r"weights of a model are float32, shape \(2, 1\)"),
+        ({"ids": np.array([5, 6], np.int32)}, "ids of a model are int32"),
+        ({"intercept": np.zeros(2)}, "intercept of a model"),
+        ({"task": "sorting"}, "'sorting'"),
+        ({"label_columns": ()}, "0 were given"),
+        ({"label_columns": (LabelColumn("y"),)}, "'y' has no list of values"),
+    ],
+)
+def test_inconsistent_models_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replace(make_model(k=2), **change)
+
+
+# --- on disk
+
+
+@pytest.mark.parametrize("k", [0, 20])
+@pytest.mark.parametrize(
+    ("task", "n_outputs"),
+    [("binary", 1), ("multiclass", 3), ("multilabel", 2), ("regression", 1)],
+)
+def test_round_trip(task: str, n_outputs: int, k: int, tmp_path: Path) -> None:
+    model = make_model(3, task, n_outputs, k)
+    for url in (str(tmp_path / "model"), memory_url()):
+        model.save(url)
+        loaded = Model.load(url)
+        for name in ("ids", "weights", "intercept"):
+            before, after = getattr(model, name), getattr(loaded, name)
+            assert (before.dtype, before.shape) == (after.dtype, after.shape)
+            assert before.tobytes() == after.tobytes()
+        for name in ("n_features", "loss", "task", "label_columns", "feature_space", "names"):
+            assert getattr(loaded, name) == getattr(model, name)
+        assert repr(loaded.report) == repr(model.report)
+        assert loaded.digest == model.digest
+
+
+def test_replaced_model_leaves_nothing_behind(tmp_path: Path) -> None:
+    url = str(tmp_path)
+    make_model(1).save(url)
+    before = set(Storage(url).list())
+    make_model(2).save(url)
+    after = set(Storage(url).list())
+    assert before & after == {"model.json"}
+    assert len(before) == len(after)
+    assert Model.load(url).digest == make_model(2).digest
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_save_that_fails_leaves_the_old_model(torn: bool) -> None:
+    class Failing(Storage):
+        left = 0
+
+        def put(self, key: str, data: Any, *, create: bool = False) -> None:
+            self.left -= 1
+            if self.left < 0:
+                if torn and key != "model.json":
+                    super().put(key, bytes(data)[:5])
+                raise StorageError("injected: the disk is full")
+            super().put(key, data, create=create)
+
+    url = memory_url()
+    old, new = make_model(1), make_model(2)
+    old.save(url)
+    n_keys = len(Storage(url).list())
+    for count in range(n_keys):
+        failing = Failing(url)
+        failing.left = count
+        with pytest.raises(StorageError, match="disk is full"):
+            new.save(failing)
+        assert Model.load(url).digest == old.digest
+        if count < n_keys - 1:
+            # What was written goes; a failed write of model.json may yet have arrived.
+            assert len(Storage(url).list()) == n_keys
+    new.save(url)
+    assert Model.load(url).digest == new.digest
+
+
+def test_replaced_while_it_is_read() -> None:
+    class Slow(Storage):
+        armed = True
+
+        def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+            if self.armed and key.endswith(".zst"):
+                self.armed = False
+                make_model(2).save(url)
+            return super().get(key, max_bytes=max_bytes)
+
+    url = memory_url()
+    make_model(1).save(url)
+    assert Model.load(Slow(url)).digest == make_model(2).digest
+
+
+@pytest.mark.parametrize("how", ["truncated", "flipped", "missing", "empty"])
+def test_every_damaged_part_is_noticed(how: str, tmp_path: Path) -> None:
+    make_model().save(str(tmp_path))
+    for path in sorted(tmp_path.rglob("*.zst")):
+        data = path.read_bytes()
+        middle = len(data) // 2
+        flipped = data[:middle] + bytes([data[middle] ^ 16]) + data[middle + 1 :]
+        path.write_bytes({"truncated": data[:middle], "flipped": flipped}.get(how, b""))
+        if how == "missing":
+            path.unlink()
+        with pytest.raises(CorruptionError, match=path.name):
+            Model.load(str(tmp_path))
+        path.write_bytes(data)
+    Model.load(str(tmp_path))
+
+
+def first_part(body: dict[str, Any]) -> dict[str, Any]:
+    part: dict[str, Any] = body["arrays"][0]["parts"][0]
+    return part
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda body: body.update(format="x"), "not the description of a model"),
+        (lambda body: first_part(body).update(key="../../etc/passwd"), "not a safe key"),
+        (lambda body: first_part(body).update(raw_bytes=2**50), "declares"),
+        (lambda body: body["arrays"][0].update(shape=[2**50]), "do not add up"),
+        (lambda body: first_part(body).update(bytes=9, raw_bytes=2**26), "at most 65536 times"),
+        (lambda body: body["arrays"].append(body["arrays"][0] | {"name": "x"}), "named twice"),
+        (lambda body: body["arrays"][0].update(dtype="<u8"), "ids of a model are uint64"),
+        (lambda body: body["arrays"].pop(1), "does not describe a model: 'weights'"),
+        (lambda body: body.update(digest="0" * 64), "another digest"),
+        (lambda body: body.pop("loss"), "loss is missing"),
+        (lambda body: body.update(version=9), r"version 9.*reads version 1"),
+    ],
+)
+def test_a_description_that_lies(change: Callable[[dict[str, Any]], None], message: str) -> None:
+    url = memory_url()
+    make_model().save(url)
+    storage = Storage(url)
+    document = storage.get("model.json")
+    body = unseal(document, "test")
+    change(body)
+    storage.put("model.json", seal(body, "test"))
+    with pytest.raises((CorruptionError, InputError), match=message):
+        Model.load(url)
+    storage.put("model.json", document.replace(b'"steps":7', b'"steps":8'))
+    with pytest.raises(CorruptionError, match="damaged"):
+        Model.load(url)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.binary(max_size=100) | json_values.map(lambda value: json.dumps(value).encode()))
+def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
+    storage = Storage(memory_url())
+    storage.put("model.json", data)
+    with pytest.raises(CorruptionError):
+        Model.load(storage)
+
+
+@pytest.mark.parametrize(
+    ("key", "what"),
+    [
+        ("zarr.json", "a dataset"),
+        ("part-0.parquet", "a dataset"),
+        ("manifest-000000000001.json", "the checkpoints of a run"),
+    ],
+)
+def test_a_folder_of_something_else(key: str, what: str) -> None:
+    url = memory_url()
+    Storage(url).put(key, b"{}")
+    with pytest.raises(InputError, match=f"no model at {url}: it is {what}"):
+        Model.load(url)
+    with pytest.raises(InputError, match=f"holds {what}"):
+        make_model().save(url)
+    assert Storage(url).list() == [key]
+    with pytest.raises(InputError, match=r"there is no model\.json"):
+        Model.load(memory_url())

@@ -1,0 +1,296 @@
+"""Scores of rankings, `AdaGradRanker`, and queries from sources to datasets."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.metrics import ndcg_score
+
+from dadagrad import AdaGradRanker, ingest
+from dadagrad.cli import dadagrad
+from dadagrad.data import open_dataset
+from dadagrad.data.arrays import dataset_from_arrays
+from dadagrad.data.blocks import Block
+from dadagrad.data.ingest.external_shuffle import ExternalShuffle
+from dadagrad.errors import DadagradError, InputError
+from dadagrad.model.ranking import RankingScores, ndcg
+
+TRUTH = np.random.default_rng(77).normal(size=12)
+
+
+def letor(n_queries=120, seed=0):
+    """Dense rows, relevance 0 to 3 within each query, and the queries, in random order."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(5, 20, n_queries)
+    query = np.repeat(np.arange(n_queries) + 100, sizes)
+    X = rng.normal(size=(len(query), 12)).round(3)
+    X[rng.random(X.shape) < 0.5] = 0.0
+    # Queries differ in how large their scores are, which a ranking must not mind.
+    score = X @ TRUTH + 0.2 * rng.normal(size=len(query))
+    y = np.zeros(len(query))
+    for one in np.unique(query):
+        rows = np.flatnonzero(query == one)
+        y[rows] = np.floor(4 * score[rows].argsort().argsort() / len(rows))
+    order = rng.permutation(len(query))
+    return X[order], y[order], query[order]
+
+
+def write_svmlight(path, X, y, query, *, sort=True):
+    order = np.argsort(query, kind="stable") if sort else np.arange(len(y))
+    lines = [
+        f"{y[row]:g} qid:{query[row]} "
+        + " ".join(f"{k + 1}:{X[row, k]:g}" for k in np.flatnonzero(X[row]))
+        for row in order
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+relevances = st.lists(st.integers(0, 4), min_size=2, max_size=25)
+
+
+@given(relevance=relevances, data=st.data())
+def test_ndcg_is_that_of_scikit_learn(relevance, data):
+    relevance = np.array(relevance, float)
+    kinds = st.lists(st.integers(-3, 3), min_size=len(relevance), max_size=len(relevance))
+    scores = np.array(data.draw(kinds), float)
+    found = ndcg(relevance, scores)
+    if not relevance.any():
+        assert found is None
+        return
+    expected = ndcg_score(2.0 ** relevance[None] - 1, scores[None], k=10)
+    assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_ndcg_of_huge_relevances_does_not_overflow():
+    with np.errstate(all="raise", under="ignore"):
+        assert ndcg(np.array([5000.0, 4999.0]), np.array([1.0, 0.0])) == pytest.approx(1.0)
+        assert 0.6 < ndcg(np.array([5000.0, 0.0]), np.array([0.0, 1.0])) < 0.64
+
+
+def test_scores_are_means_over_queries():
+    relevance = np.array([2.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0])
+    queries = np.array([4, 4, 4, 9, 9, 2, 2])
+    scores = np.array([0.3, 0.1, 0.3, 5.0, 4.0, 1.0, 2.0])
+    found = RankingScores()
+    assert found.add(relevance, queries, scores) == 3
+    # Only the first has pairs: (0, 1) in order, (0, 2) tied, (2, 1) in order.
+    assert found.means()["accuracy"] == pytest.approx(2.5 / 3)
+    assert found.means()["loss"] == pytest.approx((0.8 + 1.0 + 0.8) / 3)
+    # The last has nothing relevant; in the second every order is the best.
+    first = ndcg(relevance[:3], scores[:3])
+    assert found.means()["ndcg"] == pytest.approx((first + 1.0) / 2)
+    assert RankingScores().means() == {"loss": None, "accuracy": None, "ndcg": None}
+
+
+def test_a_ranker_learns_an_order():
+    X, y, query = letor()
+    there = letor(seed=1)
+    ranker = AdaGradRanker().fit(X, y, query)
+    assert ranker.score(*there) > 0.95
+    assert ranker.predict(X).shape == (len(y),)
+    assert ranker.coef_.shape == (1, 12)
+    np.testing.assert_allclose(ranker.predict(X), X @ ranker.coef_[0], rtol=1e-6, atol=1e-9)
+    assert np.corrcoef(ranker.coef_[0], TRUTH)[0, 1] > 0.95
+    np.testing.assert_array_equal(ranker.intercept_, 0.0)
+    same = AdaGradRanker(threads=1).fit(X, y, qid=query)
+    np.testing.assert_array_equal(same.coef_, ranker.coef_)
+    other = clone(ranker).set_params(random_state=3).fit(X, y, query)
+    assert (other.coef_ != ranker.coef_).any()
+    batched = AdaGradRanker(batch_size=16, step_size=0.3).fit(X, y, query)
+    assert batched.score(*there) > 0.95
+    assert ranker.report_["progressive_error"] < 0.15
+
+
+def test_rows_of_weight_zero_are_no_rows():
+    X, y, query = letor()
+    weight = np.random.default_rng(2).integers(0, 2, len(y))
+    kept = weight > 0
+    one = AdaGradRanker(step_size=0.2).fit(X, y, query, weight)
+    other = AdaGradRanker(step_size=0.2).fit(X[kept], y[kept], query[kept])
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "the query of each row is missing; give query="),
+        ({"query": [1, 1], "qid": [1, 1]}, "two names for the same"),
+        ({"query": [1, 1, 1]}, r"query has shape \(3,\)"),
+        ({"query": [1.0, 1.0]}, "whole numbers"),
+        ({"query": np.array([1, 2**63], np.uint64)}, "fit in int64"),
+        ({"query": [1, 2]}, "found no pair of rows of one query"),
+    ],
+)
+def test_what_a_ranker_refuses(arguments, message):
+    X, y = np.eye(2), np.array([0.0, 1.0])
+    with pytest.raises(DadagradError, match=message):
+        AdaGradRanker().fit(X, y, **arguments)
+
+
+def test_a_ranker_refuses_what_it_cannot_take():
+    import dask.array
+
+    X, y = dask.array.eye(4, chunks=2), np.arange(4.0)
+    with pytest.raises(InputError, match="dask collection may not have"):
+        AdaGradRanker().fit(X, y, query=np.zeros(4, int))
+    with pytest.raises(InputError, match="one relevance a row"):
+        AdaGradRanker().fit(np.eye(4), np.eye(4), query=np.zeros(4, int))
+    with pytest.raises(InputError, match="choose one of ranking"):
+        AdaGradRanker(loss="hinge").fit(np.eye(4), y, query=np.zeros(4, int))
+
+
+def test_rows_of_a_query_are_put_together():
+    X, y, query = letor(30)
+    data = dataset_from_arrays(X, y, query=query, partition_nnz=400)
+    assert len(data.partitions) > 3
+    parts = [data.read(number) for number in range(len(data.partitions))]
+    met = np.concatenate([part.queries for part in parts])
+    # In the order in which the queries come, and within them in that of the rows.
+    first = {one: row for row, one in reversed(list(enumerate(query.tolist())))}
+    order = sorted(range(len(y)), key=lambda row: (first[query[row]], row))
+    np.testing.assert_array_equal(met, query[order])
+    np.testing.assert_array_equal(np.concatenate([part.labels[:, 0] for part in parts]), y[order])
+    for one, other in pairwise(parts):
+        assert one.queries[-1] != other.queries[0]
+    with pytest.raises(InputError, match="query has shape"):
+        dataset_from_arrays(X, y, query=query[:-1])
+
+
+query_lengths = st.lists(st.integers(1, 9), min_size=1, max_size=25)
+
+
+def collected(queries, run_rows, partition_nnz, shuffle):
+    """The partitions of rows of one entry each, labelled by their numbers."""
+    with ExternalShuffle(seed=shuffle, run_bytes=1 if run_rows < 12 else 1 << 40) as rows:
+        for start in range(0, len(queries), run_rows):
+            part = queries[start : start + run_rows]
+            labels = np.arange(start, start + len(part), dtype=float)[:, None]
+            ids = np.zeros(len(part), np.int64)
+            rows.append(Block(np.arange(len(part) + 1), ids, None, labels, queries=part))
+        rows.finish()
+        bounds = rows.bounds(partition_nnz)
+        return [rows.read(bounds, number) for number in range(bounds.shape[1] - 1)]
+
+
+@given(
+    lengths=query_lengths,
+    run_rows=st.integers(1, 12),
+    partition_nnz=st.integers(1, 40),
+    shuffle=st.none() | st.integers(0, 3),
+)
+def test_no_partition_cuts_a_query(lengths, run_rows, partition_nnz, shuffle):
+    queries = np.repeat(np.arange(len(lengths)), lengths)
+    parts = collected(queries, run_rows, partition_nnz, shuffle)
+    rows = np.concatenate([part.labels[:, 0] for part in parts]).astype(int)
+    np.testing.assert_array_equal(np.sort(rows), np.arange(len(queries)))
+    # The rows of a query are neighbours, in their order, in one partition.
+    holders = [set(part.queries.tolist()) for part in parts]
+    assert sum(map(len, holders)) == len(set().union(*holders)) == len(lengths)
+    assert all(part.n_rows for part in parts)
+    met = queries[rows]
+    assert np.count_nonzero(np.diff(met)) == len(lengths) - 1
+    assert (np.diff(rows)[np.diff(met) == 0] == 1).all()
+    if shuffle is None:
+        np.testing.assert_array_equal(rows, np.arange(len(queries)))
+    # The order does not depend on runs and partitions.
+    whole = np.concatenate([part.queries for part in collected(queries, 1000, 1000, shuffle)])
+    np.testing.assert_array_equal(met, whole)
+
+
+@pytest.mark.parametrize("shuffle", [None, 3])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_queries_get_from_svmlight_to_a_model(shuffle, workers, tmp_path):
+    X, y, query = letor()
+    source = write_svmlight(tmp_path / "train.txt", X, y, query)
+    out = str(tmp_path / "data.zarr")
+    ingest(source, out, shuffle=shuffle, partition_nnz=2000, workers=workers)
+    data = open_dataset(out)
+    assert data.schema.queried
+    assert len(data.partitions) > 3
+    found = [np.unique(data.read(number).queries) for number in range(len(data.partitions))]
+    np.testing.assert_array_equal(np.sort(np.concatenate(found)), np.unique(query))
+    ranker = AdaGradRanker().fit(out)
+    assert ranker.score(out) > 0.95
+    assert ranker.score(*letor(seed=1)) > 0.95
+    # And again from the dataset to another.
+    again = str(tmp_path / "again.zarr")
+    ingest(out, again, partition_nnz=900)
+    assert open_dataset(again).schema.queried
+    assert AdaGradRanker().fit(again).score(again) > 0.95
+
+
+def test_sources_with_and_without_queries_do_not_mix(tmp_path):
+    X, y, query = letor(5)
+    one = write_svmlight(tmp_path / "one.txt", X, y, query)
+    other = tmp_path / "other.txt"
+    other.write_text("1 1:2\n0 1:3\n")
+    with pytest.raises(InputError, match="some rows have a query"):
+        ingest([one, str(other)], str(tmp_path / "data.zarr"), format="svmlight")
+
+
+def test_parquet_with_a_column_of_queries(tmp_path):
+    X, y, query = letor()
+    order = np.argsort(query, kind="stable")
+    X, y, query = X[order], y[order], query[order]
+    path = str(tmp_path / "data.parquet")
+    table = pa.table(
+        {
+            "indices": [np.flatnonzero(row) for row in X],
+            "values": [row[row != 0] for row in X],
+            "label": y,
+            "query": query,
+        }
+    )
+    pq.write_table(table, path)
+    data = open_dataset(path)
+    assert data.schema.queried
+    np.testing.assert_array_equal(data.read(0).queries, query)
+    assert AdaGradRanker().fit(path).score(path) > 0.95
+    wrong = str(tmp_path / "wrong.parquet")
+    pq.write_table(table.set_column(3, "query", pa.array(query.astype(str))), wrong)
+    with pytest.raises(InputError, match="column 'query' is string; needed is a whole number"):
+        open_dataset(wrong)
+    missing = str(tmp_path / "missing.parquet")
+    nulls = pa.array([None, *query[1:].tolist()], pa.int64())
+    pq.write_table(table.set_column(3, "query", nulls), missing)
+    with pytest.raises(InputError, match="row 0 has null in 'query'"):
+        open_dataset(missing).read(0)
+
+
+def test_the_command_line_ranks(tmp_path):
+    X, y, query = letor()
+    source = write_svmlight(tmp_path / "train.txt", X, y, query)
+    data, model = str(tmp_path / "data.zarr"), str(tmp_path / "model")
+    runner = CliRunner()
+
+    def run(*arguments):
+        result = runner.invoke(dadagrad, [*arguments, "--json"])
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    run("ingest", source, "--out", data)
+    trained = run("train", data, "--model", model, "--loss", "ranking", "--passes", "5")
+    assert trained["progressive_error"] < 0.15
+    scores = run("evaluate", model, data)
+    assert scores["ndcg"] > 0.95
+    assert scores["queries"] == 120
+    assert scores["rows"] == len(y)
+    assert run("inspect", model)["task"] == "ranking"
+
+    plain = tmp_path / "plain.txt"
+    plain.write_text("1 1:2\n0 1:3\n")
+    run("ingest", str(plain), "--out", str(tmp_path / "plain.zarr"))
+    wrong = ["train", str(tmp_path / "plain.zarr"), "--model", str(tmp_path / "m")]
+    refused = runner.invoke(dadagrad, [*wrong, "--loss", "ranking"])
+    assert refused.exit_code == 2
+    assert "the data has no queries" in refused.stderr

@@ -1,0 +1,257 @@
+"""Coin betting: the theorem of its docstring on random and adversarial gradients, and its parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.learner_cases import Linear, Row, draw_rows, finish, learn, seeds, walk
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dadagrad.errors import InputError
+from dadagrad.optim.baselines import CoinBetting
+from dadagrad.optim.baselines.base import LearnerState
+from dadagrad.optim.losses import LOSSES
+
+RIVALS = np.concatenate([[0.0], *(sign * np.geomspace(1e-6, 1e4, 41) for sign in (-1, 1))])
+wealths = st.sampled_from([0.01, 1.0, 5.0])
+leashes = st.sampled_from([0.3, 1.0, 10.0])
+STREAMS = (
+    "normal",
+    "heavy-tailed",
+    "constant",
+    "alternating",
+    "growing",
+    "shrinking",
+    "against",
+    "trap",
+    "rare",
+)
+
+
+def next_gradient(stream: str, rng: np.random.Generator, t: int, weight: float) -> float:
+    """The gradient of step t, by an opponent who sees the weight played."""
+    against = 1.0 if weight >= 0 else -1.0
+    if stream == "normal":
+        return float(rng.normal() + 0.3)
+    if stream == "heavy-tailed":
+        return float(rng.standard_cauchy())
+    if stream == "constant":
+        return -1.0
+    if stream == "alternating":
+        return 1.0 if t % 2 else -1.0
+    if stream == "growing":  # each gradient is larger than all before, and hurts
+        return against * 1.2**t
+    if stream == "shrinking":
+        return -(0.9**t)
+    if stream == "against":
+        return against
+    if stream == "trap":  # lure the weight out, then strike with what was never seen
+        return 1000.0 if t and t % 50 == 0 else -1.0
+    return float(rng.normal() * (rng.random() < 0.2))  # rare: mostly no gradient at all
+
+
+def bound(learner: CoinBetting, arrays: dict[str, np.ndarray], u: np.ndarray) -> np.ndarray:
+    """The theorem's right side for one weight, written out again."""
+    first, h, travel = (float(arrays[name][0, 0]) for name in ("first", "largest", "travel"))
+    if first == 0.0:
+        return np.zeros_like(u)
+    v = first**2 + float(arrays["gradient_squares"][0, 0])
+    size, opening = np.abs(u), learner.wealth * first**2
+    slow = size * np.sqrt(2 * v * np.log1p(2 * np.square(v * size / opening)))
+    fast = 4 * h * size * np.log(np.maximum(1.0, 4 * h * size * np.sqrt(v) / opening))
+    clipped = (h - first) * (learner.leash * np.sqrt(travel) + size)
+    leashed = h * size * (1 + np.square(size / learner.leash))
+    return learner.wealth * first + np.maximum(slow, fast) + clipped + leashed
+
+
+def bet(learner: CoinBetting, state: LearnerState, gradient: float) -> LearnerState:
+    return learn(learner, state, Row(np.array([0]), np.array([gradient]), np.ones(1)))
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@settings(max_examples=12)
+@given(wealth=wealths, leash=leashes, scale=st.sampled_from([1e-8, 1.0, 1e8]), seed=seeds)
+def test_regret_is_below_the_theorem(stream, wealth, leash, scale, seed):
+    """At every step of the stream, not only the last, and against every rival."""
+    rng = np.random.default_rng(seed)
+    learner = CoinBetting(wealth, leash, loss=Linear())
+    state = learner.init(1, 1)
+    suffered = total = 0.0
+    for t in range(120):
+        weight = learner.weights(state)[0, 0]
+        gradient = scale * next_gradient(stream, rng, t, weight)
+        suffered += gradient * weight
+        total += gradient
+        state = bet(learner, state, gradient)
+        regret = suffered - total * RIVALS
+        room = bound(learner, state.arrays, RIVALS)
+        assert (regret <= room * (1 + 1e-9) + 1e-12 * scale).all()
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@given(wealth=wealths, seed=seeds)
+@settings(max_examples=12)
+def test_wealth_never_falls_below_the_potential(stream, wealth, seed):
+    """epsilon h_1 - sum fed w >= Psi, w the stake before the leash: the bettor's promise."""
+    rng = np.random.default_rng(seed)
+    learner = CoinBetting(wealth, 1e6, loss=Linear())  # a leash that never holds
+    state = learner.init(1, 1)
+    money = 0.0
+    for t in range(60):
+        weight = learner.weights(state)[0, 0]
+        old = float(state.arrays["gradient_sum"][0, 0])
+        new_weight = float(state.arrays["first"][0, 0]) == 0.0
+        state = bet(learner, state, next_gradient(stream, rng, t, weight))
+        total, squares, first, h = (
+            float(state.arrays[name][0, 0])
+            for name in ("gradient_sum", "gradient_squares", "first", "largest")
+        )
+        if first == 0.0:
+            continue
+        money = wealth * first if new_weight else money
+        money -= (total - old) * weight
+        v = first**2 + squares
+        exponent = total**2 / (2 * v + 2 * h * abs(total))
+        assert money >= wealth * first**2 / np.sqrt(v) * np.exp(exponent) * (1 - 1e-9) - 1e-9
+
+
+@given(g=st.floats(-1, 1), v=st.floats(1e-3, 1e3), total=st.floats(-30, 30), wealth=wealths)
+@settings(max_examples=500)
+def test_the_stake_is_the_one_that_keeps_the_potential(g, v, total, wealth):
+    """Psi(G + g, V + g^2) <= Psi(G, V) - g w for any |g| <= h = 1, with the learner's own w."""
+    first = min(1.0, 0.9 * np.sqrt(v))
+    learner = CoinBetting(wealth, 1e9, loss=Linear())
+    state = learner.init(1, 1)
+    numbers = (total, v - first**2, first, 1.0, 1e12)
+    for array, number in zip(state.arrays.values(), numbers, strict=True):
+        array[:] = number
+    weight = learner.weights(state)[0, 0]
+
+    def potential(g_sum, squares):
+        exponent = g_sum**2 / (2 * squares + 2 * abs(g_sum))
+        return wealth * first**2 / np.sqrt(squares) * np.exp(exponent)
+
+    before, after = potential(total, v), potential(total + g, v + g**2)
+    assert after <= before - g * weight + 1e-9 * max(before, after)
+
+
+@given(seed=seeds)
+def test_the_stake_is_the_formula_of_the_paper(seed):
+    """Eq. 9 of Mhammedi and Koolen, in the units of the gradients."""
+    rng = np.random.default_rng(seed)
+    learner = CoinBetting(2.0, 1e6, loss=Linear())
+    gradients = rng.normal(size=(25, 4)) * (rng.random((25, 4)) < 0.7)
+    state = learner.init(4, 1)
+    for gradient in gradients:
+        state = learn(learner, state, Row(np.arange(4), gradient, np.ones(1)))
+    total, squares, first, h, _ = (array[:, 0] for array in state.arrays.values())
+    v, size = first**2 + squares, np.abs(total)
+    stake = -total * 2.0 * (2 * v + h * size) * first**2
+    stake /= 2 * np.square(v + h * size) * np.sqrt(v)
+    stake *= np.exp(total**2 / (2 * v + 2 * h * size))
+    np.testing.assert_allclose(learner.weights(state)[:, 0], stake, rtol=1e-9)
+
+
+def test_sums_are_what_the_docstring_says():
+    """Larger gradients are fed clipped to the largest before them; the first one whole."""
+    learner = CoinBetting(leash=1e6, loss=Linear())
+    state = learner.init(1, 1)
+    for gradient in (0.0, -2.0, 1.0, -5.0, 4.0):
+        state = bet(learner, state, gradient)
+    found = {name: float(array[0, 0]) for name, array in state.arrays.items()}
+    assert found == {
+        "gradient_sum": -2.0 + 1.0 - 2.0 + 4.0,
+        "gradient_squares": 4.0 + 1.0 + 4.0 + 16.0,
+        "first": 2.0,
+        "largest": 5.0,
+        "travel": 1.0 + 0.5 + 1.0 + 0.8,
+    }
+
+
+def test_the_leash_holds_and_lets_go():
+    learner = CoinBetting(1.0, 1.0, loss=Linear())
+    state = learner.init(1, 1)
+    for t in range(1, 400):
+        state = bet(learner, state, -1.0)
+        assert 0.0 < learner.weights(state)[0, 0] <= np.sqrt(t)
+    assert learner.weights(state)[0, 0] == pytest.approx(np.sqrt(399))
+    # What pushed further out was not fed, so coming back does not take 400 steps.
+    for _ in range(100):
+        state = bet(learner, state, 1.0)
+    assert learner.weights(state)[0, 0] <= 0.1
+
+
+def test_constant_gradients_are_followed_faster_than_any_fixed_step():
+    """The weight grows exponentially until the leash: 5 after 33 steps that began with 0.23."""
+    learner = CoinBetting(1.0, 10.0, loss=Linear())
+    state = bet(learner, learner.init(1, 1), -1.0)
+    assert learner.weights(state)[0, 0] == pytest.approx(0.2322, abs=1e-3)
+    steps = 1
+    while learner.weights(state)[0, 0] < 5.0:
+        state = bet(learner, state, -1.0)
+        steps += 1
+    assert steps <= 33
+
+
+@given(factor=st.sampled_from([2.0**-40, 0.25, 2.0**60]), seed=seeds)
+def test_the_unit_of_the_gradients_does_not_matter(factor, seed):
+    learner = CoinBetting(loss=Linear())
+    rows = draw_rows(seed, 20, 5)
+    scaled = [row._replace(values=factor * row.values) for row in rows]
+    np.testing.assert_allclose(
+        learner.weights(finish(learner, rows, 5)),
+        learner.weights(finish(learner, scaled, 5)),
+        rtol=1e-12,
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "grows"),
+    [(1e-150, 1e150, False), (1e-80, 1e80, True), (1e-200, 1.0, True), (1e-300, 1e-200, True)],
+)
+def test_nothing_overflows(first, second, grows):
+    """From one end of float64 to the other, then gradients that all agree, without end.
+
+    The first gradient sets the opening wealth, so what follows takes its logarithm to catch up.
+    """
+    learner = CoinBetting(loss=Linear())
+    state = learner.init(1, 1)
+    for t in range(4000):
+        state = bet(learner, state, -second if t else -first)
+        weight = learner.weights(state)[0, 0]
+        assert 0.0 <= weight <= learner.leash * np.sqrt(t + 1) * (1 + 1e-12)
+    assert (weight > 1.0) == grows
+
+
+@given(seed=seeds)
+def test_outputs_and_features_are_alone(seed):
+    learner = CoinBetting(loss=LOSSES.make("logistic"))
+    rows = draw_rows(seed, 15, 5, 3)
+    state = finish(learner, rows, 5, 3)
+    for k in range(3):
+        alone = [row._replace(targets=row.targets[k : k + 1]) for row in rows]
+        np.testing.assert_allclose(
+            learner.weights(state)[:, k],
+            learner.weights(finish(learner, alone, 5))[:, 0],
+            rtol=1e-9,
+        )
+
+
+def test_it_learns_what_a_tuned_learner_would():
+    """No step size to choose: on nearly separable rows few mistakes are left."""
+    rows = draw_rows(2, 600, 8)
+    learner = CoinBetting(loss=LOSSES.make("hinge"))
+    wrong = [
+        (row.values @ before[row.ids])[0] * row.targets[0] <= 0
+        for row, before, _, _ in walk(learner, rows, 8)
+    ]
+    assert np.mean(wrong[300:]) < 0.12
+    assert np.mean(wrong[:30]) > 0.2
+
+
+@pytest.mark.parametrize("name", ["wealth", "leash"])
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
+def test_bad_settings_are_named(name, bad):
+    with pytest.raises(InputError, match=f"{name} must be a finite number above 0, not"):
+        CoinBetting(**{name: bad}, loss=LOSSES.make("hinge"))

@@ -1,0 +1,139 @@
+"""EG and EG+- against the multiplicative formulas of Kivinen and Warmuth, and their regret."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.learner_cases import Linear, Row, draw_rows, finish, learn, seeds, walk
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import logsumexp
+
+from dadagrad.errors import InputError
+from dadagrad.optim.baselines import ExponentiatedGradient, SignedExponentiatedGradient
+from dadagrad.optim.baselines.exponentiated_gradient import build_tree, refresh_tree
+from dadagrad.optim.losses import LOSSES
+
+NAMES = ["hinge", "squared-hinge", "logistic", "squared", "absolute", "multiclass-hinge", "softmax"]
+losses = st.sampled_from(NAMES).map(LOSSES.make)
+radii = st.sampled_from([0.5, 1.0, 20.0])
+N_FEATURES, N_OUTPUTS = 7, 2
+
+
+@given(loss=losses, radius=radii, seed=seeds)
+def test_eg_is_the_multiplicative_update(loss, radius, seed):
+    learner = ExponentiatedGradient(radius, loss, 0.2)
+    weights = np.full((N_FEATURES, N_OUTPUTS), radius / N_FEATURES)
+    rows = draw_rows(seed, 10, N_FEATURES, N_OUTPUTS, "multiclass")
+    for row, before, after, _ in walk(learner, rows, N_FEATURES, N_OUTPUTS):
+        np.testing.assert_allclose(before, weights, rtol=1e-9, atol=1e-300)
+        x = row.dense(N_FEATURES)
+        slope = loss.slope(x @ weights, row.targets)
+        weights = weights * np.exp(-0.2 * radius * np.outer(x, slope))
+        weights *= radius / weights.sum(axis=0)
+        np.testing.assert_allclose(after, weights, rtol=1e-9, atol=1e-300)
+        np.testing.assert_allclose(after.sum(axis=0), radius, rtol=1e-12)
+        assert (after >= 0).all()
+
+
+@given(loss=losses, radius=radii, seed=seeds)
+def test_signed_eg_is_eg_on_the_row_and_its_negative(loss, radius, seed):
+    """w = w+ - w-, each n of the 2 n weights of EG on (x, -x)."""
+    signed = SignedExponentiatedGradient(radius, loss, 0.2)
+    plain = ExponentiatedGradient(radius, loss, 0.2)
+    state = plain.init(2 * N_FEATURES, N_OUTPUTS)
+    rows = draw_rows(seed, 10, N_FEATURES, N_OUTPUTS, "multiclass")
+    for row, _, after, _ in walk(signed, rows, N_FEATURES, N_OUTPUTS):
+        ids = np.concatenate([row.ids, row.ids + N_FEATURES])
+        values = np.concatenate([row.values, -row.values])
+        state = learn(plain, state, Row(ids, values, row.targets))
+        both = plain.weights(state)
+        np.testing.assert_allclose(after, both[:N_FEATURES] - both[N_FEATURES:], atol=1e-10)
+        assert (np.abs(after).sum(axis=0) <= radius * (1 + 1e-12)).all()
+        assert (after[-1] == 0.0).all()  # the feature that never occurs
+
+
+@given(signed=st.booleans(), radius=radii, size=st.sampled_from([1e3, 1e30]), seed=seeds)
+def test_nothing_overflows(signed, radius, size, seed):
+    learner = (SignedExponentiatedGradient if signed else ExponentiatedGradient)(
+        radius, Linear(), 10.0
+    )
+    for row, _, after, _ in walk(
+        learner,
+        [row._replace(values=size * row.values) for row in draw_rows(seed, 20, N_FEATURES)],
+        N_FEATURES,
+    ):
+        assert np.isfinite(after).all()
+        norm = np.abs(after).sum()
+        assert norm <= radius * (1 + 1e-12)
+        if not signed or len(row.ids):
+            assert norm == pytest.approx(radius, rel=1e-9)
+
+
+def test_small_scores_give_signed_weights_to_full_precision():
+    """2 sinh(s) / Z is s / n there; subtracting the two halves would lose most digits."""
+    learner = SignedExponentiatedGradient(loss=Linear(), step_size=1.0)
+    row = Row(np.array([0]), np.array([-1e-12]), np.ones(1))
+    weights = learner.weights(finish(learner, [row], 4))
+    np.testing.assert_allclose(weights[:, 0], [1e-12 / 4, 0, 0, 0], rtol=1e-12)
+
+
+@given(
+    signed=st.booleans(),
+    radius=radii,
+    eta=st.sampled_from([0.01, 0.3]),
+    adversary=st.booleans(),
+    seed=seeds,
+)
+def test_regret_is_below_its_bound(signed, radius, eta, adversary, seed):
+    """log(n) / eta + eta / 2 sum |U g|_inf^2, for the best u in hindsight; n is 2 n if signed."""
+    rng = np.random.default_rng(seed)
+    learner = (SignedExponentiatedGradient if signed else ExponentiatedGradient)(
+        radius, Linear(), eta
+    )
+    state = learner.init(N_FEATURES, 1)
+    suffered, total, squares = 0.0, np.zeros(N_FEATURES), 0.0
+    for _ in range(60):
+        weights = learner.weights(state)[:, 0]
+        gradient = rng.normal(size=N_FEATURES)
+        if adversary:  # a unit loss wherever most weight is
+            gradient = np.zeros(N_FEATURES)
+            heaviest = int(np.argmax(np.abs(weights)))
+            gradient[heaviest] = np.sign(weights[heaviest]) or 1.0
+        suffered += gradient @ weights
+        total += gradient
+        squares += np.square(radius * np.abs(gradient).max())
+        state = learn(learner, state, Row(np.arange(N_FEATURES), gradient, np.ones(1)))
+    best = -radius * np.abs(total).max() if signed else radius * total.min()
+    n = 2 * N_FEATURES if signed else N_FEATURES
+    assert suffered - best <= np.log(n) / eta + 0.5 * eta * squares + 1e-9
+
+
+@pytest.mark.parametrize("n_leaves", [1, 2, 31, 32, 33, 1024, 1025, 40_000])
+def test_the_tree_sums_its_leaves(n_leaves):
+    rng = np.random.default_rng(n_leaves)
+    leaves = rng.normal(size=(n_leaves, 2)) * 300
+    levels = build_tree(leaves.__getitem__, n_leaves, 2)
+    for _ in range(3):
+        np.testing.assert_allclose(levels[-1], logsumexp(leaves, axis=0)[None], rtol=1e-13)
+        ids = np.unique(rng.integers(0, n_leaves, 5))
+        leaves[ids] = rng.normal(size=(len(ids), 2)) * 300
+        refresh_tree(levels, leaves.__getitem__, n_leaves, ids)
+    again = build_tree(leaves.__getitem__, n_leaves, 2)
+    for level, built in zip(levels, again, strict=True):
+        np.testing.assert_array_equal(level, built)
+
+
+def test_a_weight_that_fell_and_rose_carries_no_error():
+    """A running sum of exponentials would keep the rounding of the large one it once held."""
+    learner = ExponentiatedGradient(loss=Linear(), step_size=1.0)
+    up, down = (Row(np.array([0]), np.array([v]), np.ones(1)) for v in (-60.0, 60.0))
+    weights = learner.weights(finish(learner, [up, down], 3))
+    np.testing.assert_allclose(weights, 1 / 3, rtol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["step_size", "radius"])
+@pytest.mark.parametrize("given", [0.0, -1.0, np.nan, np.inf])
+def test_bad_settings_are_named(name, given):
+    with pytest.raises(InputError, match=f"{name} must be a finite number above 0, not"):
+        ExponentiatedGradient(**{name: given})

@@ -1,0 +1,180 @@
+"""Passive-aggressive steps against a generic solver of what they minimise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.learner_cases import Row, draw_rows, finish, learn, seeds, walk
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from dadagrad.errors import InputError
+from dadagrad.optim.baselines import PassiveAggressive
+from dadagrad.optim.losses import LOSSES
+from dadagrad.optim.updates import UPDATES
+
+variants = st.sampled_from(["pa", "pa-1", "pa-2"])
+tasks = st.sampled_from(["binary", "multiclass", "regression"])
+prices = st.sampled_from([0.05, 0.3, 2.0])
+EPSILON = 0.1
+
+
+def pa(variant: str, task: str = "binary", C: float = 1.0, epsilon: float = EPSILON):
+    """A variant with the loss of a task."""
+    loss = {"binary": "hinge", "multiclass": "multiclass-hinge", "regression": "absolute"}[task]
+    price = "" if variant == "pa" else f",C={C}"
+    return UPDATES.make(f"{variant}:epsilon={epsilon}{price}").bind(loss=LOSSES.make(loss))
+
+
+def solve(learner: PassiveAggressive, weights: np.ndarray, row: Row, importance: float):
+    """argmin 1/2 |W - weights|^2 + c C slack (or slack^2), by SLSQP, on all outputs at once."""
+    n_features, n_outputs = weights.shape
+    x = row.dense(n_features)
+    targets = row.targets
+    n_slacks = 1 if learner.loss.task == "multiclass" else n_outputs
+    price = importance * getattr(learner, "C", 1.0)
+
+    def parts(point):
+        return point[: weights.size].reshape(weights.shape), point[weights.size :]
+
+    def objective(point):
+        moved, slack = parts(point)
+        cost = {"pa": 0.0, "pa-1": price * slack.sum(), "pa-2": price * np.square(slack).sum()}
+        return 0.5 * np.square(moved - weights).sum() + cost[learner.name]
+
+    def reached(point):
+        moved, slack = parts(point)
+        slack = 0.0 if learner.name == "pa" else slack
+        margins = x @ moved
+        if learner.loss.task == "binary":
+            return targets * margins - 1.0 + slack
+        if learner.loss.task == "regression":
+            off = margins - targets
+            return np.concatenate([EPSILON + slack - off, EPSILON + slack + off])
+        right = int(np.argmax(targets))
+        others = [k for k in range(n_outputs) if k != right]
+        wrong = max(others, key=lambda k: (x @ weights)[k])
+        return margins[right] - margins[wrong] - 1.0 + slack
+
+    constraints = [
+        {"type": "ineq", "fun": reached},
+        {"type": "ineq", "fun": lambda point: parts(point)[1]},
+    ]
+    start = np.concatenate([weights.ravel(), np.ones(n_slacks)])
+    found = minimize(
+        objective,
+        start,
+        method="SLSQP",
+        constraints=constraints,
+        options={"ftol": 1e-15, "maxiter": 500},
+    )
+    return parts(found.x)[0]
+
+
+@settings(max_examples=40)
+@given(
+    variant=variants,
+    task=tasks,
+    price=prices,
+    importance=st.sampled_from([0.5, 1.0, 3.0]),
+    seed=seeds,
+)
+def test_a_step_is_what_a_solver_finds(variant, task, price, importance, seed):
+    learner = pa(variant, task, price, EPSILON)
+    n_features, n_outputs = 4, 3
+    rows = [row for row in draw_rows(seed, 6, n_features, n_outputs, task) if len(row.ids)]
+    state = finish(learner, rows[:-1], n_features, n_outputs) if rows else None
+    if state is None:
+        return
+    before = learner.weights(state)
+    after = learner.weights(learn(learner, state, rows[-1], importance))
+    np.testing.assert_allclose(after, solve(learner, before, rows[-1], importance), atol=1e-6)
+
+
+@given(task=tasks, seed=seeds)
+def test_pa_just_reaches_the_margin_it_asks_for(task, seed):
+    learner = pa("pa", task, epsilon=EPSILON)
+    for row, before, after, _ in walk(learner, draw_rows(seed, 8, 5, 3, task), 5, 3):
+        if not len(row.ids):
+            continue
+        old, new = row.values @ before[row.ids], row.values @ after[row.ids]
+        if task == "binary":
+            np.testing.assert_allclose(
+                row.targets * new, np.maximum(row.targets * old, 1.0), atol=1e-9
+            )
+        elif task == "regression":
+            error = old - row.targets
+            np.testing.assert_allclose(
+                new - row.targets, np.clip(error, -EPSILON, EPSILON), atol=1e-9
+            )
+        else:
+            wrong = int(np.argmax(np.where(row.targets > 0, -np.inf, old)))
+            right = int(np.argmax(row.targets))
+            gap = old[right] - old[wrong]
+            assert new[right] - new[wrong] == pytest.approx(max(gap, 1.0), abs=1e-9)
+
+
+def test_the_steps_of_the_paper_by_hand():
+    """x = (2, 1), |x|^2 = 5, margin 0, loss 1: tau is 1/5, min(C, 1/5) and 1 / (5 + 1/2C)."""
+    row = Row(np.array([0, 2]), np.array([2.0, 1.0]), np.array([-1.0]))
+    for variant, tau in (("pa", 0.2), ("pa-1", 0.125), ("pa-2", 1.0 / 9.0)):
+        learner = pa(variant, C=0.125)
+        weights = learner.weights(finish(learner, [row], 3))
+        np.testing.assert_allclose(weights[:, 0], [-2 * tau, 0.0, -tau], rtol=1e-15)
+
+
+def test_multiclass_learns_from_the_best_wrong_class_alone():
+    learner = pa("pa", "multiclass")
+    state = learner.init(2, 4)
+    state.arrays["weights"][0] = [0.0, 0.3, 0.5, -1.0]
+    row = Row(np.array([0]), np.array([1.0]), np.array([-1.0, 1.0, -1.0, -1.0]))
+    weights = learner.weights(learn(learner, state, row))
+    np.testing.assert_allclose(weights[0], [0.0, 0.9, -0.1, -1.0])
+
+
+@given(task=tasks, price=prices, seed=seeds)
+def test_pa_1_of_importance_three_is_three_rows(task, price, seed):
+    """In multiclass while the best wrong class stays the same, which two classes see to."""
+    n_outputs = 2
+    learner = pa("pa-1", task, price, EPSILON)
+    rows = draw_rows(seed, 6, 5, n_outputs, task)
+    once, thrice = learner.init(5, n_outputs), learner.init(5, n_outputs)
+    for row in rows:
+        once = learn(learner, once, row, 3.0)
+        for _ in range(3):
+            thrice = learn(learner, thrice, row)
+    assert once.t == thrice.t
+    np.testing.assert_allclose(learner.weights(once), learner.weights(thrice), atol=1e-12)
+
+
+def test_a_row_without_values_asks_for_nothing():
+    for variant in ("pa", "pa-1", "pa-2"):
+        learner = pa(variant)
+        empty = Row(np.zeros(0, np.int64), np.zeros(0), np.ones(1))
+        zero = Row(np.array([1]), np.zeros(1), np.ones(1))
+        state = finish(learner, [empty, zero], 3)
+        assert state.t == 2.0
+        assert not learner.weights(state).any()
+
+
+def test_multiclass_needs_classes_and_one_right_one():
+    learner = pa("pa-1", "multiclass")
+    with pytest.raises(InputError, match="at least 2 outputs, one per class, not 1"):
+        learner.init(3, 1)
+    both = Row(np.array([0]), np.ones(1), np.ones(2))
+    with pytest.raises(InputError, match="one \\+1 and -1 elsewhere, not 2 above 0"):
+        learn(learner, learner.init(3, 2), both)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("pa-1:C=0", "C must be a finite number above 0, not 0.0"),
+        ("pa-2:C=inf", "C must be a finite number above 0, not inf"),
+        ("pa:epsilon=-0.1", "epsilon must be a finite number of at least 0, not -0.1"),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(InputError, match=message):
+        UPDATES.make(settings)

@@ -1,0 +1,309 @@
+"""The scheme of Shalev-Shwartz and Singer: its steps, its projection and its theorem 1."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.learner_cases import Linear, Row, draw_rows, finish, learn, seeds, walk
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from dadagrad.errors import InputError
+from dadagrad.optim.baselines import StronglyConvexBall, StronglyConvexSimplex
+from dadagrad.optim.losses import LOSSES
+from dadagrad.optim.projections import entropic_floor_projection
+
+N_FEATURES, N_OUTPUTS = 6, 2
+sigmas = st.sampled_from([0.01, 0.1, 1.0])
+losses = st.sampled_from(["hinge", "squared-hinge", "logistic"]).map(LOSSES.make)
+adversaries = st.sampled_from(["random", "against", "flipping"])
+
+
+def to_ball(weights: np.ndarray, radius: float) -> np.ndarray:
+    norms = np.linalg.norm(weights, axis=0)
+    return weights * np.minimum(1.0, radius / np.maximum(norms, 1e-300))
+
+
+@given(loss=losses, sigma=sigmas, radius=st.sampled_from([None, 0.3]), seed=seeds)
+def test_ball_is_the_dense_scheme(loss, sigma, radius, seed):
+    """w_t+1 = projection of w_t - eta_t (sigma w_t + slope x), eta_t = 1 / sigma t (eq. 9)."""
+    learner = StronglyConvexBall(sigma, radius, loss=loss)
+    weights = np.zeros((N_FEATURES, N_OUTPUTS))
+    rows = draw_rows(seed, 15, N_FEATURES, N_OUTPUTS)
+    for t, (row, _, after, state) in enumerate(walk(learner, rows, N_FEATURES, N_OUTPUTS), 1):
+        x = row.dense(N_FEATURES)
+        step = sigma * weights + np.outer(x, loss.slope(x @ weights, row.targets))
+        weights = to_ball(weights - step / (sigma * t), learner.ball(N_OUTPUTS))
+        np.testing.assert_allclose(after, weights, rtol=1e-9, atol=1e-12)
+        squares = np.square(weights).sum(axis=0)
+        np.testing.assert_allclose(state.arrays["norm_squares"], squares, rtol=1e-9, atol=1e-12)
+
+
+@given(sigma=sigmas, floor=st.sampled_from([None, 0.05, 1 / N_FEATURES]), seed=seeds)
+def test_simplex_is_the_dense_scheme(sigma, floor, seed):
+    """Eq. 12: theta = log w - eta (sigma (log w + 1) + slope x), then the entropic projection."""
+    loss = LOSSES.make("logistic")
+    learner = StronglyConvexSimplex(sigma, floor, loss=loss)
+    weights = np.full((N_FEATURES, N_OUTPUTS), 1 / N_FEATURES)
+    rows = draw_rows(seed, 10, N_FEATURES, N_OUTPUTS)
+    for t, (row, before, after, _) in enumerate(walk(learner, rows, N_FEATURES, N_OUTPUTS), 1):
+        np.testing.assert_allclose(before, weights, rtol=1e-9)
+        x = row.dense(N_FEATURES)
+        slope = loss.slope(x @ weights, row.targets)
+        step = sigma * (np.log(weights) + 1) + np.outer(x, slope)
+        theta = np.log(weights) - step / (sigma * t)
+        weights = nearest(theta, 1 / N_FEATURES**2 if floor is None else floor)
+        np.testing.assert_allclose(after, weights, rtol=1e-9)
+
+
+def test_simplex_of_another_sum_sees_scaled_rows():
+    """w = radius p and the gradient of the loss by p is radius slope x."""
+    loss = LOSSES.make("logistic")
+    wide, plain = StronglyConvexSimplex(radius=5.0, loss=loss), StronglyConvexSimplex(loss=loss)
+    rows = draw_rows(3, 12, N_FEATURES)
+    scaled = [row._replace(values=5.0 * row.values) for row in rows]
+    np.testing.assert_allclose(
+        wide.weights(finish(wide, rows, N_FEATURES)),
+        5.0 * plain.weights(finish(plain, scaled, N_FEATURES)),
+        rtol=1e-9,
+    )
+
+
+def hinge_rows(seed: int, adversary: str, learner, n_rows: int, n_features: int):
+    """Rows of norm at most 1, as the stream or an adversary that sees the weights makes them."""
+    rng = np.random.default_rng(seed)
+    state = learner.init(n_features, 1)
+    fixed = rng.normal(size=n_features)
+    for t in range(n_rows):
+        weights = learner.weights(state)[:, 0]
+        x = rng.normal(size=n_features)
+        y = 1.0 if x @ fixed > 0 else -1.0
+        if adversary == "against":  # the direction in which the weights are most wrong
+            x = weights if np.linalg.norm(weights) > 0 else x
+            y = -1.0
+        elif adversary == "flipping":
+            x, y = fixed, 1.0 if t % 3 else -1.0
+        x = x / max(np.linalg.norm(x), 1.0)
+        row = Row(np.arange(n_features), x, np.array([y]))
+        yield row, weights
+        state = learn(learner, state, row)
+
+
+@settings(max_examples=30)
+@given(loss=losses, sigma=sigmas, adversary=adversaries, seed=seeds)
+def test_theorem_1_in_the_ball(loss, sigma, adversary, seed):
+    """Regret <= L / sigma (1 + log T), L = max |lambda_t|^2 / 2, against many u and a solver's."""
+    n_features, n_rows = 3, 80
+    learner = StronglyConvexBall(sigma, loss=loss)
+    rows, suffered, longest = [], 0.0, 0.0
+    for row, weights in hinge_rows(seed, adversary, learner, n_rows, n_features):
+        margin = np.array([row.values @ weights])
+        slope = loss.slope(margin, row.targets)[0]
+        suffered += 0.5 * sigma * weights @ weights + loss.value(margin, row.targets)[0]
+        longest = max(longest, np.linalg.norm(sigma * weights + slope * row.values))
+        rows.append(row)
+    x = np.array([row.values for row in rows])
+    y = np.array([row.targets[0] for row in rows])
+
+    def objective(u):
+        return n_rows * 0.5 * sigma * u @ u + loss.value(x @ u, y).sum()
+
+    best = minimize(objective, np.zeros(n_features), method="Nelder-Mead")
+    assert np.linalg.norm(best.x) <= learner.ball(1) * (1 + 1e-6)  # lemma 4: it is in the ball
+    bound = 0.5 * longest**2 / sigma * (1 + np.log(n_rows))
+    assert suffered - best.fun <= bound + 1e-9
+    if loss.name == "hinge":  # corollary 1, with R = 1
+        assert suffered - best.fun <= (np.sqrt(sigma) + 1) ** 2 / (2 * sigma) * (1 + np.log(n_rows))
+
+
+@settings(max_examples=30)
+@given(sigma=sigmas, adversary=st.booleans(), seed=seeds)
+def test_theorem_1_on_the_simplex(sigma, adversary, seed):
+    """With the entropy, the l-infinity norm of lambda, and u on a fine grid of the simplex."""
+    rng = np.random.default_rng(seed)
+    n_rows, floor = 60, 0.02
+    loss = LOSSES.make("logistic")
+    learner = StronglyConvexSimplex(sigma, floor, loss=loss)
+    state = learner.init(3, 1)
+    grid = rng.dirichlet(np.ones(3), 4000) * (1 - 3 * floor) + floor
+
+    def entropy(w):
+        return np.sum(w * np.log(w), axis=-1) + np.log(3)
+
+    suffered, rivals, longest = 0.0, np.zeros(len(grid)), 0.0
+    for _ in range(n_rows):
+        weights = learner.weights(state)[:, 0]
+        x, y = rng.uniform(-1, 1, 3), rng.choice([-1.0, 1.0])
+        if adversary:
+            x, y = np.where(weights == weights.max(), 1.0, -1.0), -1.0
+        margin, target = np.array([x @ weights]), np.array([y])
+        suffered += sigma * entropy(weights) + loss.value(margin, target)[0]
+        rivals += sigma * entropy(grid) + loss.value(grid @ x, target)
+        step = sigma * (np.log(weights) + 1) + loss.slope(margin, target)[0] * x
+        longest = max(longest, np.abs(step).max())
+        state = learn(learner, state, Row(np.arange(3), x, target))
+    bound = 0.5 * longest**2 / sigma * (1 + np.log(n_rows))
+    assert suffered - rivals.min() <= bound
+    assert longest <= sigma * (np.log(1 / floor) + 1) + 1.0  # what corollary 3 puts there
+
+
+def test_a_hard_case_needs_the_logarithm():
+    """Slopes of +-1 in turn on one feature: eta_t = 1 / sigma t keeps what it should."""
+    learner = StronglyConvexBall(0.5, radius=100.0, loss=Linear())
+    rows = [Row(np.array([0]), np.array([g]), np.ones(1)) for g in (1.0, -1.0, 1.0, 1.0)]
+    averages = [w[0, 0] for _, _, w, _ in walk(learner, rows, 1)]
+    np.testing.assert_allclose(averages, [-2.0, 0.0, -2 / 3, -1.0])  # - mean gradient / sigma
+
+
+@given(importances=st.lists(st.sampled_from([0.5, 1.0, 2.0, 7.0]), min_size=5, max_size=5))
+def test_importance_counts_the_whole_loss(importances):
+    """c g_t in place of g_t, t the sum of c: without a ball, w = - sum c slope x / (sigma t)."""
+    learner = StronglyConvexBall(0.5, radius=1e6, loss=Linear())
+    state, total = learner.init(N_FEATURES, 1), np.zeros(N_FEATURES)
+    for row, importance in zip(draw_rows(1, 5, N_FEATURES), importances, strict=True):
+        row = row._replace(targets=np.ones(1))
+        state = learn(learner, state, row, importance)
+        total += importance * row.dense(N_FEATURES)
+    assert state.t == sum(importances)
+    expected = -total / (0.5 * state.t)
+    np.testing.assert_allclose(learner.weights(state)[:, 0], expected, atol=1e-12)
+
+
+def test_importance_on_the_simplex():
+    """Without the floor in force, theta = - sum c slope x / (sigma t)."""
+    learner = StronglyConvexSimplex(2.0, 1e-6, loss=Linear())
+    state, total = learner.init(N_FEATURES, 1), np.zeros(N_FEATURES)
+    for row, importance in zip(draw_rows(1, 5, N_FEATURES), (1, 0.5, 3, 2, 7), strict=True):
+        row = row._replace(targets=np.ones(1))
+        state = learn(learner, state, row, importance)
+        total += importance * row.dense(N_FEATURES)
+    expected = np.exp(-total / (2.0 * state.t))
+    np.testing.assert_allclose(learner.weights(state)[:, 0], expected / expected.sum(), rtol=1e-9)
+
+
+def test_the_ball_holds_over_a_long_stream():
+    learner = StronglyConvexBall(1e-3, radius=2.0, loss=LOSSES.make("hinge"))
+    rows = draw_rows(7, 3000, N_FEATURES, N_OUTPUTS)
+    touched = False
+    for number, (_, _, after, state) in enumerate(walk(learner, rows, N_FEATURES, N_OUTPUTS)):
+        norms = np.linalg.norm(after, axis=0)
+        assert (norms <= 2.0 + 1e-9).all()
+        touched = touched or (number > 1000 and (norms > 2.0 - 1e-9).any())
+        np.testing.assert_allclose(np.sqrt(state.arrays["norm_squares"]), norms, rtol=1e-9)
+    assert touched
+
+
+def test_a_row_that_outweighs_all_before_leaves_nothing_of_them():
+    """1 - c / t rounds to 0 there: the old weights must go, and no division by 0 may come."""
+    learner = StronglyConvexBall(1.0, radius=1e6, loss=Linear())
+    state = learn(learner, learner.init(2, 1), Row(np.array([0]), np.ones(1), np.ones(1)))
+    state = learn(learner, state, Row(np.array([1]), np.ones(1), np.ones(1)), 1e20)
+    np.testing.assert_array_equal(learner.weights(state)[:, 0], [0.0, -1.0])
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        ("hinge", 10.0),
+        ("ranking", 10.0),
+        ("squared-hinge", 10.0),
+        ("logistic", np.sqrt(200 * np.log(2))),
+        ("multiclass-hinge", np.sqrt(200)),
+        ("softmax", np.sqrt(200 * np.log(3))),
+    ],
+)
+def test_the_ball_that_holds_the_minimiser(loss, expected):
+    assert StronglyConvexBall(0.01, loss=LOSSES.make(loss)).ball(3) == pytest.approx(expected)
+
+
+# The projection.
+
+
+def nearest(theta: np.ndarray, floor: float) -> np.ndarray:
+    """The projection of exp(theta), which may be beyond all numbers."""
+    return entropic_floor_projection(np.exp(theta - theta.max(axis=0)), floor)
+
+
+def divergence(weights: np.ndarray, theta: np.ndarray) -> float:
+    return float(np.sum(weights * (np.log(weights) - theta)))
+
+
+@settings(max_examples=40)
+@given(seed=seeds, floor=st.sampled_from([1e-3, 0.05, 0.15]), spread=st.sampled_from([0.3, 3.0]))
+def test_projection_agrees_with_a_solver(seed, floor, spread):
+    n = 5
+    theta = np.random.default_rng(seed).normal(size=n) * spread
+    found = minimize(
+        divergence,
+        np.full(n, 1 / n),
+        args=(theta,),
+        jac=lambda w, theta: np.log(w) - theta + 1,
+        method="SLSQP",
+        bounds=[(floor, 1.0)] * n,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(n)},
+        options={"ftol": 1e-15, "maxiter": 500},
+    ).x
+    np.testing.assert_allclose(nearest(theta, floor), found, atol=1e-6)
+
+
+@given(
+    seed=seeds,
+    n=st.integers(1, 40),
+    tightness=st.sampled_from([0.0, 1e-3, 0.3, 0.9, 1.0]),
+    spread=st.sampled_from([0.0, 0.3, 5.0, 1e3]),
+)
+def test_projection_is_feasible_and_optimal(seed, n, tightness, spread):
+    """Above the floor log w - theta is one number; at the floor it is at least that (KKT)."""
+    floor = tightness / n
+    rng = np.random.default_rng(seed)
+    theta = rng.normal(size=(n, 2)) * spread
+    weights = nearest(theta, floor)
+    np.testing.assert_allclose(weights.sum(axis=0), 1.0, rtol=1e-12)
+    assert (weights >= floor).all()
+    for w, center in zip(weights.T, theta.T, strict=True):
+        free = (w > floor * (1 + 1e-9)) & (w > 1e-290)
+        if free.any():
+            multiplier = (
+                (np.log(w) - center)[free] if free.all() else np.log(w[free]) - center[free]
+            )
+            np.testing.assert_allclose(multiplier, multiplier[0], atol=1e-9)
+            if floor > 0:
+                assert (np.log(w[~free]) - center[~free] >= multiplier[0] - 1e-9).all()
+        np.testing.assert_allclose(nearest(center, floor), w, rtol=1e-14)
+    if floor > 0:
+        best = divergence(weights[:, 0], theta[:, 0])
+        for other in rng.dirichlet(np.ones(n), 20) * (1 - n * floor) + floor:
+            assert divergence(other, theta[:, 0]) >= best - 1e-9
+
+
+def test_the_printed_figure_does_not_sum_to_one():
+    """Figure 1 divides by 1 - floor where 1 - l floor is needed; with two floors it shows."""
+    u, floor = np.array([0.001, 0.002, 0.4, 0.6]), 0.1
+    z, l_star = u.sum(), 0
+    while u[l_star] / z < floor:
+        z += (floor * z - u[l_star]) / (1 - floor)
+        l_star += 1
+    printed = np.where(np.arange(4) < l_star, floor, u / z)
+    assert printed.sum() > 1.009
+    np.testing.assert_allclose(nearest(np.log(u), floor), [0.1, 0.1, 0.32, 0.48])
+
+
+@pytest.mark.parametrize("floor", [-0.1, 0.26, np.nan])
+def test_floors_that_leave_no_room_are_refused(floor):
+    with pytest.raises(InputError, match=r"a floor of .* under 4 weights .* from 0 to 0.25"):
+        nearest(np.zeros(4), floor)
+    if floor > 0:
+        with pytest.raises(InputError, match="floor must be from 0 to 1 / 4"):
+            StronglyConvexSimplex(floor=floor, loss=LOSSES.make("hinge")).init(4, 1)
+
+
+def test_the_simplex_learner_needs_a_floor_above_zero():
+    with pytest.raises(InputError, match=r"floor must be a finite number above 0, not 0\.0"):
+        StronglyConvexSimplex(floor=0.0, loss=LOSSES.make("hinge"))
+
+
+def test_a_regression_loss_needs_a_radius():
+    with pytest.raises(InputError, match="for the loss 'squared'; give a radius"):
+        StronglyConvexBall(loss=LOSSES.make("squared"))
+    assert StronglyConvexBall(radius=3.0, loss=LOSSES.make("squared")).ball(1) == 3.0

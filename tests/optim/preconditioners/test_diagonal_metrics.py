@@ -1,0 +1,165 @@
+"""Diagonal metrics: the textbook algorithms, and what does not depend on the scale of a feature."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.objects import GRADIENT_UPDATES
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dadagrad.errors import InputError
+from dadagrad.optim.preconditioners import Diagonal, Identity, Normalized
+from dadagrad.optim.regularizers import ElasticBox
+from dadagrad.optim.updates import UPDATES, DualAveraging, MirrorDescent
+
+seeds = st.integers(0, 2**32 - 1)
+strengths = st.sampled_from([0.0, 0.02, 0.3])
+SHAPE = (6, 2)
+
+
+def draw_gradients(seed: int, n_steps: int = 15) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    gradients = rng.normal(size=(n_steps, *SHAPE)) * (rng.random((n_steps, *SHAPE)) < 0.6)
+    gradients[:, -1] = 0.0
+    return gradients
+
+
+@given(seed=seeds, l1=strengths, l2=strengths)
+def test_identity_is_regularized_dual_averaging(seed, l1, l2):
+    """Xiao (2010), with beta_t = sqrt(t) / eta: argmin <mean g, w> + phi(w) + beta_t/t w^2 / 2."""
+    eta, gradients = 0.3, draw_gradients(seed)
+    update = DualAveraging(eta, Identity(), ElasticBox(l1, l2))
+    state = update.init(*SHAPE)
+    for t, gradient in enumerate(gradients, start=1):
+        state = update.step(state, gradient)
+        mean, strength = gradients[:t].mean(0), 1.0 / (eta * np.sqrt(t)) + l2
+        truncated = np.maximum(np.abs(mean) - l1, 0.0)
+        expected = -np.sign(mean) * truncated / strength
+        np.testing.assert_allclose(update.weights(state), expected, atol=1e-12)
+
+
+@given(seed=seeds, l1=strengths, l2=strengths)
+def test_identity_is_forward_backward_splitting(seed, l1, l2):
+    """Duchi and Singer (2009): w - eta_t g, then the prox of eta_t phi, eta_t = eta / sqrt(t)."""
+    update = MirrorDescent(0.3, Identity(), ElasticBox(l1, l2))
+    state, weights = update.init(*SHAPE), np.zeros(SHAPE)
+    for t, gradient in enumerate(draw_gradients(seed), start=1):
+        state = update.step(state, gradient)
+        eta = 0.3 / np.sqrt(t)
+        forward = weights - eta * gradient
+        weights = np.sign(forward) * np.maximum(np.abs(forward) - eta * l1, 0.0) / (1 + eta * l2)
+        np.testing.assert_allclose(update.weights(state), weights, atol=1e-12)
+
+
+@pytest.mark.parametrize(("schedule", "power"), [("constant", 0.0), ("sqrt", 0.5), ("linear", 1.0)])
+def test_schedules_are_powers_of_the_importance_so_far(schedule, power):
+    update = MirrorDescent(0.3, Identity(schedule), ElasticBox())
+    state, weights, t = update.init(*SHAPE), np.zeros(SHAPE), 0.0
+    for importance, gradient in zip((0.5, 0.5, 3.0), draw_gradients(0), strict=False):
+        state = update.step(state, gradient, importance)
+        t += importance
+        weights = weights - 0.3 / t**power * importance * gradient
+        np.testing.assert_allclose(update.weights(state), weights, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", GRADIENT_UPDATES)
+@given(seed=seeds, exponents=st.lists(st.integers(-30, 30), min_size=6, max_size=6))
+def test_normalized_does_not_see_the_scale_of_a_feature(name, seed, exponents):
+    """Rescaling features by powers of two leaves every margin as it is, bit for bit."""
+    rng = np.random.default_rng(seed)
+    rows, targets = rng.normal(size=(20, 6)), rng.choice([-1.0, 1.0], 20)
+    powers = 2.0 ** np.array(exponents)
+    update = UPDATES[name](0.5, Normalized(0.0), ElasticBox())
+    found = []
+    for data in (rows, rows * powers):
+        state, margins = update.init(6, 1), []
+        for row, target in zip(data, targets, strict=True):
+            margin = (row[:, None] * update.weights(state)).sum()
+            margins.append(margin)
+            slope = -target if target * margin < 1.0 else 0.0
+            state = update.step(state, slope * row[:, None])
+        found.append(margins)
+    np.testing.assert_array_equal(found[0], found[1])
+    assert np.abs(found[0][1:]).max() > 0.0
+
+
+@pytest.mark.parametrize("name", GRADIENT_UPDATES)
+@pytest.mark.parametrize("by_ids", [False, True])
+@given(seed=seeds, exponents=st.lists(st.integers(-30, 30), min_size=6, max_size=6))
+def test_normalized_with_scales_takes_any_slopes(name, by_ids, seed, exponents):
+    """Neither the scale of a feature nor that of the loss is seen, from the first slope on."""
+    rng = np.random.default_rng(seed)
+    rows, targets = rng.normal(size=(20, 6)), rng.normal(size=20)
+    slopes_of = rng.choice([1e-100, 1e-3, 1.0, 1e3], 20)
+    powers = 2.0 ** np.array(exponents)
+    update, ids = UPDATES[name](0.5, Normalized(0.0), ElasticBox()), np.arange(6)
+    found = []
+    for data, factor in ((rows, 1.0), (rows * powers, 4.0)):
+        state, margins = update.init(6, 1), []
+        for t, row in enumerate(data):
+            moved = row[:, None] * update.weights(state)
+            if name == "dual-averaging" and t:
+                largest = np.abs(data[:t]).max(0)[:, None]
+                weighed = np.abs(largest * update.weights(state)).max()
+                assert weighed <= 0.5 * np.sqrt(t) * (1 + 1e-12)
+            margins.append(moved.sum())
+            slope = factor * slopes_of[t] * np.sign(margins[-1] - targets[t])
+            scales = np.abs(row)
+            state = update.step(
+                state, slope * row[:, None], 1.0, ids if by_ids else None, scales=scales
+            )
+        found.append(margins)
+    np.testing.assert_array_equal(found[0], found[1])
+    assert np.abs(found[0][1:]).max() > 0.0
+
+
+def test_a_tiny_first_slope_gives_no_huge_weight_with_scales():
+    update, row = DualAveraging(0.5, Normalized(0.0), ElasticBox()), np.array([2.0, -0.1])
+    state = update.step(update.init(2), 1e-12 * row, scales=np.abs(row))
+    np.testing.assert_allclose(update.weights(state) * row, [-0.5, -0.5], rtol=1e-12)
+    blind = update.step(update.init(2), 1e-12 * row)
+    assert np.abs(update.weights(blind)).max() > 1e11
+
+
+@given(seed=seeds, delta=st.sampled_from([0.0, 0.3]))
+def test_normalized_is_its_formula(seed, delta):
+    gradients = draw_gradients(seed)
+    update = DualAveraging(0.3, Normalized(delta), ElasticBox())
+    state = update.init(*SHAPE)
+    for gradient in gradients:
+        state = update.step(state, gradient)
+    h = np.abs(gradients).max(0) * (delta + np.sqrt(np.square(gradients).sum(0)))
+    expected = np.where(h > 0, -0.3 * gradients.sum(0) / np.where(h > 0, h, 1.0), 0.0)
+    np.testing.assert_allclose(update.weights(state), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("preconditioner", [Diagonal(0.1), Normalized(0.1), Identity()])
+def test_merging_is_one_stream(preconditioner):
+    gradients = draw_gradients(4)
+    whole, one, other = (preconditioner.init(*SHAPE) for _ in range(3))
+    for step, gradient in enumerate(gradients):
+        whole = preconditioner.add(whole, gradient)
+        if step < 7:
+            one = preconditioner.add(one, gradient)
+        else:
+            other = preconditioner.add(other, gradient)
+    merged = preconditioner.merge(one, other)
+    np.testing.assert_allclose(preconditioner.curvature(merged), preconditioner.curvature(whole))
+    vector = gradients[0]
+    np.testing.assert_allclose(
+        preconditioner.solve(whole, preconditioner.multiply(whole, vector)), vector
+    )
+
+
+@pytest.mark.parametrize("preconditioner", [Diagonal(0.0), Normalized(0.0), Identity()])
+def test_before_the_first_step_nothing_weighs(preconditioner):
+    for name in GRADIENT_UPDATES:
+        update = UPDATES[name](0.3, preconditioner, ElasticBox(l1=0.1))
+        assert not update.weights(update.init(*SHAPE)).any()
+        assert not update.weights(update.init(6)).any()
+
+
+def test_schedules_have_names():
+    with pytest.raises(InputError, match="schedule 'cubic' is not known; choose one of constant"):
+        Identity("cubic")

@@ -1,0 +1,170 @@
+"""Frequent directions: the bounds of the papers, merging, and rows given by their non-zeros."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dadagrad.errors import InputError
+from dadagrad.optim.preconditioners import frequent_directions as fd
+
+seeds = st.integers(0, 2**32 - 1)
+ranks = st.sampled_from([2, 3, 5, 8])
+decays = st.sampled_from([0.0, 0.3, 1.5])
+
+
+def draw_rows(seed: int, n_rows: int, n_features: int = 12, decay: float = 0.3) -> np.ndarray:
+    """(n_rows, n_features), with singular values that fall by `decay`, some rows sparse."""
+    rng = np.random.default_rng(seed)
+    turn = np.linalg.qr(rng.normal(size=(n_features, n_features))).Q
+    rows = rng.normal(size=(n_rows, n_features)) * np.exp(-decay * np.arange(n_features)) @ turn
+    rows[rng.random(n_rows) < 0.3] *= rng.random(n_features) < 0.3
+    return rows
+
+
+def sketch_of(rows: np.ndarray, rank: int) -> fd.Arrays:
+    sketch = fd.init(rows.shape[1], rank)
+    for row in rows:
+        fd.add(sketch, row)
+    return sketch
+
+
+def square(sketch: fd.Arrays) -> np.ndarray:
+    """S'S."""
+    return sketch["directions"] @ sketch["directions"].T
+
+
+def assert_bounds(sketch: fd.Arrays, rows: np.ndarray, rank: int) -> None:
+    """0 <= G - S'S <= Delta I, and Delta <= |A - A_k|_F^2 / (tau - k) for every k < tau."""
+    lost = np.linalg.eigvalsh(rows.T @ rows - square(sketch))
+    removed = sketch["removed"][0]
+    noise = 1e-12 * max(np.square(rows).sum(), 1e-300)
+    assert lost[0] >= -noise
+    assert lost[-1] <= removed + noise
+    tails = np.square(np.linalg.svd(rows, compute_uv=False))
+    for k in range(rank):
+        assert removed <= tails[k:].sum() / (rank - k) + noise
+
+
+@given(seed=seeds, rank=ranks, decay=decays, n_rows=st.integers(1, 60))
+def test_the_bounds_hold(seed, rank, decay, n_rows):
+    rows = draw_rows(seed, n_rows, decay=decay)
+    sketch = sketch_of(rows, rank)
+    assert_bounds(sketch, rows, rank)
+    assert_bounds(fd.shrink(sketch), rows, rank)
+    assert sketch["filled"][0] < rank
+    assert not sketch["directions"][:, rank - 1 :].any()
+
+
+def test_something_is_removed_and_some_of_it_is_lost():
+    rows = draw_rows(0, 60, decay=0.0)
+    sketch = sketch_of(rows, 5)
+    lost = np.linalg.eigvalsh(rows.T @ rows - square(sketch))[-1]
+    assert 0.3 * sketch["removed"][0] < lost <= sketch["removed"][0]
+
+
+@given(seed=seeds, rank=ranks, decay=decays)
+def test_a_sketch_is_that_of_a_singular_value_decomposition(seed, rank, decay):
+    rows = draw_rows(seed, 40, decay=decay)
+    buffer, removed = np.zeros((0, rows.shape[1])), 0.0
+    for row in rows:
+        if len(buffer) == 2 * rank:
+            _, sigma, turned = np.linalg.svd(buffer, full_matrices=False)
+            # A buffer of more rows than features has zeros beyond its singular values.
+            sigma = np.pad(sigma, (0, max(0, rank - len(sigma))))
+            left = np.square(sigma) - sigma[rank - 1] ** 2
+            removed += sigma[rank - 1] ** 2
+            count = min(rank - 1, len(turned))
+            buffer = np.sqrt(left[:count])[:, None] * turned[:count]
+            buffer = np.pad(buffer, ((0, rank - 1 - count), (0, 0)))
+        if row.any():
+            buffer = np.vstack([buffer, row])
+    sketch = sketch_of(rows, rank)
+    size = np.square(rows).sum()
+    np.testing.assert_allclose(square(sketch), buffer.T @ buffer, atol=1e-12 * size)
+    np.testing.assert_allclose(sketch["removed"][0], removed, atol=1e-12 * size)
+
+
+@given(seed=seeds, rank=st.sampled_from([3, 5, 8]), scale=st.sampled_from([1e-6, 1.0, 1e6]))
+def test_a_stream_of_lower_rank_is_kept_whole(seed, rank, scale):
+    rng = np.random.default_rng(seed)
+    rows = scale * rng.normal(size=(50, rank - 1)) @ rng.normal(size=(rank - 1, 12))
+    sketch = sketch_of(rows, rank)
+    assert sketch["removed"][0] == 0.0
+    size = np.square(rows).sum()
+    np.testing.assert_allclose(square(sketch), rows.T @ rows, atol=1e-13 * size)
+
+
+@given(seed=seeds, rank=ranks, decay=decays, cut=st.integers(0, 50))
+def test_merging_keeps_the_bounds(seed, rank, decay, cut):
+    rows = draw_rows(seed, 50, decay=decay)
+    one, other = sketch_of(rows[:cut], rank), sketch_of(rows[cut:], rank)
+    total = rows.sum(0)
+    merged = fd.merge(one, other, total)
+    assert_bounds(merged, rows, rank)
+    np.testing.assert_allclose(merged["products"], total @ merged["directions"], atol=1e-12)
+    more = draw_rows(seed + 1, 20, decay=decay)
+    for row in more:
+        fd.add(merged, row)
+    assert_bounds(merged, np.vstack([rows, more]), rank)
+
+
+@given(seed=seeds, rank=ranks)
+def test_gram_and_products_follow(seed, rank):
+    sketch, total = fd.init(12, rank), np.zeros(12)
+    for row in draw_rows(seed, 40):
+        total = total + row
+        fd.add(sketch, row, total=total)
+        directions = sketch["directions"]
+        np.testing.assert_allclose(sketch["gram"], directions.T @ directions, atol=1e-12)
+        np.testing.assert_allclose(sketch["products"], directions.T @ total, atol=1e-11)
+
+
+@given(seed=seeds, rank=ranks, density=st.sampled_from([0.1, 0.4, 0.6, 1.0]))
+def test_rows_by_ids_have_the_bits_of_whole_rows(seed, rank, density):
+    rng = np.random.default_rng(seed)
+    whole, by_ids, total = fd.init(12, rank), fd.init(12, rank), np.zeros(12)
+    for row in rng.normal(size=(40, 12)):
+        ids = np.flatnonzero(rng.random(12) < density)
+        row *= np.isin(np.arange(12), ids)
+        row[ids[:1]] = 0.0  # an id whose entry is 0 after all
+        total = total + row
+        fd.add(whole, row, total=total)
+        fd.add(by_ids, row[ids], ids, total[ids])
+    for key, array in whole.items():
+        np.testing.assert_array_equal(array, by_ids[key])
+
+
+def test_it_shrinks_only_when_it_is_full():
+    sketch, filled = fd.init(30, 4), []
+    for row in draw_rows(1, 20, n_features=30, decay=0.0):
+        fd.add(sketch, row)
+        filled.append(int(sketch["filled"][0]))
+    assert filled == [1, 2, 3, 4, 5, 6, 7, 8, 4, 5, 6, 7, 8, 4, 5, 6, 7, 8, 4, 5]
+
+
+def test_a_row_of_zeros_changes_nothing():
+    sketch = sketch_of(draw_rows(2, 8), 4)
+    before = {key: array.copy() for key, array in sketch.items()}
+    fd.add(sketch, np.zeros(12))
+    fd.add(sketch, np.zeros(2), np.array([3, 5]))
+    for key, array in before.items():
+        np.testing.assert_array_equal(sketch[key], array)
+
+
+def test_without_the_sum_products_are_not_numbers():
+    """So that nobody takes stale ones for good."""
+    assert np.isnan(sketch_of(draw_rows(3, 5), 4)["products"][:5]).all()
+
+
+@pytest.mark.parametrize("rank", [1, 0, -3, 2.5, True])
+def test_a_rank_that_keeps_nothing_is_refused(rank):
+    with pytest.raises(InputError, match="rank must be a whole number of at least 2"):
+        fd.init(5, rank)
+
+
+def test_sketches_of_other_shapes_do_not_merge():
+    with pytest.raises(InputError, match=r"shapes \(5, 4\) and \(5, 6\)"):
+        fd.merge(fd.init(5, 2), fd.init(5, 3))

@@ -1,0 +1,96 @@
+"""ADA-LR and RADAGRAD against the steps that the papers list."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.fft
+
+from dadagrad.optim.preconditioners import AdaLowRank, RadaGrad
+from dadagrad.optim.preconditioners.random_projection import projection
+from dadagrad.optim.regularizers import ElasticBox
+from dadagrad.optim.updates import MirrorDescent
+
+N_FEATURES, RANK, ETA, DELTA = 15, 4, 0.3, 0.2
+
+
+def draw_gradients(n_steps: int = 20) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(n_steps, N_FEATURES))
+
+
+def test_the_projection_is_a_subsampled_cosine_transform():
+    found = projection(N_FEATURES, RANK, 3) / np.sqrt(N_FEATURES / RANK)
+    transform = scipy.fft.dct(np.eye(N_FEATURES), axis=0, norm="ortho")
+    alike = np.abs(found) @ np.abs(transform).T
+    rows = np.argmax(alike, axis=1)
+    assert len(set(rows.tolist())) == RANK
+    np.testing.assert_allclose(np.abs(found), np.abs(transform[rows]), atol=1e-12)
+    np.testing.assert_allclose(found @ found.T, np.eye(RANK), atol=1e-12)
+    assert projection(N_FEATURES, RANK, 4).tolist() != projection(N_FEATURES, RANK, 3).tolist()
+
+
+def test_lengths_are_kept_on_average():
+    vector = draw_gradients(1)[0]
+    lengths = [np.sum((projection(N_FEATURES, RANK, seed) @ vector) ** 2) for seed in range(2000)]
+    assert np.mean(lengths) == pytest.approx(vector @ vector, rel=0.05)
+
+
+def test_ada_lr_is_eq_3():
+    update = MirrorDescent(ETA, AdaLowRank(DELTA, RANK, 7), ElasticBox())
+    state, weights = update.init(N_FEATURES, 1), np.zeros(N_FEATURES)
+    outer, matrix = np.zeros((N_FEATURES, N_FEATURES)), projection(N_FEATURES, RANK, 7)
+    for g in draw_gradients():
+        state = update.step(state, g[:, None])
+        outer += np.outer(g, g)
+        basis = np.linalg.qr(outer @ matrix.T).Q
+        _, sigma, v = np.linalg.svd(basis.T @ outer, full_matrices=False)
+        # Directions with Sigma = 0 (the first gradients are fewer than rank) are across V.
+        v, sigma = v[sigma > 1e-9 * sigma[0]], sigma[sigma > 1e-9 * sigma[0]]
+        weights = weights - ETA * v.T / (np.sqrt(sigma) + DELTA) @ v @ g
+        np.testing.assert_allclose(update.weights(state)[:, 0], weights, atol=1e-9)
+
+
+def test_radagrad_is_eq_4():
+    update = MirrorDescent(ETA, RadaGrad(DELTA, RANK, 7), ElasticBox())
+    state, weights = update.init(N_FEATURES, 1), np.zeros(N_FEATURES)
+    projected, matrix = np.zeros((N_FEATURES, RANK)), projection(N_FEATURES, RANK, 7)
+    for g in draw_gradients():
+        state = update.step(state, g[:, None])
+        projected += np.outer(g, matrix @ g)
+        basis = np.linalg.qr(projected).Q
+        _, sigma, w = np.linalg.svd(projected.T @ basis)
+        known = sigma > 1e-9 * sigma[0]
+        v, sigma = (basis @ w.T)[:, known].T, sigma[known]
+        across = ETA * (g - v.T @ v @ g)
+        weights = weights - ETA * v.T / (np.sqrt(sigma) + DELTA) @ v @ g - across
+        np.testing.assert_allclose(update.weights(state)[:, 0], weights, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [RadaGrad, AdaLowRank])
+def test_outputs_ids_and_merging(kind):
+    preconditioner, gradients = kind(DELTA, RANK), draw_gradients()
+    ids = np.array([0, 4, 5, 11])
+    both, one, other, sparse = (preconditioner.init(N_FEATURES, 2) for _ in range(4))
+    for step, g in enumerate(gradients):
+        gradient = np.zeros((N_FEATURES, 2))
+        gradient[ids, 0] = g[ids]
+        both = preconditioner.add(both, gradient)
+        sparse = preconditioner.add(sparse, gradient[ids], ids=ids)
+        if step % 2:
+            one = preconditioner.add(one, gradient)
+        else:
+            other = preconditioner.add(other, gradient)
+    vector = np.zeros((N_FEATURES, 2))
+    vector[ids] = gradients[:4, :2]
+    expected = preconditioner.solve(both, vector)
+    for arrays in (sparse, preconditioner.merge(one, other)):
+        np.testing.assert_allclose(preconditioner.solve(arrays, vector), expected, atol=1e-9)
+    # The second output saw no gradient: identity across everything, or nothing at all.
+    np.testing.assert_array_equal(expected[:, 1], vector[:, 1] if kind is RadaGrad else 0.0)
+    if kind is RadaGrad:
+        np.testing.assert_allclose(preconditioner.multiply(both, expected), vector, atol=1e-9)
+
+
+def test_a_rank_above_the_features_is_all_of_them():
+    preconditioner = RadaGrad(0.1, 10)
+    assert preconditioner.init(3, 1)["directions"].shape == (1, 3, 3)

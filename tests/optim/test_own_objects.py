@@ -1,0 +1,195 @@
+"""A user's own losses, regularizers and preconditioners, and the documentation that shows them."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+from helpers.training_cases import make_data
+
+import dadagrad
+from dadagrad.data.synthetic import Corpus
+from dadagrad.errors import InputError
+from dadagrad.optim.preconditioners import DiagonalPreconditioner
+from dadagrad.problem import make_problem
+from dadagrad.training.engines.watcher import Watcher
+from dadagrad.training.messages import StopRequested
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("page", ["add-a-loss.md", "add-a-regularizer.md"])
+def test_the_examples_of_the_documentation_run_and_are_short(page):
+    examples = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for example in examples:
+        assert example.count("\n") < 40
+        exec(example, names)
+    assert examples
+
+
+class OwnHinge(dadagrad.Loss):
+    """The squared hinge loss in NumPy."""
+
+    def value(self, scores, labels):
+        return 0.5 * np.maximum(0.0, 1.0 - labels * scores) ** 2
+
+    def slope(self, scores, labels):
+        return -labels * np.maximum(0.0, 1.0 - labels * scores)
+
+
+class CompiledHinge(OwnHinge):
+    """The squared hinge loss with a compiled slope."""
+
+    @staticmethod
+    @numba.njit
+    def slope(score, label):
+        return -label * max(0.0, 1.0 - label * score)
+
+
+class OwnSoftmax(dadagrad.Loss):
+    """The softmax loss in NumPy."""
+
+    task = "multiclass"
+
+    def value(self, scores, labels):
+        right = np.where(labels > 0, scores, 0.0).sum(axis=-1)
+        return np.log(np.exp(scores).sum(axis=-1)) - right
+
+    def slope(self, scores, labels):
+        shares = np.exp(scores)
+        return shares / shares.sum(axis=-1, keepdims=True) - (labels > 0)
+
+
+@dataclass(frozen=True)
+class OwnL1(dadagrad.Regularizer):
+    strength: float
+
+    def value(self, weights):
+        return self.strength * np.abs(weights).sum()
+
+    def prox(self, center, curvature, scale):
+        safe = np.where(curvature > 0, curvature, 1.0)
+        shrunk = np.maximum(np.abs(center) - scale * self.strength / safe, 0.0)
+        return np.where(curvature > 0, np.copysign(shrunk, center), 0.0)
+
+
+class OwnDiagonal(DiagonalPreconditioner):
+    """AdaGrad's preconditioner with delta = 1e-6."""
+
+    def init(self, n_features, n_outputs=None):
+        return {"squares": np.zeros((n_features, n_outputs))}
+
+    def add(self, arrays, gradient, importance=1.0, ids=None, total=None, scales=None):
+        rows = slice(None) if ids is None else ids
+        arrays["squares"][rows] += gradient**2
+        return arrays
+
+    def curvature(self, arrays, ids=None):
+        rows = slice(None) if ids is None else ids
+        return 1e-6 + np.sqrt(arrays["squares"][rows])
+
+    def merge(self, arrays, other, total=None):
+        return {"squares": arrays["squares"] + other["squares"]}
+
+
+PAIRS = {
+    "loss": ({"loss": OwnHinge()}, {"loss": "squared-hinge"}),
+    "compiled loss": ({"loss": CompiledHinge()}, {"loss": "squared-hinge"}),
+    "loss of all classes": ({"loss": OwnSoftmax()}, {"loss": "softmax"}),
+    "regularizer": ({"regularizer": OwnL1(1e-4)}, {"l1": 1e-4}),
+    "preconditioner": ({"preconditioner": OwnDiagonal()}, {"preconditioner": "diagonal"}),
+}
+OTHERS = [{"batch_size": 1}, {"batch_size": 20}, {"batch_size": 20, "update": "mirror-descent"}]
+
+
+def data_of(name: str) -> dadagrad.Dataset:
+    labels = "multiclass" if name == "loss of all classes" else "binary"
+    return make_data((60, 60), labels=labels, seed=1)
+
+
+@pytest.mark.parametrize("settings", OTHERS, ids=str)
+@pytest.mark.parametrize("name", PAIRS)
+def test_an_own_object_trains_as_the_built_in_one(name, settings):
+    data = data_of(name)
+    own, built_in = (
+        dadagrad.train(data, step_size=0.2, passes=2, **settings, **objects)
+        for objects in PAIRS[name]
+    )
+    assert own.report["progressive_loss"] == pytest.approx(
+        built_in.report["progressive_loss"], rel=1e-5
+    )
+    np.testing.assert_allclose(own.model.weights, built_in.model.weights, rtol=2e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_an_own_object_resumes_when_it_is_given_again(name, tmp_path, monkeypatch):
+    data, (objects, _) = data_of(name), PAIRS[name]
+    settings = {"step_size": 0.2, "batch_size": 10, "passes": 2}
+    whole = dadagrad.train(data, **settings, **objects)
+    request, calls = Watcher.request, []
+
+    def stop_early(watcher):
+        calls.append(1)
+        return StopRequested() if len(calls) == 5 else request(watcher)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Watcher, "request", stop_early)
+        stopped = dadagrad.train(data, checkpoints=str(tmp_path / "run"), **settings, **objects)
+    assert not stopped.complete
+    with pytest.raises(InputError, match="is not known; choose one of"):
+        dadagrad.resume(str(tmp_path / "run"), data=data)
+    with pytest.raises(InputError, match="was given, and the run has"):
+        dadagrad.resume(str(tmp_path / "run"), data=data, **{**objects, "update": "ftrl"})
+    resumed = dadagrad.resume(str(tmp_path / "run"), data=data, **objects)
+    assert resumed.model.digest == whole.model.digest
+
+
+@pytest.mark.parametrize("name", ["loss", "compiled loss", "regularizer"])
+def test_an_own_object_has_the_same_bits_on_a_cluster(name, stored, request):
+    client = request.getfixturevalue("own_client")
+    settings = {"step_size": 0.2, "batch_size": 20, **PAIRS[name][0]}
+    here = dadagrad.train(stored, **settings)
+    there = dadagrad.train(stored, client=client, **settings)
+    assert there.model.digest == here.model.digest
+
+
+def test_a_problem_is_pickled_without_its_compiled_functions():
+    config = dadagrad.TrainConfig(loss=CompiledHinge(), step_size=0.1)
+    problem = make_problem(config, data_of("loss").schema, 1)
+    assert problem.kernel_targets.loss is not None
+    assert pickle.loads(pickle.dumps(problem)).config.loss.name == "CompiledHinge"
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("own")
+    Corpus(120, 300, 6.0, seed=1).write_text(folder / "rows.svmlight")
+    dadagrad.ingest(folder / "rows.svmlight", str(folder / "data"), n_features=300)
+    return str(folder / "data")
+
+
+@pytest.fixture(scope="module")
+def own_client():
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_a_model_of_an_own_loss_is_evaluated_with_the_loss():
+    data = data_of("loss")
+    model = dadagrad.train(data, loss=OwnHinge(), step_size=0.2).model
+    with pytest.raises(InputError, match="loss 'OwnHinge' is not known"):
+        dadagrad.evaluate(model, data)
+    expected = dadagrad.evaluate(model, data, loss="squared-hinge")["loss"]
+    assert dadagrad.evaluate(model, data, loss=OwnHinge())["loss"] == pytest.approx(expected)

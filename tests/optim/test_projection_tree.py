@@ -1,0 +1,216 @@
+"""The heap of sparse projected steps against projecting the whole vector by sorting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.training_cases import make_data
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dadagrad import train
+from dadagrad.errors import InputError
+from dadagrad.optim.projection_tree import ProjectedGradient, SparseL1Ball
+from dadagrad.optim.projections import project_l1_ball
+
+N_FEATURES = 60
+
+
+def draw_step(rng: np.random.Generator, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and changes: ties, zeros, sign flips, and exact ends of weights."""
+    ids = rng.permutation(len(weights))[: rng.integers(0, 12)]
+    kind = rng.integers(5)
+    if kind == 0:  # all alike: ties of keys
+        change = np.full(len(ids), rng.choice([-0.25, 0.25]))
+    elif kind == 1:  # to exactly 0
+        change = -weights[ids]
+    elif kind == 2:  # to the other side
+        change = -2.0 * weights[ids]
+    elif kind == 3:  # many do not move
+        change = np.where(rng.random(len(ids)) < 0.5, 0.0, rng.normal(size=len(ids)))
+    else:
+        change = rng.normal(size=len(ids)) * 10.0 ** rng.integers(-3, 2)
+    return ids, change
+
+
+def assert_is_heap(ball: SparseL1Ball) -> None:
+    """Parents before children, and every array tells the same story."""
+    n = ball.n_nonzero
+    keys, order = ball._keys[:n], ball._order[:n]
+    assert np.all(keys[(np.arange(1, n) - 1) // 4] <= keys[1:])
+    np.testing.assert_array_equal(np.abs(ball._signed[order]), keys)
+    np.testing.assert_array_equal(ball._place[order], np.arange(n))
+    np.testing.assert_array_equal(np.sort(order), np.flatnonzero(ball._signed))
+    np.testing.assert_array_equal(np.sort(order), np.flatnonzero(ball.weights()))
+
+
+@given(seed=st.integers(0, 2**32 - 1), radius=st.sampled_from([0.01, 1.0, 10.0]))
+def test_after_every_step_it_is_the_projection_by_sorting(seed, radius):
+    rng = np.random.default_rng(seed)
+    ball, expected = SparseL1Ball(N_FEATURES, radius), np.zeros(N_FEATURES)
+    for _ in range(60):
+        # The ball's own weights, so that "to exactly 0" is exact.
+        ids, change = draw_step(rng, ball.weights())
+        ball.add(ids, change)
+        expected[ids] += change
+        expected = project_l1_ball(expected, radius, method="sort")
+        np.testing.assert_allclose(ball.weights(), expected, atol=1e-9 * radius)
+        assert_is_heap(ball)
+
+
+@pytest.mark.parametrize("radius", [0.05, 3.0])
+def test_a_long_sequence_keeps_its_digits(radius):
+    """Thousands of steps; the shift grows past its limit and is taken back many times."""
+    rng = np.random.default_rng(1)
+    ball, expected = SparseL1Ball(500, radius), np.zeros(500)
+    shifts, born, ended = [], 0, 0
+    for _ in range(8_000):
+        before = expected != 0
+        ids, change = draw_step(rng, ball.weights())
+        ball.add(ids, change)
+        expected[ids] += change
+        expected = project_l1_ball(expected, radius, method="sort")
+        born += np.count_nonzero(~before & (expected != 0))
+        ended += np.count_nonzero(before & (expected == 0))
+        shifts.append(ball.arrays["totals"][0])
+    assert np.any(np.diff(shifts) < 0)
+    assert min(born, ended) > 1000
+    np.testing.assert_allclose(ball.weights(), expected, atol=1e-9 * radius)
+    assert np.abs(ball.weights()).sum() <= radius * (1 + 1e-11)
+    assert_is_heap(ball)
+
+
+def test_a_shift_many_radii_long_costs_no_digits():
+    """Each step moves two features by a million radii, which leaves them half the ball each."""
+    radius = 1e-6
+    ball = SparseL1Ball(10, radius)
+    for step in range(3_000):
+        ids = np.array([step % 10, (step + 1 + step // 10 % 9) % 10])
+        ball.add(ids, np.sign(ball.weights(ids) + 1e-12))
+        assert ball.arrays["totals"][0] <= 1024 * radius
+        assert np.abs(ball.weights()).sum() == pytest.approx(radius, rel=1e-8)
+
+
+def test_the_mass_is_counted_anew():
+    """However its rounding has drifted: here it is put off by hand."""
+    rng = np.random.default_rng(4)
+    ball = SparseL1Ball(N_FEATURES, 1.0)
+    ball.add(np.arange(N_FEATURES), rng.normal(size=N_FEATURES))
+    ball._totals[1] -= 1e-3
+    for _ in range(40):
+        ball.add(np.arange(N_FEATURES), rng.normal(size=N_FEATURES))
+    assert np.abs(ball.weights()).sum() == pytest.approx(1.0, rel=1e-12)
+
+
+def test_zeros_are_exact_and_weights_come_back():
+    ball = SparseL1Ball(3, 1.0)
+    ball.add(np.array([0, 1]), np.array([0.9, -0.3]))
+    np.testing.assert_allclose(ball.weights(), [0.8, -0.2, 0.0], rtol=1e-15)
+    ball.add(np.array([2]), np.array([5.0]))
+    np.testing.assert_array_equal(ball.weights(), [0.0, 0.0, 1.0])
+    assert ball.n_nonzero == 1
+    ball.add(np.array([1, 2]), np.array([-0.5, -1.0]))
+    np.testing.assert_array_equal(ball.weights(), [0.0, -0.5, 0.0])
+    np.testing.assert_array_equal(ball.weights(np.array([1, 2])), [-0.5, 0.0])
+
+
+def test_inside_the_ball_nothing_is_projected():
+    ball = SparseL1Ball(4, 10.0)
+    ball.add(np.array([3, 0]), np.array([1.0, -2.0]))
+    ball.add(np.array([3]), np.array([-0.25]))
+    np.testing.assert_array_equal(ball.weights(), [-2.0, 0.0, 0.0, 0.75])
+
+
+def test_a_feature_named_twice_gets_both_changes():
+    ball = SparseL1Ball(2, 10.0)
+    ball.add(np.array([1, 1, 1]), np.array([1.0, -1.0, 0.5]))
+    np.testing.assert_array_equal(ball.weights(), [0.0, 0.5])
+
+
+@pytest.mark.parametrize("size", [1e6, 1e15, 1e100])
+def test_a_step_far_out_comes_back_inside(size):
+    ball = SparseL1Ball(3, 1.0)
+    ball.add(np.array([0, 1, 2]), np.array([0.3, -0.3, 0.3]))
+    ball.add(np.array([1]), np.array([-size]))
+    np.testing.assert_array_equal(ball.weights(), [0.0, -1.0, 0.0])
+    ball.add(np.array([0]), np.array([1.0]))
+    np.testing.assert_array_equal(ball.weights(), [0.5, -0.5, 0.0])
+
+
+def test_starting_at_weights_projects_them():
+    rng = np.random.default_rng(2)
+    weights = rng.normal(size=1000)
+    ball = SparseL1Ball.from_weights(weights, 20.0)
+    expected = project_l1_ball(weights, 20.0)
+    np.testing.assert_array_equal(ball.weights(), expected)
+    assert_is_heap(ball)
+    for _ in range(20):
+        ids, change = draw_step(rng, ball.weights())
+        ball.add(ids, change)
+        expected[ids] += change
+        expected = project_l1_ball(expected, 20.0, method="sort")
+    np.testing.assert_allclose(ball.weights(), expected, atol=1e-10)
+
+
+def test_stored_and_restored_it_goes_on_with_the_same_bits():
+    rng = np.random.default_rng(3)
+    ball = SparseL1Ball(N_FEATURES, 2.0)
+    for _ in range(100):
+        ball.add(*draw_step(rng, ball.weights()))
+    stored = {name: array.copy() for name, array in ball.arrays.items()}
+    again = SparseL1Ball.from_arrays(stored, 2.0)
+    for _ in range(200):
+        step = draw_step(rng, ball.weights())
+        ball.add(*step)
+        again.add(*step)
+        np.testing.assert_array_equal(ball.weights(), again.weights())
+    assert_is_heap(again)
+
+
+@pytest.mark.parametrize(
+    ("ids", "change", "message"),
+    [
+        ([0, 5], [1.0, 1.0], "ids must be from 0 to 4; they are from 0 to 5"),
+        ([-1], [1.0], "ids must be from 0 to 4; they are from -1"),
+        ([0, 3], [1.0, np.nan], "change must be finite; that of feature 3 is nan"),
+        ([0, 1], [1.0], "must be plain and of one length"),
+    ],
+)
+def test_a_bad_step_is_refused_and_changes_nothing(ids, change, message):
+    ball = SparseL1Ball(5, 1.0)
+    with pytest.raises(InputError, match=message):
+        ball.add(np.array(ids), np.array(change))
+    np.testing.assert_array_equal(ball.weights(), np.zeros(5))
+
+
+def test_sizes_must_be_positive():
+    with pytest.raises(InputError, match="n_features must be from 1"):
+        SparseL1Ball(0, 1.0)
+    with pytest.raises(InputError, match="radius must be finite and positive"):
+        SparseL1Ball(2, 0.0)
+
+
+@given(seed=st.integers(0, 2**32 - 1), radius=st.sampled_from([0.3, 2.0]), by_ids=st.booleans())
+def test_the_update_takes_projected_gradient_steps(seed, radius, by_ids):
+    """Against a projection of all weights after each step of eta / sqrt(t), for two outputs."""
+    rng = np.random.default_rng(seed)
+    update = ProjectedGradient(0.5, radius=radius)
+    state, weights, t = update.init(8, 2), np.zeros((8, 2)), 0.0
+    for importance in (1.0, 0.5, 2.0, 1.0, 1.0):
+        gradient = rng.normal(size=(8, 2)) * (rng.random((8, 2)) < 0.4)
+        ids = np.flatnonzero(gradient.any(axis=1)) if by_ids else None
+        state = update.step(state, gradient if ids is None else gradient[ids], importance, ids)
+        t += importance
+        moved = weights - 0.5 * importance / np.sqrt(t) * gradient
+        weights = np.stack([project_l1_ball(column, radius) for column in moved.T], axis=1)
+        np.testing.assert_allclose(update.weights(state), weights, atol=1e-12)
+
+
+@pytest.mark.parametrize("batch_size", [1, 20])
+def test_training_by_projected_gradient_stays_in_the_ball_and_learns(batch_size):
+    data = make_data((60, 60), seed=1)
+    result = train(
+        data, update="projected-gradient:radius=3", step_size=0.5, batch_size=batch_size, passes=5
+    )
+    assert np.abs(result.model.weights).sum() <= 3.0 * (1 + 1e-6)
+    assert result.report["progressive_error"] < 0.4

@@ -1,0 +1,211 @@
+"""Projections on the l1 ball and the simplexes: three ways to one nearest point."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from dadagrad.errors import InputError
+from dadagrad.optim.projections import (
+    entropic_floor_projection,
+    project_l1_ball,
+    project_simplex,
+    shares,
+    threshold,
+    threshold_by_pivot,
+    threshold_by_sorting,
+)
+
+seeds = st.integers(0, 2**32 - 1)
+sizes = st.integers(1, 60)
+totals = st.sampled_from([1e-3, 0.5, 1.0, 20.0])
+methods = pytest.mark.parametrize("method", ["sort", "pivot", "auto"])
+
+
+def draw(seed: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """A vector, often with ties and zeros, and weights."""
+    rng = np.random.default_rng(seed)
+    vector = rng.normal(size=n) * 3
+    if rng.random() < 0.4:
+        vector = np.round(vector)
+    weights = 10.0 ** rng.uniform(-1, 1, n) if rng.random() < 0.7 else np.ones(n)
+    return vector, weights
+
+
+@given(seed=seeds, n=sizes, total=totals)
+def test_sorting_and_pivots_find_the_root(seed, n, total):
+    centers, slopes = draw(seed, n)
+    for find in (threshold_by_sorting, threshold_by_pivot, threshold):
+        theta = find(centers, slopes, total)
+        reached = np.maximum(centers - theta * slopes, 0).sum()
+        assert reached == pytest.approx(total, rel=1e-10, abs=1e-12 * np.abs(centers).sum())
+
+
+@given(seed=seeds, pivots=seeds)
+def test_pivots_do_not_change_the_root(seed, pivots):
+    centers, slopes = draw(seed, 30)
+    found = threshold_by_pivot(centers, slopes, 1.0, seed=pivots)
+    assert found == pytest.approx(threshold_by_sorting(centers, slopes, 1.0), rel=1e-12, abs=1e-14)
+
+
+@methods
+@given(seed=seeds, n=sizes, total=totals)
+def test_simplex_projection_is_optimal(method, seed, n, total):
+    vector, weights = draw(seed, n)
+    found = project_simplex(vector, total, weights, method=method)
+    assert found.min() >= 0
+    assert weights @ found == pytest.approx(total, abs=1e-9)
+    # vector - found = theta weights where found > 0, and less where it is 0.
+    thetas = (vector - found) / weights
+    theta = thetas[found > 0].mean()
+    np.testing.assert_allclose(thetas[found > 0], theta, rtol=0, atol=1e-9)
+    assert np.all(thetas[found == 0] <= theta + 1e-9)
+
+
+@methods
+@given(seed=seeds, n=sizes, radius=totals)
+def test_ball_projection_is_optimal(method, seed, n, radius):
+    vector, weights = draw(seed, n)
+    found = project_l1_ball(vector, radius, weights, method=method)
+    size = weights @ np.abs(found)
+    assert size <= radius + 1e-9
+    assert np.all(found * vector >= 0)
+    if weights @ np.abs(vector) <= radius:
+        np.testing.assert_array_equal(found, vector)
+        return
+    assert size == pytest.approx(radius, abs=1e-9)
+    thetas = np.abs(vector - found) / weights
+    theta = thetas[found != 0].mean()
+    np.testing.assert_allclose(thetas[found != 0], theta, rtol=0, atol=1e-9)
+    assert np.all(thetas[found == 0] <= theta + 1e-9)
+
+
+@given(seed=seeds)
+def test_no_random_point_of_the_ball_is_closer(seed):
+    vector, weights = draw(seed, 6)
+    found = project_l1_ball(vector, 1.0, weights)
+    rng = np.random.default_rng(seed)
+    for width in (1e-3, 0.1, 3.0):
+        for _ in range(20):
+            other = found + width * rng.normal(size=6)
+            other /= max(weights @ np.abs(other), 1.0)
+            assert np.linalg.norm(other - vector) >= np.linalg.norm(found - vector) - 1e-12
+
+
+def test_large_vectors_take_pivots_and_agree_with_sorting():
+    vector, weights = draw(7, 50_000)
+    by_sort = project_l1_ball(vector, 30.0, weights, method="sort")
+    np.testing.assert_allclose(project_l1_ball(vector, 30.0, weights), by_sort, atol=1e-13)
+    np.testing.assert_array_equal(project_l1_ball(vector, 30.0, weights) == 0, by_sort == 0)
+
+
+def test_by_hand():
+    vector = np.array([3.0, -2.0, 0.5])
+    np.testing.assert_array_equal(project_l1_ball(vector, 3.0), [2.0, -1.0, 0.0])
+    np.testing.assert_array_equal(project_simplex(vector, 1.0), [1.0, 0.0, 0.0])
+    np.testing.assert_array_equal(project_simplex(np.zeros(4), 2.0), [0.5] * 4)
+    # Weighted: z = [v - theta a]_+ with a = (1, 2): 3 - theta + 2 (2 - 2 theta) = 2.
+    np.testing.assert_allclose(
+        project_simplex(np.array([3.0, 2.0]), 2.0, np.array([1.0, 2.0])), [2.0, 0.0]
+    )
+
+
+@pytest.mark.parametrize("size", [1e8, 1e16, 1e20, 1e150])
+def test_a_total_that_is_lost_in_rounding_is_found_again(size):
+    centers = np.array([size, size, 0.5 * size, -size])
+    for method in ("sort", "pivot"):
+        np.testing.assert_allclose(shares(centers, np.ones(4), 1.0, method), [0.5, 0.5, 0, 0])
+
+
+@given(seed=seeds, n=st.integers(1, 6), fraction=st.sampled_from([0.0, 0.3, 0.9, 1.0]))
+def test_entropic_projection_is_optimal(seed, n, fraction):
+    """max(floor, u / Z): one Z for all above the floor, and u / Z below it for the others."""
+    rng = np.random.default_rng(seed)
+    weights = np.exp(2 * rng.normal(size=n))
+    floor = fraction / n
+    found = entropic_floor_projection(weights, floor)
+    assert found.sum() == pytest.approx(1.0, abs=1e-12)
+    assert np.all(found >= floor)
+    scales = weights / found
+    above = found > floor * (1 + 1e-12)
+    if above.any():
+        np.testing.assert_allclose(scales[above], scales[above].mean(), rtol=1e-12)
+        assert np.all(scales[~above] <= scales[above].mean() * (1 + 1e-12))
+
+
+@given(seed=seeds)
+def test_entropic_projection_agrees_with_a_solver(seed):
+    weights = np.exp(2 * np.random.default_rng(seed).normal(size=4))
+    floor = 0.15
+    weights /= weights.sum()
+    solved = minimize(
+        lambda w: np.sum(w * np.log(w / weights)),
+        np.full(4, 0.25),
+        jac=lambda w: np.log(w / weights) + 1,
+        bounds=[(floor, 1.0)] * 4,
+        constraints={
+            "type": "eq",
+            "fun": lambda w: w.sum() - 1,
+            "jac": lambda w: np.ones(4),
+        },
+        method="SLSQP",
+        options={"ftol": 1e-16, "maxiter": 1000},
+    )
+    np.testing.assert_allclose(entropic_floor_projection(weights, floor), solved.x, atol=1e-6)
+
+
+def test_entropic_projection_of_several_outputs_and_units():
+    weights = np.array([[1.0, 5.0], [2.0, 1e-9], [7.0, 3.0], [1e-3, 2e-9]])
+    together = entropic_floor_projection(weights, 0.1)
+    for k in range(2):
+        alone = entropic_floor_projection(weights[:, k] * 1e200, 0.1)
+        np.testing.assert_allclose(together[:, k], alone, rtol=1e-14)
+
+
+def test_entropic_projection_takes_zeros_to_the_floor():
+    found = entropic_floor_projection(np.array([0.0, 0.0, 3.0, 1.0]), 0.1)
+    np.testing.assert_allclose(found, [0.1, 0.1, 0.6, 0.2])
+    np.testing.assert_array_equal(entropic_floor_projection(np.array([0.0, 2.0]), 0.0), [0.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("weights", "floor", "message"),
+    [
+        (np.ones(3), 0.4, r"a floor of 0.4 under 3 weights .* from 0 to 0.333333"),
+        (np.ones(3), -0.1, "choose a floor from 0"),
+        (np.ones(3), np.nan, "choose a floor from 0"),
+        (np.array([1.0, -1.0]), 0.1, "must be finite and not negative"),
+        (np.array([1.0, np.nan]), 0.1, "must be finite and not negative"),
+        (np.array([1.0, np.inf]), 0.1, "must be finite and not negative"),
+        (np.zeros(2), 0.1, "with a positive sum"),
+    ],
+)
+def test_entropic_projection_refuses(weights, floor, message):
+    with pytest.raises(InputError, match=message):
+        entropic_floor_projection(weights, floor)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((np.ones((2, 2)), 1.0), "must be plain, finite and not empty"),
+        ((np.zeros(0), 1.0), "must be plain, finite and not empty"),
+        ((np.array([1.0, np.nan]), 1.0), "must be plain, finite and not empty"),
+        ((np.ones(2), 0.0), "must be finite and positive, not 0"),
+        ((np.ones(2), np.inf), "must be finite and positive, not inf"),
+        ((np.ones(2), 1.0, np.ones(3)), "weights must be 2 finite, positive numbers"),
+        ((np.ones(2), 1.0, np.array([1.0, 0.0])), "weights must be 2 finite, positive numbers"),
+    ],
+)
+def test_projections_refuse(arguments, message):
+    for project in (project_simplex, project_l1_ball):
+        with pytest.raises(InputError, match=message):
+            project(*arguments)
+
+
+def test_methods_are_named():
+    with pytest.raises(InputError, match="method 'bucket' is not known; choose one of auto, sort"):
+        project_simplex(np.ones(2), method="bucket")

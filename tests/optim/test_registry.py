@@ -1,0 +1,134 @@
+"""Names of losses, regularizers, preconditioners and updates, and their form as text."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dadagrad import Loss, Preconditioner, Regularizer, Update
+from dadagrad.config import SETTINGS, TrainConfig
+from dadagrad.errors import InputError
+from dadagrad.optim.losses import LOSSES, Hinge, Huber
+from dadagrad.optim.preconditioners import PRECONDITIONERS, Block, Sketch
+from dadagrad.optim.registry import describe
+from dadagrad.optim.regularizers import REGULARIZERS, GroupL2
+from dadagrad.optim.updates import UPDATES
+
+REGISTRIES = [LOSSES, REGULARIZERS, PRECONDITIONERS, UPDATES]
+NEEDED = {
+    "block": "block:size=3",
+    "group": "group:strength=0.1,size=3",
+    "floor-simplex": "floor-simplex:floor=0.1",
+    **{name: f"{name}:strength=0.1" for name in REGULARIZERS if "l2" in name or "infinity" in name},
+    **{name: f"{name}:radius=2.0" for name in ("l1-ball", "l2-ball", "projected-gradient")},
+}
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
+def test_every_built_in_object_is_made_by_name_and_described_by_it(registry):
+    for name in registry:
+        made = registry.make(NEEDED.get(name, name))
+        assert isinstance(made, registry.base)
+        assert describe(made) == NEEDED.get(name, name)
+        assert registry.make(made) is made
+
+
+@given(
+    value=st.one_of(
+        st.builds(Huber, st.floats(1e-300, 1e300)),
+        st.builds(Sketch, st.floats(0, 1e300), st.integers(2, 10**9)),
+        st.builds(Block, st.lists(st.integers(1, 99), min_size=2).map(tuple)),
+        st.builds(GroupL2, st.floats(0, 1e300), st.integers(1, 10**9)),
+    )
+)
+def test_text_keeps_every_digit_of_the_parameters(value):
+    registry = next(each for each in REGISTRIES if isinstance(value, each.base))
+    assert registry.make(describe(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("registry", "text", "message"),
+    [
+        (LOSSES, "hinged", "loss 'hinged' is not known; choose one of hinge, squared-hinge"),
+        (LOSSES, "hinge:width=2", "loss 'hinge' has no parameter 'width'; its parameters: none"),
+        (LOSSES, "huber:width=wide", "huber:width must be a number, not 'wide'"),
+        (LOSSES, "huber:width=nan", "width of the huber loss must be a finite number above 0"),
+        (LOSSES, "quantile:q=1", "q of the quantile loss must be below 1, not 1.0"),
+        (LOSSES, 3, "loss must be a name or an object of a class derived from dadagrad.Loss"),
+        (REGULARIZERS, "l1-ball", "'l1-ball' needs radius; write l1-ball:radius=VALUE"),
+        (REGULARIZERS, "l2-norm:strength=-1", "strength must be a finite number of at least 0"),
+        (REGULARIZERS, "group:strength=1,size=0", "size must be a whole number of at least 1"),
+        (REGULARIZERS, "simplex:radius=0", "radius must be a finite number above 0, not 0.0"),
+        (PRECONDITIONERS, "sketch:rank=1.5", "sketch:rank must be a whole number, not '1.5'"),
+        (PRECONDITIONERS, "sketch:rank=1", "rank must be a whole number of at least 2"),
+        (PRECONDITIONERS, "full:delta=inf", "delta must be a finite number of at least 0"),
+        (UPDATES, "pa-1:aggressiveness=1", "no parameter 'aggressiveness'; its .*: epsilon, C"),
+        (UPDATES, "ftrl:step_size=1", "has no parameter 'step_size'; its parameters: none"),
+        (UPDATES, "arow:r=0", "r must be a finite number above 0, not 0.0"),
+    ],
+)
+def test_refused_text_is_told_from_what_was_needed(registry, text, message):
+    with pytest.raises(InputError, match=message):
+        registry.make(text)
+
+
+class Plain(Loss):
+    """A user's own loss of a plain class."""
+
+    def __init__(self, width: float) -> None:
+        self.width = width
+
+    def value(self, scores, labels):
+        return self.width * abs(scores - labels)
+
+    def slope(self, scores, labels):
+        return self.width * (scores > labels)
+
+
+@dataclass(frozen=True)
+class Other(Huber):
+    """A user's own loss that is derived from a built-in one."""
+
+    def value(self, scores, labels):
+        return Huber.value(self, scores, labels)
+
+
+def test_an_own_object_is_described_and_never_made_from_text():
+    config = TrainConfig(loss=Plain(0.5))
+    assert config.to_json()["loss"] == "Plain:width=0.5"
+    with pytest.raises(InputError, match="loss 'Plain' is not known"):
+        TrainConfig.from_json(config.to_json())
+    assert TrainConfig.from_json(config.to_json(), {"loss": config.loss}) == config
+    with pytest.raises(InputError, match=r"'Plain:width=0.25' was given, and the run has loss"):
+        TrainConfig.from_json(config.to_json(), {"loss": Plain(0.25)})
+
+
+def test_an_own_formula_does_not_run_as_the_built_in_one_that_it_is_derived_from():
+    assert Huber().code is not None
+    assert Other().code is None
+    assert Other().name == "Other"
+
+
+def test_the_name_of_a_built_in_object_is_not_for_others():
+    class Hinges(Hinge):
+        name = "hinge"
+
+    with pytest.raises(InputError, match="Hinges has the name 'hinge' of a built-in loss"):
+        LOSSES.make(Hinges())
+
+
+def test_an_object_and_its_text_are_the_same_setting():
+    assert TrainConfig(loss=Huber(0.5)) == TrainConfig(loss="huber:width=0.5")
+    assert {each.base for each in REGISTRIES} == {Loss, Preconditioner, Regularizer, Update}
+    assert SETTINGS["loss"].default == "hinge"
+
+
+def test_names_are_known_without_compiling_anything():
+    code = "import sys, dadagrad.config; print(sorted(sys.modules.keys() & {'numba', 'scipy'}))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout == "[]\n"

@@ -1,0 +1,368 @@
+"""The reference updates against the closed forms and the equalities of the papers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.objects import GRADIENT_UPDATES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dadagrad.optim.preconditioners import (
+    PRECONDITIONERS,
+    Diagonal,
+    Full,
+    Preconditioner,
+)
+from dadagrad.optim.regularizers import ElasticBox, L2Norm, MixedL2
+from dadagrad.optim.updates import (
+    UPDATES,
+    DualAveraging,
+    FollowTheLeader,
+    MirrorDescent,
+)
+
+N_FEATURES = 5
+seeds = st.integers(0, 2**32 - 1)
+deltas = st.sampled_from([0.0, 1e-3, 1.0])
+strengths = st.sampled_from([0.0, 0.01, 0.3])
+boxes = st.sampled_from([(-np.inf, np.inf), (-0.2, 0.3), (0.0, np.inf)])
+each_update = pytest.mark.parametrize("name", GRADIENT_UPDATES)
+each_metric = pytest.mark.parametrize("metric_name", list(PRECONDITIONERS))
+
+
+def sparse_gradients(seed: int, n_steps: int = 12) -> np.ndarray:
+    """(n_steps, N_FEATURES) gradients with many exact zeros; the last feature never occurs."""
+    rng = np.random.default_rng(seed)
+    gradients = rng.normal(size=(n_steps, N_FEATURES)) * (rng.random((n_steps, N_FEATURES)) < 0.6)
+    gradients[:, -1] = 0.0
+    return gradients
+
+
+def draw_metric(name: str, delta: float = 0.3) -> Preconditioner:
+    usual = {"delta": delta, "rank": 3, "size": 2, "seed": 1}
+    cls = PRECONDITIONERS[name]
+    return cls(**{key: usual[key] for key in usual if key in cls.__dataclass_fields__})
+
+
+def wide_gradients(seed: int, n_steps: int = 14) -> np.ndarray:
+    """(n_steps, 12, 2) gradients of which most features are 0."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n_steps, 12, 2)) * (rng.random((n_steps, 12, 1)) < 0.3)
+
+
+@given(seed=seeds, delta=deltas, l1=strengths, l2=strengths, box=boxes)
+def test_dual_averaging_is_its_closed_form(seed, delta, l1, l2, box):
+    eta = 0.4
+    update = DualAveraging(eta, Diagonal(delta), ElasticBox(l1, l2, *box))
+    state = update.init(N_FEATURES)
+    gradients = sparse_gradients(seed)
+    for t, gradient in enumerate(gradients, start=1):
+        state = update.step(state, gradient)
+        u = gradients[:t].sum(0)
+        h = delta + np.sqrt(np.square(gradients[:t]).sum(0))
+        kept = np.maximum(np.abs(u) - t * l1, 0.0)
+        with np.errstate(invalid="ignore"):
+            closed = np.where(h > 0, -np.sign(u) * eta * kept / (h + eta * t * l2), 0.0)
+        np.testing.assert_allclose(update.weights(state), np.clip(closed, *box), atol=1e-12)
+
+
+@given(seed=seeds, delta=deltas)
+def test_ftrl_without_penalty_is_mirror_descent(seed, delta):
+    ftrl = FollowTheLeader(0.4, Diagonal(delta), ElasticBox())
+    mirror = MirrorDescent(0.4, Diagonal(delta), ElasticBox())
+    ftrl_state, mirror_state = ftrl.init(N_FEATURES), mirror.init(N_FEATURES)
+    for gradient in sparse_gradients(seed):
+        ftrl_state = ftrl.step(ftrl_state, gradient)
+        mirror_state = mirror.step(mirror_state, gradient)
+        np.testing.assert_allclose(
+            ftrl.weights(ftrl_state), mirror.weights(mirror_state), atol=1e-12
+        )
+
+
+@given(seed=seeds, delta=deltas, l1=strengths, l2=strengths)
+def test_mirror_descent_is_its_closed_form(seed, delta, l1, l2):
+    eta = 0.4
+    update = MirrorDescent(eta, Diagonal(delta), ElasticBox(l1, l2))
+    state = update.init(N_FEATURES)
+    weights, squares = np.zeros(N_FEATURES), np.zeros(N_FEATURES)
+    for gradient in sparse_gradients(seed):
+        state = update.step(state, gradient)
+        squares += gradient**2
+        h = delta + np.sqrt(squares)
+        for i in np.flatnonzero(h > 0):
+            v = weights[i] - eta * gradient[i] / h[i]
+            shrunk = max(abs(v) - eta * l1 / h[i], 0.0)
+            weights[i] = np.sign(v) * shrunk / (1 + eta * l2 / h[i])
+        np.testing.assert_allclose(update.weights(state), weights, atol=1e-12)
+
+
+@given(seed=seeds, delta=deltas, l1=strengths, l2=strengths)
+def test_ftrl_minimises_its_objective(seed, delta, l1, l2):
+    """<sum g, w> + t phi(w) + sum_s (H_s - H_s-1) (w - w_s)^2 / 2 eta, where H_0 is delta."""
+    eta = 0.4
+    update = FollowTheLeader(eta, Diagonal(delta), ElasticBox(l1, l2))
+    state = update.init(N_FEATURES)
+    linear, centers, growths = np.zeros(N_FEATURES), [np.zeros(N_FEATURES)], [delta]
+    squares = np.zeros(N_FEATURES)
+    gradients = sparse_gradients(seed)
+    for gradient in gradients:
+        linear += gradient
+        centers.append(update.weights(state))
+        growths.append(np.sqrt(squares + gradient**2) - np.sqrt(squares))
+        squares = squares + gradient**2
+        state = update.step(state, gradient)
+
+    def objective(weights: np.ndarray) -> np.ndarray:
+        proximal = sum(
+            growth * np.square(weights - center)
+            for growth, center in zip(growths, centers, strict=True)
+        )
+        penalty = len(gradients) * (l1 * np.abs(weights) + 0.5 * l2 * np.square(weights))
+        return linear * weights + penalty + 0.5 / eta * proximal
+
+    weights = update.weights(state)
+    best = objective(weights)
+    for change in (-1.0, -1e-2, -1e-4, 1e-4, 1e-2, 1.0):
+        assert (objective(weights + change) >= best - 1e-12).all()
+
+
+@each_update
+def test_a_feature_that_never_occurs_weighs_nothing(name):
+    update = UPDATES[name](0.4, Diagonal(0.0), ElasticBox(l1=0.01, l2=0.1))
+    state = update.init(N_FEATURES)
+    for gradient in sparse_gradients(0):
+        state = update.step(state, gradient)
+        assert update.weights(state)[-1] == 0.0
+        assert np.isfinite(update.weights(state)).all()
+
+
+@each_update
+@given(seed=seeds, importance=st.sampled_from([0.25, 1.0, 3.0]))
+def test_importance_multiplies_gradient_and_penalty(name, seed, importance):
+    """A step of importance c on (g, phi) is a step of importance 1 on (c g, c phi)."""
+    one = UPDATES[name](0.4, Diagonal(0.1), ElasticBox(0.02 * importance, 0.1 * importance))
+    many = UPDATES[name](0.4, Diagonal(0.1), ElasticBox(0.02, 0.1))
+    one_state, many_state = one.init(N_FEATURES), many.init(N_FEATURES)
+    for gradient in sparse_gradients(seed):
+        one_state = one.step(one_state, importance * gradient)
+        many_state = many.step(many_state, gradient, importance)
+        np.testing.assert_allclose(one.weights(one_state), many.weights(many_state), atol=1e-12)
+    assert many_state.t == pytest.approx(importance * one_state.t)
+
+
+@given(seed=seeds)
+def test_two_equal_steps_and_one_of_importance_two_share_the_gradient_sum(seed):
+    """They differ in the squares: 2 g^2 of two steps, 4 g^2 of one that is twice as long."""
+    update = DualAveraging(0.4, Diagonal(0.1), ElasticBox(l1=0.02))
+    gradient = sparse_gradients(seed)[0]
+    twice = update.step(update.step(update.init(N_FEATURES), gradient), gradient)
+    once = update.step(update.init(N_FEATURES), gradient, importance=2.0)
+    assert twice.t == once.t
+    np.testing.assert_array_equal(twice.primary, once.primary)
+    np.testing.assert_allclose(once.preconditioner["squares"], 2 * twice.preconditioner["squares"])
+
+
+@each_update
+def test_a_step_leaves_the_state_it_was_given(name):
+    update = UPDATES[name](0.4, Diagonal(0.1), ElasticBox(l1=0.02))
+    state = update.step(update.init(N_FEATURES), sparse_gradients(1)[0])
+    before = state.primary.copy(), state.preconditioner["squares"].copy()
+    update.step(state, sparse_gradients(1)[1])
+    np.testing.assert_array_equal(state.primary, before[0])
+    np.testing.assert_array_equal(state.preconditioner["squares"], before[1])
+
+
+def test_l1_keeps_features_out_and_lets_them_come_back():
+    update = DualAveraging(1.0, Diagonal(1.0), ElasticBox(l1=0.5))
+    state = update.step(update.init(1), np.array([0.4]))
+    assert update.weights(state)[0] == 0.0
+    state = update.step(state, np.array([2.0]))
+    assert update.weights(state)[0] < 0.0
+    state = update.step(state, np.array([-2.0]))
+    assert update.weights(state)[0] == 0.0
+
+
+@given(seed=seeds, delta=deltas, l1=strengths)
+def test_dual_averaging_is_eq_24(seed, delta, l1):
+    """x_i = sign(-mean g_i) eta t / H_ii [|mean g_i| - lambda]_+ , a step for each example."""
+    eta, update = 0.4, DualAveraging(0.4, Diagonal(delta), ElasticBox(l1))
+    state, mean, squares = update.init(N_FEATURES, 1), np.zeros(N_FEATURES), np.zeros(N_FEATURES)
+    for t, gradient in enumerate(sparse_gradients(seed), start=1):
+        state = update.step(state, gradient[:, None])
+        mean += (gradient - mean) / t
+        squares += gradient**2
+        for i in range(N_FEATURES):
+            h = delta + np.sqrt(squares[i])
+            shrunk = max(abs(mean[i]) - l1, 0.0)
+            expected = np.sign(-mean[i]) * eta * t / h * shrunk if h > 0 else 0.0
+            assert update.weights(state)[i, 0] == pytest.approx(expected, abs=1e-11)
+
+
+@each_metric
+@given(seed=seeds)
+def test_ftrl_without_penalty_is_mirror_descent_in_any_metric(metric_name, seed):
+    """Where H only grows in rank; ADA-LR turns its directions round and forgets some."""
+    ftrl, mirror = (
+        UPDATES[name](0.4, draw_metric(metric_name), ElasticBox())
+        for name in ("ftrl", "mirror-descent")
+    )
+    ftrl_state, mirror_state = ftrl.init(12, 2), mirror.init(12, 2)
+    alike = []
+    for gradient in wide_gradients(seed):
+        ftrl_state = ftrl.step(ftrl_state, gradient)
+        mirror_state = mirror.step(mirror_state, gradient)
+        pair = ftrl.weights(ftrl_state), mirror.weights(mirror_state)
+        alike.append(np.allclose(*pair, atol=1e-8))
+    assert metric_name == "ada-lr" or all(alike)
+
+
+@each_metric
+@each_update
+@pytest.mark.parametrize(
+    "regularizer", [ElasticBox(), ElasticBox(0.02, 0.1), MixedL2(0.05)], ids=["no", "l1l2", "mixed"]
+)
+@given(seed=seeds)
+@settings(max_examples=4)
+def test_steps_by_ids_have_the_bits_of_whole_steps(metric_name, name, regularizer, seed):
+    update = UPDATES[name](0.4, draw_metric(metric_name), regularizer)
+    lazy, eager = update.init(12, 2), update.init(12, 2)
+    # A random projection is a product over the ids, whose sum BLAS may take in another order.
+    tolerance = 1e-9 if metric_name in ("radagrad", "ada-lr") else 0.0
+    for gradient in wide_gradients(seed, n_steps=10):
+        ids = np.flatnonzero(gradient.any(1))
+        lazy = update.step(lazy, gradient[ids], 2.0, ids=ids)
+        eager = update.step(eager, gradient, 2.0)
+        whole = update.weights(eager)
+        read = np.array([0, 3, 4, 11])
+        np.testing.assert_allclose(update.weights(lazy), whole, rtol=0, atol=tolerance)
+        np.testing.assert_allclose(update.weights(lazy, read), whole[read], rtol=0, atol=tolerance)
+        assert lazy.t == eager.t
+    if not tolerance:
+        for key, array in eager.preconditioner.items():
+            np.testing.assert_array_equal(lazy.preconditioner[key], array)
+
+
+@pytest.mark.parametrize(
+    ("name", "metric_name"),
+    [
+        ("dual-averaging", "diagonal"),
+        ("dual-averaging", "normalized"),
+        ("dual-averaging", "identity"),
+        ("ftrl", "diagonal"),
+        ("ftrl", "normalized"),
+    ],
+)
+@pytest.mark.parametrize("regularizer", [ElasticBox(0.02, 0.1), MixedL2(0.05)])
+def test_a_sparse_example_reads_its_features_alone(metric_name, name, regularizer):
+    """All others are not a number here, before and after."""
+    update = UPDATES[name](0.4, draw_metric(metric_name), regularizer)
+    state, ids = update.init(100, 2), np.array([0, 7, 99])
+    others = np.setdiff1d(np.arange(100), ids)
+    for array in (state.primary, *state.preconditioner.values()):
+        if array.shape[:1] == (100,):
+            array[others] = np.nan
+    for gradient in np.random.default_rng(0).normal(size=(5, 3, 2)):
+        state = update.step(state, gradient, ids=ids)
+        assert np.isfinite(update.weights(state, ids)).all()
+    assert np.isnan(state.primary[others]).all()
+    assert update.weights(state, ids).any()
+
+
+@each_update
+@pytest.mark.parametrize("metric_name", ["diagonal", "normalized", "identity"])
+def test_vectors_are_columns(metric_name, name):
+    update = UPDATES[name](0.4, draw_metric(metric_name), ElasticBox(0.02, 0.1))
+    columns, vectors = update.init(12, 2), [update.init(12) for _ in range(2)]
+    for gradient in wide_gradients(3):
+        columns = update.step(columns, gradient)
+        vectors = [update.step(state, gradient[:, k]) for k, state in enumerate(vectors)]
+    expected = np.stack([update.weights(state) for state in vectors], axis=1)
+    np.testing.assert_array_equal(update.weights(columns), expected)
+
+
+@each_update
+@pytest.mark.parametrize("metric_name", ["diagonal", "full", "block", "sketch", "fd-son"])
+@given(seed=seeds)
+@settings(max_examples=10)
+def test_a_penalty_of_strength_0_is_none(metric_name, name, seed):
+    """Also one that has to be iterated to."""
+    none, nothing = (
+        UPDATES[name](0.4, draw_metric(metric_name), regularizer)
+        for regularizer in (ElasticBox(), L2Norm(0.0))
+    )
+    boxed = UPDATES[name](0.4, draw_metric(metric_name), ElasticBox(0.0, 0.0, -1e9, 1e9))
+    states = [update.init(12, 2) for update in (none, nothing, boxed)]
+    for gradient in wide_gradients(seed, n_steps=6):
+        updates = (none, nothing, boxed)
+        states = [u.step(s, gradient) for u, s in zip(updates, states, strict=True)]
+        found = [u.weights(s) for u, s in zip(updates, states, strict=True)]
+        np.testing.assert_allclose(found[1], found[0], atol=1e-9)
+        np.testing.assert_allclose(found[2], found[0], atol=1e-9)
+
+
+@given(seed=seeds, l1=st.sampled_from([0.02, 0.2]))
+def test_the_full_updates_minimise_their_objectives(seed, l1):
+    """Eqs. 3 and 4 with H_t that contains g_t: no point nearby is better."""
+    eta, regularizer, rng = 0.4, ElasticBox(l1, 0.1), np.random.default_rng(seed)
+    dual, mirror = (kind(eta, Full(0.3), regularizer) for kind in (DualAveraging, MirrorDescent))
+    dual_state, mirror_state = dual.init(6, 1), mirror.init(6, 1)
+    gradients = rng.normal(size=(5, 6))
+    for gradient in gradients:
+        before = mirror.weights(mirror_state)[:, 0]
+        dual_state = dual.step(dual_state, gradient[:, None])
+        mirror_state = mirror.step(mirror_state, gradient[:, None])
+    values, vectors = np.linalg.eigh(gradients.T @ gradients)
+    h = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T + 0.3 * np.eye(6)
+
+    def averaged(w: np.ndarray) -> float:
+        proximal = w @ h @ w / (2 * eta)
+        return float(gradients.sum(0) @ w + 5 * regularizer.value(w) + proximal)
+
+    def mirrored(w: np.ndarray) -> float:
+        proximal = (w - before) @ h @ (w - before) / (2 * eta)
+        return float(gradients[-1] @ w + regularizer.value(w) + proximal)
+
+    for objective, weights in (
+        (averaged, dual.weights(dual_state)[:, 0]),
+        (mirrored, mirror.weights(mirror_state)[:, 0]),
+    ):
+        best = objective(weights)
+        for width in (1e-4, 1e-2, 1.0):
+            for _ in range(20):
+                assert objective(weights + width * rng.normal(size=6)) >= best - 1e-12
+
+
+@each_metric
+@each_update
+def test_before_the_first_step_nothing_weighs(metric_name, name):
+    for delta in (0.0, 0.3):
+        update = UPDATES[name](0.4, draw_metric(metric_name, delta), ElasticBox(0.1))
+        assert not update.weights(update.init(12, 2)).any()
+
+
+@each_metric
+@each_update
+def test_without_delta_nothing_is_nan(metric_name, name):
+    for regularizer in (ElasticBox(), ElasticBox(0.5)):
+        update = UPDATES[name](0.4, draw_metric(metric_name, 0.0), regularizer)
+        state = update.init(12, 2)
+        for gradient in wide_gradients(5, n_steps=4):
+            state = update.step(state, gradient)
+            assert np.isfinite(update.weights(state)).all()
+
+
+@each_metric
+def test_the_state_is_arrays_with_names(metric_name):
+    """What a checkpoint stores: a copy of the arrays goes on with the same bits."""
+    update = UPDATES["dual-averaging"](0.4, draw_metric(metric_name), ElasticBox())
+    gradients, state = wide_gradients(6), update.init(12, 2)
+    for gradient in gradients[:7]:
+        state = update.step(state, gradient)
+    arrays = {key: np.array(array) for key, array in state.preconditioner.items()}
+    copy = replace(state, primary=state.primary.copy(), preconditioner=arrays)
+    for gradient in gradients[7:]:
+        state, copy = update.step(state, gradient), update.step(copy, gradient)
+    np.testing.assert_array_equal(update.weights(state), update.weights(copy))

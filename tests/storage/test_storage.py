@@ -1,0 +1,311 @@
+"""Storage: the same behaviour in a folder, behind file:// and in memory; errors that help."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from dadagrad.errors import AlreadyExists, InputError, StorageError
+from dadagrad.storage.store import MissingKey, Storage, TooLarge
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(params=["path", "file", "memory"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    folder = tmp_path / "with space é ~ %41 #?"
+    urls = {
+        "path": str(folder),
+        "file": f"file://{quote(str(folder))}",
+        "memory": f"memory://test-{next(_numbers)}/with space é ~ %41",
+    }
+    return Storage(urls[request.param])
+
+
+@pytest.mark.parametrize("key", ["a", "a/b c/é ~ %20 #?", "deep/" * 20 + "x"])
+def test_objects_are_read_as_they_were_written(storage: Storage, key: str) -> None:
+    storage.put(key, b"first")
+    storage.put(key, b"the second, longer")
+    again = pickle.loads(pickle.dumps(storage))
+    assert again == storage
+    assert again.get(key, max_bytes=18) == b"the second, longer"
+    assert (storage.size(key), storage.exists(key), storage.list()) == (18, True, [key])
+    buffer = bytearray(20)
+    assert storage.read_into(key, buffer) == 18
+    assert buffer == b"the second, longer\0\0"
+    with storage.open(key) as file:
+        assert file.readable()
+        assert file.seekable()
+        assert file.seek(-6, os.SEEK_END) == 12
+        assert file.read(100) == b"longer"
+        assert file.seek(4) == 4
+        assert file.read(3) == b"sec"
+        assert file.seek(2, os.SEEK_CUR) == file.tell() == 9
+        assert file.read(1) == b"d"
+
+
+def test_an_object_that_is_larger_than_allowed_is_not_read(storage: Storage) -> None:
+    storage.put("four", b"four")
+    buffer = bytearray(3)
+    for read in (
+        lambda: storage.read_into("four", buffer),
+        lambda: storage.get("four", max_bytes=3),
+    ):
+        with pytest.raises(TooLarge, match="four has 4 bytes where at most 3"):
+            read()
+    assert buffer == bytes(3)
+
+
+def test_a_folder_is_not_the_prefix_of_a_name(storage: Storage) -> None:
+    storage.put_many({"b/2": b"22", "b/1": b"1", "bc/3": b"3", "a": b""})
+    assert storage.list() == ["a", "b/1", "b/2", "bc/3"]
+    buffers = {"b/2": bytearray(2), "b/1": bytearray(2)}
+    assert storage.read_many(buffers) == [2, 1]
+    assert buffers == {"b/2": b"22", "b/1": b"1\0"}
+    assert storage.n_bytes() == 4
+    assert storage.list("b") == ["b/1", "b/2"]
+    assert storage.list("nothing") == []
+    storage.delete_prefix("b")
+    assert storage.list() == ["a", "bc/3"]
+    storage.delete_prefix("bc")
+    storage.delete_prefix("nothing")
+    assert storage.list() == ["a"]
+
+
+def test_missing_objects_are_named(storage: Storage) -> None:
+    storage.put("folder/x", b"")
+    for key in ("nothing", "folder", "folder/x/y"):
+        assert not storage.exists(key)
+        for action in (storage.get, storage.size, storage.open):
+            with pytest.raises(MissingKey, match=key) as caught:
+                action(key)
+            assert storage.url in str(caught.value)
+        storage.delete(key)
+    assert storage.exists("folder/x")
+
+
+def test_create_refuses_what_exists(storage: Storage) -> None:
+    storage.put("a", b"1", create=True)
+    with pytest.raises(AlreadyExists, match="exists already"):
+        storage.put("a", b"2", create=True)
+    assert storage.get("a") == b"1"
+
+
+def test_of_many_creators_one_wins(storage: Storage) -> None:
+    wins = []
+
+    def create(number: int) -> None:
+        try:
+            storage.put("lock", str(number).encode(), create=True)
+        except AlreadyExists:
+            return
+        wins.append(number)
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wins) == 1
+    assert storage.get("lock") == str(wins[0]).encode()
+
+
+@pytest.mark.parametrize("key", ["../x", "a/../../x", "/etc/passwd", "a/./b", "a\0b"])
+def test_keys_cannot_leave_the_prefix(storage: Storage, key: str) -> None:
+    for action in (storage.get, storage.exists, storage.delete, storage.list):
+        with pytest.raises(InputError, match="is not a key"):
+            action(key)
+    with pytest.raises(InputError, match="is not a key"):
+        storage.put(key, b"")
+
+
+def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path survives another working directory, and reading creates nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    storage = Storage("data")
+    assert (storage.url, storage.list(), storage.exists("a")) == ("data", [], False)
+    assert list(tmp_path.iterdir()) == []
+    storage.put("a", b"x")
+    monkeypatch.chdir("/")
+    for same in (storage, pickle.loads(pickle.dumps(storage)), Storage("~/data")):
+        assert same.get("a") == b"x"
+    assert (Storage("~/data").n_bytes(), Storage("~/data/a").n_bytes()) == (1, 1)
+    with pytest.raises(MissingKey):
+        Storage("~/none").n_bytes()
+
+
+def test_memory_is_shared_by_name() -> None:
+    Storage("memory://shared/x").put("a", b"1")
+    assert Storage("memory://shared").get("x/a") == b"1"
+    assert not Storage("memory://other").exists("x/a")
+
+
+def test_readers_never_see_half_a_write(tmp_path: Path) -> None:
+    storage, sizes, stop = Storage(tmp_path), set(), threading.Event()
+    storage.put("a", b"0" * 3_000_000)
+
+    def write() -> None:
+        for digit in (b"1", b"2", b"3", b"4") * 5:
+            storage.put("a", digit * 3_000_000)
+        stop.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not stop.is_set():
+        data = storage.get("a")
+        sizes.add((len(data), data[:1] == data[-1:]))
+    writer.join()
+    assert sizes == {(3_000_000, True)}
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_killed_writer_leaves_the_old_bytes(tmp_path: Path) -> None:
+    storage = Storage(tmp_path)
+    storage.put("a", b"old")
+    program = (
+        "import sys; from dadagrad.storage.store import Storage; s = Storage(sys.argv[1])\n"
+        "print('ready', flush=True)\n"
+        "while True: s.put('a', b'n' * 50_000_000)"
+    )
+    for delay in (0.0, 0.01, 0.03):
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(delay)
+        process.kill()
+        process.communicate()
+        assert storage.get("a") in (b"old", b"n" * 50_000_000)
+        assert storage.list() == ["a"]
+
+
+def test_who_has_only_read_can_be_forked(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    program = """
+import os, sys, time
+from dadagrad.storage.store import Storage
+storage = Storage(sys.argv[1])
+print(storage.get("a"), storage.exists("a"), storage.exists("b"), storage.size("a"), flush=True)
+child = os.fork()
+if child == 0:
+    storage.put("b", b"y")
+    print(storage.list(), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+    assert result.stdout.splitlines() == ["b'x' True False 1", "['a', 'b']"]
+
+
+def test_a_limit_on_the_size_of_files_says_so(tmp_path: Path) -> None:
+    program = """
+import resource, signal, sys
+from dadagrad.storage.store import Storage
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    Storage(sys.argv[1]).put("a", bytes(2000))
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    said = f"StorageError cannot write a in {tmp_path}: File too large; raise the limit (ulimit -f)"
+    assert done.stdout.startswith(said)
+
+
+def test_permission_denied_says_so(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from dadagrad.storage.store import Storage
+opened, closed = Storage(sys.argv[1]), Storage(sys.argv[2])
+opened.put("b", b"")  # loads what is loaded late
+opened.exists("c")
+if os.geteuid() == 0:
+    os.setresuid(65534, 65534, 65534)
+for action in (lambda: closed.get("a"), lambda: closed.put("b", b""), lambda: closed.exists("a")):
+    try:
+        action()
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+    opened, closed = tmp_path / "opened", tmp_path / "closed"
+    closed.mkdir()
+    (closed / "a").write_bytes(b"x")
+    closed.chmod(0o000)
+    result = subprocess.run(
+        [sys.executable, "-c", program, str(opened), str(closed)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    closed.chmod(0o700)
+    lines = result.stdout.splitlines()
+    assert len(lines) == 3, result.stderr
+    for line in lines:
+        assert line.startswith("StorageError cannot ")
+        assert "permission denied; check its owner" in line
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("", "empty URL"),
+        ("ftp://host/x", "scheme must be one of file, memory, s3"),
+        ("s3://", "names no bucket"),
+        ("s3:///key", "names no bucket"),
+        ("file://host/x", "names the host 'host'"),
+        ("s3://bucket/../x", "is not a key"),
+        ("az://container/x", "AZURE_STORAGE_ACCOUNT_NAME"),
+    ],
+)
+def test_urls_that_cannot_be_opened(
+    url: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(InputError, match=message):
+        Storage(url)
+
+
+def test_credentials_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "SECRETID")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SECRETKEY")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("DADAGRAD_STORAGE_PATIENCE", "0")
+    shown = []
+    with pytest.raises(InputError) as refused:
+        Storage("s3://SECRETID:SECRETKEY@bucket/x")
+    shown.append(str(refused.value))
+    for url in ("s3://bucket/x", "http://SECRETID:SECRETKEY@127.0.0.1:1/x"):
+        storage = Storage(url)
+        shown += [repr(storage), storage.url, repr(pickle.dumps(storage)), repr(vars(storage))]
+        with pytest.raises(StorageError) as failed:
+            storage.get("a")
+        shown.append(str(failed.value))
+        assert failed.value.__cause__ is None
+        assert failed.value.__suppress_context__
+    assert not [text for text in shown if "SECRET" in text.replace("AWS_SECRET", "")]
+
+
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "http://no-such-host.invalid"])
+def test_an_unreachable_endpoint_fails_soon(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "someone")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "something")
+    start = time.monotonic()
+    with pytest.raises(StorageError, match="s3://bucket/x: the endpoint cannot be reached"):
+        Storage("s3://bucket/x").get("a")
+    assert time.monotonic() - start < 15

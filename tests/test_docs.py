@@ -1,0 +1,61 @@
+"""The documentation is true: the tutorial runs, and its commands and options exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from dadagrad.cli import dadagrad
+
+ROOT = Path(__file__).parents[1]
+CONTEXT = click.Context(dadagrad)
+COMMANDS = {name: dadagrad.get_command(CONTEXT, name) for name in dadagrad.list_commands(CONTEXT)}
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and text of each block of code."""
+    return re.findall(r"^```(sh|python)\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
+
+
+def commands(block: str) -> list[list[str]]:
+    """The words after `dadagrad` in each line of a shell block."""
+    lines = map(shlex.split, block.replace("\\\n", " ").splitlines())
+    return [words[1:] for words in lines if words and words[0] == "dadagrad"]
+
+
+def test_the_tutorial_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for language, block in blocks(ROOT / "docs" / "tutorial.md"):
+        if language == "python":
+            exec(compile(block, "tutorial.md", "exec"), {})
+            continue
+        for words in commands(block):
+            result = CliRunner().invoke(dadagrad, words, catch_exceptions=False)
+            assert result.exit_code == 0, (words, result.output)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_and_options_exist(page):
+    for language, block in blocks(page):
+        for name, *words in commands(block) if language == "sh" else ():
+            assert COMMANDS[name].make_context(name, words) is not None
+    options = {
+        option
+        for command in COMMANDS.values()
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
+    options |= {"--help", "--dist", "--strict", "--check"}
+    named = {
+        option
+        for code in re.findall(r"`([^`\n]+)`", page.read_text("utf-8"))
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", code)
+    }
+    assert named <= options

@@ -1,0 +1,93 @@
+"""Rules of the layout: no import circles, few files in a folder, short files, a light import."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "dadagrad"
+FILES = sorted(PACKAGE.rglob("*.py"))
+MAX_FILES = 16
+MAX_LINES = 400
+CLUMSY_STARTS = re.compile(r"(What|Of|Those|Whether|How|Where|That|Who|So|As)\b")
+
+
+def module_name(path: Path) -> str:
+    """The name by which a file is imported."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in FILES}
+
+
+def imported_modules(name: str) -> set[str]:
+    """Modules of the package that a module imports, at its top or anywhere inside."""
+    modules = set()
+    for node in ast.walk(ast.parse(MODULES[name].read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: imports are absolute"
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                modules.add(submodule if submodule in MODULES else str(node.module))
+    return (modules & set(MODULES)) - {name, "dadagrad"}
+
+
+def test_imports_have_no_circle():
+    graph = {name: imported_modules(name) for name in MODULES if name != "dadagrad"}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(f"import circle: {' -> '.join(error.args[1])}")
+
+
+def test_a_folder_has_few_files():
+    folders = [path for path in (PACKAGE, *PACKAGE.rglob("*")) if path.is_dir()]
+    sizes = {str(folder): len(list(folder.glob("*.py"))) for folder in folders}
+    assert {folder: size for folder, size in sizes.items() if size > MAX_FILES} == {}
+
+
+def test_a_file_is_short_unless_it_is_compiled():
+    lines = {
+        path.relative_to(PACKAGE).as_posix(): len(path.read_text("utf-8").splitlines())
+        for path in FILES
+        if "njit"
+        not in path.read_text("utf-8")  # compiled loops share one file, as Numba caches it
+    }
+    assert {name: size for name, size in lines.items() if size > MAX_LINES} == {}
+
+
+def test_a_docstring_begins_with_a_noun_or_an_imperative():
+    clumsy = []
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                text = ast.get_docstring(node) or ""
+                if CLUMSY_STARTS.match(text):
+                    clumsy.append(f"{path.relative_to(ROOT)}: {text.splitlines()[0]}")
+    assert clumsy == []
+
+
+def test_the_import_is_light():
+    program = (
+        "import sys, time; start = time.process_time(); import dadagrad; "
+        "print(time.process_time() - start, *sys.modules)"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout.split()
+        for _ in range(3)
+    ]
+    heavy = {"numpy", "scipy", "numba", "dask", "distributed", "zarr", "pyarrow", "sklearn"}
+    assert heavy.isdisjoint(runs[0][1:])
+    assert min(float(seconds) for seconds, *_ in runs) < 0.05  # seconds of this process alone

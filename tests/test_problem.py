@@ -1,0 +1,141 @@
+"""A configuration meets its data: tasks, outputs, targets and the weights of classes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dadagrad.config import TrainConfig
+from dadagrad.data.dataset import LabelColumn, Schema
+from dadagrad.errors import InputError
+from dadagrad.problem import Problem, make_problem
+
+BINARY = LabelColumn("y", (-1.0, 1.0), (30, 10))
+CLASSES = LabelColumn("topic", (2.0, 5.0, 7.0), (10, 20, 30), ("cat", "dog", "eel"))
+COLUMNS = (LabelColumn("a", (0.0, 1.0), (3, 1)), LabelColumn("b", (1.0, 2.0), (2, 2)))
+REAL = LabelColumn("price")
+
+
+def several_columns(count: int) -> tuple[LabelColumn, ...]:
+    return tuple(replace(BINARY, name=f"label{number}") for number in range(count))
+
+
+def make(*columns: LabelColumn, **settings) -> Problem:
+    return make_problem(TrainConfig(**settings), Schema(9, columns), 4)
+
+
+@pytest.mark.parametrize(
+    ("columns", "loss", "task", "n_targets"),
+    [
+        ([BINARY], "hinge", "binary", 1),
+        ([CLASSES], "logistic", "multiclass", 3),
+        (COLUMNS, "hinge", "multilabel", 2),
+        ([REAL], "squared", "regression", 1),
+        ([BINARY], "huber", "regression", 1),
+        ([REAL, REAL], "absolute", "regression", 2),
+    ],
+)
+def test_labels_and_loss_decide_the_task(columns, loss, task, n_targets):
+    made = make(*columns, loss=loss, step_size=0.5)
+    assert (made.task, made.n_targets, made.n_outputs) == (task, n_targets, n_targets)
+    assert made.config.batch_size == 4
+    assert not made.online
+    several = made.with_step_sizes((0.1, 0.2))
+    assert (several.n_settings, several.n_outputs) == (2, 2 * n_targets)
+    groups = n_targets // several.group_width
+    np.testing.assert_array_equal(several.hyperparameters.step_size, np.repeat([0.1, 0.2], groups))
+    assert several.n_groups == 2 * groups
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "width"),
+    [
+        (CLASSES, {}, 1),
+        (CLASSES, {"loss": "softmax"}, 3),
+        (BINARY, {}, 1),
+        (BINARY, {"loss": "softmax"}, 2),
+        (COLUMNS, {}, 2),
+        (COLUMNS, {"update": "ftrl"}, 2),
+        (COLUMNS, {"update": "mirror-descent"}, 1),
+        (several_columns(3), {}, 1),
+        (several_columns(4), {}, 2),
+        (several_columns(9), {}, 3),
+        (several_columns(10), {"update": "ftrl"}, 5),
+        (several_columns(16), {}, 8),
+        (several_columns(34), {}, 2),
+        (several_columns(48), {}, 8),
+    ],
+)
+def test_outputs_that_are_walked_together(columns, settings, width):
+    columns = columns if isinstance(columns, tuple) else (columns,)
+    made = make(*columns, **settings).with_step_sizes((0.1, 0.2))
+    assert made.group_width == width
+    assert made.n_groups * width == made.n_outputs
+    targets, steps = made.of_group(made.n_groups - 1)
+    assert targets.n_targets == len(targets.positive) == len(targets.label_column) == width
+    np.testing.assert_array_equal(targets.positive, made.kernel_targets.positive[-width:])
+    np.testing.assert_array_equal(steps.step_size, [0.2])
+
+
+def test_targets_are_signs_of_classes():
+    labels = np.array([[2.0], [7.0], [5.0]])
+    np.testing.assert_array_equal(
+        make(CLASSES).targets(labels), [[1, -1, -1], [-1, -1, 1], [-1, 1, -1]]
+    )
+    np.testing.assert_array_equal(make(BINARY).targets(np.array([[1.0], [-1.0]])), [[1], [-1]])
+
+
+def test_of_each_of_several_columns_the_larger_value_is_positive():
+    labels = np.array([[0.0, 2.0], [1.0, 1.0]])
+    np.testing.assert_array_equal(make(*COLUMNS).targets(labels), [[-1, 1], [1, -1]])
+
+
+def test_targets_of_a_regression_are_the_labels_for_every_setting():
+    made = make(REAL, loss="squared").with_step_sizes((0.1, 0.2))
+    np.testing.assert_array_equal(made.targets(np.array([[3.5]])), [[3.5, 3.5]])
+
+
+def test_the_problem_repeats_for_every_setting():
+    targets = make(CLASSES).with_step_sizes((0.1, 0.2)).kernel_targets
+    np.testing.assert_array_equal(targets.label_column, [0] * 6)
+    np.testing.assert_array_equal(targets.positive, [2, 5, 7, 2, 5, 7])
+    assert np.isnan(make(REAL, loss="squared").kernel_targets.positive).all()
+
+
+def test_balanced_classes_weigh_the_same_in_total():
+    weights = make(CLASSES, class_weight="balanced").class_importance
+    np.testing.assert_allclose(weights * [10, 20, 30], [20, 20, 20])
+    np.testing.assert_allclose(make(BINARY, class_weight="balanced").class_importance, [2 / 3, 2])
+    assert make(BINARY).class_importance is None
+
+
+def test_classes_not_named_weigh_one():
+    weights = make(CLASSES, class_weight={5.0: 0.25}).class_importance
+    np.testing.assert_array_equal(weights, [1.0, 0.25, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "message"),
+    [
+        ([], {}, "no label column"),
+        ([LabelColumn("y", (1.0,), (5,))], {}, "'y' has only one class, 1; .* two or more"),
+        ([LabelColumn("y", (0.0,), (5,), ("cat",))], {}, "only one class, cat;"),
+        ([LabelColumn("y", (), ())], {}, "'y' has no labels"),
+        ([REAL], {"loss": "logistic"}, "'price' has more than 1000 .* the logistic loss class"),
+        ([BINARY, CLASSES], {}, "'topic' has 3 distinct values; .* each must have two"),
+        ([REAL], {"loss": "squared", "class_weight": "balanced"}, "class_weight needs one label"),
+        (COLUMNS, {"class_weight": "balanced"}, "class_weight needs one label column"),
+        ([CLASSES], {"class_weight": {9.0: 1.0}}, "label 9, which .* its labels are 2, 5, 7"),
+    ],
+)
+def test_labels_that_do_not_suit_are_named(columns, settings, message):
+    with pytest.raises(InputError, match=message):
+        make(*columns, **settings)
+
+
+def test_a_regression_on_classes_is_refused():
+    column = LabelColumn("label", (0.0, 1.0), (3, 4), ("no", "yes"))
+    with pytest.raises(InputError, match="'label' has the classes no, yes, and the squared loss"):
+        make_problem(TrainConfig(loss="squared"), Schema(5, (column,)), 1)

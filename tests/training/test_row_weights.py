@@ -1,0 +1,81 @@
+"""A row of weight 2 is the row twice, and a fractional weight is that part of a step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.training_cases import as_dataset, make_data
+
+from dadagrad.data.rows import Rows
+from dadagrad.training.run import train
+
+
+def with_weights(rows: Rows, weights: np.ndarray) -> Rows:
+    return replace(rows, weights=weights.astype(np.float32))
+
+
+def mean_before_steps(parts: list[Rows], importance: np.ndarray, **settings) -> np.ndarray:
+    """The mean of the weights before each step, of which the first are 0; one step for a part."""
+    sums = np.zeros((60, 1))
+    for n_steps in range(1, len(parts)):
+        end = train(as_dataset(parts[:n_steps]), **settings).coordinator
+        sums = sums + importance[n_steps] * end.state.weights(end.problem)
+    return sums / importance.sum()
+
+
+@pytest.mark.parametrize("update", ["dual-averaging", "arow"])
+def test_the_mean_of_the_weights_counts_rows_by_their_weight(update):
+    rows = make_data((12,)).read(0)
+    rows.labels[:2, 0] = 1.0, -1.0  # every prefix has both classes
+    importance = np.random.default_rng(3).choice([0.05, 0.3, 1.0], 12)
+    rows = with_weights(rows, importance)
+    parts = [rows.slice(0, 2), *(rows.slice(row, row + 1) for row in range(2, 12))]
+    settings = {"update": update, "batch_size": 1, "shuffle": False, "step_size": 0.3}
+    ends = train(as_dataset(parts), average=True, **settings).coordinator
+    # The first part has two steps: the mean over all but its second is that of the rest.
+    first = train(as_dataset(parts[:1]), average=True, **settings).coordinator
+    begun = importance[:2].sum()
+    rest = np.append(begun, importance[2:])
+    expected = mean_before_steps(parts, rest, **settings)
+    expected += begun / importance.sum() * first.state.weights(first.problem)
+    np.testing.assert_allclose(ends.state.weights(ends.problem), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_mean_of_the_weights_counts_batches_once_with_weighted_gradients():
+    parts = list(map(make_data((10,) * 4).read, range(4)))
+    rng = np.random.default_rng(5)
+    # Some rows of a batch weigh more than others, and some batches more than others.
+    parts = [
+        with_weights(rows, rng.integers(1, 5, 10) * scale)
+        for rows, scale in zip(parts, (1, 4, 1, 9), strict=True)
+    ]
+    settings = {"batch_size": 10, "partitions_per_batch": 1, "shuffle": False, "step_size": 0.3}
+    mean = train(as_dataset(parts), average=True, **settings).coordinator
+    weights = mean.state.weights(mean.problem)
+    expected = mean_before_steps(parts, np.ones(4), **settings)
+    np.testing.assert_allclose(weights, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("preconditioner", ["diagonal", "full"])
+def test_mirror_descent_shrinks_by_l2_for_the_weight_of_the_rows(preconditioner):
+    """Rows of other features, of weight 10 in all: the weight shrinks by exp(-10 eta l2 / H)."""
+
+    def weight_after(n_rows: int) -> float:
+        ids = np.repeat([0, 1], [2, n_rows])
+        weights = np.repeat([1.0, 1e-9, 0.25], [1, 1, n_rows])
+        rows = Rows.from_csr(
+            np.arange(len(ids) + 1),
+            ids,
+            np.ones(len(ids), np.float32),
+            np.where(np.arange(len(ids)) == 1, -1.0, 1.0)[:, None],
+            weights.astype(np.float32),
+        )
+        settings = {"update": "mirror-descent", "preconditioner": preconditioner, "l2": 0.05}
+        settings |= {"step_size": 0.5, "batch_size": 1, "fit_intercept": False, "shuffle": False}
+        end = train(as_dataset([rows], 2), **settings).coordinator
+        return float(end.state.weights(end.problem)[0, 0])
+
+    assert weight_after(40) / weight_after(0) == pytest.approx(math.exp(-0.25), rel=0.02)
