@@ -11,9 +11,9 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from dadagrad.data.blocks import Block, compact, drop_entries, take
-from dadagrad.data.dataset import LabelColumn, MemoryDataset, Schema
+from dadagrad.data.dataset import MemoryDataset, Schema
 from dadagrad.data.ingest.external_shuffle import ExternalShuffle
-from dadagrad.data.ingest.labels import LabelEncoder
+from dadagrad.data.ingest.labels import LabelEncoder, rename
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
 
@@ -239,33 +239,3 @@ def dataset_from_arrays(
         queried=query is not None,
     )
     return MemoryDataset(parts, schema)
-
-
-def rename(
-    columns: tuple[LabelColumn, ...], names: Sequence[str] | None
-) -> tuple[LabelColumn, ...]:
-    """The label columns under other names, one for each."""
-    if names is None:
-        return columns
-    if len(names) != len(columns):
-        raise InputError(
-            f"label_names has {len(names)} names; there are {len(columns)} label columns"
-        )
-    return tuple(replace(column, name=str(n)) for column, n in zip(columns, names, strict=True))
-
-
-def keep_class_names(
-    columns: tuple[LabelColumn, ...], known: tuple[LabelColumn, ...] | None
-) -> tuple[LabelColumn, ...]:
-    """Give `columns` the names, of themselves and of their classes, that their source has."""
-    if known is None or len(known) != len(columns):
-        return columns
-    named = []
-    for column, source in zip(columns, known, strict=True):
-        names = column.names
-        if names is None and source.names is not None and column.values is not None:
-            texts = dict(zip(source.values or (), source.names, strict=True))
-            if all(value in texts for value in column.values):
-                names = tuple(texts[value] for value in column.values)
-        named.append(replace(column, name=source.name, names=names))
-    return tuple(named)

@@ -8,7 +8,8 @@ share one float64 column.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,36 @@ class LabelEncoder:
             columns, final = _classes(labels, repeats)
         n_numbers = len(numbers)
         return LabelTable(columns, np.array(numbers), final[:n_numbers], final[n_numbers:])
+
+
+def rename(
+    columns: tuple[LabelColumn, ...], names: Sequence[str] | None
+) -> tuple[LabelColumn, ...]:
+    """The label columns under other names, one for each."""
+    if names is None:
+        return columns
+    if len(names) != len(columns):
+        raise InputError(
+            f"label_names has {len(names)} names; there are {len(columns)} label columns"
+        )
+    return tuple(replace(column, name=str(n)) for column, n in zip(columns, names, strict=True))
+
+
+def keep_class_names(
+    columns: tuple[LabelColumn, ...], known: tuple[LabelColumn, ...] | None
+) -> tuple[LabelColumn, ...]:
+    """Give `columns` the names, of themselves and of their classes, that their source has."""
+    if known is None or len(known) != len(columns):
+        return columns
+    named = []
+    for column, source in zip(columns, known, strict=True):
+        names = column.names
+        if names is None and source.names is not None and column.values is not None:
+            texts = dict(zip(source.values or (), source.names, strict=True))
+            if all(value in texts for value in column.values):
+                names = tuple(texts[value] for value in column.values)
+        named.append(replace(column, name=source.name, names=names))
+    return tuple(named)
 
 
 def _classes(
