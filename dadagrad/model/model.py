@@ -17,7 +17,7 @@ import logging
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from dataclasses import field as dataclass_field
 from functools import cached_property
 from typing import Any, cast, get_args
@@ -334,7 +334,7 @@ class Model:
             "loss": self.loss,
             "task": self.task,
             "schema": to_plain(schema.to_json(), "schema"),
-            "arrays": [record.to_json() for record in records],
+            "arrays": [asdict(record) for record in records],
             "report": to_plain(self.report, "report"),
         }
 

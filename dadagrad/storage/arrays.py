@@ -11,9 +11,10 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -57,36 +58,26 @@ class ArrayRecord:
     shape: tuple[int, ...]
     parts: tuple[Part, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the record as plain JSON types."""
-        return asdict(self) | {
-            "shape": list(self.shape),
-            "parts": [asdict(part) for part in self.parts],
-        }
-
     @classmethod
     def from_json(cls, plain: object, place: str) -> ArrayRecord:
-        """Read what `to_json` returns; raises `CorruptionError` for anything else."""
+        """Read what `asdict` makes of a record; raises `CorruptionError` for anything else."""
         name, dtype = field(plain, "name", str, place), field(plain, "dtype", str, place)
         place = f"{place}: array {name!r}"
         shape = field(plain, "shape", list, place)
         parts = tuple(_part_from_json(part, place) for part in field(plain, "parts", list, place))
         if not all(type(size) is int and 0 <= size < 2**62 for size in shape) or len(shape) > 32:
             raise CorruptionError(f"{place} has the shape {str(shape)[:80]}")
-        record = cls(name, dtype, tuple(shape), parts)
-        declared = math.prod(shape) * record.numpy_dtype(place).itemsize
+        declared = math.prod(shape) * _numeric(dtype, place).itemsize
         if sum(part.raw_bytes for part in parts) != declared:
             raise CorruptionError(f"{place}: its parts do not add up to {declared} bytes")
-        return record
+        return cls(name, dtype, tuple(shape), parts)
 
-    def numpy_dtype(self, place: str) -> np.dtype[Any]:
-        """The dtype; raises `CorruptionError` unless it is one of plain numbers."""
-        try:
-            if _DTYPE.fullmatch(self.dtype):
-                return np.dtype(self.dtype)
-        except TypeError:
-            pass
-        raise CorruptionError(f"{place} has the dtype {self.dtype[:40]!r}; only numbers are stored")
+
+def _numeric(dtype: str, place: str) -> np.dtype[Any]:
+    with suppress(TypeError):
+        if _DTYPE.fullmatch(dtype):
+            return np.dtype(dtype)
+    raise CorruptionError(f"{place} has the dtype {dtype[:40]!r}; only numbers are stored")
 
 
 def _part_from_json(plain: object, place: str) -> Part:
@@ -127,22 +118,15 @@ def write_arrays(
     records = []
     for number, (name, array) in enumerate(arrays.items()):
         parts = []
-        for piece, raw in enumerate(_raw_pieces(array)):
+        whole = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        for piece, start in enumerate(range(0, len(whole), MAX_PART_BYTES)):
+            raw = whole[start : start + MAX_PART_BYTES]
             data = compressor.compress(raw)
             key = f"{folder}/{number:03d}-{piece:05d}.zst"
             storage.put(key, data)
             parts.append(Part(key, hashlib.sha256(data).hexdigest(), len(data), len(raw)))
         records.append(ArrayRecord(name, array.dtype.str, array.shape, tuple(parts)))
     return tuple(records)
-
-
-def _raw_pieces(array: AnyArray) -> Iterator[memoryview]:
-    """Yield the bytes of `array` in C order, at most `MAX_PART_BYTES` at a time."""
-    if not array.flags.c_contiguous:
-        array = np.ascontiguousarray(array)
-    raw = array.reshape(-1).view(np.uint8).data
-    for start in range(0, len(raw), MAX_PART_BYTES):
-        yield raw[start : start + MAX_PART_BYTES]
 
 
 def read_arrays(
@@ -177,11 +161,10 @@ def read_arrays(
 
 def _allocate(record: ArrayRecord, place: str) -> AnyArray:
     # Pages take no memory until a part that was checked is written to them.
-    dtype = record.numpy_dtype(place)
     try:
-        return np.empty(record.shape, dtype)
+        return np.empty(record.shape, record.dtype)
     except (MemoryError, ValueError):
-        size = math.prod(record.shape) * dtype.itemsize
+        size = sum(part.raw_bytes for part in record.parts)
         raise CorruptionError(
             f"{place}: array {record.name!r} declares {size} bytes, more than there is memory for"
         ) from None
@@ -192,7 +175,12 @@ def _fill(storage: Storage, part: Part, target: NDArray[np.uint8], place: str) -
     import zstandard
 
     place = f"{place}: part {part.key}"
-    data = _read_exactly(storage, part, place)
+    try:
+        data = storage.get(part.key, max_bytes=part.bytes)
+    except (MissingKey, TooLarge) as error:
+        raise CorruptionError(f"{place} is missing or too large: {error}") from None
+    if len(data) != part.bytes:
+        raise CorruptionError(f"{place} has {len(data)} bytes instead of {part.bytes}")
     if hashlib.sha256(data).hexdigest() != part.sha256:
         raise CorruptionError(f"{place} is damaged: its bytes have another sha256")
     try:
@@ -205,18 +193,6 @@ def _fill(storage: Storage, part: Part, target: NDArray[np.uint8], place: str) -
     except zstandard.ZstdError as error:
         raise CorruptionError(f"{place} cannot be decompressed: {error}") from None
     target[:] = np.frombuffer(raw, np.uint8)
-
-
-def _read_exactly(storage: Storage, part: Part, place: str) -> bytes:
-    try:
-        data = storage.get(part.key, max_bytes=part.bytes)
-    except MissingKey:
-        raise CorruptionError(f"{place} is missing") from None
-    except TooLarge:
-        raise CorruptionError(f"{place} has more than {part.bytes} bytes") from None
-    if len(data) != part.bytes:
-        raise CorruptionError(f"{place} has {len(data)} bytes instead of {part.bytes}")
-    return data
 
 
 def sync(storage: Storage, keys: list[str]) -> None:

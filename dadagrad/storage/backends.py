@@ -6,9 +6,10 @@ import base64
 import os
 import re
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import timedelta
-from functools import cached_property
+from errno import EACCES, EFBIG, EISDIR, ENOTDIR, EPERM
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -42,33 +43,18 @@ _policies: dict[tuple[str, str, str], RetryPolicy] = {}
 _lock = threading.Lock()
 
 
-@dataclass(frozen=True)
 class Backend:
-    """A store that is not local.
+    """The store of a URL ``scheme://user@name``; `policy` is None for memory, which never fails."""
 
-    Attributes
-    ----------
-    scheme, name, user : str
-        Parts of the URL: ``scheme://user@name``, where `user` may hold a password.
-    policy : RetryPolicy or None
-        None for memory, which never fails.
-    """
-
-    scheme: str
-    name: str
-    user: str = field(default="", repr=False)
-    policy: RetryPolicy | None = None
-
-    @cached_property
-    def store(self) -> ObjectStore:
-        return _open(self.scheme, self.name, self.user, timeout_seconds())
+    def __init__(self, scheme: str, name: str, user: str) -> None:
+        self._open = partial(_open, scheme, name, user)
+        self.policy = None if scheme == "memory" else _shared_policy(scheme, name)
+        self.store = self._open(timeout_seconds())
 
     @cached_property
     def uploads(self) -> ObjectStore:
         """The same store with a longer timeout, which also runs while a large object is sent."""
-        if self.policy is None:
-            return self.store
-        return _open(self.scheme, self.name, self.user, _UPLOAD_TIMES * timeout_seconds())
+        return self._open(_UPLOAD_TIMES * timeout_seconds())
 
 
 def open_backend(scheme: str, rest: str, url: str) -> tuple[Backend, str]:
@@ -83,10 +69,8 @@ def open_backend(scheme: str, rest: str, url: str) -> tuple[Backend, str]:
         )
     if scheme in ("http", "https"):
         prefix = unquote(prefix)
-    policy = None if scheme == "memory" else _shared_policy(scheme, name)
-    backend = Backend(scheme, name, user, policy)
     try:
-        _ = backend.store
+        backend = Backend(scheme, name, user)
     except InputError:
         raise
     except Exception as error:
@@ -116,13 +100,14 @@ def _open(scheme: str, name: str, user: str, timeout: float) -> ObjectStore:
         "read_timeout": timedelta(seconds=timeout),
         "timeout": "10m",
     }
-    if scheme == "s3":
-        client["allow_http"] = _s3_endpoint().startswith("http://")
-        return stores.S3Store(name, client_options=client, retry_config=retry)
-    if scheme == "gs":
-        return stores.GCSStore(name, client_options=client, retry_config=retry)
-    if scheme == "az":
-        return stores.AzureStore(name, client_options=client, retry_config=retry)
+    clouds: dict[str, Callable[..., ObjectStore]] = {
+        "s3": stores.S3Store,
+        "gs": stores.GCSStore,
+        "az": stores.AzureStore,
+    }
+    if scheme in clouds:
+        client["allow_http"] = scheme == "s3" and _s3_endpoint().startswith("http://")
+        return clouds[scheme](name, client_options=client, retry_config=retry)
     client["allow_http"] = scheme == "http"
     if user:  # not in the URL, which every error shows
         token = base64.b64encode(unquote(user).encode()).decode()
@@ -154,53 +139,50 @@ def _first_line(error: Exception) -> str:
 
 def explain(error: Exception, action: str, url: str, key: str, scheme: str) -> StorageError:
     """The error to raise for an error of obstore or of the system: what failed and what to do."""
-    import obstore.exceptions as kinds
-
     waited = error.seconds if isinstance(error, RetryTimeout) else 0.0
     error = error.error if isinstance(error, RetryTimeout) else error
     subject = f"{key} in {url}" if key else f"the objects in {url}" if action == "list" else url
-    text, start = str(error), f"cannot {action} {subject}"
+    kind, problem = _diagnose(error, action, scheme, waited)
+    return kind(f"cannot {action} {subject}: {problem}")
+
+
+def _diagnose(
+    error: Exception, action: str, scheme: str, waited: float
+) -> tuple[type[StorageError], str]:
+    """The kind of an error, and the problem with its remedy."""
+    import obstore.exceptions as kinds
+
+    text = str(error)
     system = re.search(r"os error (\d+)\)", text)
     number = int(system[1]) if system else getattr(error, "errno", None)
     missing = FileNotFoundError | IsADirectoryError | NotADirectoryError
-    if "NoSuchBucket" in text or "ContainerNotFound" in text or "bucket does not exist" in text:
-        return StorageError(f"{start}: there is no such bucket; create it or correct the URL")
-    if isinstance(error, missing) or (action != "write" and number in (20, 21)):
-        return MissingKey(f"{start}: there is no such object; check the URL")
+    credentials = _CREDENTIALS.get(scheme, "the user and password")
+    if re.search("NoSuchBucket|ContainerNotFound|bucket does not exist", text):
+        return StorageError, "there is no such bucket; create it or correct the URL"
+    if isinstance(error, missing) or (action != "write" and number in (ENOTDIR, EISDIR)):
+        return MissingKey, "there is no such object; check the URL"
     if isinstance(error, kinds.AlreadyExistsError | kinds.PreconditionError):
-        return AlreadyExists(f"{start}: it exists already")
-    if number in (1, 13):
-        return StorageError(f"{start}: permission denied; check its owner")
+        return AlreadyExists, "it exists already"
+    if number in (EPERM, EACCES):
+        return StorageError, "permission denied; check its owner"
     if isinstance(error, kinds.PermissionDeniedError | kinds.UnauthenticatedError):
-        return StorageError(f"{start}: {_denied(text, url, scheme)}")
+        code = re.search(r"<Code>(\w+)</Code>", text)  # such as InvalidAccessKeyId
+        return StorageError, (
+            f"permission denied{f' ({code[1]})' if code else ''}; check {credentials}, that they "
+            "may read, list, write and delete in this bucket, and the clock of this machine"
+        )
     if "ExpiredToken" in text or lacks_credentials(error):
         problem = "the credentials have expired" if "Expired" in text else "no credentials found"
-        return StorageError(f"{start}: {problem}; set {_CREDENTIALS.get(scheme, 'them')}")
+        return StorageError, f"{problem}; set {credentials}"
     if is_transient(error):
-        return StorageError(f"{start}: {_no_answer(error, waited, scheme)}")
+        problem = f"{describe(error)} (tried for {waited:.0f} s: {_first_line(error)})"
+        if problem.startswith("the store answers"):
+            return StorageError, f"{problem}; try again later"
+        advice = "check the network, the host name" + (" and AWS_ENDPOINT_URL" * (scheme == "s3"))
+        slow = f"; on a slow network, raise {TIMEOUT}" if problem.startswith("no answer") else ""
+        return StorageError, f"{problem}; {advice}{slow}"
     if number is not None:
-        hint = "raise the limit (ulimit -f)" if number == 27 else "free some space"
+        hint = "raise the limit (ulimit -f)" if number == EFBIG else "free some space"
         hint = f"; {hint} or write elsewhere" if action == "write" else ""
-        return StorageError(f"{start}: {os.strerror(number)}{hint}")
-    return StorageError(f"{start}: {_first_line(error)}")
-
-
-def _denied(text: str, url: str, scheme: str) -> str:
-    """The refusal of a store, with its own code such as InvalidAccessKeyId."""
-    code = re.search(r"<Code>(\w+)</Code>", text)
-    bucket = url.partition("://")[2].partition("/")[0]
-    return (
-        f"permission denied{f' ({code[1]})' if code else ''}; check "
-        f"{_CREDENTIALS.get(scheme, 'the user and password')}, that they may read, list, write and "
-        f"delete in the bucket {bucket!r}, and the clock of this machine"
-    )
-
-
-def _no_answer(error: Exception, waited: float, scheme: str) -> str:
-    problem = describe(error)
-    tried = f"{problem} (tried for {waited:.0f} s: {_first_line(error)})"
-    if problem.startswith("the store answers"):
-        return f"{tried}; try again later"
-    advice = "check the network, the host name" + (" and AWS_ENDPOINT_URL" * (scheme == "s3"))
-    slow = f"; on a slow network, raise {TIMEOUT}" if problem.startswith("no answer") else ""
-    return f"{tried}; {advice}{slow}"
+        return StorageError, f"{os.strerror(number)}{hint}"
+    return StorageError, _first_line(error)

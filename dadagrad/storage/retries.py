@@ -62,25 +62,14 @@ class RetryTimeout(Exception):
     """A failure that did not pass in time: `error`, after so many `seconds`."""
 
     def __init__(self, error: Exception, seconds: float) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.seconds = seconds
+        self.error, self.seconds = error, seconds
 
 
 class RetryPolicy:
     """Retries of all requests of this process to one store, by any thread.
 
-    Parameters
-    ----------
-    name : str
-        Name of the store in messages.
-
-    Attributes
-    ----------
-    seconds : float
-        Time limit for the retries of a store that has answered before.
-    answered : bool
-        True if the store is known to exist.
+    `name` is that of the store in messages, `seconds` the time limit for the retries of a store
+    that has `answered` before, and so is known to exist.
     """
 
     def __init__(self, name: str) -> None:
@@ -123,8 +112,6 @@ class RetryPolicy:
 
     def _log(self, down: bool, text: str) -> None:
         """Log a change of the store's state once, whichever thread notices it."""
-        if self._down == down:
-            return
         with self._lock:
             changed, self._down = self._down != down, down
         if changed:

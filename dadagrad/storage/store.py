@@ -11,15 +11,16 @@ import io
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from dadagrad.errors import InputError, MissingKey, StorageError, TooLarge
 from dadagrad.storage.backends import SCHEMES, Backend, explain, open_backend, redact, segments
+from dadagrad.storage.retries import RetryPolicy
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -31,8 +32,7 @@ _LARGE_BYTES = 1 << 20  # objects of more bytes are sent with a longer timeout
 _N_REQUESTS = 8  # requests in flight while several objects are read or written
 
 T = TypeVar("T")
-Entries: TypeAlias = list[Mapping[str, Any]]
-Answers: TypeAlias = list[T]
+Keys: TypeAlias = list[str]  # `list` is a method below
 
 
 class Storage:
@@ -87,7 +87,7 @@ class Storage:
         self._address = self.url
         self._backend: Backend | None = None
         if self._scheme == "file":
-            path = _path_of(text) if separator else os.path.expanduser(text)
+            path = _path_of(self.url) if separator else os.path.expanduser(text)
             self._root = self._address = os.path.abspath(path)
             self._prefix = self._root.strip("/")
         else:
@@ -108,10 +108,16 @@ class Storage:
         Raises `MissingKey` if there is none, `TooLarge` if it has more than `max_bytes` (before any
         of it is read), and `StorageError` if it cannot be read.
         """
-        if not self.is_local:
-            return bytes(self._fetch(key, max_bytes))
-        with self._open_local(key, max_bytes) as file:
-            return cast(bytes, file.read())
+        if self.is_local:
+            with self._open_local(key, max_bytes) as file:
+                return cast(bytes, file.read())
+
+        def fetch() -> bytes:
+            result = self._store.get(self._full(key))
+            self._check_size(key, result.meta["size"], max_bytes)
+            return bytes(result.bytes())
+
+        return self._ask("read", key, fetch)
 
     def read_into(self, key: str, buffer: WriteableBuffer) -> int:
         """Read an object into `buffer` and return the number of its bytes.
@@ -120,17 +126,16 @@ class Storage:
         """
         view = memoryview(buffer).cast("B")
         if not self.is_local:
-            data = memoryview(self._fetch(key, len(view)))
+            data = self.get(key, max_bytes=len(view))
             view[: len(data)] = data
             return len(data)
+        filled = 0
         with self._open_local(key, len(view)) as file:
-            size = os.fstat(file.fileno()).st_size
-            filled = 0
-            while n_read := file.readinto(view[filled:size]):
+            while n_read := file.readinto(view[filled:]):
                 filled += n_read
-            return filled
+        return filled
 
-    def read_many(self, buffers: Mapping[str, WriteableBuffer]) -> list[int]:
+    def read_many(self, buffers: Mapping[str, WriteableBuffer]) -> Sequence[int]:
         """Read each object into its buffer, in parallel from a remote store; return their sizes."""
         return self._map(self.read_into, buffers)
 
@@ -163,10 +168,10 @@ class Storage:
         """Write several objects, in parallel to a remote store."""
         self._map(self.put, objects)
 
-    def list(self, prefix: str = "") -> list[str]:
+    def list(self, prefix: str = "") -> Keys:
         """All keys under the folder `prefix`, sorted."""
         start = len(self._full("x")) - 1
-        return sorted(str(entry["path"])[start:] for entry in self._entries(prefix))
+        return sorted(path[start:] for path, _ in self._entries(prefix))
 
     def exists(self, key: str) -> bool:
         """True if there is an object of that key."""
@@ -195,8 +200,8 @@ class Storage:
 
         Raises `MissingKey` if there is none, and `StorageError` if they cannot be listed.
         """
-        sizes = [int(entry["size"]) for entry in self._entries("")]
-        return sum(sizes) if sizes else self.size("")
+        entries = self._entries("")
+        return sum(size for _, size in entries) if entries else self.size("")
 
     def delete(self, key: str) -> None:
         """Remove an object, if there is one."""
@@ -223,43 +228,40 @@ class Storage:
     def _uploads(self) -> ObjectStore:
         return self._store if self._backend is None else self._backend.uploads
 
+    @property
+    def _policy(self) -> RetryPolicy | None:
+        return None if self._backend is None else self._backend.policy
+
     def _full(self, key: str) -> str:
         """The key from the root of the store."""
         return "/".join([part for part in (self._prefix, *segments(key)) if part])
 
-    def _map(self, action: Callable[[str, Any], T], objects: Mapping[str, Any]) -> Answers[T]:
+    def _map(self, action: Callable[[str, Any], T], objects: Mapping[str, Any]) -> Sequence[T]:
         """Call `action` for each key and value, in parallel if each call is a round trip."""
-        is_remote = self._backend is not None and self._backend.policy is not None
-        if not is_remote or len(objects) < 2:
+        if self._policy is None or len(objects) < 2:
             return [action(key, value) for key, value in objects.items()]
         with ThreadPoolExecutor(min(len(objects), _N_REQUESTS)) as pool:
             return list(pool.map(action, objects.keys(), objects.values()))
 
     def _ask(self, action: str, key: str, call: Callable[[], T]) -> T:
         """Return the answer of the store, after retries; explain its errors."""
-        policy = None if self._backend is None else self._backend.policy
         with self._explained(action, key):
-            return call() if policy is None else policy.ask(call)
+            return call() if self._policy is None else self._policy.ask(call)
 
-    def _fetch(self, key: str, max_bytes: int | None) -> Any:
-        """The bytes of an object that is not local, as a buffer."""
-        full = self._full(key)
-
-        def fetch() -> Any:
-            result = self._store.get(full)
-            self._check_size(key, result.meta["size"], max_bytes)
-            return result.bytes()
+    def _get_range(self, key: str, start: int, length: int) -> bytes:
+        def fetch() -> bytes:
+            return bytes(self._store.get_range(self._full(key), start=start, length=length))
 
         return self._ask("read", key, fetch)
 
-    def _entries(self, prefix: str) -> Entries:
+    def _entries(self, prefix: str) -> Sequence[tuple[str, int]]:
         """Path and size of all objects under the folder `prefix`."""
         if self.is_local and not os.path.isdir(self.local_path(prefix)):
             return []
 
-        def entries() -> Entries:
+        def entries() -> Sequence[tuple[str, int]]:
             pages = self._store.list(self._full(prefix) or None, chunk_size=1000)
-            return [cast(Mapping[str, Any], entry) for page in pages for entry in page]
+            return [(entry["path"], entry["size"]) for page in pages for entry in page]
 
         return self._ask("list", prefix, entries)
 
@@ -304,8 +306,8 @@ class Storage:
 def _unpickled(address: str) -> Storage:
     """The storage of another process, which knows that the store exists."""
     storage = Storage(address)
-    if storage._backend is not None and storage._backend.policy is not None:
-        storage._backend.policy.answered = True
+    if storage._policy is not None:
+        storage._policy.answered = True
     return storage
 
 
@@ -332,14 +334,9 @@ class _ObjectFile(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer).cast("B")
-        start, length = self._position, max(min(len(view), self._size - self._position), 0)
+        length = max(min(len(view), self._size - self._position), 0)
         if length:
-            store, full = self._storage._store, self._storage._full(self._key)
-            view[:length] = self._storage._ask(
-                "read",
-                self._key,
-                lambda: bytes(store.get_range(full, start=start, length=length)),
-            )
+            view[:length] = self._storage._get_range(self._key, self._position, length)
         self._position += length
         return length
 
@@ -378,7 +375,8 @@ def check_regular(path: str, mode: int) -> None:
 
 def _path_of(url: str) -> str:
     """The path of a ``file://`` URL, in which '?' and '#' are characters like any other."""
-    host = urlsplit(url).netloc
-    if host not in ("", "localhost"):
+    path = url.partition("://")[2].removeprefix("localhost")
+    if not path.startswith("/"):
+        host = path.partition("/")[0]
         raise InputError(f"{url} names the host {host!r}; write file:///PATH")
-    return unquote(url.split("://", 1)[1].removeprefix("localhost"))
+    return unquote(path)

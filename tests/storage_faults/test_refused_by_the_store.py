@@ -53,7 +53,7 @@ def reader(servers: dict[str, Server]) -> Iterator[Server]:
         iam.delete_user(UserName="reader")
 
 
-MAY = f"that they may read, list, write and delete in the bucket {BUCKET!r}"
+MAY = "that they may read, list, write and delete in this bucket"
 UNKNOWN = (
     r"permission denied \((InvalidAccessKeyId|SignatureDoesNotMatch)\); check AWS_ACCESS_KEY_ID"
 )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from dadagrad._version import __version__
@@ -107,7 +107,7 @@ class Manifest:
             "sequence": self.sequence,
             "writer": self.writer,
             "created": self.created,
-            "arrays": [array.to_json() for array in self.arrays],
+            "arrays": [asdict(array) for array in self.arrays],
             "meta": to_plain(self.meta, "meta"),
         }
         return seal(body, f"the manifest of step {self.step}")
