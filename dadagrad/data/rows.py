@@ -80,9 +80,9 @@ class Rows:
         queries: NDArray[np.int64] | None = None,
     ) -> Rows:
         """Build rows from global feature `ids` ((nnz,) int64), finding the vocabulary."""
-        from dadagrad.data.blocks import find_vocabulary  # needs numba, which loads slowly
+        from dadagrad.kernels.id_sets import distinct_ids  # needs numba, which loads slowly
 
-        vocabulary, indices = find_vocabulary(ids)
+        vocabulary, indices = distinct_ids(ids)
         indptr = np.asarray(indptr, np.int64)
         return cls(vocabulary, indptr, indices, values, labels, weights, row_scale, queries)
 

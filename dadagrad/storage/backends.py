@@ -105,10 +105,10 @@ def _open(scheme: str, name: str, user: str, timeout: float) -> ObjectStore:
         "gs": stores.GCSStore,
         "az": stores.AzureStore,
     }
+    if scheme == "http" or (scheme == "s3" and _s3_endpoint().startswith("http://")):
+        client["allow_http"] = True
     if scheme in clouds:
-        client["allow_http"] = scheme == "s3" and _s3_endpoint().startswith("http://")
         return clouds[scheme](name, client_options=client, retry_config=retry)
-    client["allow_http"] = scheme == "http"
     if user:  # not in the URL, which every error shows
         token = base64.b64encode(unquote(user).encode()).decode()
         client["default_headers"] = {"authorization": f"Basic {token}"}

@@ -19,7 +19,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.blocks import find_vocabulary
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import TrainingError
@@ -246,7 +245,7 @@ class _FirstRows:
         else:
             partitions = [partition for partition, _ in self.chosen]
             vocabularies = list(pool.map(data.read_vocabulary, partitions))
-            self._union, _ = find_vocabulary(np.concatenate(vocabularies))
+            self._union = np.unique(np.concatenate(vocabularies))
         self.n_features = len(self._union)
 
     def _begin(self) -> None:

@@ -8,7 +8,7 @@ from helpers.blocks import block_rows, dense_block, make_block
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad.data.blocks import Block, concatenate, cut, find_vocabulary, take, transform_values
+from dadagrad.data.blocks import Block, concatenate, cut, take, transform_values
 
 lengths = st.lists(st.integers(0, 9), min_size=1, max_size=8)
 
@@ -41,19 +41,3 @@ def test_l2_norm_scales_each_row_to_length_one(binary: bool) -> None:
     assert (block.values is None) == binary
     norms = np.linalg.norm(dense_block(block, 1000), axis=1)
     np.testing.assert_allclose(norms, [1, 0, 1], atol=1e-6)
-
-
-@given(st.lists(st.integers(0, 2**62), max_size=300), st.integers(1, 30))
-def test_vocabulary_is_that_of_unique(ids: list[int], repeats: int) -> None:
-    everything = np.array(ids * repeats, np.int64)
-    vocabulary, indices = find_vocabulary(everything)
-    expected, inverse = np.unique(everything, return_inverse=True)
-    np.testing.assert_array_equal(vocabulary, expected)
-    np.testing.assert_array_equal(indices, inverse)
-
-
-def test_vocabulary_of_many_ids() -> None:
-    ids = np.random.default_rng(0).integers(0, 2**31, 100_000).astype(np.int32)
-    vocabulary, indices = find_vocabulary(ids)
-    np.testing.assert_array_equal(vocabulary[indices], ids)
-    assert (np.diff(vocabulary) > 0).all()

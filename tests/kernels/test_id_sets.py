@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dadagrad.kernels.id_sets import DistinctIds, common, look_up, relabel, unite
+from dadagrad.kernels.id_sets import DistinctIds, common, distinct_ids, look_up, relabel, unite
 from dadagrad.kernels.packed_ids import pack, packed_bytes, unpack
 
 id_sets = st.sets(st.integers(0, 4_200), max_size=80)
@@ -20,12 +20,22 @@ id_sets = st.sets(st.integers(0, 4_200), max_size=80)
 def test_the_union_of_sets_and_the_places_in_it(sets, n_more):
     arrays = [np.array(sorted(ids), np.int64) for ids in sets]
     n_features = max((int(ids[-1]) for ids in arrays if len(ids)), default=0) + 1 + n_more
-    distinct_ids = DistinctIds(n_features)
+    memory = DistinctIds(n_features)
     for _ in range(2):  # the second time, nothing is left of the first
-        union, places = distinct_ids.unite(arrays)
+        union, places = memory.unite(arrays)
         np.testing.assert_array_equal(union, np.unique(np.concatenate(arrays)))
         for ids, own in zip(arrays, places, strict=True):
             np.testing.assert_array_equal(union[own], ids)
+
+
+@given(ids=st.lists(st.integers(0, 2**62), max_size=300), repeats=st.integers(1, 30))
+@example(ids=list(range(0, 2**31, 2**17)), repeats=2)  # more than the first table holds
+def test_distinct_ids_of_any_size(ids, repeats):
+    ids = np.array(ids * repeats, np.int64)
+    distinct, places = distinct_ids(ids)
+    expected = np.unique(ids, return_inverse=True)
+    np.testing.assert_array_equal(distinct, expected[0])
+    np.testing.assert_array_equal(places, expected[1])
 
 
 @given(first=id_sets, second=id_sets)
