@@ -5,7 +5,7 @@ streams. In a round each group reads all shards (two float32 for each feature), 
 the shard that they belong to (an id and three float32 for each feature it touched), and each shard
 adds them up. The three ways:
 
-* tasks: a task for each group, for each piece of its changes, and for each shard; all rounds are one
+* tasks: a task for each group, each piece of its changes and each shard; all rounds are one
   graph, and Dask moves what the tasks need.
 * p2p: changes are dense arrays, cut by group; a peer-to-peer rechunk cuts them by shard.
 * actors: each worker has an actor that holds a shard. Groups are tasks that fetch shards and push
@@ -190,9 +190,15 @@ def by_p2p(client: Any, workers: list[str], load: Load, rounds: int) -> None:
         for _ in range(rounds):
             whole = shards.rechunk((load.features, 2), method="tasks")
             changes = da.blockwise(
-                work, "gif", groups, "gxy", whole, "iz",
+                work,
+                "gif",
+                groups,
+                "gxy",
+                whole,
+                "iz",
                 new_axes={"i": load.features, "f": 3},
-                concatenate=True, dtype=np.float32,
+                concatenate=True,
+                dtype=np.float32,
             )
             cut = changes.rechunk((n, tuple(edges), 3))
             shards = (shards + cut.sum(axis=0)[:, :2]).persist(
@@ -242,9 +248,7 @@ def by_actors(client: Any, workers: list[str], load: Load, rounds: int) -> None:
             future.result()
 
     for _ in range(rounds):
-        sizes = [
-            client.submit(fetch, held, workers=[workers[g]], pure=False) for g in range(n)
-        ]
+        sizes = [client.submit(fetch, held, workers=[workers[g]], pure=False) for g in range(n)]
         client.gather(sizes)  # nobody pushes before all have fetched
         pushes = [
             client.submit(push, g, held, sizes[g], workers=[workers[g]], pure=False)

@@ -145,7 +145,10 @@ def _start_cluster(workers: int | None) -> Iterator[Any]:
             # No dashboard, and any free port of this machine alone: Dask warns if 8787 is taken.
             dashboard_address=None,
             # A stopped worker holds up a step, by Dask's default for 5 minutes.
-            scheduler_kwargs={"dashboard_address": "127.0.0.1:0", "worker_ttl": seconds("worker-ttl")},
+            scheduler_kwargs={
+                "dashboard_address": "127.0.0.1:0",
+                "worker_ttl": seconds("worker-ttl"),
+            },
             silence_logs=logging.ERROR,
             preload=["dadagrad.training.engines.dask.tasks"],
         ) as cluster,
