@@ -92,7 +92,7 @@ NAN, INF = float("nan"), float("inf")
 
 BAD_FILES: list[tuple[str, str | bytes, list[str]]] = [
     # numbers that are not finite or too large
-    ("a.svmlight", "1 1:1\n0 2:nan\n", ["line 2", "feature 2", "'nan'", "finite"]),
+    ("a.svmlight", "1 1:1\n0 2:nan\n", ["line 2", "feature '2'", "'nan'", "finite"]),
     ("a.svmlight", "1 1:1\n0 2:-inf\n", ["line 2", "'-inf'"]),
     ("a.svmlight", "1 1:1\n0 2:1e39\n", ["line 2", "'1e39'", "too large"]),
     ("a.svmlight", "1 1:1\nnan 2:1\n", ["line 2", "label", "'nan'"]),
@@ -111,9 +111,9 @@ BAD_FILES: list[tuple[str, str | bytes, list[str]]] = [
     ("a.parquet", parquet(label=[0, NAN]), ["row 1", "label nan"]),
     ("a.parquet", parquet(weight=[1.0, -1.0]), ["row 1", "weight -1.0"]),
     # ids that are out of order, twice or negative
-    ("a.svmlight", "1 1:1\n0 3:1 2:1\n", ["line 2", "feature 2 comes after 3"]),
-    ("a.svmlight", "1 1:1\n0 2:1 2:1\n", ["line 2", "feature 2 comes twice"]),
-    ("a.svmlight", "1 1:1\n0 -2:1\n", ["line 2", "'-2'", "not be negative"]),
+    ("a.svmlight", "1 1:1\n0 3:1 2:1\n", ["line 2", "feature '2' comes after '3'"]),
+    ("a.svmlight", "1 1:1\n0 2:1 2:1\n", ["line 2", "feature '2' comes after '2'"]),
+    ("a.svmlight", "1 1:1\n0 -2:1\n", ["line 2", "'-2:1'", "ids from 0 up"]),
     ("a.vw", "1 | 1:1\n0 | -2:1\n", ["line 2", "'-2:1'"]),
     ("a.npz", npz(indices=[0, -2, 1]), ["a.npz", "indices"]),
     ("a.npz", npz(indices=[0, 7, 1]), ["a.npz", "indices"]),

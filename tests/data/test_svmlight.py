@@ -202,19 +202,19 @@ ERRORS = {
     "1e999 4:1": "label is '1e999'; that is too large",
     "1,x 4:1": "label is 'x'; it must be a number",
     "1, 4:1": "label is ''; it must be a number",
-    "1 4:nan": "value of feature 4 is 'nan'; it must be finite",
-    "1 4:infinity": "value of feature 4 is 'infinity'; it must be finite",
-    "1 4:1e39": "value is '1e39'; that is too large",
-    "1 4:": "value of feature 4 is ''; it must be a number",
-    "1 4:1:2": "value of feature 4 is '1:2'; it must be a number",
-    "1 4:0x10": "value of feature 4 is '0x10'; it must be a number",
-    "1 -4:1": "feature id is '-4'; ids must not be negative",
+    "1 4:nan": "value of feature '4' is 'nan'; it must be finite",
+    "1 4:infinity": "value of feature '4' is 'infinity'; it must be finite",
+    "1 4:1e39": "value of feature '4' is '1e39'; that is too large",
+    "1 4:": "value of feature '4' is ''; it must be a number",
+    "1 4:1:2": "value of feature '4' is '1:2'; it must be a number",
+    "1 4:0x10": "value of feature '4' is '0x10'; it must be a number",
+    "1 -4:1": "found '-4:1'; features look like 3:0.5, with white space between and ids from 0",
     "1 9223372036854775800:1": "feature id is '9223372036854775800'; ids must be "
     "9223372036854775799 or less",
     "1 4": "found '4'; features look like 3:0.5",
     "1 word:1": "found 'word:1'; features look like 3:0.5",
-    "1 5:1 4:1": "feature 4 comes after 5; the ids of a line must increase",
-    "1 5:1 5:1": "feature 5 comes twice",
+    "1 5:1 4:1": "feature '4' comes after '5'; the ids of a line must increase",
+    "1 5:1 5:1": "feature '5' comes after '5'",
     "1 0:1": "feature id is 0 in a file read as one-based",
     "1 qid:x 4:1": "found 'qid:x'; 'qid:' must come once",
     "1 qid:1 qid:2": "found 'qid:2'; 'qid:' must come once",
@@ -229,7 +229,7 @@ def test_errors_name_file_line_and_reason(tmp_path: Path, line: str) -> None:
 
 
 def test_the_first_wrong_line_is_reported() -> None:
-    with pytest.raises(InputError, match="line 2: value is '1e999'"):
+    with pytest.raises(InputError, match="line 2: value of feature '2' is '1e999'"):
         parsed(b"1 2:1\n1 2:1e999\nx 3:1\n")
     with pytest.raises(InputError, match="line 3: no 'qid:'"):
         parsed(b"1 qid:1 2:1\n\n1 2:1\n")

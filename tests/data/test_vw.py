@@ -176,7 +176,7 @@ def test_namespaces_prefix_names_and_scale_values() -> None:
 
 def test_ones_are_not_stored() -> None:
     block = parsed(b"1 | a b c\n-1 1 | d\n")
-    assert (block.values, block.weights, block.tags) == (None, None, None)
+    assert (block.values, block.tags) == (None, None)
 
 
 def test_rows_to_predict_need_no_label() -> None:
@@ -206,8 +206,8 @@ ERRORS = {
     "1 |f:1e30 a:1e30": "value of feature 'a' is '1e30' times its namespace's '1e30'",
     "1 | a:3e38 a:3e38": "add up to more than float32 holds",
     "1 | :3": "found ':3'; features look like 'name' or 'name:0.5'",
-    "1 |f:x a": "found '|f:x'; a namespace looks like",
-    "1 |:2 a": "found '|:2'; a namespace looks like",
+    "1 |f:x a": "found the namespace 'f:x'; one looks like",
+    "1 |:2 a": "found the namespace ':2'; one looks like",
 }
 
 

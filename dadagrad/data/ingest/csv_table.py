@@ -19,7 +19,7 @@ from dadagrad.data.ingest.delimited import (
     shown,
     to_numbers,
 )
-from dadagrad.data.ingest.files import OnError
+from dadagrad.data.ingest.options import OnError
 from dadagrad.errors import InputError
 
 

@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
-from dadagrad.data.ingest.files import OnError, place
+from dadagrad.data.ingest.files import place
+from dadagrad.data.ingest.options import Delimiter, OnError
 from dadagrad.errors import InputError
-
-Delimiter = Literal["\t", ","]
 
 MAX_ROW_BYTES = 64 << 20
 """Longest row of a CSV file; a longer one means that a quote was never closed."""

@@ -1,23 +1,17 @@
-"""Text files as chunks of whole lines, decompressed, and the errors of wrong lines."""
+"""Text files as chunks of whole lines, decompressed."""
 
 from __future__ import annotations
 
 import contextlib
 import lzma
 import os
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import IO, Literal, NoReturn, Protocol
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Protocol
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from dadagrad.data.blocks import Block, take
 from dadagrad.errors import InputError
-
-OnError = Literal["raise", "skip"]
 
 MAX_LINE_BYTES = 1 << 28
 """Longest line of a text file; a longer one means that the file is not text."""
@@ -27,9 +21,6 @@ TASK_BYTES = 4 << 20
 
 _READ_BYTES = 1 << 20
 _MAX_XZ_MEMORY = 1 << 28  # bytes: xz -9 takes 65 MB, and a header can ask for 4 GB
-_MAX_QUOTE = 40
-_NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
-_NOT_FINITE = re.compile(rb"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _MAX_MAGIC = max(map(len, _MAGIC))
 
@@ -173,39 +164,37 @@ class _XzReader:
     """
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._decoder = lzma.LZMADecompressor(memlimit=_MAX_XZ_MEMORY)
-        self._between = True  # no byte of the current stream was read
+        self._pieces = _xz_pieces(file)
+        self._rest = b""
 
     def read(self, size: int, /) -> bytes:
         """`size` bytes, or the rest of the file."""
-        parts: list[bytes] = []
-        while size > 0 and (part := self._read_some(size)):
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+        parts, missing = [self._rest], size - len(self._rest)
+        while missing > 0 and (piece := next(self._pieces, b"")):
+            parts.append(piece)
+            missing -= len(piece)
+        data = b"".join(parts)
+        self._rest = data[size:]
+        return data[:size]
 
-    def _read_some(self, size: int) -> bytes:
-        """At most `size` bytes; none only at the end of the file."""
+
+def _xz_pieces(file: IO[bytes]) -> Iterator[bytes]:
+    data = b"\0"
+    while data:
+        data = data.lstrip(b"\0")
+        if not data:
+            data = file.read(_READ_BYTES)
+            continue
+        decoder = lzma.LZMADecompressor(memlimit=_MAX_XZ_MEMORY)
         while True:
-            data = b""
-            if self._decoder.eof:
-                data = self._decoder.unused_data
-                self._decoder = lzma.LZMADecompressor(memlimit=_MAX_XZ_MEMORY)
-                self._between = True
-            if not data and self._decoder.needs_input:
-                data = self._file.read(_READ_BYTES)
-                if not data and self._between:
-                    return b""
-                if not data:
-                    raise EOFError("the file ends within a stream")
-            if self._between:
-                data = data.lstrip(b"\0")
-                if not data:
-                    continue
-                self._between = False
-            if out := self._decoder.decompress(data, size):
-                return out
+            if piece := decoder.decompress(data, _READ_BYTES):
+                yield piece
+            if decoder.eof:
+                break
+            data = file.read(_READ_BYTES) if decoder.needs_input else b""
+            if not data and decoder.needs_input:
+                raise EOFError("the file ends within a stream")
+        data = decoder.unused_data or b"\0"
 
 
 def _read(path: str, reader: _Reader, size: int, done: int) -> bytes:
@@ -268,81 +257,3 @@ def _whole_lines(
                 )
     if rest:
         yield b"".join(rest), offset
-
-
-class Lines:
-    """A chunk of text ready for the kernels, and the policy on its wrong lines.
-
-    Attributes
-    ----------
-    problems : dict of int to (int, str)
-        Position and message of what is wrong with each wrong row.
-    """
-
-    def __init__(self, chunk: bytes, path: str, offset: int, on_error: OnError) -> None:
-        if offset == 0 and chunk.startswith(b"\xef\xbb\xbf"):
-            chunk = b"   " + chunk[3:]  # a byte order mark; positions stay the same
-        self.chunk = chunk if chunk.endswith(b"\n") else chunk + b"\n"
-        self.text: NDArray[np.uint8] = np.frombuffer(self.chunk, np.uint8)
-        self.path = path
-        self.offset = offset
-        self.skip = on_error == "skip"
-        self.problems: dict[int, tuple[int, str]] = {}
-
-    def token(self, at: int, end: re.Pattern[bytes]) -> bytes:
-        """Text from `at` to the first match of `end`."""
-        match = end.search(self.chunk, at)
-        return self.chunk[at : match.start() if match else len(self.chunk)]
-
-    def number(self, at: int) -> float:
-        """Number at `at`, which a kernel found to be well formed."""
-        match = _NUMBER.match(self.chunk, at)
-        assert match is not None
-        return float(match.group())
-
-    def reject(self, position: int, problem: str) -> NoReturn:
-        """Raise `InputError` about the line that holds `position`."""
-        raise InputError(f"{place(self.path, self.chunk, self.offset, position)}: {problem}")
-
-    def without_problems(self, block: Block) -> Block:
-        """`block` without the rows in `problems`; raises for the first unless skipping."""
-        if not self.problems:
-            return block
-        if not self.skip:
-            self.reject(*self.problems[min(self.problems)])
-        right = np.delete(np.arange(block.n_rows), list(self.problems))
-        return replace(take(block, right), skipped=block.skipped + len(self.problems))
-
-
-def quote(token: bytes) -> str:
-    """Format `token` for a message: printable, on one line, not too long."""
-    shown = token[:_MAX_QUOTE].decode("utf-8", "backslashreplace")
-    return repr(shown) + ("..." if len(token) > _MAX_QUOTE else "")
-
-
-def number_problem(name: str, token: bytes) -> str | None:
-    """Message about the number `token`, the `name` of its line; None if it is right."""
-    if _NOT_FINITE.fullmatch(token):
-        return f"{name} is {quote(token)}; it must be finite"
-    if not _NUMBER.fullmatch(token):
-        return f"{name} is {quote(token)}; it must be a number"
-    if not np.isfinite(float(token) if name == "label" else as_float32(float(token))):
-        return f"{name} is {quote(token)}; that is too large"
-    return None
-
-
-def as_float32(value: float) -> np.float32:
-    """`value` rounded; infinite, without a warning, if it is too large."""
-    with np.errstate(over="ignore"):
-        return np.float32(value)
-
-
-def rows_of(indptr: NDArray[np.int64], entries: Sequence[int] | NDArray[np.int64]) -> list[int]:
-    """Row of each of `entries`."""
-    rows: list[int] = (np.searchsorted(indptr, entries, side="right") - 1).tolist()
-    return rows
-
-
-def ones_as_none(values: NDArray[np.float32]) -> NDArray[np.float32] | None:
-    """`values`, or None if all are 1, as blocks and rows have it."""
-    return None if bool((values == 1).all()) else values

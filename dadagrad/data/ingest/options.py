@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dadagrad.data.ingest.delimited import Delimiter
-from dadagrad.data.ingest.files import OnError
 from dadagrad.errors import InputError
 
+Delimiter = Literal["\t", ","]
+OnError = Literal["raise", "skip"]
 Format = Literal["svmlight", "vw", "text", "csv", "parquet", "anndata", "npz"]
 FORMATS: tuple[Format, ...] = ("svmlight", "vw", "text", "csv", "parquet", "anndata", "npz")
 ARRAY_FORMATS = ("parquet", "anndata", "npz")

@@ -18,9 +18,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-# Outcomes of a line. BLANK and DONE are not errors.
-BLANK, DONE, MISSING_LABEL, BAD_LABEL, BAD_FEATURE, BAD_QUERY, ZERO_ID, UNSORTED = range(8)
-NO_BAR, BAD_NAMESPACE, BASE_MARGIN, NEEDS_HASHING = range(8, 12)
+# Outcomes of a line: DONE, or what is wrong with it.
+DONE, MISSING_LABEL, BAD_LABEL, BAD_FEATURE, BAD_ID, BAD_VALUE = range(6)
+BAD_QUERY, ZERO_ID, UNSORTED, NO_BAR, BAD_NAMESPACE, BASE_MARGIN, NEEDS_HASHING = range(6, 13)
 
 NO_QUERY = np.iinfo(np.int64).min
 MAX_ID = 9_223_372_036_854_775_799
@@ -30,52 +30,50 @@ _NEWLINE, _HASH, _COMMA, _COLON, _BAR, _QUOTE, _CARET = 10, 35, 44, 58, 124, 39,
 _PLUS, _MINUS, _POINT, _ZERO, _NINE = 43, 45, 46, 48, 57
 _EXACT_POWERS = np.array([10.0**power for power in range(23)])
 _EXACT_INTEGER = 1 << 53
+# Numbers that can take one more digit; digits beyond that are only counted.
+_MAX_MANTISSA, _MAX_EXPONENT = 10**17 - 1, 10**5 - 1
 _SPLITTER = 134217729.0  # 2**27 + 1: splits a float64 into two halves of 26 bits
 _LOWER, _UPPER = 1 - 2.0**-50, 1 + 2.0**-50
+_MASK = 0xFFFFFFFF
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class Output(NamedTuple):
-    """Arrays that the kernels fill: positions are those of bytes in the text.
+    """Arrays that the kernels fill; positions are those of bytes in the text.
 
-    Attributes
-    ----------
-    indptr, ids, values, labels, queries, weights
-        Columns of a block; `queries` is `NO_QUERY` for a row without one.
-    value_at : (n_entries,) int32
-        Position of a value of svmlight.
-    name_at, namespace_at : (n_entries,) int32
-        Positions of the name of a feature of VW and of the name of its namespace.
-    row_at, label_at, tag_at : (n_rows,) int32
-        Positions of the line, its first label and its tag; -1 for no label or tag.
+    The `names` are the positions of the names of features, `namespaces` those of the names of
+    their namespaces (VW). `lines`, `first_labels` and `tags` are the positions of a row's line,
+    first label and tag; -1 for no label or tag. `queries` is `NO_QUERY` for a row without one.
     """
 
     indptr: NDArray[np.int64]
     ids: NDArray[np.int64]
     values: NDArray[np.float32]
+    names: NDArray[np.int32]
+    namespaces: NDArray[np.int32]
     labels: NDArray[np.float64]
     queries: NDArray[np.int64]
     weights: NDArray[np.float32]
-    value_at: NDArray[np.int32]
-    name_at: NDArray[np.int32]
-    namespace_at: NDArray[np.int32]
-    row_at: NDArray[np.int32]
-    label_at: NDArray[np.int32]
-    tag_at: NDArray[np.int32]
+    lines: NDArray[np.int32]
+    first_labels: NDArray[np.int32]
+    tags: NDArray[np.int32]
+
+    def first(self, n_rows: int) -> Output:
+        """Views of the first rows and their entries."""
+        n_entries = int(self.indptr[n_rows])
+        per_entry, per_row = self[1:5], self[5:]
+        entries = [column[:n_entries] for column in per_entry]
+        rows = [column[:n_rows] for column in per_row]
+        return Output._make([self.indptr[: n_rows + 1], *entries, *rows])
 
 
 def allocate(n_rows: int, n_entries: int) -> Output:
     """Arrays for at most `n_rows` and `n_entries`; memory that is not used costs nothing."""
-    return Output(
-        np.empty(n_rows + 1, np.int64),
-        np.empty(n_entries, np.int64),
-        np.empty(n_entries, np.float32),
-        np.empty(n_rows, np.float64),
-        np.empty(n_rows, np.int64),
-        np.empty(n_rows, np.float32),
-        *(np.empty(n_entries, np.int32) for _ in range(3)),
-        *(np.empty(n_rows, np.int32) for _ in range(3)),
-    )
+    per_entry = (np.int64, np.float32, np.int32, np.int32)
+    per_row = (np.float64, np.int64, np.float32, np.int32, np.int32, np.int32)
+    entries = [np.empty(n_entries, kind) for kind in per_entry]
+    rows = [np.empty(n_rows, kind) for kind in per_row]
+    return Output._make([np.empty(n_rows + 1, np.int64), *entries, *rows])
 
 
 @njit(cache=True, nogil=True)
@@ -137,54 +135,52 @@ def _divide(mantissa: int, power: float) -> float:
 
 
 @njit(cache=True, nogil=True)
+def _digits(text: NDArray[np.uint8], at: int, number: int, limit: int) -> tuple[int, int, bool]:
+    """Append digits to `number` while it is `limit` or less: the number, the end, and True if all
+    digits fitted."""
+    fits = True
+    while _ZERO <= text[at] <= _NINE:
+        if number <= limit:
+            number = number * 10 + _byte(text, at) - _ZERO
+        else:
+            fits = False
+        at += 1
+    return number, at, fits
+
+
+@njit(cache=True, nogil=True)
 def _number(text: NDArray[np.uint8], at: int) -> tuple[float, int]:
     """Decimal number at `at` and its end; NaN if the caller has to convert it; end -1 if there is
     none."""
     negative = text[at] == _MINUS
     if negative or text[at] == _PLUS:
         at += 1
-    mantissa = 0
-    dropped = False
-    start = at
-    while _ZERO <= text[at] <= _NINE:
-        if mantissa < 100_000_000_000_000_000:
-            mantissa = mantissa * 10 + _byte(text, at) - _ZERO
-        else:
-            dropped = True
-        at += 1
-    digits = at - start
+    mantissa, stop, exact = _digits(text, at, 0, _MAX_MANTISSA)
+    n_digits = stop - at
+    at = stop
     exponent = 0
     if text[at] == _POINT:
-        at += 1
-        start = at
-        while _ZERO <= text[at] <= _NINE:
-            if mantissa < 100_000_000_000_000_000:
-                mantissa = mantissa * 10 + _byte(text, at) - _ZERO
-            else:
-                dropped = True
-            at += 1
-        digits += at - start
-        exponent = start - at
-    if digits == 0:
+        mantissa, stop, fits = _digits(text, at + 1, mantissa, _MAX_MANTISSA)
+        exact &= fits
+        exponent = at + 1 - stop
+        n_digits -= exponent
+        at = stop
+    if n_digits == 0:
         return 0.0, -1
     if text[at] == 101 or text[at] == 69:  # e, E
         at += 1
         below_one = text[at] == _MINUS
         if below_one or text[at] == _PLUS:
             at += 1
-        start = at
-        shift = 0
-        while _ZERO <= text[at] <= _NINE:
-            if shift < 100_000:
-                shift = shift * 10 + _byte(text, at) - _ZERO
-            at += 1
-        if at == start:
+        shift, stop, _ = _digits(text, at, 0, _MAX_EXPONENT)
+        if stop == at:
             return 0.0, -1
         exponent += -shift if below_one else shift
+        at = stop
     value = np.nan
     if mantissa == 0:
         value = 0.0
-    elif not dropped and -22 <= exponent <= 22:
+    elif exact and -22 <= exponent <= 22:
         if exponent == 0:
             value = float(mantissa)
         elif mantissa <= _EXACT_INTEGER:
@@ -200,21 +196,21 @@ def _number(text: NDArray[np.uint8], at: int) -> tuple[float, int]:
 @njit(cache=True, nogil=True)
 def _integer(text: NDArray[np.uint8], at: int) -> tuple[int, int]:
     """Integer of the digits at `at` and their end; -1 if there are none, or too many."""
-    start = at
-    number = 0
-    fits = True
-    while _ZERO <= text[at] <= _NINE:
-        if number > MAX_ID // 10:
-            fits = False
-        else:
-            number = number * 10 + _byte(text, at) - _ZERO
-        at += 1
-    return number if fits and at > start else -1, at
+    number, stop, fits = _digits(text, at, 0, MAX_ID // 10)
+    return number if fits and stop > at else -1, stop
 
 
 @njit(cache=True, nogil=True)
 def _ends_token(byte: int) -> bool:
     return _is_space(byte) or byte in (_NEWLINE, _HASH)
+
+
+@njit(cache=True, nogil=True)
+def _is_query(text: NDArray[np.uint8], at: int) -> bool:
+    """True if ``qid:`` is at `at`."""
+    q, i, d = 113, 105, 100
+    name = text[at] == q and text[at + 1] == i and text[at + 2] == d
+    return bool(name and text[at + 3] == _COLON)
 
 
 @njit(cache=True, nogil=True)
@@ -231,36 +227,17 @@ def _svmlight_label(
         return DONE, stop, several
     if stop >= 0 and text[stop] == _COLON and not several:
         return MISSING_LABEL, at, False
-    if text[at] == 113 and text[at + 1] == 105 and text[at + 2] == 100 and text[at + 3] == _COLON:
+    if _is_query(text, at):
         return MISSING_LABEL, at, False
     return BAD_LABEL, at, False
 
 
 @njit(cache=True, nogil=True)
-def _svmlight_query(
-    text: NDArray[np.uint8], at: int, row: int, queries: NDArray[np.int64]
-) -> tuple[int, int]:
-    """Token ``qid:N`` at `at`, which starts with a q: outcome and end."""
-    if text[at + 1] != 105 or text[at + 2] != 100 or text[at + 3] != _COLON:
-        return BAD_FEATURE, at
-    query, stop = _integer(text, at + 4)
-    if query < 0 or not _ends_token(text[stop]) or queries[row] != NO_QUERY:
-        return BAD_QUERY, at
-    queries[row] = query
-    return DONE, stop
-
-
-@njit(cache=True, nogil=True)
 def _svmlight_features(
-    text: NDArray[np.uint8],
-    at: int,
-    row: int,
-    entry: int,
-    first_id: int,
-    out: Output,
+    text: NDArray[np.uint8], at: int, row: int, entry: int, first_id: int, out: Output
 ) -> tuple[int, int, int]:
     """Tokens after the label: outcome, its position, and the number of entries so far."""
-    ids, values, value_at = out.ids, out.values, out.value_at
+    ids, values, names = out.ids, out.values, out.names
     previous = -1
     while True:
         at = _skip_space(text, at)
@@ -268,22 +245,26 @@ def _svmlight_features(
             return DONE, at + 1, entry
         if text[at] == _HASH:
             return DONE, _next_line(text, at), entry
-        if text[at] == 113:  # q
-            outcome, at = _svmlight_query(text, at, row, out.queries)
-            if outcome != DONE:
-                return outcome, at, entry
+        if _is_query(text, at):
+            query, stop = _integer(text, at + 4)
+            if query < 0 or not _ends_token(text[stop]) or out.queries[row] != NO_QUERY:
+                return BAD_QUERY, at, entry
+            out.queries[row] = query
+            at = stop
             continue
         feature, stop = _integer(text, at)
-        if feature < 0 or text[stop] != _COLON:
+        if stop == at or text[stop] != _COLON:
             return BAD_FEATURE, at, entry
-        value_start = stop + 1
-        digit = _byte(text, value_start) - _ZERO
-        if 0 <= digit <= 9 and _is_space(text[value_start + 1]):  # mostly ":1": worth a shortcut
-            value, stop = float(digit), value_start + 1
+        if feature < 0:
+            return BAD_ID, at, entry
+        stop += 1
+        digit = _byte(text, stop) - _ZERO
+        if 0 <= digit <= 9 and _is_space(text[stop + 1]):  # mostly ":1": worth a shortcut
+            value, stop = float(digit), stop + 1
         else:
-            value, stop = _number(text, value_start)
+            value, stop = _number(text, stop)
             if stop < 0 or not _ends_token(text[stop]):
-                return BAD_FEATURE, at, entry
+                return BAD_VALUE, at, entry
         if feature < first_id:
             return ZERO_ID, at, entry
         feature -= first_id
@@ -292,7 +273,7 @@ def _svmlight_features(
         previous = feature
         ids[entry] = feature
         values[entry] = value
-        value_at[entry] = value_start
+        names[entry] = at
         entry += 1
         at = stop
 
@@ -300,11 +281,11 @@ def _svmlight_features(
 @njit(cache=True, nogil=True)
 def svmlight_rows(
     text: NDArray[np.uint8], first_id: int, label_optional: bool, skip: bool, out: Output
-) -> tuple[int, int, int, int, int, int, bool]:
+) -> tuple[int, int, int, int, int, bool]:
     """Parse svmlight `text` into `out`, which has room for all its lines and colons.
 
-    Returns rows, entries, lines skipped, outcome, the positions of the wrong line and token
-    (if the outcome is an error), and True if any row has several labels.
+    Returns rows, lines skipped, outcome, the positions of the wrong line and token (if the outcome
+    is an error), and True if any row has several labels.
     """
     at = row = entry = skipped = 0
     any_several = False
@@ -316,13 +297,13 @@ def svmlight_rows(
             at = _next_line(text, at)
             continue
         out.queries[row] = NO_QUERY
-        out.label_at[row] = at
-        out.row_at[row] = line
+        out.first_labels[row] = at
+        out.lines[row] = line
         outcome, at, several = _svmlight_label(text, at, row, out.labels)
         if outcome == MISSING_LABEL and label_optional:
             outcome = DONE
             out.labels[row] = 0.0
-            out.label_at[row] = -1
+            out.first_labels[row] = -1
         stop = entry
         if outcome == DONE:
             outcome, at, stop = _svmlight_features(text, at, row, entry, first_id, out)
@@ -335,41 +316,38 @@ def svmlight_rows(
             skipped += 1
             at = _next_line(text, at)
         else:
-            return row, stop, skipped, outcome, line, at, any_several
-    return row, entry, skipped, DONE, at, at, any_several
+            return row, skipped, outcome, line, at, any_several
+    return row, skipped, DONE, at, at, any_several
+
+
+@njit(cache=True, nogil=True)
+def _scramble(block: int) -> int:
+    block = (block * 0xCC9E2D51) & _MASK
+    block = ((block << 15) | (block >> 17)) & _MASK
+    return (block * 0x1B873593) & _MASK
 
 
 @njit(cache=True, nogil=True)
 def _murmur3(data: NDArray[np.uint8], start: int, stop: int) -> int:
     """MurmurHash3_x86_32 of ``data[start:stop]`` with seed 0, as an unsigned number."""
-    mask = 0xFFFFFFFF
     state = 0
     at = start
     while at + 4 <= stop:
-        block = (
-            _byte(data, at)
-            | _byte(data, at + 1) << 8
-            | _byte(data, at + 2) << 16
-            | _byte(data, at + 3) << 24
-        )
-        block = (block * 0xCC9E2D51) & mask
-        block = ((block << 15) | (block >> 17)) & mask
-        state ^= (block * 0x1B873593) & mask
-        state = ((state << 13) | (state >> 19)) & mask
-        state = (state * 5 + 0xE6546B64) & mask
+        low = _byte(data, at) | _byte(data, at + 1) << 8
+        state ^= _scramble(low | _byte(data, at + 2) << 16 | _byte(data, at + 3) << 24)
+        state = ((state << 13) | (state >> 19)) & _MASK
+        state = (state * 5 + 0xE6546B64) & _MASK
         at += 4
     if at < stop:
         block = 0
         for byte in range(stop - at):
             block |= _byte(data, at + byte) << (8 * byte)
-        block = (block * 0xCC9E2D51) & mask
-        block = ((block << 15) | (block >> 17)) & mask
-        state ^= (block * 0x1B873593) & mask
+        state ^= _scramble(block)
     state ^= stop - start
     state ^= state >> 16
-    state = (state * 0x85EBCA6B) & mask
+    state = (state * 0x85EBCA6B) & _MASK
     state ^= state >> 13
-    state = (state * 0xC2B2AE35) & mask
+    state = (state * 0xC2B2AE35) & _MASK
     return state ^ (state >> 16)
 
 
@@ -400,24 +378,19 @@ def _factor(text: NDArray[np.uint8], at: int) -> tuple[float, int]:
 
 @njit(cache=True, nogil=True)
 def _vw_header(
-    text: NDArray[np.uint8], at: int, bar: int, unlabelled: bool
-) -> tuple[int, int, float, int, float, int]:
-    """``[label [importance [base]]] [tag]`` before the first bar.
-
-    Returns outcome and its position, label and its position, weight, and the tag's position.
-    """
+    text: NDArray[np.uint8], at: int, bar: int, row: int, unlabelled: bool, out: Output
+) -> tuple[int, int]:
+    """``[label [importance [base]]] [tag]`` before the first bar: outcome and its position."""
     stop = bar
     while stop > at and _is_space(text[stop - 1]):
         stop -= 1
     tag = stop
     while tag > at and not _is_space(text[tag - 1]):
         tag -= 1
+    out.labels[row], out.first_labels[row], out.weights[row], out.tags[row] = np.nan, -1, 1, -1
     # As in Vowpal Wabbit: text attached to the bar is a tag, and so is a last word in quotes.
-    tag_at = -1
     if tag < stop and (stop == bar or text[tag] == _QUOTE):
-        tag_at = stop = tag
-    label, label_at, weight = np.nan, -1, 1.0
-    outcome = DONE
+        out.tags[row] = stop = tag
     numbers = 0
     while True:
         at = _skip_space(text, at)
@@ -425,20 +398,18 @@ def _vw_header(
             break
         value, end = _number(text, at)
         if end < 0 or not (_is_space(text[end]) or text[end] == _BAR) or numbers == 3:
-            outcome = BAD_LABEL
-        elif numbers == 0:
-            label, label_at = value, at
+            return BAD_LABEL, at
+        if numbers == 0:
+            out.labels[row], out.first_labels[row] = value, at
+        elif numbers == 1 and value < 0:
+            return BAD_LABEL, at
         elif numbers == 1:
-            weight = value
-            outcome = BAD_LABEL if value < 0 else DONE
+            out.weights[row] = value
         elif value != 0:
-            outcome = BASE_MARGIN
-        if outcome != DONE:
-            return outcome, at, label, label_at, weight, tag_at
+            return BASE_MARGIN, at
         numbers += 1
         at = end
-    outcome = DONE if numbers or unlabelled else MISSING_LABEL
-    return outcome, bar, label, label_at, weight, tag_at
+    return DONE if numbers or unlabelled else MISSING_LABEL, bar
 
 
 @njit(cache=True, nogil=True)
@@ -452,7 +423,7 @@ def _vw_features(
 ) -> tuple[int, int, int]:
     """Namespaces and features after the first bar: outcome, its position, entries so far."""
     ids, values = out.ids, out.values
-    name_at, namespace_at = out.name_at, out.namespace_at
+    names, namespaces = out.names, out.namespaces
     while True:
         namespace = at
         while not _ends_name(text[at]):
@@ -477,14 +448,16 @@ def _vw_features(
             while not _ends_name(text[at]):
                 at += 1
             value, stop = _factor(text, at)
-            if at == name or stop < 0:
+            if at == name:
                 return BAD_FEATURE, name, entry
+            if stop < 0:
+                return BAD_VALUE, name, entry
             if hash_bits == 0:
                 feature, end = _integer(text, name)
                 if prefix > 0 or end != at:
                     return NEEDS_HASHING, name, entry
                 if feature < 0:
-                    return BAD_FEATURE, name, entry
+                    return BAD_ID, name, entry
             elif prefix > 0:
                 for byte in range(at - name):
                     scratch[prefix + byte] = text[name + byte]
@@ -495,8 +468,8 @@ def _vw_features(
             # Too large for float32: the caller, who knows the text, tells the user.
             values[entry] = value if abs(value) <= _FLOAT32_MAX else np.nan
             ids[entry] = feature
-            name_at[entry] = name
-            namespace_at[entry] = namespace
+            names[entry] = name
+            namespaces[entry] = namespace
             entry += 1
             at = stop
 
@@ -504,11 +477,11 @@ def _vw_features(
 @njit(cache=True, nogil=True)
 def vw_rows(
     text: NDArray[np.uint8], hash_bits: int, unlabelled: bool, skip: bool, out: Output
-) -> tuple[int, int, int, int, int, int]:
+) -> tuple[int, int, int, int, int]:
     """Parse Vowpal Wabbit `text`; entries keep the order of the text. `hash_bits` 0: no hashing.
 
-    Returns rows, entries, lines skipped, outcome, and the position of the offending line and
-    token. `NEEDS_HASHING` is never skipped: it is the options that are wrong, not the line.
+    Returns rows, lines skipped, outcome, and the positions of the wrong line and token.
+    `NEEDS_HASHING` is never skipped: it is the options that are wrong, not the line.
     """
     at = row = entry = skipped = 0
     out.indptr[0] = 0
@@ -526,13 +499,11 @@ def vw_rows(
         stop = entry
         outcome = NO_BAR
         if text[bar] == _BAR:
-            outcome, at, label, label_at, weight, tag_at = _vw_header(text, at, bar, unlabelled)
-            out.labels[row], out.label_at[row] = label, label_at
-            out.weights[row], out.tag_at[row] = weight, tag_at
+            outcome, at = _vw_header(text, at, bar, row, unlabelled, out)
         if outcome == DONE:
             outcome, at, stop = _vw_features(text, bar + 1, entry, hash_bits, scratch, out)
         if outcome == DONE:
-            out.row_at[row] = line
+            out.lines[row] = line
             entry = stop
             row += 1
             out.indptr[row] = entry
@@ -540,8 +511,8 @@ def vw_rows(
             skipped += 1
             at = _next_line(text, at)
         else:
-            return row, stop, skipped, outcome, line, at
-    return row, entry, skipped, DONE, at, at
+            return row, skipped, outcome, line, at
+    return row, skipped, DONE, at, at
 
 
 @njit(cache=True, nogil=True)

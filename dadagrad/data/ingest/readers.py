@@ -21,7 +21,7 @@ from dadagrad.data.ingest import arrays, csv_table, delimited, svmlight, text, v
 from dadagrad.data.ingest.discover import source_bytes
 from dadagrad.data.ingest.files import TASK_BYTES, Meter, Range, plan_ranges, read_chunks
 from dadagrad.data.ingest.labels import LabelEncoder
-from dadagrad.data.ingest.options import ARRAY_FORMATS, Options
+from dadagrad.data.ingest.options import ARRAY_FORMATS, Delimiter, Options
 from dadagrad.errors import DadagradError, InputError
 
 _HEAD_BYTES = 1 << 20
@@ -280,7 +280,7 @@ def _streamed(
 def _text_parser(
     path: str,
     head: bytes,
-    delimiter: delimited.Delimiter,
+    delimiter: Delimiter,
     options: Options,
     summary: SourceSummary,
 ) -> Parser:
@@ -303,7 +303,7 @@ def _text_parser(
 def _csv_parser(
     path: str,
     head: bytes,
-    delimiter: delimited.Delimiter,
+    delimiter: Delimiter,
     options: Options,
     summary: SourceSummary,
 ) -> Parser:

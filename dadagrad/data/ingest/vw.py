@@ -9,20 +9,20 @@ A feature named in the unnamed namespace hashes by its name, one of another name
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.blocks import Block
+from dadagrad.data.blocks import Block, compact
 from dadagrad.data.ingest import parsing
-from dadagrad.data.ingest.files import (
+from dadagrad.data.ingest.lines import (
+    BAD_ID,
     Lines,
     as_float32,
+    explain,
     number_problem,
-    ones_as_none,
     quote,
-    rows_of,
+    row_of,
 )
 from dadagrad.data.ingest.options import Options
 
@@ -31,6 +31,28 @@ MAX_TAG_BYTES = 256
 _TOKEN_END = re.compile(rb"[\s|]")
 _NAME_END = re.compile(rb"[\s|:]")
 _LINE_END = re.compile(rb"\n")
+_MESSAGES = {
+    parsing.NEEDS_HASHING: (
+        "feature {token} is not an integer in the unnamed namespace; pass --hash-bits (hash_bits) "
+        "to hash names"
+    ),
+    parsing.NO_BAR: "found no '|' after {token}; a line looks like '1 | price:0.5 sold'",
+    parsing.MISSING_LABEL: (
+        "there is no label before the first '|'; a line looks like '1 | price:0.5 sold' (text "
+        "attached to the bar, without a space, is a tag; rows without labels, to be predicted, "
+        "are read with --no-labels)"
+    ),
+    parsing.BAD_LABEL: (
+        "found {token} before the first '|'; needed are a label, and at most an importance of 0 "
+        "or more, a base, and a tag"
+    ),
+    parsing.BASE_MARGIN: "base is {token}; only 0, or no base, is supported",
+    parsing.BAD_NAMESPACE: (
+        "found the namespace {token}; one looks like '|words' or '|words:0.5', with a finite scale"
+    ),
+    parsing.BAD_FEATURE: "found {token}; features look like 'name' or 'name:0.5'",
+    parsing.BAD_ID: BAD_ID,
+}
 
 
 def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
@@ -43,8 +65,8 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     Returns
     -------
     Block
-        labels (n_rows, 1) float64; weights from the importances, None if all are 1. Entries of
-        one id are added up; those of value 0 are left out.
+        labels (n_rows, 1) float64; weights from the importances. Entries of one id are added up;
+        those of value 0 are left out.
 
     Raises
     ------
@@ -52,163 +74,77 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
         Naming file and line, for a malformed line, a missing label, numbers that are not
         finite, a base other than 0; and where names need `hash_bits`.
     """
-    lines = Lines(chunk, path, offset, options.on_error)
+    lines = Lines(chunk, path, offset, options.on_error, _TOKEN_END)
     n_newlines, _, n_spaces = parsing.count(lines.text)  # white space comes before each feature
     out = parsing.allocate(n_newlines, n_spaces)
-    n_rows, _, skipped, outcome, line, token = parsing.vw_rows(
+    n_rows, skipped, outcome, line, at = parsing.vw_rows(
         lines.text, options.hash_bits or 0, options.no_labels, lines.skip, out
     )
-    indptr, n_entries = out.indptr[: n_rows + 1], int(out.indptr[n_rows])
-    ids, values = out.ids[:n_entries], out.values[:n_entries]
-    labels, weights = out.labels[:n_rows], out.weights[:n_rows]
-    _finish_values(lines, indptr, values, out)
-    _finish_header(lines, labels, weights, out.label_at)
+    out = out.first(n_rows)
+    lines.finish_labels(out)
+    _finish_weights(lines, out)
+    lines.finish_values(out, scaled=True)
     names = {}
     if options.keep_names and options.hash_bits is not None:
-        names = _names(lines, ids, out)
-    parsing.merge_entries(indptr, ids, values)
-    ids, values = ids[: indptr[n_rows]], values[: indptr[n_rows]]
-    infinite = np.flatnonzero(~np.isfinite(values))
-    for entry, row in zip(infinite.tolist(), rows_of(indptr, infinite), strict=True):
-        problem = f"values of feature {ids[entry]} add up to more than float32 holds"
-        lines.problems.setdefault(row, (int(out.row_at[row]), problem))
+        names = _names(lines, out)
+    parsing.merge_entries(out.indptr, out.ids, out.values)
+    out = out.first(n_rows)
+    for entry in np.flatnonzero(~np.isfinite(out.values)).tolist():
+        row = row_of(out, entry)
+        problem = f"values of feature {out.ids[entry]} add up to more than float32 holds"
+        lines.report(row, out.lines[row], problem)
     block = Block(
-        indptr=indptr,
-        ids=ids,
-        values=values,
-        labels=labels[:, None],
-        weights=weights,
-        tags=_tags(lines, out.tag_at[:n_rows]),
+        out.indptr,
+        out.ids,
+        out.values,
+        out.labels[:, None],
+        out.weights,
+        tags=_tags(lines, out),
         skipped=skipped,
         names=names,
     )
     block = lines.without_problems(block)
     if outcome != parsing.DONE:
-        lines.reject(line, _describe(lines, outcome, token))
-    return replace(
-        block,
-        values=None if block.values is None else ones_as_none(block.values),
-        weights=None if block.weights is None else ones_as_none(block.weights),
-    )
+        problem = explain(outcome, lines.token(at), _MESSAGES, "label or importance")
+        lines.reject(line, problem)
+    return compact(block)
 
 
-def _scaled(lines: Lines, name_at: int, namespace_at: int) -> tuple[float, str | None]:
-    """Value of the feature named at `name_at` times the scale of its namespace, in double
-    precision, and a message if it is wrong."""
-    name = lines.token(name_at, _NAME_END)
-    value, scale = (
-        token.partition(b":")[2] or b"1"
-        for token in (lines.token(name_at, _TOKEN_END), lines.token(namespace_at, _TOKEN_END))
-    )
-    product = float(value) * float(scale)
-    problem = None
-    if not np.isfinite(as_float32(product)):
-        problem = f"value of feature {quote(name)} is {quote(value)}"
-        problem += f" times its namespace's {quote(scale)}" if scale != b"1" else ""
-        problem += "; that is too large"
-    return product, problem
+def _finish_weights(lines: Lines, out: parsing.Output) -> None:
+    """Convert the importances that the kernel left as NaN; report those that overflow."""
+    for row in np.flatnonzero(~np.isfinite(out.weights)).tolist():
+        at = out.first_labels[row]
+        importance = lines.token(at, _LINE_END).split(maxsplit=2)[1]
+        out.weights[row] = as_float32(float(importance))
+        lines.report(row, at, number_problem("importance", importance))
 
 
-def _finish_values(
-    lines: Lines,
-    indptr: NDArray[np.int64],
-    values: NDArray[np.float32],
-    out: parsing.Output,
-) -> None:
-    """Convert the values that the kernel left as NaN; report those too large for float32."""
-    late = np.flatnonzero(np.isnan(values))
-    for entry, row in zip(late.tolist(), rows_of(indptr, late), strict=True):
-        at = int(out.name_at[entry])
-        value, problem = _scaled(lines, at, int(out.namespace_at[entry]))
-        values[entry] = 0 if problem else as_float32(value)  # its row is left out or raises
-        if problem:
-            lines.problems.setdefault(row, (at, problem))
-
-
-def _finish_header(
-    lines: Lines,
-    labels: NDArray[np.float64],
-    weights: NDArray[np.float32],
-    label_at: NDArray[np.int32],
-) -> None:
-    """Convert labels and importances that the kernel left as NaN; report those that overflow."""
-    late = (np.isnan(labels) & (label_at[: len(labels)] >= 0)) | ~np.isfinite(weights)
-    for row in np.flatnonzero(late).tolist():
-        at = int(label_at[row])
-        label, *rest = lines.token(at, _LINE_END).partition(b"|")[0].split()
-        labels[row] = float(label)
-        problem = number_problem("label", label)
-        if not np.isfinite(weights[row]):
-            weights[row] = as_float32(float(rest[0]))
-            problem = problem or number_problem("importance", rest[0])
-        if problem:
-            lines.problems[row] = (at, problem)
-
-
-def _names(lines: Lines, ids: NDArray[np.int64], out: parsing.Output) -> dict[int, str]:
-    """First name of each of `ids`, which are in the order of the text."""
+def _names(lines: Lines, out: parsing.Output) -> dict[int, str]:
+    """First name of each id of the entries, which are in the order of the text."""
     names = {}
-    distinct, first = np.unique(ids, return_index=True)
+    distinct, first = np.unique(out.ids, return_index=True)
     for feature, entry in zip(distinct.tolist(), first.tolist(), strict=True):
-        name = lines.token(out.name_at[entry], _NAME_END)
-        namespace = lines.token(out.namespace_at[entry], _NAME_END)
+        name = lines.token(out.names[entry], _NAME_END)
+        namespace = lines.token(out.namespaces[entry], _NAME_END)
         whole = namespace + b"^" + name if namespace else name
         names[feature] = whole.decode("utf-8", "backslashreplace")
     return names
 
 
-def _tags(lines: Lines, tag_at: NDArray[np.int32]) -> NDArray[np.object_] | None:
+def _tags(lines: Lines, out: parsing.Output) -> NDArray[np.object_] | None:
     """Tags of the rows, "" for a row without one; None if no row has one.
 
     Reports tags that are too long: in memory, each tag takes as many bytes as the longest.
     """
-    if not (tag_at >= 0).any():
+    tagged = np.flatnonzero(out.tags >= 0).tolist()
+    if not tagged:
         return None
-    tags = np.full(len(tag_at), "", object)
-    for row in np.flatnonzero(tag_at >= 0).tolist():
-        token = lines.token(tag_at[row], _TOKEN_END)
+    tags = np.full(len(out.tags), "", object)
+    for row in tagged:
+        token = lines.token(out.tags[row])
         if len(token) > MAX_TAG_BYTES:
             problem = f"tag is {quote(token)}; it must have {MAX_TAG_BYTES} bytes or less"
-            lines.problems.setdefault(row, (int(tag_at[row]), problem))
-            continue
-        tags[row] = token.removeprefix(b"'").decode("utf-8", "backslashreplace")
+            lines.report(row, out.tags[row], problem)
+        else:
+            tags[row] = token.removeprefix(b"'").decode("utf-8", "backslashreplace")
     return tags
-
-
-def _describe(lines: Lines, outcome: int, at: int) -> str:
-    """Message about the wrong token at `at`."""
-    token = lines.token(at, _TOKEN_END)
-    if outcome == parsing.NEEDS_HASHING:
-        return (
-            f"feature {quote(token)} is not an integer in the unnamed namespace; pass --hash-bits "
-            "(hash_bits) to hash names"
-        )
-    if outcome == parsing.NO_BAR:
-        return f"found no '|' after {quote(token)}; a line looks like '1 | price:0.5 sold'"
-    if outcome == parsing.MISSING_LABEL:
-        return (
-            "there is no label before the first '|'; a line looks like '1 | price:0.5 sold' "
-            "(text attached to the bar, without a space, is a tag; rows without labels, to be "
-            "predicted, are read with --no-labels)"
-        )
-    if outcome == parsing.BASE_MARGIN:
-        return f"base is {quote(token)}; only 0, or no base, is supported"
-    if outcome == parsing.BAD_LABEL:
-        problem = number_problem("label or importance", token)
-        return problem or (
-            f"found {quote(token)} before the first '|'; needed are a label, and at most an "
-            "importance of 0 or more, a base, and a tag"
-        )
-    if outcome == parsing.BAD_NAMESPACE:
-        needed = "a namespace looks like '|words' or '|words:0.5', with a finite scale"
-        return f"found {quote(b'|' + token)}; {needed}"
-    return _feature_problem(token)
-
-
-def _feature_problem(token: bytes) -> str:
-    name, colon, value = token.partition(b":")
-    if name and colon and (problem := number_problem(f"value of feature {quote(name)}", value)):
-        return problem
-    if not colon and name.isdigit():
-        return f"feature id is {quote(name)}; ids must be {parsing.MAX_ID} or less"
-    return f"found {quote(token)}; features look like 'name' or 'name:0.5'"
