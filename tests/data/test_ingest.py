@@ -30,8 +30,8 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from dadagrad.data import open_dataset
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.ingest import external_shuffle, readers
-from dadagrad.data.ingest.discover import guess_format
 from dadagrad.data.ingest.ingest import IngestReport, ingest
+from dadagrad.data.ingest.options import guess_format
 from dadagrad.errors import InputError
 
 COMPRESS = {

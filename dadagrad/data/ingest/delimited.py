@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
-from dadagrad.data.ingest.files import place
+from dadagrad.data.ingest.files import COMPRESSED_NAME, place
 from dadagrad.data.ingest.options import Delimiter, OnError
 from dadagrad.errors import InputError
 
@@ -30,7 +30,6 @@ MAX_SHOWN = 60
 """Letters of a cell in a message."""
 
 _MAX_NAMES = 30
-_COMPRESSED = re.compile(r"\.(gz|bz2|xz|zst)$")
 # A field in quotes, one that does not begin with a quote, or an empty one.
 _FIELD = rb'(?:"(?:[^"]++|"")*+"[^,\n]*+|[^",\n][^,\n]*+|)'
 _ROW = {",": rb"(?:" + _FIELD + rb",)*+" + _FIELD + rb"\n", "\t": rb"[^\n]*+\n"}
@@ -88,7 +87,7 @@ def is_name(column: int | str | None) -> bool:
 
 def guess_delimiter(path: str, head: bytes) -> Delimiter:
     """Tab for .tsv and .tab, comma for .csv, and otherwise a tab if the first line has one."""
-    name = _COMPRESSED.sub("", path.lower())
+    name = COMPRESSED_NAME.sub("", path.lower())
     if name.endswith((".tsv", ".tab")):
         return "\t"
     if name.endswith(".csv"):

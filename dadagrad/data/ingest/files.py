@@ -1,11 +1,13 @@
-"""Text files as chunks of whole lines, decompressed."""
+"""Source files: their names, and their text as chunks of whole lines, decompressed."""
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import lzma
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Protocol
 
@@ -19,10 +21,56 @@ MAX_LINE_BYTES = 1 << 28
 TASK_BYTES = 4 << 20
 """Bytes parsed by one task. They decide which rows share a stream of random shuffle keys."""
 
+COMPRESSED_NAME = re.compile(r"\.(gz|bz2|xz|zst)$")
+
 _READ_BYTES = 1 << 20
 _MAX_XZ_MEMORY = 1 << 28  # bytes: xz -9 takes 65 MB, and a header can ask for 4 GB
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _MAX_MAGIC = max(map(len, _MAGIC))
+
+
+def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Files that `sources` name: files, folders (all files in them, sorted) and globs.
+
+    URLs and Zarr stores (folders ``.zarr``, or with Zarr's metadata in them) stay as they are.
+    """
+    if isinstance(sources, str | os.PathLike):
+        sources = [sources]
+    files: list[str] = []
+    for source in [os.path.expanduser(os.fspath(source)) for source in sources]:
+        if "://" in source or (os.path.exists(source) and not os.path.isdir(source)):
+            files.append(source)
+        elif os.path.isdir(source):
+            files.extend(_files_in(source))
+        else:
+            matches = sorted(glob.glob(source, recursive=True))
+            if not matches:
+                raise InputError(f"there is no file {source}; give files, folders or globs")
+            files.extend(match for match in matches if not os.path.isdir(match))
+    if not files:
+        raise InputError("no source was given; give files, folders or globs")
+    return files
+
+
+def _files_in(folder: str) -> list[str]:
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise InputError(
+            f"cannot list the files in {folder}: {error.strerror}; check its owner, or name files"
+        ) from error
+    if folder.rstrip("/").endswith(".zarr") or {"zarr.json", ".zgroup"} & set(names):
+        return [folder]
+    files = [os.path.join(folder, name) for name in names if not name.startswith((".", "_"))]
+    files = [file for file in files if os.path.isfile(file)]
+    if not files:
+        raise InputError(f"the folder {folder} has no files in it; name one that has")
+    return files
+
+
+def source_bytes(path: str) -> int:
+    """Size of a file; 0 for pipes, folders and URLs, which have none."""
+    return os.path.getsize(path) if os.path.isfile(path) else 0
 
 
 @dataclass(frozen=True, slots=True)

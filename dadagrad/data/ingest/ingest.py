@@ -22,10 +22,10 @@ import numpy as np
 from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ, finish_rows
 from dadagrad.data.dataset import Partition, Schema
 from dadagrad.data.ingest import csv_table, parsing, text
-from dadagrad.data.ingest.discover import expand, guess_format, source_bytes
 from dadagrad.data.ingest.external_shuffle import ExternalShuffle
+from dadagrad.data.ingest.files import expand, source_bytes
 from dadagrad.data.ingest.labels import LabelTable, keep_class_names
-from dadagrad.data.ingest.options import Options
+from dadagrad.data.ingest.options import Options, guess_format
 from dadagrad.data.ingest.readers import SourceSummary, map_in_order, ordered_map, read_blocks
 from dadagrad.data.zarr.dataset import write_partition, write_root
 from dadagrad.errors import DadagradError, InputError

@@ -1,10 +1,13 @@
-"""Options of ingest, checked."""
+"""Formats of sources, guessed from their names and first lines, and the options of each."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import re
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from dadagrad.data.ingest.files import COMPRESSED_NAME, plan_ranges, read_chunks
 from dadagrad.errors import InputError
 
 Delimiter = Literal["\t", ","]
@@ -35,6 +38,25 @@ _FORMATS_OF: dict[str, tuple[Format, ...]] = {
     "keep_names": ("vw",),
     "on_error": ("svmlight", "vw", "text", "csv"),
 }
+
+_HEAD_BYTES = 1 << 20
+_SUFFIXES: dict[str, Format] = {
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+    ".vw": "vw",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".h5ad": "anndata",
+    ".npz": "npz",
+}
+_MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"PK\x03\x04": "npz", b"\x89HDF": "anndata"}
+_SVMLIGHT_LINE = re.compile(
+    # A label, or, in rows to be predicted, a feature at once.
+    r"\s*([-+.\deE]+(,[-+.\deE]+)*|qid:\d+|\d+:[-+.\deE]+)"
+    r"(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)*\s*(#.*)?"
+)
+_VW_LINE = re.compile(r"\s*([-+.\deE]+\s+){0,3}('?\S+)?\s*\|.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +101,45 @@ class Options:
         for name in ("label_column", "multilabel"):
             if self.no_labels and getattr(self, name):
                 raise InputError(f"no_labels and {name} exclude each other; give one of them")
+
+
+def guess_format(path: str, *, prefer_text: bool) -> Format:
+    """Format of a source, by its name, or else by its first line.
+
+    Parameters
+    ----------
+    prefer_text
+        True if a delimited file holds text, because options ask for a text column or n-grams.
+    """
+    name = COMPRESSED_NAME.sub("", path.lower().rstrip("/"))
+    suffix = os.path.splitext(name)[1]
+    if suffix in _SUFFIXES:
+        return _SUFFIXES[suffix]
+    if os.path.isdir(path):
+        return "anndata" if os.path.isdir(os.path.join(path, "obs")) else "parquet"
+    if "://" in path:
+        raise InputError(
+            f"cannot tell the format of {path}; give one with --format (text formats are read from "
+            "files: copy them here, or pipe them to /dev/stdin)"
+        )
+    if not os.path.isfile(path):
+        raise InputError(f"cannot tell the format of {path}, a pipe; give it with --format")
+    ranges = plan_ranges(path)
+    head = next(read_chunks(replace(ranges[0], stop=None), _HEAD_BYTES))[0] if ranges else b""
+    if head[:4] in _MAGIC:
+        return _MAGIC[head[:4]]
+    lines = [line for line in head.decode("utf-8", "replace").split("\n") if line.strip()]
+    first = lines[0].removesuffix("\r") if lines else ""
+    if suffix in (".csv", ".tsv", ".tab") or "\t" in first:
+        words = any(
+            " " in field.strip() for line in lines[:10] for field in re.split("[\t,]", line)
+        )
+        return "text" if prefer_text or words else "csv"
+    if first and _SVMLIGHT_LINE.fullmatch(first):
+        return "svmlight"
+    if _VW_LINE.fullmatch(first):
+        return "vw"
+    seen = f"its first line is {first[:60]!r}" if first else "it is empty"
+    raise InputError(
+        f"cannot tell the format of {path}: {seen}; give one with --format {'|'.join(FORMATS)}"
+    )

@@ -18,8 +18,14 @@ from dadagrad.data.arrays import drop_zero_weights
 from dadagrad.data.blocks import Block, compact, transform_values
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.data.ingest import arrays, csv_table, delimited, svmlight, text, vw
-from dadagrad.data.ingest.discover import source_bytes
-from dadagrad.data.ingest.files import TASK_BYTES, Meter, Range, plan_ranges, read_chunks
+from dadagrad.data.ingest.files import (
+    TASK_BYTES,
+    Meter,
+    Range,
+    plan_ranges,
+    read_chunks,
+    source_bytes,
+)
 from dadagrad.data.ingest.labels import LabelEncoder
 from dadagrad.data.ingest.options import ARRAY_FORMATS, Delimiter, Options
 from dadagrad.errors import DadagradError, InputError
