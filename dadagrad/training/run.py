@@ -23,7 +23,8 @@ from dadagrad.problem import make_problem
 from dadagrad.training.checkpoints.snapshot import IN_MEMORY, CheckpointSaver, Start, restore
 from dadagrad.training.checkpoints.writer import CheckpointReader
 from dadagrad.training.coordinator import Coordinator
-from dadagrad.training.engines.resources import Engine, Resources
+from dadagrad.training.engines import Engine
+from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.watcher import Progress, Watcher
 from dadagrad.training.memory.available import WorkerMemory, trim_malloc
 from dadagrad.training.memory.check import memory_shortage

@@ -95,7 +95,9 @@ def test_a_result_on_a_worker_that_froze_comes_from_another():
         monitor = ClusterMonitor(client, set)
         try:
             os.kill(process_of[frozen], signal.SIGSTOP)
-            wait_until(lambda: monitor.n_answers > 0, START_SECONDS, "the monitor to know both")
+            wait_until(
+                lambda: monitor.take_status() is not None, START_SECONDS, "the monitor to know both"
+            )
             with ThreadPoolExecutor(1) as pool:
                 waiting = pool.submit(kept.result, timeout=START_SECONDS)
                 time.sleep(0.5)  # it is asked for by then

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from helpers.zarr_cases import write_zarr
 
 from dadagrad.data import open_dataset
 from dadagrad.kernels.packed_ids import pack, unpack
-from dadagrad.training.engines.dask.engine import DaskEngine
-from dadagrad.training.engines.dask.messages import ReadResult, WorkResult, packed, unpacked
+from dadagrad.training.engines.dask.engine import open_engine
+from dadagrad.training.engines.dask.messages import Reply
 from dadagrad.training.messages import Result
 from dadagrad.training.state.slices import Gradient
 from dadagrad.training.worker.progressive import ProgressiveMetrics
@@ -33,8 +34,9 @@ def a_gradient(n_touched: int) -> Result:
 
 @pytest.mark.parametrize("n_touched", [0, 1, 5_000])
 def test_the_arrays_of_a_gradient_are_sent_as_they_are(n_touched):
-    gradient = packed(a_gradient(n_touched))
-    message = WorkResult("tcp://here:1", (gradient,), (None,), {"part-00001": "torn"})
+    gradient = a_gradient(n_touched)
+    gradient = replace(gradient, positions=pack(gradient.positions))
+    message = Reply("tcp://here:1", {"part-00001": "torn"}, (gradient,), (None,))
     header, frames = serialize(message, context=THROUGH_THE_SCHEDULER)
     if n_touched:
         assert any(
@@ -46,8 +48,8 @@ def test_the_arrays_of_a_gradient_are_sent_as_they_are(n_touched):
         message.touched,
         message.skipped,
     )
-    result, sent = unpacked(back.results[0]), a_gradient(n_touched)
-    arrived = {"positions": result.positions, **result.change.arrays}
+    result, sent = back.results[0], a_gradient(n_touched)
+    arrived = {"positions": unpack(result.positions, np.int32), **result.change.arrays}
     for name, array in {"positions": sent.positions, **sent.change.arrays}.items():
         np.testing.assert_array_equal(arrived[name], array)
         assert arrived[name].dtype == array.dtype
@@ -58,10 +60,10 @@ def test_the_arrays_of_a_gradient_are_sent_as_they_are(n_touched):
 def test_a_vocabulary_is_sent_as_bits():
     ids = np.flatnonzero(np.random.default_rng(3).random(80_000) < 0.3)
     header, frames = serialize(
-        ReadResult("", (pack(ids),), ((None,),), {}), context=THROUGH_THE_SCHEDULER
+        Reply("", {}, (pack(ids),), ((None,),)), context=THROUGH_THE_SCHEDULER
     )
     assert sum(memoryview(frame).nbytes for frame in frames) < 80_000 / 8 + 500 < ids.nbytes
-    (arrived,) = deserialize(header, frames).vocabularies
+    (arrived,) = deserialize(header, frames).results
     np.testing.assert_array_equal(unpack(arrived, np.int64), ids)
 
 
@@ -84,8 +86,8 @@ def test_a_cluster_that_is_started_has_the_settings_for_clusters(tmp_path, monke
     def kept_messages(dask_scheduler: Any) -> set[int]:
         return {stream.recent_message_log.maxlen for stream in dask_scheduler.stream_comms.values()}
 
-    with DaskEngine(data, workers=1, client=None) as engine:
-        client = engine._client
+    with open_engine(data, 1, None) as engine:
+        client = engine.client
         assert client.direct_to_workers
         (found,) = client.run(seen).values()
         assert client.run_on_scheduler(kept_messages) == {10}

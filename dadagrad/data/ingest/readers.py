@@ -60,11 +60,9 @@ def ordered_map(workers: int, client: Any = None, *, threads: bool) -> Iterator[
     if client is not None:
         from dadagrad.clusters import connected
 
-        if not isinstance(client, str):
-            yield _on_cluster(client)
-            return
         with connected(client) as opened:
-            yield _on_cluster(opened)
+            n_threads = max(sum(opened.nthreads().values()), 1)
+            yield partial(map_in_order, opened.get_executor(pure=False), 2 * n_threads)
     elif workers == 1:
         yield lambda function, items: ((item, function(item)) for item in items)
     else:
@@ -80,11 +78,6 @@ def _process_pool(workers: int) -> Executor:
 
     # Forking a process that has threads (numba's, zarr's) can deadlock the child.
     return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
-
-
-def _on_cluster(client: Any) -> OrderedMap:
-    n_threads = max(sum(client.nthreads().values()), 1)
-    return partial(map_in_order, client.get_executor(pure=False), 2 * n_threads)
 
 
 def map_in_order(

@@ -1,1 +1,34 @@
-"""Engines: threads of this process, or a Dask cluster."""
+"""Engines carry out the instructions of a coordinator: on threads of this process, or on Dask."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.engines.watcher import Watcher
+from dadagrad.training.memory.available import WorkerMemory
+from dadagrad.training.worker.partition_reader import Loader
+
+
+class Engine(ABC):
+    """Executor of a coordinator's instructions.
+
+    Attributes
+    ----------
+    bytes_moved : int or None
+        Size of the weights and gradients that travelled to other processes and from them; None
+        without a cluster.
+    loader : Loader or None
+        Reader of partitions, if they are read in this process.
+    """
+
+    bytes_moved: int | None = None
+    loader: Loader | None = None
+
+    @abstractmethod
+    def run(self, coordinator: Coordinator, watcher: Watcher) -> bool:
+        """Drive `coordinator` until it finishes; True if the run is complete."""
+
+    def workers(self) -> list[WorkerMemory]:
+        """Return the workers of the cluster; none without a cluster."""
+        return []

@@ -8,41 +8,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Protocol
 
+from dadagrad.training.checkpoints.snapshot import CheckpointSaver
 from dadagrad.training.messages import Report, Save, SaveRequested, StopRequested
 
 Progress = Callable[[Report], None]
 
 
-class Saver(Protocol):
-    """Writer of checkpoints in the background."""
-
-    def submit_state(self, save: Save, seconds: float) -> None:
-        """Copy the state before returning; `seconds` is the time of the run so far."""
-
-    def check(self) -> None:
-        """Raise the error of an earlier write."""
-
-
 class Watcher:
     """Requests to the coordinator (save, stop), and the handling of its reports.
 
-    Parameters
-    ----------
-    saver : Saver or None
-        Writer of checkpoints.
-    save_seconds : float or None
-        Time between two checkpoints.
-    progress : callable or None
-        Callback for each `Report`.
-    seconds_before : float
-        Time that the run took before it was resumed.
+    `save_seconds` is the time between two checkpoints, `seconds_before` the time that the run took
+    before it was resumed.
     """
 
     def __init__(
         self,
-        saver: Saver | None = None,
+        saver: CheckpointSaver | None = None,
         save_seconds: float | None = None,
         progress: Progress | None = None,
         seconds_before: float = 0.0,
@@ -51,9 +33,9 @@ class Watcher:
         self._save_seconds = save_seconds if saver is not None else None
         self._progress = progress
         self._seconds_before = seconds_before
-        self._begun = self._last_save = time.monotonic()
         self._stop = threading.Event()
         self._stop_requested = False
+        self.begin()
 
     def begin(self) -> None:
         """Start the clock, once the engine is ready."""

@@ -18,26 +18,21 @@ import itertools
 import logging
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from distributed import Client, Future
 from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Dataset
-from dadagrad.data.skipping import SkippingDataset
-from dadagrad.errors import DadagradError, InputError, TrainingError
+from dadagrad.data.skipping import SkippingDataset, skipped_partitions
+from dadagrad.errors import InputError, TrainingError
 from dadagrad.kernels.packed_ids import unpack
+from dadagrad.problem import Problem
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.dask.futures import PendingTasks
-from dadagrad.training.engines.dask.messages import (
-    ReadResult,
-    Touched,
-    Work,
-    WorkResult,
-    n_bytes,
-    unpacked,
-    validate,
-)
+from dadagrad.training.engines.dask.messages import Reply, Touched, Work, n_bytes, validate
 from dadagrad.training.engines.dask.placement import Placement, worthwhile_tasks
 from dadagrad.training.engines.dask.tasks import (
     Job,
@@ -60,10 +55,9 @@ from dadagrad.training.messages import (
     Report,
     Result,
     Save,
-    SliceInput,
 )
 from dadagrad.training.schedule.base import Slice
-from dadagrad.training.state.slices import Gradient, LazyFeatureSlice
+from dadagrad.training.state.slices import FeatureSlice, Gradient, LazyFeatureSlice
 
 logger = logging.getLogger(__name__)
 
@@ -81,22 +75,12 @@ MAX_SPENT_BYTES = 16 << 20
 class DaskDriver:
     """Driver of one run on one client.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    data : Dataset
-    coordinator : Coordinator
-    watcher : Watcher
-
-    Attributes
-    ----------
-    bytes_moved : int
-        Size of the arrays sent and received for steps: weights, gradients, and positions of their
-        features; without the vocabularies of partitions.
+    `bytes_moved` is the size of the arrays sent and received for steps: weights, gradients, and
+    positions of their features; without the vocabularies of partitions.
     """
 
     def __init__(
-        self, client: Any, data: Dataset, coordinator: Coordinator, watcher: Watcher
+        self, client: Client, data: Dataset, coordinator: Coordinator, watcher: Watcher
     ) -> None:
         self._client = client
         self._data = data
@@ -104,24 +88,16 @@ class DaskDriver:
         self._watcher = watcher
         self._run = uuid.uuid4().hex
         self._pending = PendingTasks(client, self._run)
-        self._spent: list[Any] = []
+        self._spent: list[Future[Any]] = []
         self._spent_bytes = 0
-        problem = coordinator.problem
-        config = problem.config
-        assert isinstance(config.batch_size, int)
-        entries = config.batch_size * data.nnz / data.n_rows
-        if config.streams > 1:
-            # Mean of the rounds of the first pass; a state takes three times a gradient's time.
-            entries = 3 * data.nnz / config.rounds
-        tasks = worthwhile_tasks(entries * problem.n_outputs)
-        self._placement = Placement(client.nthreads(), tasks)
+        self._placement = Placement(client.nthreads(), _tasks_of_step(coordinator.problem, data))
         # Positions that the next slices touch, by reading and first row: only their weights are
         # sent.
         self._touched: dict[int, dict[int, NDArray[np.int32]]] = {}
         self.bytes_moved = 0
-        self._digest = data.digest
         # The result of a task is sent to workers once, and made again if its worker is lost.
-        job = Job(data, self._digest, problem)
+        self._digest = data.digest
+        job = Job(data, self._digest, coordinator.problem)
         self._job = client.submit(identity, job, key=f"dadagrad-job-{self._run}", pure=False)
 
     def run(self) -> bool:
@@ -129,10 +105,18 @@ class DaskDriver:
         try:
             self._prepare_workers()
             self._watcher.begin()
-            complete = self._carry_out_all(self._coordinator.start())
-            while complete is None:
-                complete = self._handle(self._next_events())
-            return complete
+            instructions = self._coordinator.start()
+            while True:
+                complete = self._carry_out(instructions)
+                if complete is not None:
+                    return complete
+                # Slices that can begin together make one task: all events of one task come first.
+                # Only the last of them can change the state.
+                instructions = self._coordinator.go_on() or list(
+                    itertools.chain.from_iterable(
+                        self._coordinator.handle(event) for event in self._next_events()
+                    )
+                )
         finally:
             self._clean_up()
 
@@ -157,28 +141,8 @@ class DaskDriver:
                 "release there as here"
             ) from errors[0]
 
-    def _handle(self, events: list[Event]) -> bool | None:
-        """Handle events of one task; as `_carry_out`."""
-        if all(isinstance(event, Opened) for event in events):
-            # They do not change the state, and slices that can begin together make one task.
-            handled = [self._coordinator.handle(event) for event in events]
-            return self._carry_out_all(list(itertools.chain(*handled)))
-        for event in events:
-            complete = self._carry_out_all(self._coordinator.handle(event))
-            if complete is not None:
-                return complete
-        return None
-
-    def _carry_out_all(self, instructions: list[Instruction]) -> bool | None:
-        """Carry out instructions until an event is needed; as `_carry_out`."""
-        while instructions:
-            complete = self._carry_out(instructions)
-            if complete is not None:
-                return complete
-            instructions = self._coordinator.go_on()
-        return None
-
     def _next_events(self) -> list[Event]:
+        """Return the events of one task, or a request; none if none comes in a short time."""
         request = self._watcher.request()
         if request is not None:
             return [request]
@@ -191,8 +155,6 @@ class DaskDriver:
         if arrived is None:
             return []
         future, to_events, result = arrived
-        if isinstance(result, DadagradError):
-            raise result
         self._spent.append(future)
         return to_events(result)
 
@@ -230,14 +192,12 @@ class DaskDriver:
     def _open(self, worker: str | None, opens: tuple[Open, ...]) -> None:
         """Submit the reading of partitions."""
 
-        def to_events(read: ReadResult) -> list[Event]:
-            self._skip(read.skipped)
+        def to_events(reply: Reply) -> list[Event]:
+            self._skip(reply.skipped)
             events: list[Event] = []
-            for instruction, ids, touched in zip(
-                opens, read.vocabularies, read.touched, strict=True
-            ):
+            for instruction, ids, touched in zip(opens, reply.results, reply.touched, strict=True):
                 reading = instruction.reading
-                self._placement.read_by(reading, instruction.partition, read.worker)
+                self._placement.read_by(reading, instruction.partition, reply.worker)
                 self._touched[reading] = {}
                 for slice_, positions in zip(instruction.first_slices, touched, strict=True):
                     self._note_touched(slice_, positions)
@@ -256,32 +216,35 @@ class DaskDriver:
             tuple(compute.slice_ for compute in computes),
             tuple(self._given(compute) for compute in computes),
             tuple(compute.following for compute in computes),
-            self._data.skipped if isinstance(self._data, SkippingDataset) else {},
+            skipped_partitions(self._data),
         )
         self.bytes_moved += sum(map(n_bytes, work.given))
         errors: list[str] = []
 
-        def to_events(received: WorkResult | None) -> list[Event]:
-            if received is None:  # the worker has not opened any partition of this run
+        def to_events(reply: Reply | None) -> list[Event]:
+            if reply is None:  # the worker has not opened any partition of this run
                 self._pending.submit(to_events, worker, compute_slices, work, self._job)
                 return []
-            self._skip(received.skipped)
-            size = sum(map(n_bytes, received.results))
+            self._skip(reply.skipped)
+            size = sum(map(n_bytes, reply.results))
             self._spent_bytes += size
             self.bytes_moved += size
-            results = [unpacked(result) for result in received.results]
-            error = self._validate(computes, results, received.worker)
+            results = [
+                replace(result, positions=unpack(result.positions, np.int32))
+                for result in reply.results
+            ]
+            error = self._validate(computes, results, reply.worker)
             if error is not None:
                 errors.append(error)
                 if len(errors) > 1:
                     raise TrainingError(" and again: ".join(errors))
                 logger.warning("%s; it is computed again", error)
-                another = self._placement.another(received.worker)
+                another = self._placement.another(reply.worker)
                 self._pending.submit(to_events, another, compute_slices, work, self._job)
                 return []
-            for compute, touched in zip(computes, received.touched, strict=True):
+            for compute, touched in zip(computes, reply.touched, strict=True):
                 slice_ = compute.slice_
-                self._placement.read_by(slice_.reading, slice_.partition, received.worker)
+                self._placement.read_by(slice_.reading, slice_.partition, reply.worker)
                 if compute.following is not None:
                     self._note_touched(compute.following, touched)
             return [
@@ -299,23 +262,22 @@ class DaskDriver:
     def _validate(self, computes: list[Compute], results: list[Result], worker: str) -> str | None:
         """Explain which result of a worker is wrong, and why; None if all can be right."""
         for compute, result in zip(computes, results, strict=True):
-            if isinstance(compute.given, LazyFeatureSlice):
-                slice_, vocabulary = compute.slice_, compute.given.vocabulary
-                reason = validate(result, self._coordinator.problem, slice_, vocabulary)
-                if reason is not None:
-                    name = self._data.partitions[slice_.partition].name
-                    kind = "gradient" if isinstance(result.change, Gradient) else "state"
-                    return (
-                        f"{self._data.url}, partition {name}, rows {slice_.start} to "
-                        f"{slice_.stop - 1}: the {kind} that worker {worker} sent cannot be right: "
-                        f"{reason}"
-                    )
+            assert isinstance(compute.given, LazyFeatureSlice)
+            slice_, vocabulary = compute.slice_, compute.given.vocabulary
+            reason = validate(result, self._coordinator.problem, slice_, vocabulary)
+            if reason is not None:
+                name = self._data.partitions[slice_.partition].name
+                kind = "gradient" if isinstance(result.change, Gradient) else "state"
+                return (
+                    f"{self._data.url}, partition {name}, rows {slice_.start} to "
+                    f"{slice_.stop - 1}: the {kind} that worker {worker} sent cannot be right: "
+                    f"{reason}"
+                )
         return None
 
-    def _given(self, compute: Compute) -> SliceInput:
+    def _given(self, compute: Compute) -> FeatureSlice:
         """Return the weights or the state that a slice needs, to be sent."""
-        if not isinstance(compute.given, LazyFeatureSlice):
-            return compute.given
+        assert isinstance(compute.given, LazyFeatureSlice)
         slice_ = compute.slice_
         return compute.given.at(self._touched[slice_.reading].pop(slice_.start, None))
 
@@ -329,7 +291,7 @@ class DaskDriver:
         """Drop all that workers hold of the run."""
         self._spent.clear()
         self._pending.stop()
-        if self._pending.is_lost:
+        if self._pending.monitor.is_lost:
             return
         try:
             self._client.cancel([self._job])
@@ -342,3 +304,14 @@ class DaskDriver:
             )
         except (OSError, TimeoutError, RuntimeError) as error:
             logger.debug("could not clean up the workers: %s", error)
+
+
+def _tasks_of_step(problem: Problem, data: Dataset) -> int:
+    """Return the greatest useful number of tasks of a step."""
+    config = problem.config
+    assert isinstance(config.batch_size, int)
+    entries = config.batch_size * data.nnz / data.n_rows
+    if config.streams > 1:
+        # Mean of the rounds of the first pass; a state takes three times a gradient's time.
+        entries = 3 * data.nnz / config.rounds
+    return worthwhile_tasks(entries * problem.n_outputs)

@@ -10,13 +10,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
+
+import dask.config
+from distributed import Client, LocalCluster
 
 from dadagrad.clusters import connected, seconds
 from dadagrad.data.dataset import Dataset, MemoryDataset
 from dadagrad.errors import InputError
 from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.engines import Engine
+from dadagrad.training.engines.dask.driver import DaskDriver
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.memory.available import WorkerMemory, workers_of
 
@@ -40,69 +44,24 @@ CLUSTER_SETTINGS = {
 """Settings of the processes of a cluster; `cluster/dask.yaml` has them too."""
 
 
-class DaskEngine:
-    """Context manager that runs a coordinator to its end on a Dask cluster.
+class DaskEngine(Engine):
+    """Engine that trains on the workers of `client`, which can read `data`."""
 
-    Entering it connects, so that a missing cluster is noticed before a run begins.
-
-    Parameters
-    ----------
-    data : Dataset
-        Dataset at a URL that the workers can read.
-    workers : int or None
-        Number of processes of a cluster that lives as long as the context.
-    client : distributed.Client, str or None
-        Client of a running cluster, or the address of its scheduler.
-
-    Raises
-    ------
-    InputError
-        `data` is in memory; on entering: no scheduler answers, or it has no workers.
-    """
-
-    bytes_moved: int | None = None
-    loader = None
-
-    def __init__(self, data: Dataset, *, workers: int | None, client: Any) -> None:
-        if isinstance(data, MemoryDataset) or data.url.startswith("memory://"):
-            raise InputError(
-                "data in memory cannot be read by the workers of a cluster; write it with "
-                "`dadagrad ingest`, or train without workers"
-            )
+    def __init__(self, client: Client, data: Dataset) -> None:
+        self.client = client
         self._data = data
-        self._client: Any = None
-        self._context = _open_client(workers, client)
-
-    def __enter__(self) -> DaskEngine:
-        self._client = self._context.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._client = None
-        self._context.__exit__(kind, error, trace)
 
     def workers(self) -> list[WorkerMemory]:
         """Return the workers of the cluster and their memory limits."""
-        return workers_of(self._client)
+        return workers_of(self.client)
 
     def run(self, coordinator: Coordinator, watcher: Watcher) -> bool:
         """Drive `coordinator` until it finishes; True if the run is complete.
 
-        Raises
-        ------
-        InputError
-            The workers cannot load dadagrad.
-        TrainingError
-            The cluster cannot run a task, or is lost.
+        Raises `InputError` if the workers cannot load dadagrad, `TrainingError` if the cluster
+        cannot run a task or is lost.
         """
-        from dadagrad.training.engines.dask.driver import DaskDriver
-
-        driver = DaskDriver(self._client, self._data, coordinator, watcher)
+        driver = DaskDriver(self.client, self._data, coordinator, watcher)
         try:
             return driver.run()
         finally:
@@ -110,33 +69,32 @@ class DaskEngine:
 
 
 @contextmanager
-def _open_client(workers: int | None, client: Any) -> Iterator[Any]:
-    """Open a client of a cluster that has at least one worker."""
-    import dask.config
-    import distributed  # noqa: F401 (first: it adds its defaults to the configuration)
+def open_engine(data: Dataset, workers: int | None, client: Any) -> Iterator[DaskEngine]:
+    """Open an engine on `client` (see `connected`), or on a new cluster of so many `workers`.
 
+    Raises `InputError` if `data` is in memory, no scheduler answers, or it has no workers.
+    """
+    if isinstance(data, MemoryDataset) or data.url.startswith("memory://"):
+        raise InputError(
+            "data in memory cannot be read by the workers of a cluster; write it with "
+            "`dadagrad ingest`, or train without workers"
+        )
     with (
         dask.config.set(_CLIENT_SETTINGS),
         _start_cluster(workers) if client is None else connected(client) as opened,
     ):
         # A client collects messages for 10 ms. Here one message goes to each worker in each step,
         # and the step waits for it.
-        stream = opened.scheduler_comm
-        interval = stream.interval if stream is not None else None
-        if stream is not None:
-            stream.interval = 0.0
+        stream: Any = opened.scheduler_comm
+        interval, stream.interval = stream.interval, 0.0
         try:
-            yield opened
+            yield DaskEngine(opened, data)
         finally:
-            if stream is not None:
-                stream.interval = interval
+            stream.interval = interval
 
 
 @contextmanager
-def _start_cluster(workers: int | None) -> Iterator[Any]:
-    import dask.config
-    from distributed import Client, LocalCluster
-
+def _start_cluster(workers: int | None) -> Iterator[Client]:
     with (
         dask.config.set(CLUSTER_SETTINGS),
         LocalCluster(

@@ -14,9 +14,11 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from distributed import Client, Future, KilledWorker, as_completed
+from distributed.scheduler import NoValidWorkerError
 
 from dadagrad.clusters import count
 from dadagrad.errors import DadagradError, TrainingError
@@ -37,9 +39,7 @@ STUCK_ANSWERS = 2
 
 @dataclass(slots=True)
 class _Task:
-    """A task whose result has not arrived."""
-
-    future: Any
+    future: Future[Any]
     to_events: ToEvents
     worker: str | None
     submit_again: Callable[[], None]
@@ -48,50 +48,34 @@ class _Task:
 
 
 class PendingTasks:
-    """Tasks of a run whose results have not arrived.
+    """Tasks of `run` whose results have not arrived."""
 
-    Parameters
-    ----------
-    client : distributed.Client
-    run : str
-        Part of the keys of the tasks.
-    """
-
-    def __init__(self, client: Any, run: str) -> None:
-        from distributed import as_completed
-
+    def __init__(self, client: Client, run: str) -> None:
         self._client = client
         self._run = run
         self._retries = count("retries", 0)
         self._count = 0
         self._tasks: dict[str, _Task] = {}
         self._completed = as_completed(with_results=True, raise_errors=False, loop=client.loop)
-        self._monitor = ClusterMonitor(client, self._busy_workers)
-        self._n_answers = 0
-
-    @property
-    def is_lost(self) -> bool:
-        """True if the scheduler has gone or does not answer."""
-        return self._monitor.is_lost
+        self.monitor = ClusterMonitor(client, self._busy_workers)
 
     def _busy_workers(self) -> set[str]:
         return {task.worker for task in list(self._tasks.values()) if task.worker is not None}
 
     def stop(self) -> None:
         """Drop all tasks."""
-        self._monitor.stop()
+        self.monitor.stop()
         self._tasks.clear()
         self._completed.clear()
 
     def changed_workers(self) -> dict[str, int] | None:
         """Return the running workers and their threads, if the scheduler has answered since."""
-        status = self._monitor.status
-        if status is None or self._monitor.n_answers == self._n_answers:
+        status = self.monitor.take_status()
+        if status is None:
             return None
-        self._n_answers = self._monitor.n_answers
         if status.processing is not None:
             self._submit_stuck_again(status.processing)
-        return dict(status.running)
+        return status.running
 
     def submit(
         self,
@@ -121,29 +105,26 @@ class PendingTasks:
         self._tasks[key] = _Task(future, to_events, worker, submit_again)
         self._completed.add(future)
 
-    def next_result(self) -> tuple[Any, ToEvents, Any] | None:
+    def next_result(self) -> tuple[Future[Any], ToEvents, Any] | None:
         """Return a future, its converter and its result; None if none arrives in a short time.
 
-        Raises
-        ------
-        TrainingError
-            The cluster cannot run a task, or is lost.
+        Raises the error of a task, and `TrainingError` if the cluster cannot run it or is lost.
         """
-        arrived = None
-        with suppress(queue.Empty):
-            arrived = self._completed.queue.get(timeout=WAIT_SECONDS)
-        if arrived is None:
-            self._monitor.check()
+        try:
+            future, result = self._completed.queue.get(timeout=WAIT_SECONDS)
+        except queue.Empty:
+            self.monitor.check()
             self._fetch_again()
             return None
-        future, result = arrived
         task = self._tasks.pop(future.key, None)
         if task is None:  # submitted again, or fetched twice
             return None
         if isinstance(result, tuple):  # the type, value and traceback of an exception
             raise _task_error(result[1])
-        if isinstance(result, BaseException) and not isinstance(result, DadagradError):
-            self._monitor.check()
+        if isinstance(result, DadagradError):
+            raise result
+        if isinstance(result, BaseException):
+            self.monitor.check()
             raise lost("the scheduler was restarted, or gave up a task for another reason")
         return future, task.to_events, result
 
@@ -173,9 +154,6 @@ class PendingTasks:
 
 def _task_error(error: BaseException) -> BaseException:
     """Return the error to raise for a task that ended with `error`."""
-    from distributed import KilledWorker
-    from distributed.scheduler import NoValidWorkerError
-
     if isinstance(error, KilledWorker):
         translated = TrainingError(
             f"the workers of the cluster keep dying at the same task ({error}); they probably run "

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from distributed.protocol.serialize import pickle_dumps, pickle_loads, register_serialization
 from numpy.typing import NDArray
 
-from dadagrad.kernels.packed_ids import pack, unpack
 from dadagrad.problem import Problem
-from dadagrad.training.messages import Result, SliceInput
+from dadagrad.training.messages import Result
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice, Gradient
@@ -23,80 +22,59 @@ Touched: TypeAlias = NDArray[Any] | None
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Slices of one step, for one task.
+    """Slices of one step, for one task of `run`.
 
-    Attributes
-    ----------
-    run : str
-        Identifier of the run.
-    slices, given, following : tuples of the same length
-        Rows, the weights or the state to use, and the next rows of the same partition, of which
-        the worker reports the features that they touch.
-    skipped : mapping of str to str
-        Partitions that the run skips, and the reasons.
+    A slice is `given` weights or a state. The worker reports the features that the slice
+    `following` it in its partition touches. `skipped` has the partitions that the run skips, and
+    the reasons.
     """
 
     run: str
     slices: tuple[Slice, ...]
-    given: tuple[SliceInput, ...]
+    given: tuple[FeatureSlice, ...]
     following: tuple[Slice | None, ...]
-    skipped: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadResult:
-    """Partitions that a worker has read.
+class Reply:
+    """Result of a task.
 
-    `vocabularies` are their packed ids, `touched` the features that the first slices of each touch.
+    Attributes
+    ----------
+    worker : str
+    skipped : mapping of str to str
+        Partitions that the worker skips, and the reasons.
+    results : tuple
+        Packed vocabularies of the partitions read, or packed `Result` of the slices.
+    touched : tuple
+        Features that the first slices of each partition touch, or the slice after each slice.
     """
 
     worker: str
-    vocabularies: tuple[NDArray[Any], ...]
-    touched: tuple[tuple[Touched, ...], ...]
     skipped: Mapping[str, str]
+    results: tuple[Any, ...]
+    touched: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class WorkResult:
-    """Results of `Work`, with packed positions; `touched` is of the slice that follows each."""
-
-    worker: str
-    results: tuple[Result, ...]
-    touched: tuple[Touched, ...]
-    skipped: Mapping[str, str]
-
-
-def _in_frames(message: ReadResult | WorkResult) -> tuple[dict[str, Any], list[Any]]:
-    """Serialize a message without copies of its arrays, as Dask does between workers.
+def _in_frames(reply: Reply) -> tuple[dict[str, Any], list[Any]]:
+    """Serialize a reply without copies of its arrays, as Dask does between workers.
 
     For the scheduler Dask would copy them into the message, on the thread of the event loop.
     """
-    header, frames = pickle_dumps(message)
+    header, frames = pickle_dumps(reply)
     return header, frames
 
 
-for kind in (ReadResult, WorkResult):
-    register_serialization(kind, _in_frames, pickle_loads)
+register_serialization(Reply, _in_frames, pickle_loads)
 
 
-def packed(result: Result) -> Result:
-    """Pack the positions of a result."""
-    return replace(result, positions=pack(result.positions))
-
-
-def unpacked(result: Result) -> Result:
-    """Unpack the positions of a result."""
-    return replace(result, positions=unpack(result.positions, np.int32))
-
-
-def n_bytes(message: SliceInput | Result) -> int:
+def n_bytes(message: FeatureSlice | Result) -> int:
     """Return the size of the arrays of a message."""
     if isinstance(message, FeatureSlice):
         return sum(array.nbytes for array in message.content.arrays.values())
-    assert isinstance(message, Result)
     assert message.change is not None
-    change = sum(array.nbytes for array in message.change.arrays.values())
-    return message.positions.nbytes + change
+    return message.positions.nbytes + sum(a.nbytes for a in message.change.arrays.values())
 
 
 def validate(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ class ClusterStatus:
 
     Attributes
     ----------
-    running : mapping of str to int
+    running : dict of str to int
         Addresses of the workers that take tasks, and their threads.
     n_idle : int
         Number of other workers: paused because their memory is full, or about to leave.
@@ -44,34 +44,23 @@ class ClusterStatus:
         with tasks.
     """
 
-    running: Mapping[str, int]
+    running: dict[str, int]
     n_idle: int
     processing: frozenset[str] | None
 
 
 class ClusterMonitor:
-    """Asks the scheduler of a client for its status again and again, until `stop`.
+    """Asks the scheduler of `client` for its status again and again, until `stop`.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    busy_workers : callable
-        Returns the workers that have tasks of the run.
-
-    Attributes
-    ----------
-    status : ClusterStatus or None
-        Newest status.
-    n_answers : int
-        Number of answers so far.
+    `busy_workers` returns the workers that have tasks of the run.
     """
 
     def __init__(self, client: Any, busy_workers: Callable[[], set[str]]) -> None:
         self._client = client
         self._busy_workers = busy_workers
         self._workers: set[str] = set()
-        self.status: ClusterStatus | None = None
-        self.n_answers = 0
+        self._n_idle = 0
+        self._new_status: ClusterStatus | None = None
         self._unanswered = 0
         self._seconds_without = 0.0
         self._warned = False
@@ -87,6 +76,11 @@ class ClusterMonitor:
         self._stopped = True
         self._asking.cancel()
 
+    def take_status(self) -> ClusterStatus | None:
+        """Return the newest status, unless it was taken before."""
+        status, self._new_status = self._new_status, None
+        return status
+
     @property
     def is_lost(self) -> bool:
         """True if the scheduler has gone or does not answer."""
@@ -95,30 +89,26 @@ class ClusterMonitor:
     def check(self) -> None:
         """Check that waiting for results makes sense.
 
-        Raises
-        ------
-        TrainingError
-            The scheduler has gone, or has not answered for ``dadagrad.connect-timeout``, or there
-            has been no running worker for ``dadagrad.no-workers-timeout``.
+        Raises `TrainingError` if the scheduler has gone, or has not answered for
+        ``dadagrad.connect-timeout``, or there has been no running worker for
+        ``dadagrad.no-workers-timeout``.
         """
         if self._client.status != "running":
             raise lost("the connection to the scheduler was lost")
-        if self._unanswered >= ATTEMPTS:
+        if self.is_lost:
             raise lost(f"the scheduler has not answered for {self._answer_seconds:g} seconds")
         if self._seconds_without > self._max_seconds_without:
             raise lost(f"{self._no_worker()} for {self._max_seconds_without:g} seconds")
-        if not self._seconds_without:
-            self._warned = False
-        elif self._seconds_without > WARN_SECONDS and not self._warned:
-            self._warned = True
+        if self._seconds_without > WARN_SECONDS and not self._warned:
             limit = self._max_seconds_without
             logger.warning("%s; waiting up to %g seconds for some", self._no_worker(), limit)
+        self._warned = self._seconds_without > WARN_SECONDS
 
     def _no_worker(self) -> str:
-        n_idle = 0 if self.status is None else self.status.n_idle
-        if not n_idle:
+        if not self._n_idle:
             return "the cluster has had no worker"
-        return f"all workers of the cluster ({n_idle}) have paused, because their memory is full,"
+        workers = f"all workers of the cluster ({self._n_idle})"
+        return f"{workers} have paused, because their memory is full,"
 
     async def _ask_repeatedly(self) -> None:
         while not self._stopped:  # Dask may turn a cancellation into another error
@@ -133,15 +123,14 @@ class ClusterMonitor:
                 self._unanswered += isinstance(error, TimeoutError)
             else:
                 self._unanswered = 0
-                self.status = status
-                self.n_answers += 1
+                self._new_status, self._n_idle = status, status.n_idle
                 waited = 0.0 if status.running else self._seconds_without + LOOK_SECONDS
                 self._seconds_without = waited
             await asyncio.sleep(max(0.1, begun + LOOK_SECONDS - time.monotonic()))
 
     async def _ask(self) -> ClusterStatus:
         scheduler = self._client.scheduler
-        running = await scheduler.ncores_running()
+        running = dict(await scheduler.ncores_running())
         workers = set(await scheduler.ncores())
         for gone in self._workers - workers:
             # The connection to a frozen process stays open: a client that waits for a result on it

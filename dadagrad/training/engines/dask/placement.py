@@ -24,12 +24,8 @@ def worthwhile_tasks(work: float) -> int:
 class Placement:
     """Workers that have the open partitions.
 
-    Parameters
-    ----------
-    threads : mapping of str to int
-        Addresses of the workers, and their threads.
-    tasks : int
-        Greatest number of tasks of a step.
+    `threads` are the addresses of the workers and their threads, `tasks` is the greatest number of
+    tasks of a step.
     """
 
     def __init__(self, threads: Mapping[str, int], tasks: int) -> None:

@@ -2,6 +2,8 @@
 
 An error that would come again is returned as a result: Dask must neither try again nor write a
 traceback to the log of a worker. Only errors of a store are raised: they may not come again.
+
+Dask imports this module in the event loop of a worker, so compiled code is imported in functions.
 """
 
 from __future__ import annotations
@@ -11,19 +13,23 @@ import logging
 import signal
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from distributed import get_worker
 
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
-from dadagrad.data.skipping import SkippingDataset
+from dadagrad.data.skipping import SkippingDataset, skipped_partitions
 from dadagrad.errors import DadagradError, StorageError
 from dadagrad.kernels.packed_ids import pack
 from dadagrad.problem import Problem
-from dadagrad.training.engines.dask.messages import ReadResult, Touched, Work, WorkResult, packed
+from dadagrad.training.engines.dask.messages import Reply, Touched, Work
 from dadagrad.training.memory.available import resident
-from dadagrad.training.messages import Open, Result, SliceInput
+from dadagrad.training.messages import Open, Result
 from dadagrad.training.schedule.base import Slice
+from dadagrad.training.state.slices import FeatureSlice
 from dadagrad.training.worker.partition_cache import PartitionCache, cache_bytes
 
 logger = logging.getLogger(__name__)
@@ -75,8 +81,8 @@ def dask_setup(worker: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def open_partitions(job: Job, run: str, opens: tuple[Open, ...]) -> ReadResult | DadagradError:
-    """Read partitions; returns their vocabularies, and the features that the first slices touch."""
+def open_partitions(job: Job, run: str, opens: tuple[Open, ...]) -> Reply | DadagradError:
+    """Read partitions; replies with their vocabularies, and what the first slices touch."""
     _remember(run, job)
     vocabularies, touched = [], []
     try:
@@ -88,10 +94,10 @@ def open_partitions(job: Job, run: str, opens: tuple[Open, ...]) -> ReadResult |
         raise
     except DadagradError as error:
         return error
-    return ReadResult(_address(), tuple(vocabularies), tuple(touched), _skipped(job))
+    return _reply(job, vocabularies, touched)
 
 
-def compute_slices(work: Work, job: Job | None = None) -> WorkResult | DadagradError | None:
+def compute_slices(work: Work, job: Job | None = None) -> Reply | DadagradError | None:
     """Compute the results of slices; None if this worker needs the `job` and does not know it.
 
     Each slice keeps its own result: which workers computed what must not change the order of sums.
@@ -112,11 +118,11 @@ def compute_slices(work: Work, job: Job | None = None) -> WorkResult | DadagradE
     except DadagradError as error:
         return error
     results, touched = zip(*computed, strict=True)
-    return WorkResult(_address(), results, touched, _skipped(job))
+    return _reply(job, results, touched)
 
 
 def _compute_slice(
-    job: Job, slice_: Slice, given: SliceInput, following: Slice | None
+    job: Job, slice_: Slice, given: FeatureSlice, following: Slice | None
 ) -> tuple[Result, Touched]:
     from dadagrad.training.worker.compute import compute
 
@@ -125,7 +131,8 @@ def _compute_slice(
     result = compute(job.problem, rows, slice_, given, place)
     if slice_.final and _cache is not None:
         _cache.drop((job.digest, slice_.partition))
-    return packed(result), None if following is None else _touched(rows, following)
+    packed = replace(result, positions=pack(result.positions))
+    return packed, None if following is None else _touched(rows, following)
 
 
 def _touched(rows: Rows, slice_: Slice) -> Touched:
@@ -133,6 +140,11 @@ def _touched(rows: Rows, slice_: Slice) -> Touched:
 
     positions = touched(rows, slice_)
     return None if positions is None else pack(positions)
+
+
+def _reply(job: Job, results: Sequence[Any], touched: Sequence[Any]) -> Reply:
+    skipped = dict(skipped_partitions(job.data))
+    return Reply(get_worker().address, skipped, tuple(results), tuple(touched))
 
 
 def _rows(job: Job, partition: int) -> Rows:
@@ -146,18 +158,11 @@ def _rows(job: Job, partition: int) -> Rows:
     return partitions().get(key, lambda: data.read(partition))
 
 
-def _skipped(job: Job) -> Mapping[str, str]:
-    """Return the partitions that this worker skips, and the reasons."""
-    return dict(job.data.skipped) if isinstance(job.data, SkippingDataset) else {}
-
-
 def partitions() -> PartitionCache:
     """Return the cache of this worker, whose size depends on its memory at the first call."""
     global _cache
     with _lock:
         if _cache is None:
-            from distributed import get_worker
-
             limit = get_worker().memory_manager.memory_limit
             _cache = PartitionCache(cache_bytes(limit, resident()))
         return _cache
@@ -178,9 +183,3 @@ def forget(run: str, digest: str) -> None:
         _jobs.pop(run, None)
     if _cache is not None:
         _cache.forget(digest)
-
-
-def _address() -> str:
-    from distributed import get_worker
-
-    return str(get_worker().address)
