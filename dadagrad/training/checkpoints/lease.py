@@ -23,9 +23,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from dadagrad.errors import AlreadyExists, CorruptionError, InputError, StorageError
+from dadagrad.errors import AlreadyExists, InputError, StorageError
 from dadagrad.storage.store import MissingKey, Storage
-from dadagrad.training.checkpoints.manifest import UnknownVersion, manifest_keys, read_manifest
+from dadagrad.training.checkpoints.manifest import manifest_keys, read_manifests
 
 logger = logging.getLogger(__name__)
 
@@ -44,25 +44,9 @@ class TakenOver(StorageError):
 class Lease:
     """The claim of one run to a folder; the constructor claims it.
 
-    Parameters
-    ----------
-    storage : Storage
-    new : bool
-        True for a new run, which must not share the folder. Otherwise the run takes the folder
-        over.
-
-    Attributes
-    ----------
-    owner : str
-        A unique name.
-    create_only : bool
-        True if the store honours create-only writes.
-    epoch : int
-
-    Raises
-    ------
-    InputError
-        Another run begins or has begun in the folder of a `new` run.
+    A `new` run must not share the folder, and raises `InputError` if another run begins or has
+    begun there. Any other run takes the folder over. `create_only` is True if the store honours
+    create-only writes.
     """
 
     def __init__(self, storage: Storage, *, new: bool = False) -> None:
@@ -89,8 +73,8 @@ class Lease:
                 with contextlib.suppress(MissingKey):
                     return self._storage.get(key) == data
                 _pause(attempt)
-                continue
-            return True
+            else:
+                return True
         raise StorageError(
             f"cannot write {key} in {self._storage.url}: it is refused as existing already, and "
             "does not exist; check that the store honours create-only writes"
@@ -117,22 +101,8 @@ class Lease:
         return greatest if greatest > own else None
 
     def _probe(self) -> bool:
-        key = f"probe-{uuid4().hex}.json"
-        try:
-            honoured = self._refuses_second(key)
-        finally:
-            with contextlib.suppress(StorageError):
-                self._storage.delete(key)
-        if not honoured:
-            logger.warning(
-                "%s does not honour create-only writes: checkpoints get unique names, and runs "
-                "that write there at the same time are told apart by listing only",
-                self._storage.url,
-            )
-        return honoured
-
-    def _refuses_second(self, key: str) -> bool:
         """Return True if the store refuses the second of two create-only writes of a key."""
+        key = f"probe-{uuid4().hex}.json"
         try:
             self._storage.put(key, b"{}\n", create=True)
             self._storage.put(key, b"{}\n", create=True)
@@ -141,6 +111,14 @@ class Lease:
         except StorageError:
             # Some stores refuse the condition itself. A store that refuses this write too fails.
             self._storage.put(key, b"{}\n")
+        finally:
+            with contextlib.suppress(StorageError):
+                self._storage.delete(key)
+        logger.warning(
+            "%s does not honour create-only writes: checkpoints get unique names, and runs that "
+            "write there at the same time are told apart by listing only",
+            self._storage.url,
+        )
         return False
 
     def _take_over(self) -> int:
@@ -198,11 +176,10 @@ class Lease:
 
     def _next(self, keys: list[str]) -> tuple[int, str]:
         """Return the epoch to claim and the key of the claim."""
-        highest = max((epoch for epoch, _ in _claims(keys)), default=0)
-        for key in manifest_keys(keys):  # a user may have removed the claims
-            with contextlib.suppress(CorruptionError, UnknownVersion):
-                highest = max(highest, read_manifest(self._storage, key).epoch)
-        return highest + 1, self._claim_key(highest + 1)
+        manifests, _ = read_manifests(self._storage, keys)  # a user may have removed the claims
+        epochs = [epoch for epoch, _ in _claims(keys)] + [manifest.epoch for manifest in manifests]
+        epoch = max(epochs, default=0) + 1
+        return epoch, self._claim_key(epoch)
 
     def _claim_key(self, epoch: int) -> str:
         return f"epoch-{epoch:010d}{'' if self.create_only else '-' + self.owner}.json"

@@ -26,6 +26,15 @@ from dadagrad.storage.store import MissingKey, Storage
 FORMAT = "dadagrad-checkpoint"
 VERSION = 1
 
+_FIELDS: dict[str, type[Any]] = {
+    "step": int,
+    "epoch": int,
+    "sequence": int,
+    "writer": str,
+    "created": str,
+    "arrays": list,
+    "meta": dict,
+}
 _MANIFEST = re.compile(r"manifest-([0-9]{12,18})(-[0-9a-f]{32})?\.json")
 _FOLDER = re.compile(r"([0-9]{12,18}-[0-9a-f]{32})/.*")
 _MAX_STEP = 10**18
@@ -37,12 +46,10 @@ class UnknownVersion(InputError):
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """Everything that a run needs to go on.
+    """Everything that a run needs to go on after `step` steps.
 
     Attributes
     ----------
-    step : int
-        Number of steps done.
     arrays : dict of str to ndarray
         Arrays of numbers, of any dtype and shape; they come back bit for bit.
     meta : dict
@@ -98,19 +105,23 @@ class Manifest:
 
     def seal(self) -> bytes:
         """Return the document to store under `key`."""
-        body = {
-            "format": FORMAT,
-            "version": VERSION,
-            "library": __version__,
-            "step": self.step,
-            "epoch": self.epoch,
-            "sequence": self.sequence,
-            "writer": self.writer,
-            "created": self.created,
-            "arrays": [asdict(array) for array in self.arrays],
-            "meta": to_plain(self.meta, "meta"),
-        }
+        body = {"format": FORMAT, "version": VERSION, "library": __version__, **asdict(self)}
+        del body["key"]
+        body["meta"] = to_plain(self.meta, "meta")
         return seal(body, f"the manifest of step {self.step}")
+
+
+def read_manifests(
+    storage: Storage, keys: Iterable[str]
+) -> tuple[list[Manifest], dict[str, CorruptionError | UnknownVersion]]:
+    """Read the manifests among `keys`: the sound ones, newest first, and the errors of others."""
+    manifests, errors = [], {}
+    for key in manifest_keys(keys):
+        try:
+            manifests.append(read_manifest(storage, key))
+        except (CorruptionError, UnknownVersion) as error:
+            errors[key] = error
+    return sorted(manifests, key=lambda manifest: manifest.rank, reverse=True), errors
 
 
 def read_manifest(storage: Storage, key: str) -> Manifest:
@@ -137,16 +148,10 @@ def _parse(body: dict[str, Any], key: str, place: str) -> Manifest:
             f"{place} has format version {version}, and this is dadagrad {__version__}, which "
             f"reads version {VERSION}; use the release that wrote it"
         )
-    manifest = Manifest(
-        key,
-        field(body, "step", int, place),
-        field(body, "epoch", int, place),
-        field(body, "sequence", int, place),
-        field(body, "writer", str, place),
-        field(body, "created", str, place),
-        tuple(ArrayRecord.from_json(a, place) for a in field(body, "arrays", list, place)),
-        from_plain(field(body, "meta", dict, place)),
-    )
+    content = {name: field(body, name, kind, place) for name, kind in _FIELDS.items()}
+    content["arrays"] = tuple(ArrayRecord.from_json(one, place) for one in content["arrays"])
+    content["meta"] = from_plain(content["meta"])
+    manifest = Manifest(key, **content)
     if manifest.step != step_of(key):
         raise CorruptionError(f"{place} is the manifest of step {manifest.step}")
     return manifest
@@ -164,10 +169,7 @@ def manifest_keys(keys: Iterable[str]) -> list[str]:
 
 def step_of(key: str) -> int:
     """Return the step in the name of a manifest."""
-    match = _MANIFEST.fullmatch(key)
-    if match is None:
-        raise ValueError(f"{key} is not the name of a manifest")
-    return int(match[1])
+    return int(key.split("-")[1].removesuffix(".json"))
 
 
 def folders(keys: Iterable[str]) -> set[str]:

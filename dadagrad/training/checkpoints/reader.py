@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.storage.arrays import read_arrays
@@ -17,7 +17,7 @@ from dadagrad.training.checkpoints.manifest import (
     Snapshot,
     UnknownVersion,
     manifest_keys,
-    read_manifest,
+    read_manifests,
     step_of,
 )
 
@@ -43,24 +43,11 @@ class CheckpointInfo:
 
 
 class CheckpointReader:
-    """Reader of the checkpoints of a folder.
-
-    Parameters
-    ----------
-    url : str, path or Storage
-        The folder that a `CheckpointWriter` writes.
-    """
+    """Reader of the checkpoints in the folder that a `CheckpointWriter` writes."""
 
     def __init__(self, url: str | os.PathLike[str] | Storage) -> None:
         self._storage = url if isinstance(url, Storage) else Storage(url)
-
-    @property
-    def url(self) -> str:
-        """URL of the folder."""
-        return self._storage.url
-
-    def __repr__(self) -> str:
-        return f"CheckpointReader({self.url!r})"
+        self.url = self._storage.url
 
     def list(self, *, verify: bool = False) -> list[CheckpointInfo]:
         """List all checkpoints, newest first, those with a damaged manifest last.
@@ -69,8 +56,25 @@ class CheckpointReader:
         with `verify`, every part is read and checked as well.
         """
         keys = self._storage.list()
-        ranked = [self._inspect(key, set(keys), verify) for key in manifest_keys(keys)]
-        return [info for _, info in sorted(ranked, key=lambda item: item[0], reverse=True)]
+        manifests, errors = read_manifests(self._storage, keys)
+        infos = []
+        for manifest in manifests:
+            problem = self._problem(manifest, set(keys), verify)
+            infos.append(
+                CheckpointInfo(
+                    manifest.key,
+                    manifest.step,
+                    problem is None,
+                    problem,
+                    manifest.epoch,
+                    manifest.created,
+                    manifest.nbytes,
+                    manifest.meta,
+                )
+            )
+        for key in sorted(errors, reverse=True):
+            infos.append(CheckpointInfo(key, step_of(key), False, str(errors[key])))
+        return infos
 
     def load(self, step: int | None = None) -> Snapshot:
         """Load the newest valid snapshot, or the newest valid one of `step`.
@@ -88,52 +92,39 @@ class CheckpointReader:
         while True:
             # Listed again each time: a writer that goes on may have removed some of them.
             keys = manifest_keys(self._storage.list())
-            manifest = self._newest(step, keys, damaged)
+            wanted = [
+                key for key in keys if key not in damaged and (step is None or step_of(key) == step)
+            ]
+            manifests, errors = read_manifests(self._storage, wanted)
+            for key, error in errors.items():
+                if isinstance(error, UnknownVersion):
+                    raise error
+                self._skip(key, error, damaged)
+            if not manifests:
+                self._refuse(step, keys, damaged)
+            newest = manifests[0]
             try:
-                arrays = read_arrays(self._storage, manifest.arrays, f"{self.url}: {manifest.key}")
+                arrays = read_arrays(self._storage, newest.arrays, f"{self.url}: {newest.key}")
             except CorruptionError as error:
-                self._skip(manifest.key, error, damaged)
-                continue
-            return Snapshot(manifest.step, arrays, manifest.meta)
+                self._skip(newest.key, error, damaged)
+            else:
+                return Snapshot(newest.step, arrays, newest.meta)
 
-    def _inspect(
-        self, key: str, present: set[str], verify: bool
-    ) -> tuple[tuple[int, int, str], CheckpointInfo]:
-        """Describe one checkpoint; also returns its rank in the list."""
-        place = f"{self.url}: {key}"
-        try:
-            manifest = read_manifest(self._storage, key)
-        except (CorruptionError, UnknownVersion) as error:
-            return (-1, step_of(key), key), CheckpointInfo(key, step_of(key), False, str(error))
+    def _problem(self, manifest: Manifest, present: set[str], verify: bool) -> str | None:
+        """Explain why a checkpoint is not valid; None if it is."""
+        place = f"{self.url}: {manifest.key}"
         missing = sorted(manifest.part_keys - present)
-        problem = f"{place}: part {missing[0]} is missing" if missing else None
-        if verify and not missing:
-            try:
+        if missing:
+            return f"{place}: part {missing[0]} is missing"
+        try:
+            if verify:
                 read_arrays(self._storage, manifest.arrays, place)
-            except CorruptionError as error:
-                problem = str(error)
-        return manifest.rank, CheckpointInfo(
-            key,
-            manifest.step,
-            problem is None,
-            problem,
-            manifest.epoch,
-            manifest.created,
-            manifest.nbytes,
-            manifest.meta,
-        )
+        except CorruptionError as error:
+            return str(error)
+        return None
 
-    def _newest(self, step: int | None, keys: Sequence[str], damaged: dict[str, str]) -> Manifest:
-        """Return the newest manifest that is not `damaged`, or raise; records damage."""
-        manifests = []
-        for key in keys:
-            if key not in damaged and (step is None or step_of(key) == step):
-                try:
-                    manifests.append(read_manifest(self._storage, key))
-                except CorruptionError as error:
-                    self._skip(key, error, damaged)
-        if manifests:
-            return max(manifests, key=lambda manifest: manifest.rank)
+    def _refuse(self, step: int | None, keys: Sequence[str], damaged: dict[str, str]) -> NoReturn:
+        """Raise the error of a folder without a valid checkpoint."""
         subject = f"no checkpoint{'' if step is None else f' of step {step}'} at {self.url}"
         if damaged:
             reason = next(iter(damaged.values()))

@@ -23,21 +23,9 @@ IN_MEMORY = "memory"
 
 
 class CheckpointSaver(CheckpointWriter):
-    """Writer of the checkpoints of a training run.
+    """Writer of the checkpoints of a training run, with plain JSON of the user as `notes`.
 
-    Parameters
-    ----------
-    url : str
-        Folder of the run.
-    data : Dataset
-    config : TrainConfig
-        Configuration; replaced when the step size has been chosen.
-    keep : int
-        Number of checkpoints to keep.
-    notes : dict
-        Plain JSON of the user.
-    new : bool
-        True for a new run, which must not share the folder.
+    `config` is replaced when the step size has been chosen.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 A checkpoint exists when its manifest does. `CheckpointWriter.save` uploads the parts under a name
 never used before, checks that no other run has taken the folder over, and then writes the manifest,
-create-only if the store honours that. `CheckpointReader` skips damaged checkpoints with a warning.
+create-only if the store honours that.
 
 Two writers in one folder are told apart by their fencing epoch (see
 `dadagrad.training.checkpoints.lease`). A writer that sees a higher epoch than its own stops before
@@ -18,11 +18,10 @@ import logging
 import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
-from dadagrad.errors import CorruptionError, InputError, StorageError
+from dadagrad.errors import InputError, StorageError
 from dadagrad.storage.arrays import sync, write_arrays
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.lease import Lease, TakenOver, is_probe, now
@@ -32,8 +31,7 @@ from dadagrad.training.checkpoints.manifest import (
     UnknownVersion,
     folders,
     manifest_key,
-    manifest_keys,
-    read_manifest,
+    read_manifests,
     step_of,
 )
 from dadagrad.training.checkpoints.reader import CheckpointInfo, CheckpointReader
@@ -81,34 +79,14 @@ class CheckpointWriter:
         self._submitting = threading.Lock()
         self._waiting: Snapshot | None = None
         self._lease = Lease(self._storage, new=new)
-
-    @property
-    def url(self) -> str:
-        """URL of the folder."""
-        return self._storage.url
-
-    @property
-    def epoch(self) -> int:
-        """Fencing epoch of this writer."""
-        return self._lease.epoch
-
-    @property
-    def create_only(self) -> bool:
-        """True if the store honours create-only writes, as probed at the start."""
-        return self._lease.create_only
-
-    def __repr__(self) -> str:
-        return f"CheckpointWriter({self.url!r}, epoch={self.epoch})"
+        self.url = self._storage.url
+        self.epoch = self._lease.epoch
+        self.create_only = self._lease.create_only
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.close()
         except Exception as failure:
@@ -123,12 +101,8 @@ class CheckpointWriter:
         One snapshot waits at most while another is being written: a newer one replaces it. So this
         takes no longer than the copy, and memory holds two copies at most.
 
-        Raises
-        ------
-        InputError
-            The content cannot be stored.
-        StorageError
-            An earlier write in the background failed; raised once.
+        Raises `InputError` for content that cannot be stored, and once the error of an earlier
+        write.
         """
         self.check()
         snapshot = snapshot.copy()
@@ -147,10 +121,8 @@ class CheckpointWriter:
 
     def check(self) -> None:
         """Raise the error of an earlier write in the background, once."""
-        done = [future for future in self._futures if future.done()]
-        self._futures = [future for future in self._futures if future not in done]
-        for future in done:
-            future.result()
+        while self._futures and self._futures[0].done():
+            self._futures.pop(0).result()
 
     def wait(self) -> None:
         """Return when all submitted snapshots are committed; raise the error of any, once."""
@@ -165,12 +137,8 @@ class CheckpointWriter:
     def save(self, snapshot: Snapshot) -> None:
         """Commit `snapshot`: afterwards a reader loads it.
 
-        Raises
-        ------
-        InputError
-            The content cannot be stored.
-        StorageError
-            The store fails, or another run has taken the folder over.
+        Raises `InputError` for content that cannot be stored, and `StorageError` if the store
+        fails or another run has taken the folder over.
         """
         snapshot.check()
         with self._saving:
@@ -233,15 +201,7 @@ class CheckpointWriter:
             # A killed process leaves files under temporary names, which `list` hides.
             names = os.listdir(self._storage.local_path())
             present |= folders(f"{name}/" for name in names)
-        manifests, damaged, all_known = [], [], True
-        for key in manifest_keys(keys):
-            try:
-                manifests.append(read_manifest(self._storage, key))
-            except CorruptionError:
-                damaged.append(key)
-            except UnknownVersion:
-                all_known = False
-        manifests.sort(key=lambda manifest: manifest.rank, reverse=True)
+        manifests, errors = read_manifests(self._storage, keys)
         # A run that took over meanwhile decides for itself which checkpoints stay. This look at the
         # claims comes after the list of folders: if parts of that run are in the list, its claim is
         # seen here.
@@ -251,12 +211,13 @@ class CheckpointWriter:
             return
         # Damaged manifests of later steps stay until the run gets there: a run that takes over at
         # this moment could create a manifest under the same name, and this one would delete it.
-        past = [key for key in damaged if step_of(key) <= manifests[0].step]
+        unknown = [key for key, error in errors.items() if isinstance(error, UnknownVersion)]
+        past = [key for key in errors.keys() - unknown if step_of(key) <= manifests[0].step]
         old = [manifest.key for manifest in manifests[self._keep :]]
         for key in [*past, *old, *filter(is_probe, keys)]:
             self._storage.delete(key)
         # A manifest of unknown version may need any of the folders.
-        if all_known:
+        if not unknown:
             kept = set().union(*(manifest.part_keys for manifest in manifests[: self._keep]))
             for folder in sorted(present - folders(kept)):
                 self._storage.delete_prefix(folder)
