@@ -1,12 +1,16 @@
-"""A cluster of real processes and data for it, shared by the tests of faults."""
+"""Clusters of real processes and data for them, shared by the tests of faults."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import dask.config
 import pytest
 from helpers.cluster_processes import Cluster, Nursery
-from helpers.fault_cases import DATA_SIZES, make_dataset
+from helpers.fault_cases import CONFIG, DATA_SIZES, bits, make_dataset
+
+import dadagrad.clusters  # noqa: F401 (adds its defaults to the configuration)
+from dadagrad.training.run import train
 
 
 @pytest.fixture(scope="session")
@@ -42,10 +46,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     return make_dataset(tmp_path_factory.mktemp("data") / "train", DATA_SIZES)
 
 
+@pytest.fixture(scope="session")
+def expected(data: str) -> tuple[object, ...]:
+    """The bits of the run of `CONFIG` that nobody disturbed, on threads."""
+    return bits(train(data, CONFIG))
+
+
 @pytest.fixture(autouse=True)
 def every_row_is_worth_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    import dask.config
-
-    import dadagrad.clusters  # noqa: F401 (first: it adds its defaults)
-
     monkeypatch.setitem(dask.config.config["dadagrad"], "task-work", 1)

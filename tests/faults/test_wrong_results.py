@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers.fault_cases import CONFIG, bits, make_dataset
+from numpy.typing import NDArray
 
+from dadagrad.data import open_dataset
 from dadagrad.errors import TrainingError
+from dadagrad.problem import make_problem
 from dadagrad.training.engines.dask.messages import validate
 from dadagrad.training.messages import Result
 from dadagrad.training.run import train
+from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.slices import Gradient
+from dadagrad.training.worker.progressive import ProgressiveMetrics
+
+BAD = (np.nan, np.inf, -np.inf)
 
 
 def break_results(n_broken: int, dask_worker) -> None:
@@ -41,10 +49,10 @@ def broken(cluster):
         client.run(break_results, 0)
 
 
-def test_a_wrong_result_is_computed_again(cluster, data, broken, caplog):
+def test_a_wrong_result_is_computed_again(cluster, data, expected, broken, caplog):
     (address, *_) = cluster.names().values()
     broken(1, [address])
-    assert bits(train(data, CONFIG, client=cluster.address)) == bits(train(data, CONFIG))
+    assert bits(train(data, CONFIG, client=cluster.address)) == expected
     (line,) = (record.getMessage() for record in caplog.records if "right" in record.getMessage())
     assert re.fullmatch(
         rf"{data}, partition part-\d{{5}}, rows \d+ to \d+: the gradient that worker {address} "
@@ -78,67 +86,51 @@ def test_a_row_that_overflows_is_named(cluster, tmp_path):
         train(url, config, client=cluster.address)
 
 
-def with_change(result: Result, **changes) -> Result:
-    return replace(result, change=replace(result.change, **changes))
+def result_with(**changes: Any) -> Result:
+    """A result of which all is sound but the changes."""
+    content: dict[str, Any] = {
+        "positions": np.array([0, 3, 7], np.int32),
+        "gradient": column(1, 1, 1),
+        "squares": np.zeros((0, 0), np.float32),
+        "intercept": np.ones((2, 1)),
+        "rows": 20,
+        "entries": 60,
+        "weight": 20.0,
+        "loss": np.ones(1),
+        "mistakes": np.ones(1),
+    } | changes
+    gradient = Gradient(*(content.pop(name) for name in ("gradient", "squares", "intercept")))
+    return Result(
+        positions=content.pop("positions"), change=gradient, metrics=ProgressiveMetrics(**content)
+    )
 
 
-class TestChecks:
-    """Each thing that can be wrong with a gradient."""
+def column(*values: float) -> NDArray[np.float32]:
+    return np.array(values, np.float32)[:, None]
 
-    @pytest.fixture
-    def sound(self, data):
-        from dadagrad.data import open_dataset
-        from dadagrad.problem import make_problem
-        from dadagrad.training.schedule.base import Slice
-        from dadagrad.training.worker.progressive import ProgressiveMetrics
 
-        problem = make_problem(CONFIG, open_dataset(data).schema, 60)
-        positions = np.array([0, 3, 7], np.int32)
-        gradient = np.ones((3, 1), np.float32)
-        metrics = ProgressiveMetrics(20, 60, 20.0, np.ones(1), np.ones(1))
-        change = Gradient(gradient, np.zeros((0, 0), np.float32), np.ones((2, 1)))
-        return Result(metrics, positions, change), problem, Slice(0, 0, 0, 20, False), np.arange(8)
-
-    def test_a_sound_one(self, sound):
-        assert validate(*sound) is None
-
-    def test_nothing_moved(self, sound):
-        result, *rest = sound
-        none = replace(
-            result,
-            positions=np.zeros(0, np.int32),
-            change=replace(result.change, gradient=np.zeros((0, 1), np.float32)),
-        )
-        assert validate(none, *rest) is None
-
-    def test_large_but_finite(self, sound):
-        result, *rest = sound
-        large = with_change(result, gradient=np.full((3, 1), 3e38, np.float32))
-        assert validate(large, *rest) is None
-
-    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-    @pytest.mark.parametrize("name", ["gradient", "intercept", "loss", "mistakes"])
-    def test_not_finite(self, sound, name, value):
-        result, *rest = sound
-        owner = result.metrics if name in ("loss", "mistakes") else result.change
-        getattr(owner, name).flat[-1] = value
-        assert validate(result, *rest) == f"its {name} is not finite"
-
-    @pytest.mark.parametrize("positions", [(0, 3, 8), (-1, 3, 7), (0, 3, 3), (3, 0, 7)])
-    def test_positions(self, sound, positions):
-        result, *rest = sound
-        wrong = replace(result, positions=np.array(positions, np.int32))
-        assert validate(wrong, *rest) == "its positions are not increasing numbers below 8"
-
-    def test_shapes(self, sound):
-        result, *rest = sound
-        wrong = with_change(result, gradient=np.ones((2, 1), np.float32))
-        assert validate(wrong, *rest) == "its gradient has the shape (2, 1), not (3, 1)"
-        wrong = with_change(result, squares=np.ones((3, 1), np.float32))
-        assert validate(wrong, *rest) == "its squares has the shape (3, 1), not (0, 0)"
-
-    @pytest.mark.parametrize("change", [{"rows": 21}, {"weight": np.nan}, {"weight": -1.0}])
-    def test_counts(self, sound, change):
-        result, *rest = sound
-        wrong = replace(result, metrics=replace(result.metrics, **change))
-        assert "it counts" in validate(wrong, *rest)
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({}, None),
+        ({"positions": np.zeros(0, np.int32), "gradient": column()}, None),
+        ({"gradient": column(3e38, 3e38, 3e38)}, None),  # large, but finite
+        *(({"gradient": column(1, 1, x)}, "its gradient is not finite") for x in BAD),
+        *(({"intercept": np.full((2, 1), x)}, "its intercept is not finite") for x in BAD),
+        ({"loss": np.array([np.nan])}, "its loss is not finite"),
+        ({"mistakes": np.array([np.inf])}, "its mistakes is not finite"),
+        *(
+            ({"positions": np.array(x)}, "its positions are not increasing numbers below 8")
+            for x in [(0, 3, 8), (-1, 3, 7), (0, 3, 3), (3, 0, 7)]
+        ),
+        ({"gradient": column(1, 1)}, "its gradient has the shape (2, 1), not (3, 1)"),
+        ({"squares": column(1, 1, 1)}, "its squares has the shape (3, 1), not (0, 0)"),
+        ({"rows": 21}, "it counts 21 rows of weight 20"),
+        ({"weight": np.nan}, "it counts 20 rows of weight nan"),
+        ({"weight": -1.0}, "it counts 20 rows of weight -1"),
+    ],
+)
+def test_each_thing_that_can_be_wrong_with_a_gradient(data, changes, error):
+    problem = make_problem(CONFIG, open_dataset(data).schema, 60)
+    slice_ = Slice(0, 0, 0, 20, False)
+    assert validate(result_with(**changes), problem, slice_, np.arange(8)) == error

@@ -1,8 +1,8 @@
 """Clusters of real processes, to be killed, stopped and started again by tests.
 
-Processes are what the commands `dask scheduler`, `dask worker` and `dadagrad` are. Most of their
-start is spent on imports, so a `Nursery` does these once and forks a process for each command;
-`spawned` starts one from nothing, also in a network namespace.
+Most of the start of `dask scheduler`, `dask worker` and `dadagrad` is spent on imports, so a
+`Nursery` does these once and forks a process for each command; `spawned` starts one from nothing,
+also in a network namespace.
 """
 
 from __future__ import annotations
@@ -87,14 +87,7 @@ for line in sys.stdin:
 
 
 class Process:
-    """A process that was started for a test, by its number.
-
-    Attributes
-    ----------
-    pid : int
-    out, log : Path
-        What it writes to standard output and to standard error.
-    """
+    """A process that was started for a test; what it writes is in the files `out` and `log`."""
 
     def __init__(self, pid: int, out: Path, log: Path, code: Path | None = None) -> None:
         self.pid = pid
@@ -113,11 +106,12 @@ class Process:
         except psutil.NoSuchProcess:
             return False
 
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal; nothing happens where the process has ended."""
-        if self.alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+    def send(self, *numbers: signal.Signals) -> None:
+        """Send signals; nothing happens where the process has ended."""
+        for number in numbers:
+            if self.alive:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, number)
 
     def kill(self) -> None:
         """End it at once and without warning, and wait until it has gone."""
@@ -127,8 +121,7 @@ class Process:
     def end(self) -> None:
         """Ask it to end, insist after a while; its children end with it."""
         children = self.children()
-        self.send(signal.SIGCONT)
-        self.send(signal.SIGTERM)
+        self.send(signal.SIGCONT, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             self.wait(3)
         for process in [*children, self._process]:
@@ -158,21 +151,17 @@ class Process:
 class Nursery:
     """Starts processes in moments, by forking; a context manager that ends them all.
 
-    Parameters
-    ----------
-    folder : Path
-        Takes what the processes write, and their scratch files.
-    environment : mapping
-        Added to the environment of every process.
+    `folder` takes what the processes write, and their scratch files; `environment` is added to
+    that of every process.
     """
 
     def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         self._environment = dict(environment or {})
         self._started: list[Process] = []
-        self._server: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Nursery:
+        # Tasks may be of the tests' own making.
         paths = (HERE.parent, HERE.parent / "faults", os.environ.get("PYTHONPATH", ""))
         # Its output is read line by line; all but the answers goes elsewhere.
         self._server = subprocess.Popen(
@@ -180,61 +169,47 @@ class Nursery:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            # Tasks may be of the tests' own making.
             env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))},
         )
-        assert self._server.stdout is not None
-        assert self._server.stdout.readline() == "ready\n"
+        assert self._answer() == "ready"
         return self
 
     def __exit__(self, *details: object) -> None:
         for process in self._started:
-            process.send(signal.SIGCONT)
-            process.send(signal.SIGTERM)
+            process.send(signal.SIGCONT, signal.SIGTERM)
         for process in self._started:
             process.end()
-        assert self._server is not None
         self._server.communicate(timeout=10)
+
+    def _answer(self) -> str:
+        assert self._server.stdout is not None
+        return self._server.stdout.readline().strip()
 
     def start(
         self, tool: str, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> Process:
         """Start ``tool ARGUMENTS``; `tool` is "dask" or "dadagrad"."""
-        assert self._server is not None
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        number = len(self._started)
-        name = f"{number:03d}-{tool}-{arguments[0]}"
-        out, log, code = (self.folder / f"{name}.{kind}" for kind in ("out", "log", "code"))
+        name = f"{len(self._started):03d}-{tool}-{arguments[0]}"
+        files = {kind: self.folder / f"{name}.{kind}" for kind in ("out", "log", "code")}
         order = {
             "tool": tool,
             "command": [tool, *arguments],
             "environment": self._environment | dict(environment or {}),
-            "out": str(out),
-            "log": str(log),
-            "code": str(code),
+            **{kind: str(path) for kind, path in files.items()},
         }
+        assert self._server.stdin is not None
         self._server.stdin.write(json.dumps(order) + "\n")
         self._server.stdin.flush()
-        process = Process(int(self._server.stdout.readline()), out, log, code)
+        process = Process(int(self._answer()), **files)
         self._started.append(process)
         return process
-
-    def logs(self) -> str:
-        """All that all processes wrote."""
-        return "\n".join(process.text() for process in self._started)
 
 
 class Cluster:
     """A scheduler and workers, each a process of its own on the loopback interface.
 
-    Attributes
-    ----------
-    address : str
-        The scheduler's; the same after it was started again.
-    scheduler : Process
-    workers : list of Process
-        In the order in which they were started; also those that have ended.
+    The `address` of the scheduler stays the same after it was started again. `workers` are in the
+    order in which they were started, also those that have ended.
     """
 
     def __init__(
@@ -256,21 +231,14 @@ class Cluster:
         self.scheduler = self._start("scheduler", *options)
         wait_for_port(self._port)
 
-    def add_worker(
-        self,
-        *options: str,
-        threads: int = 1,
-        nanny: bool = False,
-        environment: Mapping[str, str] | None = None,
-    ) -> Process:
-        """Start one more worker; it need not have joined when this returns."""
+    def add_worker(self, *options: str, nanny: bool = False) -> Process:
+        """Start one more worker of one thread; it need not have joined when this returns."""
         scratch = self._nursery.folder / "scratch"
         worker = self._start(
-            *("worker", self.address, "--nthreads", str(threads), "--no-dashboard"),
+            *("worker", self.address, "--nthreads", "1", "--no-dashboard"),
             *("--host", "127.0.0.1", "--name", f"worker-{len(self.workers)}"),
             *("--nanny" if nanny else "--no-nanny", "--local-directory", str(scratch)),
             *options,
-            environment=environment,
         )
         self.workers.append(worker)
         return worker
@@ -338,9 +306,8 @@ class Cluster:
     def __exit__(self, *details: object) -> None:
         self.end()
 
-    def _start(self, *arguments: str, environment: Mapping[str, str] | None = None) -> Process:
-        environment = self._environment | dict(environment or {})
-        return self._nursery.start("dask", *arguments, environment=environment)
+    def _start(self, *arguments: str) -> Process:
+        return self._nursery.start("dask", *arguments, environment=self._environment)
 
 
 @contextlib.contextmanager

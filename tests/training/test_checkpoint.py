@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-import time
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -86,13 +86,17 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path):
         CheckpointWriter(url, keep=0)
 
 
-def test_a_folder_without_checkpoints_is_named_for_what_it_is(tmp_path):
+def test_a_folder_without_a_sound_checkpoint_is_named_for_what_it_is(tmp_path):
     with pytest.raises(InputError, match="the folder has no run"):
         CheckpointReader(str(tmp_path / "absent")).load()
     (tmp_path / "zarr.json").write_text("{}")
     with pytest.raises(InputError, match="it is a dataset"):
         CheckpointReader(str(tmp_path)).load()
     assert CheckpointReader(str(tmp_path)).list() == []
+    (tmp_path / FIRST).write_text("torn")
+    message = f"no checkpoint at {tmp_path} can be read: all 1 are damaged"
+    with pytest.raises(InputError, match=message):
+        CheckpointReader(str(tmp_path)).load()
 
 
 class Gated(Storage):
@@ -112,61 +116,47 @@ class Gated(Storage):
 def test_submit_never_waits_for_the_store_and_a_newer_snapshot_replaces_a_waiting_one():
     url = memory_url()
     storage = Gated(url)
+    array = np.zeros(2**17)
     with CheckpointWriter(storage, keep=9) as writer:
-        array = np.zeros(10)
-        for step in range(1, 6):
+        tracemalloc.start()
+        for step in range(1, 11):
             array[:] = step
             writer.submit(Snapshot(step, {"array": array}, {}))
             assert storage.reached.wait(30)  # the first is being written from now on
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert held < 5 * array.nbytes
         array[:] = -1.0
         assert CheckpointReader(url).list() == []
         storage.gate.set()
         writer.wait()
-        assert [info.step for info in CheckpointReader(url).list()] == [5, 1]
-        for step in (1, 5):
+        assert [info.step for info in CheckpointReader(url).list()] == [10, 1]
+        for step in (1, 10):
             assert (CheckpointReader(url).load(step).arrays["array"] == step).all()
 
 
-def test_memory_does_not_grow_with_the_snapshots_that_wait():
-    storage = Gated(memory_url())
-    with CheckpointWriter(storage) as writer:
-        stored = Snapshot(1, {"array": np.zeros(2**20, np.uint8)}, {})
-        tracemalloc.start()
-        try:
-            for _ in range(10):
-                writer.submit(stored)
-            assert tracemalloc.get_traced_memory()[0] < 5 * 2**20
-        finally:
-            tracemalloc.stop()
-            storage.gate.set()
-
-
-@pytest.mark.parametrize("call", ["check", "wait", "close", "submit"])
-def test_an_error_in_the_background_is_raised_once(call):
+@pytest.fixture
+def failed_writer() -> CheckpointWriter:
+    """A writer whose last write in the background has failed."""
     storage = Failing(memory_url(), at=0, how="raises")
     writer = CheckpointWriter(storage)
     storage.at = storage.writes + 1
     writer.submit(snapshot(1))
-    while storage.writes < storage.at:
-        time.sleep(0.001)
-    time.sleep(0.1)
+    wait(writer._futures)
+    return writer
+
+
+@pytest.mark.parametrize("call", ["check", "wait", "close", "submit"])
+def test_an_error_in_the_background_is_raised_once(call, failed_writer):
     arguments = [snapshot(9)] if call == "submit" else []
     with pytest.raises(StorageError, match="the store is full"):
-        getattr(writer, call)(*arguments)
-    writer.close()
+        getattr(failed_writer, call)(*arguments)
+    failed_writer.close()
 
 
-def test_an_error_of_the_block_goes_before_that_of_the_background(caplog):
-    storage = Failing(memory_url(), at=0, how="raises")
-
-    def fails() -> None:
-        with CheckpointWriter(storage) as writer:
-            storage.at = storage.writes + 1
-            writer.submit(snapshot(1))
-            raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        fails()
+def test_an_error_of_the_block_goes_before_that_of_the_background(caplog, failed_writer):
+    with pytest.raises(KeyError, match="mine"), failed_writer:
+        raise KeyError("mine")
     assert "the last checkpoint was not written" in caplog.text
 
 
@@ -181,18 +171,16 @@ def test_close_commits_all_that_was_submitted():
     assert not [thread for thread in threading.enumerate() if "checkpoint" in thread.name]
 
 
-def damaged(data: bytes, how: str) -> bytes:
-    middle = len(data) // 2
-    return {
-        "empty": b"",
-        "truncated": data[:middle],
-        "longer": data + b"\0",
-        "flipped": data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :],
-        "other": b"\xff" * len(data),
-    }[how]
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "truncated": lambda data: data[: len(data) // 2],
+    "longer": lambda data: data + b"x",
+    "flipped": lambda data: data[:9] + bytes([data[9] ^ 1]) + data[10:],
+    "other": lambda data: b"\xff" * len(data),
+}
 
 
-@pytest.mark.parametrize("how", ["empty", "truncated", "longer", "flipped", "other", "missing"])
+@pytest.mark.parametrize("how", [*DAMAGES, "missing"])
 @pytest.mark.parametrize("kind", ["part", "manifest"])
 def test_a_damaged_checkpoint_is_skipped_with_a_warning(kind, how, caplog):
     url = memory_url()
@@ -206,14 +194,13 @@ def test_a_damaged_checkpoint_is_skipped_with_a_warning(kind, how, caplog):
         if how == "missing":
             storage.delete(key)
         else:
-            storage.put(key, damaged(data, how))
-        if (kind, how) != ("manifest", "longer"):  # white space after the end is no damage
-            assert same(CheckpointReader(url).load(), snapshot(1))
-            warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-            assert bool(warnings) == ((kind, how) != ("manifest", "missing"))
-            assert all("manifest-000000000002.json" in warning for warning in warnings)
-            infos = CheckpointReader(url).list(verify=True)
-            assert [info.step for info in infos if info.valid] == [1]
+            storage.put(key, DAMAGES[how](data))
+        assert same(CheckpointReader(url).load(), snapshot(1))
+        warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+        assert bool(warnings) == ((kind, how) != ("manifest", "missing"))
+        assert all("manifest-000000000002.json" in warning for warning in warnings)
+        infos = CheckpointReader(url).list(verify=True)
+        assert [info.step for info in infos if info.valid] == [1]
         storage.put(key, data)
         caplog.clear()
     assert same(CheckpointReader(url).load(), snapshot(2))
@@ -235,14 +222,6 @@ def test_every_flipped_bit_of_a_manifest_is_noticed():
             assert same_body == body  # white space after the end
 
 
-def test_if_all_checkpoints_are_damaged_the_error_says_so():
-    url = memory_url()
-    CheckpointWriter(url).save(snapshot(1))
-    Storage(url).put(FIRST, b"torn")
-    with pytest.raises(InputError, match=f"no checkpoint at {url} can be read: all 1 are damaged"):
-        CheckpointReader(url).load()
-
-
 def test_a_store_that_cannot_be_read_is_not_taken_for_damage():
     class Unreachable(Storage):
         def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
@@ -256,41 +235,38 @@ def test_a_store_that_cannot_be_read_is_not_taken_for_damage():
         CheckpointReader(Unreachable(url)).load()
 
 
-def rewrite(url: str, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change the body of the manifest of step 1, and seal it again."""
-    body = unseal(Storage(url).get(FIRST), FIRST)
-    change(body)
+def rewrite(url: str, path: str, value: object) -> None:
+    """Change the body of the manifest of step 1 at `path`, and seal it again."""
+    body: Any = unseal(Storage(url).get(FIRST), FIRST)
+    place = body
+    *outer, last = path.split()
+    for key in outer:
+        place = place[int(key) if isinstance(place, list) else key]
+    place[last] = value
     Storage(url).put(FIRST, seal(body, FIRST))
 
 
-def part_of(body: dict[str, Any]) -> dict[str, Any]:
-    part: dict[str, Any] = body["arrays"][0]["parts"][0]
-    return part
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("path", "value", "message"),
     [
-        *((lambda body, key=key: part_of(body).update(key=key), "not a safe key")
-          for key in ("../secret", "/etc/passwd", "a/../../b", "a//b", "a\\b")),
-        (lambda body: part_of(body).update(bytes=0), "declares"),
-        (lambda body: part_of(body).update(raw_bytes=2**40), "declares"),
-        (lambda body: part_of(body).update(raw_bytes=True), "not of type int"),
-        (lambda body: part_of(body).update(sha256="0" * 64), "another sha256"),
-        *((lambda body, dtype=dtype: body["arrays"][0].update(dtype=dtype), "only numbers")
-          for dtype in ("|O", "f4,f4", "<f3")),
-        (lambda body: body["arrays"][0].update(shape=[2**61, 2**61]), "do not add up"),
-        (lambda body: body["arrays"][0].update(shape=[-1]), "has the shape"),
-        (lambda body: body["arrays"].append(body["arrays"][0]), "named twice"),
-        (lambda body: body.update(step=7), "manifest of step 7"),
-        (lambda body: body.update(format="other"), "not a manifest of a checkpoint"),
-        (lambda body: body.pop("epoch"), "epoch is missing"),
+        ("arrays 0 parts 0 key", "../secret", "not a safe key"),
+        ("arrays 0 parts 0 bytes", 0, "declares"),
+        ("arrays 0 parts 0 raw_bytes", 2**40, "declares"),
+        ("arrays 0 parts 0 raw_bytes", True, "not of type int"),
+        ("arrays 0 parts 0 sha256", "0" * 64, "another sha256"),
+        ("arrays 0 dtype", "|O", "only numbers"),
+        ("arrays 0 shape", [2**61, 2**61], "do not add up"),
+        ("arrays 0 shape", [-1], "has the shape"),
+        ("arrays 1 name", "sums", "named twice"),
+        ("step", 7, "manifest of step 7"),
+        ("format", "other", "not a manifest of a checkpoint"),
+        ("epoch", None, "epoch is missing"),
     ],
-)  # fmt: skip
-def test_a_manifest_that_lies_is_refused(change, message):
+)
+def test_a_manifest_that_lies_is_refused(path, value, message):
     url = memory_url()
     CheckpointWriter(url).save(snapshot(1))
-    rewrite(url, change)
+    rewrite(url, path, value)
     with pytest.raises(InputError, match=message):
         CheckpointReader(url).load()
 
@@ -299,7 +275,7 @@ def test_an_unknown_version_is_refused_and_its_parts_stay():
     url = memory_url()
     with CheckpointWriter(url) as writer:
         writer.save(snapshot(1))
-        rewrite(url, lambda body: body.update(version=99))
+        rewrite(url, "version", 99)
         writer.save(snapshot(2))
     with pytest.raises(InputError, match=r"format version 99.*reads version"):
         CheckpointReader(url).load()
@@ -315,7 +291,8 @@ def test_a_decompression_bomb_takes_no_memory():
     frame = zstandard.ZstdCompressor().compress(bytes(2**28))
     digest = hashlib.sha256(frame).hexdigest()
     Storage(url).put(next(key for key in Storage(url).list() if key.endswith(".zst")), frame)
-    rewrite(url, lambda body: part_of(body).update(bytes=len(frame), sha256=digest))
+    rewrite(url, "arrays 0 parts 0 bytes", len(frame))
+    rewrite(url, "arrays 0 parts 0 sha256", digest)
     tracemalloc.start()
     try:
         with pytest.raises(InputError, match="holds 268435456 bytes where 65536 were declared"):
@@ -323,37 +300,6 @@ def test_a_decompression_bomb_takes_no_memory():
         assert tracemalloc.get_traced_memory()[1] < 2**22
     finally:
         tracemalloc.stop()
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    keys = value.keys() if isinstance(value, dict) else range(len(value))
-    nested = [key for key in keys if isinstance(value[key], dict | list)]
-    return [(*path, key) for key in keys] + [
-        p for key in nested for p in places(value[key], (*path, key))
-    ]
-
-
-@given(json_values, st.integers(0, 10**6))
-def test_a_changed_value_in_a_manifest_is_refused_or_of_no_consequence(value, choice):
-    url = memory_url()
-    CheckpointWriter(url).save(snapshot(1))
-
-    def change(body: dict[str, Any]) -> None:
-        *path, last = places(body)[choice % len(places(body))]
-        target: Any = body
-        for key in path:
-            target = target[key]
-        target[last] = value
-
-    try:
-        rewrite(url, change)
-    except ValueError:
-        return  # NaN cannot be written as JSON
-    try:
-        loaded = CheckpointReader(url).load()
-    except InputError:
-        return
-    assert loaded.step == 1
 
 
 hostile = st.sampled_from([b"[" * 10**5, b'{"body":' * 10**5, b"9" * 10**4, b"\xff\xfe"])

@@ -1,0 +1,266 @@
+"""A cluster or a coordinator that goes away: said in time, and the run goes on where it was."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import dask.config
+import pytest
+from distributed import Client
+from helpers.cluster_processes import Cluster, Nursery, Process
+from helpers.fault_cases import CONFIG, At
+from helpers.processes import START_SECONDS, wait_until
+
+from dadagrad.data.rows import Rows
+from dadagrad.data.zarr.dataset import ZarrDataset
+from dadagrad.errors import TrainingError
+from dadagrad.training.engines.dask import monitor
+from dadagrad.training.run import train
+
+
+def kill_scheduler(cluster: Cluster) -> None:
+    cluster.scheduler.send(signal.SIGKILL)
+
+
+def restart_scheduler(cluster: Cluster) -> None:
+    """The client connects again by itself; what was under way is gone all the same."""
+    cluster.scheduler.kill()
+    cluster.start_scheduler()
+
+
+def freeze_scheduler(cluster: Cluster) -> None:
+    """Its connections stay open, and say nothing."""
+    cluster.scheduler.send(signal.SIGSTOP)
+
+
+def kill_workers(cluster: Cluster) -> None:
+    for worker in cluster.living:
+        worker.kill()
+
+
+LOSSES: dict[Callable[[Cluster], None], tuple[str, float]] = {
+    kill_scheduler: ("the connection to the scheduler was lost", 5.0),
+    kill_workers: ("the cluster has had no worker for 2 seconds", 20.0),
+    restart_scheduler: ("", 20.0),
+    freeze_scheduler: ("the scheduler has not answered for 3 seconds", 30.0),
+}
+"""Faults, what the run says, and the seconds in which it says it."""
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [pytest.param(x, marks=pytest.mark.slow if "_scheduler" in x.__name__ else []) for x in LOSSES],
+)
+def test_a_run_ends_in_time_if_its_cluster_does_not_come_back(
+    loss, cluster, data, monkeypatch, caplog
+):
+    settings = dask.config.config["dadagrad"]
+    monkeypatch.setitem(settings, "no-workers-timeout", "2s")
+    monkeypatch.setitem(settings, "connect-timeout", "3s")
+    monkeypatch.setattr(monitor, "WARN_SECONDS", 1.0)
+    message, seconds = LOSSES[loss]
+    at = At(25, lambda: loss(cluster))
+    with pytest.raises(TrainingError) as caught:
+        at.train(cluster, data)
+    assert at.since < seconds
+    at.join()
+    advice = "when the cluster is back, go on from the last checkpoint with `dadagrad resume`"
+    assert re.match(f"{message}.*; {advice}$", str(caught.value))
+    warning = "the cluster has had no worker; waiting up to 2 seconds for some"
+    assert (warning in caplog.text) == (loss is kill_workers)
+    if loss is not kill_workers:
+        cluster.scheduler.kill()  # the next test gets another
+
+
+class KillingDataset(ZarrDataset):
+    """A dataset that ends the process which reads its partition 3."""
+
+    def read(self, partition: int) -> Rows:
+        if partition == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().read(partition)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KillingDataset, (self.url,)
+
+
+@pytest.mark.slow
+def test_a_task_that_kills_its_workers_is_given_up(nursery, data):
+    environment = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
+    with (
+        Cluster(nursery, 1, environment) as cluster,
+        pytest.raises(TrainingError, match="workers of the cluster keep dying at the same"),
+    ):
+        train(KillingDataset(data), CONFIG, client=cluster.address)
+
+
+class TestCommandLine:
+    """`dadagrad train` as a process of its own."""
+
+    SETTINGS = ("--step-size", "0.3", "--batch-size", "60", "--l1", "1e-4", "--passes", "20")
+
+    @pytest.fixture
+    def started(self, nursery: Nursery, data: str, tmp_path) -> Callable[[Cluster], Process]:
+        def start(cluster: Cluster) -> Process:
+            return nursery.start(
+                *("dadagrad", "train", data, *self.SETTINGS, "--scheduler", cluster.address),
+                *("--model", str(tmp_path / "model"), "--checkpoints", str(tmp_path / "run")),
+                *("--checkpoint-every", "10", "--json"),
+                environment={"DASK_DADAGRAD__CONNECT_TIMEOUT": "2s"},
+            )
+
+        return start
+
+    def wait_for_checkpoint(self, folder, steps: int) -> None:
+        def newest() -> int:
+            names = [path.name for path in (folder / "run").glob("manifest-*")]
+            return max((int(re.findall(r"\d+", name)[0]) for name in names), default=-1)
+
+        wait_until(lambda: newest() >= steps, 60, f"the checkpoint of step {steps}")
+
+    def refusal(self, run: Process) -> str:
+        """The last line of a run that ends in time, and says nothing else that matters."""
+        begun = time.monotonic()
+        assert run.wait(60) == 2
+        assert time.monotonic() - begun < 10.0
+        assert run.out.read_text() == ""
+        log = run.log.read_text()
+        assert "Traceback" not in log
+        return log.splitlines()[-1]
+
+    @pytest.mark.parametrize("who", ["scheduler", pytest.param("run", marks=pytest.mark.slow)])
+    def test_scheduler_or_coordinator_is_killed(
+        self, who, started, nursery, cluster, data, tmp_path
+    ):
+        undisturbed = nursery.start(
+            *("dadagrad", "train", data, *self.SETTINGS, "--model", str(tmp_path / "other")),
+            "--json",
+        )
+        run = started(cluster)
+        self.wait_for_checkpoint(tmp_path, 10)
+        if who == "run":
+            run.kill()
+            assert run.out.read_text() == ""  # it was not over
+        else:
+            cluster.scheduler.kill()
+            assert self.refusal(run) == (
+                "dadagrad: error: the connection to the scheduler was lost; when the cluster is "
+                "back, go on from the last checkpoint with `dadagrad resume`"
+            )
+            cluster.restart(2)
+        options = ("--json", "--scheduler", cluster.address)
+        again = nursery.start("dadagrad", "resume", str(tmp_path / "run"), *options)
+        digests = []
+        for process in (undisturbed, again):
+            assert process.wait(60) == 0, process.text()
+            digests.append(json.loads(process.out.read_text())["digest"])
+        assert digests[0] == digests[1]
+
+    def test_the_scheduler_is_killed_before_the_first_step(self, started, cluster, tmp_path):
+        """Dask asks for it until ``dadagrad.connect-timeout`` is over, and then fails as it can."""
+        run = started(cluster)
+        self.wait_for_checkpoint(tmp_path, 0)
+        cluster.scheduler.kill()
+        assert re.match(
+            r"dadagrad: error: the connection to the scheduler .*was lost; when", self.refusal(run)
+        )
+
+    def test_the_scheduler_is_killed_while_there_is_no_worker(self, started, nursery):
+        with Cluster(nursery) as cluster:
+            run = started(cluster)
+            with cluster.client() as client:
+                wait_until(lambda: len(known_clients(client)) == 2, 60, "the run to connect")
+            time.sleep(0.5)  # mostly it waits by then; at any other moment it says a line as well
+            cluster.scheduler.kill()
+            assert self.refusal(run).startswith("dadagrad: error: ")
+
+
+def known_clients(client: Client) -> list[str]:
+    """The clients that the scheduler of a client knows, itself among them."""
+    return client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.clients))
+
+
+class ClosingScheduler:
+    """As the connections of a client that closes: who waits for one fails, and is not cancelled."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.times = 0
+
+    async def ncores_running(self) -> Any:
+        self.times += 1
+        self.asked.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise OSError("ConnectionPool closing.") from None
+
+
+# The collection of garbage also meets sockets that other tests of the process have left.
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_the_monitor_stops_if_its_request_fails_instead_of_being_cancelled(caplog):
+    async def others_end() -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others)
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    scheduler = ClosingScheduler()
+    client: Any = SimpleNamespace(
+        scheduler=scheduler, loop=SimpleNamespace(asyncio_loop=loop), status="running"
+    )
+    watching = monitor.ClusterMonitor(client, set)
+    assert scheduler.asked.wait(10)
+    watching.stop()
+    del watching  # it holds the task, and what asyncio has to say is said once that has gone
+    for _ in range(2):
+        asyncio.run_coroutine_threadsafe(others_end(), loop).result(10)
+    gc.collect()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+    assert scheduler.times == 1
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+async def give_up(address: str, dask_scheduler: Any) -> None:
+    """What a scheduler does with a worker that has not been heard of for too long."""
+    await dask_scheduler.remove_worker(address, stimulus_id="test")
+
+
+def test_a_result_on_a_worker_that_froze_comes_from_another(cluster):
+    """The connection to a frozen process stays open, and nobody answers there."""
+    with Client(cluster.address, set_as_default=False, direct_to_workers=True) as client:
+        process_of = client.run(os.getpid)
+        frozen, other = process_of
+        process = cluster.by_address(frozen)
+        on_frozen = {"pure": False, "workers": [frozen], "allow_other_workers": True}
+        assert client.submit(os.getpid, key="known", **on_frozen).result(10) == process_of[frozen]
+        kept = client.submit(os.getpid, key="kept", **on_frozen)
+        wait_until(kept.done, START_SECONDS, "the result")
+        watching = monitor.ClusterMonitor(client, set)
+        try:
+            wait_until(lambda: watching.take_status() is not None, 10, "the monitor to know both")
+            process.send(signal.SIGSTOP)
+            fetched: list[int] = []
+            waiting = threading.Thread(target=lambda: fetched.append(kept.result(10)))
+            waiting.start()
+            time.sleep(0.5)  # it is asked for by then
+            client.run_on_scheduler(give_up, frozen)
+            waiting.join(10)
+        finally:
+            watching.stop()
+            process.kill()
+    assert fetched == [process_of[other]]

@@ -1,0 +1,221 @@
+"""Whatever happens to the workers of a run, it goes on, with the same bits."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import psutil
+import pytest
+from helpers.cluster_processes import Cluster, Process
+from helpers.fault_cases import CONFIG, At, bits
+from helpers.processes import local_cluster, wait_until
+
+from dadagrad.training.engines.dask import driver, monitor
+from dadagrad.training.run import train
+
+
+@contextlib.contextmanager
+def stopped(process: Process) -> Iterator[None]:
+    """Have a process stand still for as long as the block lasts."""
+    process.send(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send(signal.SIGCONT)
+
+
+def kill_one(cluster: Cluster, seed: int = 0) -> None:
+    """Anywhere in a step, not only at its end."""
+    rng = random.Random(seed)
+    time.sleep(rng.uniform(0.0, 0.03))
+    rng.choice(cluster.living).kill()
+    cluster.add_worker()
+
+
+def kill_all(cluster: Cluster) -> None:
+    """Tasks had been asked of those that were; Dask alone would leave them where they are."""
+    for worker in cluster.living:
+        worker.send(signal.SIGKILL)
+    cluster.wait_for_workers(0)
+    cluster.add_worker()
+
+
+def preempt(cluster: Cluster) -> None:
+    cluster.add_worker()
+    cluster.living[0].send(signal.SIGTERM)
+
+
+def freeze_for_a_while(cluster: Cluster) -> None:
+    with stopped(cluster.living[0]):
+        time.sleep(2)
+
+
+def freeze_until_given_up(cluster: Cluster) -> None:
+    """What it does when it goes on, perhaps in the same step, does not matter."""
+    with stopped(cluster.living[0]), cluster.client() as client:
+        wait_until(lambda: len(client.nthreads()) == 1, 60, "the worker to be given up")
+
+
+def retire_many(cluster: Cluster) -> None:
+    for _ in range(4):
+        cluster.add_worker()
+        time.sleep(0.3)
+        with cluster.client() as client:
+            client.retire_workers([next(iter(client.nthreads()))])
+
+
+def suspend_scheduler(cluster: Cluster) -> None:
+    """A machine that slept: time has passed, and nobody has failed to answer."""
+    with stopped(cluster.scheduler):
+        time.sleep(0.5)
+
+
+MISHAPS: dict[Callable[[Cluster], None], int] = {
+    kill_one: 7,
+    kill_all: 30,
+    freeze_for_a_while: 20,
+    preempt: 20,
+    retire_many: 5,
+    suspend_scheduler: 25,
+}
+"""Faults, and the rounds after which they happen."""
+
+FAST = (kill_one, kill_all)
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for workers so often that a short run sees them come and go."""
+    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.1)
+
+
+@pytest.mark.parametrize(
+    "mishap", [pytest.param(x, marks=[] if x in FAST else pytest.mark.slow) for x in MISHAPS]
+)
+def test_the_run_goes_on_with_the_same_bits(mishap, cluster, data, expected, often):
+    at = At(MISHAPS[mishap], lambda: mishap(cluster), pause=0.02)
+    assert bits(at.train(cluster, data)) == expected
+    if mishap in (kill_all, freeze_for_a_while):
+        assert at.longest_gap > 0.2  # nobody worked meanwhile
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("first", range(1, 51, 10))
+def test_a_worker_is_killed_at_any_of_50_moments(cluster, data, expected, first):
+    for seed in range(first, first + 10):
+        cluster.have_workers(2)
+        at = At(random.Random(seed).randrange(1, 50), lambda seed=seed: kill_one(cluster, seed))
+        assert bits(at.train(cluster, data)) == expected, seed
+
+
+@pytest.mark.parametrize("rounds", [30, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_worker_freezes_for_longer_than_its_time_to_live(nursery, data, expected, rounds):
+    """Its connections stay, and Dask alone would wait for it for five minutes."""
+    environment = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "1s"}
+    with Cluster(nursery, 2, environment) as cluster:
+        at = At(rounds, lambda: freeze_until_given_up(cluster), pause=0.02)
+        assert bits(at.train(cluster, data)) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", ["nanny", "worker"])
+def test_a_nanny_or_its_worker_is_killed(cluster, data, expected, killed):
+    """A worker does not outlive its nanny, and a nanny starts its worker again."""
+    nanny = cluster.add_worker(nanny=True)
+    cluster.wait_for_workers(3)
+    (worker,) = (child for child in nanny.children() if "spawn_main" in " ".join(child.cmdline()))
+    victim: Process | psutil.Process = nanny if killed == "nanny" else worker
+    assert bits(At(20, victim.kill).train(cluster, data)) == expected
+    cluster.wait_for_workers(2 if killed == "nanny" else 3)
+    assert not worker.is_running()
+
+
+def test_a_worker_is_killed_while_the_workers_get_ready(cluster, data, expected, monkeypatch):
+    """Some answers to the call for preparations never come."""
+
+    def prepare(problem: object, dask_worker: Any) -> None:
+        if dask_worker.name == doomed:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    doomed = sorted(cluster.names())[0]
+    monkeypatch.setattr(driver, "prepare", prepare)
+    assert bits(train(data, CONFIG, client=cluster.address)) == expected
+    assert doomed not in cluster.names()
+
+
+@pytest.mark.slow
+def test_a_worker_that_freezes_at_the_end_does_not_delay_it(cluster, data):
+    """Letting go of the run's data is asked of the workers, and not waited for."""
+    cluster.have_workers(3)
+    config = replace(CONFIG, partitions_per_batch=1)  # one or two of the three have work
+
+    def stop_at_the_end(report) -> None:
+        if report.cursor.pass_number == config.passes:
+            cluster.living[2].send(signal.SIGSTOP)
+
+    begun = time.monotonic()
+    result = train(data, config, client=cluster.address, progress=stop_at_the_end)
+    assert time.monotonic() - begun < 60
+    assert bits(result) == bits(train(data, config))
+
+
+@pytest.mark.slow
+def test_a_cluster_that_adapts(data, expected):
+    """Dask's own means starts workers for the run, and ends them after it."""
+    with local_cluster(1) as made:
+        made.adapt(minimum=1, maximum=3, interval="200ms", wait_count=2, target_duration="50ms")
+        for _ in range(3):
+            slow = At(10**9, lambda: None, pause=0.02)
+            result = train(data, CONFIG, client=made.scheduler_address, progress=slow)
+            assert bits(result) == expected
+
+
+def count_work() -> None:
+    """Have this worker count the tasks that it works on slices in."""
+    from dadagrad.training.engines.dask import tasks
+
+    work = tasks.compute_slices
+
+    def counting(*arguments: Any) -> Any:
+        counting.calls += 1  # type: ignore[attr-defined]
+        return work(*arguments)
+
+    counting.calls = 0  # type: ignore[attr-defined]
+    tasks.compute_slices = counting
+
+
+def n_worked() -> int:
+    from dadagrad.training.engines.dask import tasks
+
+    return tasks.compute_slices.calls  # type: ignore[attr-defined, no-any-return]
+
+
+@pytest.mark.slow
+def test_results_that_have_arrived_are_not_computed_again(cluster, data, monkeypatch):
+    """Those that were left on a worker are let go when it has gone."""
+    monkeypatch.setattr(driver, "MAX_SPENT_TASKS", 10_000)
+    doomed, other = cluster.names().values()
+    before: list[int] = []
+    with cluster.client() as client:
+        client.run(count_work, workers=[other])
+
+        def kill() -> None:
+            assert len(client.has_what([doomed])[doomed]) > 40
+            before.append(client.run(n_worked, workers=[other])[other])
+            cluster.by_address(doomed).kill()
+
+        result = At(52, kill, pause=0.01).train(cluster, data)
+        after = client.run(n_worked, workers=[other])[other] - before[0]
+    # Two tasks in each step that was left, and some that were begun before the loss was noticed.
+    left = result.report["steps"] - 52
+    assert left <= 10
+    assert after < 2 * left + 25
+    cluster.by_address(other).kill()  # it counts

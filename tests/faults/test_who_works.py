@@ -1,0 +1,136 @@
+"""Workers that join, leave and pause during a run: work follows them, bits do not."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import dask.config
+import numpy as np
+import pytest
+from helpers.cluster_processes import Cluster, Nursery
+from helpers.fault_cases import CONFIG, At, bits
+from helpers.processes import wait_until
+
+from dadagrad.errors import TrainingError
+from dadagrad.training.engines.dask import driver, monitor
+from dadagrad.training.run import train
+
+MEMORY_LIMIT = 600 << 20
+
+
+@pytest.fixture
+def worked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses of the workers that worked on slices, in the order of arrival."""
+    addresses: list[str] = []
+    validate = driver.DaskDriver._validate
+
+    def spy(self: Any, computes: Any, results: Any, worker: str) -> str | None:
+        addresses.append(worker)
+        return validate(self, computes, results, worker)
+
+    monkeypatch.setattr(driver.DaskDriver, "_validate", spy)
+    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.1)  # a short run sees workers come and go
+    return addresses
+
+
+def test_a_worker_that_joins_gets_work_at_once(cluster, data, worked):
+    """Also that of partitions which another has open."""
+    cluster.have_workers(1)
+    (first,) = cluster.names().values()
+
+    def join() -> None:
+        cluster.add_worker()
+        cluster.wait_for_workers(2)
+
+    config = replace(CONFIG, passes=10)
+    result = At(10, join, pause=0.02).train(cluster, data, config)
+    assert bits(result) == bits(train(data, config))
+    (second,) = set(cluster.names().values()) - {first}
+    # From when it first worked: about every second task.
+    later = Counter(worked[worked.index(second) :])
+    assert later[second] > 0.35 * later.total()
+    assert later.total() > 20
+
+
+@pytest.mark.slow
+def test_a_retired_worker_gets_no_more_work(cluster, data, expected, worked):
+    gone, _ = cluster.names().values()
+    before: list[int] = []
+
+    def retire() -> None:
+        with cluster.client() as client:
+            client.retire_workers([gone])
+        before.append(len(worked))
+
+    assert bits(At(20, retire, pause=0.02).train(cluster, data)) == expected
+    assert gone in worked[: before[0]]
+    assert gone not in worked[before[0] + 4 :]
+
+
+def fill_memory(n_bytes: int, dask_worker: Any) -> None:
+    """Take memory until this worker pauses; 0 gives it back."""
+    dask_worker.of_a_test = np.ones(n_bytes, np.uint8)
+
+
+def pause(cluster: Cluster, workers: list[str]) -> None:
+    """Fill the memory of workers, which then take no tasks by Dask's own limits."""
+    with cluster.client() as client:
+        client.run(fill_memory, MEMORY_LIMIT, workers=workers)
+
+        def paused() -> bool:
+            known = client.scheduler_info(n_workers=-1)["workers"]
+            return all(known[worker]["status"] == "paused" for worker in workers)
+
+        wait_until(paused, 30, "the workers to pause")
+
+
+@pytest.fixture
+def small_cluster(nursery: Nursery) -> Iterator[Cluster]:
+    """Two workers that pause soon."""
+    limits = {"PAUSE": "0.7", "TARGET": "false", "SPILL": "false", "MONITOR_INTERVAL": "20ms"}
+    environment = {f"DASK_DISTRIBUTED__WORKER__MEMORY__{x}": limits[x] for x in limits}
+    with Cluster(nursery, environment=environment) as made:
+        for _ in range(2):
+            made.add_worker("--memory-limit", str(MEMORY_LIMIT))
+        made.wait_for_workers(2)
+        yield made
+
+
+@pytest.mark.slow
+def test_if_a_worker_pauses_the_other_does_all_the_work(small_cluster, data, expected, worked):
+    first, second = small_cluster.names().values()
+    before: list[int] = []
+
+    def strike() -> None:
+        pause(small_cluster, [first])
+        before.append(len(worked))
+
+    assert bits(At(10, strike, pause=0.02).train(small_cluster, data)) == expected
+    assert set(worked[before[0] + 4 :]) == {second}
+
+
+@pytest.mark.slow
+def test_if_all_workers_pause_the_run_waits_for_any(small_cluster, data, expected, worked):
+    """And first another one goes on than that which was asked."""
+    first, second = small_cluster.names().values()
+
+    def strike() -> None:
+        pause(small_cluster, [first, second])
+        time.sleep(2)
+        with small_cluster.client() as client:
+            client.run(fill_memory, 0, workers=[second])
+
+    assert bits(At(10, strike, pause=0.02).train(small_cluster, data)) == expected
+
+
+@pytest.mark.slow
+def test_a_run_ends_if_all_workers_pause_for_too_long(small_cluster, data, monkeypatch):
+    monkeypatch.setitem(dask.config.config["dadagrad"], "no-workers-timeout", "2s")
+    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.1)
+    workers = list(small_cluster.names().values())
+    with pytest.raises(TrainingError, match=r"all workers of the cluster \(2\) have paused, b"):
+        At(10, lambda: pause(small_cluster, workers), pause=0.1).train(small_cluster, data)
