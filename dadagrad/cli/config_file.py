@@ -34,20 +34,18 @@ def _read(file: str) -> dict[str, Any]:
     try:
         with open(file, "rb") as source:
             values = tomllib.load(source)
+        for name in values:
+            if name not in SETTINGS:
+                known = ", ".join(SETTINGS)
+                raise InputError(f"setting {name!r} is not known; the settings are {known}")
+            if name != "class_weight":
+                SETTINGS[name].kind.convert(name, values[name])
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{file} is not TOML: {error}") from error
-    for name, value in values.items():
-        if name not in SETTINGS:
-            raise InputError(
-                f"{file}: setting {name!r} is not known; the settings are {', '.join(SETTINGS)}"
-            )
-        if name != "class_weight":
-            try:
-                SETTINGS[name].kind.convert(name, value)
-            except InputError as error:
-                raise InputError(f"{file}: {error}") from error
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
     return values
 
 
@@ -57,13 +55,10 @@ def _label_value(label: object, schema: Schema) -> float:
     if column is not None and column.names is not None and column.values is not None:
         if str(label) in column.names:
             return column.values[column.names.index(str(label))]
-        raise InputError(
-            f"class_weight names label {label!r}, which the data does not have; its labels are "
-            f"{', '.join(column.names[:10])}"
-        )
-    try:
-        return float(str(label))
-    except ValueError:
-        raise InputError(
-            f"class_weight names label {label!r}, but the labels of the data are numbers"
-        ) from None
+        known = f"which the data does not have; its labels are {', '.join(column.names[:10])}"
+    else:
+        try:
+            return float(str(label))
+        except ValueError:
+            known = "but the labels of the data are numbers"
+    raise InputError(f"class_weight names label {label!r}, {known}")

@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,8 +17,8 @@ from rich.filesize import decimal
 import dadagrad
 from dadagrad.cli.display import Display, number, print_json
 from dadagrad.cli.main import Interrupted
-from dadagrad.cli.options import make_resources, output_options
-from dadagrad.cli.run_support import RunProgress
+from dadagrad.cli.options import hide_logs_of_dask, output_options
+from dadagrad.cli.run_support import showing_run
 from dadagrad.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ TEST_SHARE = 0.2
     "--rows",
     type=click.IntRange(1000),
     default=100_000,
-    show_default=True,
     metavar="N",
     help="Number of rows to train on.",
 )
@@ -43,7 +41,6 @@ TEST_SHARE = 0.2
     "--workers",
     type=click.IntRange(1),
     default=2,
-    show_default=True,
     metavar="N",
     help="Number of processes of the Dask cluster.",
 )
@@ -54,26 +51,64 @@ TEST_SHARE = 0.2
     "--seed",
     type=click.IntRange(0),
     default=0,
-    show_default=True,
     metavar="N",
     help="Random seed of the corpus and of training.",
 )
 @output_options
-def demo(
-    rows: int, workers: int, folder: str | None, seed: int, as_json: bool, quiet: bool
-) -> None:
+def demo(rows: int, workers: int, folder: str | None, seed: int, display: Display) -> None:
     """Train, stop, resume and evaluate on a made-up corpus.
 
     The demo takes under a minute. The corpus has the statistics of Reuters RCV1. Training runs on a
     Dask cluster on this machine and is stopped as by Ctrl-C.
     """
-    display = Display(quiet=quiet)
-    with display.showing_logs():
-        result = _Demo(display, _make_folder(folder), rows, workers, seed).run()
-    if as_json:
-        print_json(result)
+    begun = time.perf_counter()
+    folder = _make_folder(folder)
+    paths = {name: os.path.join(folder, name) for name in ("train", "test", "checkpoints", "model")}
+    seconds: dict[str, float] = {}
+
+    @contextmanager
+    def step(name: str, message: str) -> Iterator[None]:
+        display.say(message)
+        begun = time.perf_counter()
+        yield
+        seconds[name] = time.perf_counter() - begun
+
+    hide_logs_of_dask()
+    display.say(f"files go to {folder}")
+    with step("corpus", f"making a corpus of {rows:,} rows"):
+        n_bytes = _make_text(paths["train"], rows, seed, 0)
+        n_bytes += _make_text(paths["test"], int(TEST_SHARE * rows), seed, 1)
+    with step("ingest", "ingesting it into partitions"):
+        nnz = _ingest(paths["train"])
+        _ingest(paths["test"])
+    with step("train", f"training on {workers} workers, to be stopped half way"):
+        stopped = _train_half(display, paths, workers, rows, seed)
+    done = stopped.report["rows"]
+    with step("resume", f"resuming: dadagrad resume {paths['checkpoints']}"):
+        result = _resume(display, paths, workers, done)
+    with step("check", "training once more on threads, without a stop"):
+        batch_size = result.report["batch_size"]
+        whole = dadagrad.train(paths["train"], seed=seed, batch_size=batch_size)
+    with step("evaluate", "evaluating on rows it has not seen"):
+        result.model.save(paths["model"])
+        measured = dadagrad.evaluate(result.model, paths["test"])
+    shown = ("rows", "steps", "step_size", "batch_size", "digest", "progressive_error")
+    summary = {name: result.report[name] for name in shown} | {
+        "folder": folder,
+        "nnz": nnz,
+        "bytes": n_bytes,
+        "workers": workers,
+        "stopped_after": done,
+        "same_bits": whole.report["digest"] == result.report["digest"],
+        "evaluate": measured,
+        "compile_seconds": stopped.report["compile_seconds"],
+        "parts": seconds,
+        "seconds": time.perf_counter() - begun,
+    }
+    if display.as_json:
+        print_json(summary)
     else:
-        click.echo(_summary(result))
+        click.echo(summary_text(summary))
 
 
 def _make_folder(folder: str | None) -> str:
@@ -85,118 +120,64 @@ def _make_folder(folder: str | None) -> str:
     return os.path.abspath(folder)
 
 
-@dataclass
-class _Demo:
-    """Steps of the demo; each is announced and timed."""
+def _make_text(path: str, rows: int, seed: int, part: int) -> int:
+    """Write rows of the corpus as text and return the number of bytes."""
+    from dadagrad.data.synthetic import Corpus
 
-    display: Display
-    folder: str
-    rows: int
-    workers: int
-    seed: int
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    def run(self) -> dict[str, Any]:
-        begun = time.perf_counter()
-        self.display.say(f"files go to {self.folder}")
-        with self.step("corpus", f"making a corpus of {self.rows:,} rows"):
-            n_bytes = self.make_text("train", self.rows, 0)
-            n_bytes += self.make_text("test", int(TEST_SHARE * self.rows), 1)
-        with self.step("ingest", "ingesting it into partitions"):
-            nnz, _ = self.ingest("train"), self.ingest("test")
-        with self.step("train", f"training on {self.workers} workers, to be stopped half way"):
-            stopped = self.train()
-        with self.step("resume", f"resuming: dadagrad resume {self.path('checkpoints')}"):
-            result = self.resume(stopped.report["rows"])
-        with self.step("check", "training once more on threads, without a stop"):
-            batch_size = result.report["batch_size"]
-            whole = dadagrad.train(self.path("train"), seed=self.seed, batch_size=batch_size)
-        with self.step("evaluate", "evaluating on rows it has not seen"):
-            result.model.save(self.path("model"))
-            measured = dadagrad.evaluate(result.model, self.path("test"))
-        shown = ("rows", "steps", "step_size", "batch_size", "digest", "progressive_error")
-        return {name: result.report[name] for name in shown} | {
-            "folder": self.folder,
-            "nnz": nnz,
-            "bytes": n_bytes,
-            "workers": self.workers,
-            "stopped_after": stopped.report["rows"],
-            "same_bits": whole.report["digest"] == result.report["digest"],
-            "evaluate": measured,
-            "compile_seconds": stopped.report["compile_seconds"],
-            "parts": self.seconds,
-            "seconds": time.perf_counter() - begun,
-        }
-
-    def path(self, name: str) -> str:
-        return os.path.join(self.folder, name)
-
-    @contextmanager
-    def step(self, name: str, message: str) -> Iterator[None]:
-        self.display.say(message)
-        begun = time.perf_counter()
-        yield
-        self.seconds[name] = time.perf_counter() - begun
-
-    def make_text(self, name: str, rows: int, part: int) -> int:
-        from dadagrad.data.synthetic import Corpus
-
-        corpus = Corpus(rows, seed=self.seed, part=part)
-        return corpus.write_text(self.path(f"{name}.svmlight"))
-
-    def ingest(self, name: str) -> int:
-        from dadagrad.data.synthetic import Corpus
-
-        # Partitions are small, so that each worker has some.
-        return dadagrad.ingest(
-            self.path(f"{name}.svmlight"),
-            self.path(name),
-            n_features=Corpus(1).n_features,
-            partition_nnz=500_000,
-        ).nnz
-
-    def train(self) -> TrainResult:
-        config = dadagrad.TrainConfig(seed=self.seed)
-        data = dadagrad.open_dataset(self.path("train"))
-        interrupted = False
-        with RunProgress(self.display, config, data) as progress:
-
-            def stop_half_way(report: Report) -> None:
-                nonlocal interrupted
-                progress.progress(report)
-                if 2 * report.metrics.rows >= self.rows and not interrupted:
-                    interrupted = True
-                    signal.raise_signal(signal.SIGINT)
-
-            stopped = dadagrad.train(
-                data,
-                config,
-                **make_resources(None, self.workers, None),
-                checkpoints=self.path("checkpoints"),
-                progress=stop_half_way,
-                announce=progress.announce,
-                notes={"model": self.path("model")},
-            )
-        if not interrupted:
-            raise Interrupted("interrupted")
-        self.display.say(f"stopped after {stopped.report['rows']:,} rows")
-        return stopped
-
-    def resume(self, done: int) -> TrainResult:
-        data = dadagrad.open_dataset(self.path("train"))
-        with RunProgress(self.display, dadagrad.TrainConfig(), data, done=done) as progress:
-            result = dadagrad.resume(
-                self.path("checkpoints"),
-                **make_resources(None, self.workers, None),
-                progress=progress.progress,
-                announce=progress.announce,
-            )
-        if not result.complete:
-            raise Interrupted("interrupted")
-        return result
+    return Corpus(rows, seed=seed, part=part).write_text(f"{path}.svmlight")
 
 
-def _summary(result: dict[str, Any]) -> str:
+def _ingest(path: str) -> int:
+    """Make a dataset of the text and return the number of non-zeros."""
+    from dadagrad.data.synthetic import Corpus
+
+    # Partitions are small, so that each worker has some.
+    n_features, partition_nnz = Corpus(1).n_features, 500_000
+    text = f"{path}.svmlight"
+    return dadagrad.ingest(text, path, n_features=n_features, partition_nnz=partition_nnz).nnz
+
+
+def _train_half(
+    display: Display, paths: dict[str, str], workers: int, rows: int, seed: int
+) -> TrainResult:
+    """Train, and interrupt this process after half of the rows."""
+    config = dadagrad.TrainConfig(seed=seed)
+    data = dadagrad.open_dataset(paths["train"])
+    with showing_run(display, config, data) as shown:
+
+        def stop_half_way(report: Report) -> None:
+            shown["progress"](report)
+            if not stops and 2 * report.metrics.rows >= rows:
+                stops.append(report.metrics.rows)
+                signal.raise_signal(signal.SIGINT)
+
+        stops: list[int] = []
+        stopped = dadagrad.train(
+            data,
+            config,
+            workers=workers,
+            checkpoints=paths["checkpoints"],
+            progress=stop_half_way,
+            announce=shown["announce"],
+            notes={"model": paths["model"]},
+        )
+    if not stops:
+        raise Interrupted("interrupted")
+    display.say(f"stopped after {stopped.report['rows']:,} rows")
+    return stopped
+
+
+def _resume(display: Display, paths: dict[str, str], workers: int, done: int) -> TrainResult:
+    data = dadagrad.open_dataset(paths["train"])
+    with showing_run(display, dadagrad.TrainConfig(), data, done=done) as shown:
+        result = dadagrad.resume(paths["checkpoints"], workers=workers, **shown)
+    if not result.complete:
+        raise Interrupted("interrupted")
+    return result
+
+
+def summary_text(result: dict[str, Any]) -> str:
+    """Format the result for people."""
     measured, seconds = result["evaluate"], result["parts"]
     folder = shlex.quote(result["folder"])
     same = "has the same bits" if result["same_bits"] else "differs: please report this"

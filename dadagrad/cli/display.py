@@ -30,16 +30,19 @@ STATE_WIDTH = 74
 
 
 class Display:
-    """Messages and progress of a command, on stderr.
+    """Messages, progress and the result of a command.
 
     Parameters
     ----------
     quiet : bool
-        Show warnings only.
+        Show warnings and the result only.
+    as_json : bool
+        Print the result as one JSON object.
     """
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, as_json: bool = False) -> None:
         self.console = Console(stderr=True, highlight=False)
+        self.as_json = as_json
         self._quiet = quiet
 
     def say(self, message: str) -> None:
@@ -54,6 +57,13 @@ class Display:
     def _print(self, message: str) -> None:
         # Markup would read [0, 1] as a style, and wrapping would cut lines that are searched for.
         self.console.print(Text(message), soft_wrap=True)
+
+    def show_result(self, result: Mapping[str, Any], *, n_bytes: tuple[str, ...] = ()) -> None:
+        """Print the result to stdout; people read the entries `n_bytes` with their unit."""
+        if self.as_json:
+            print_json(result)
+        else:
+            print_facts({**result, **{name: decimal(result[name]) for name in n_bytes}})
 
     @contextmanager
     def showing_logs(self) -> Iterator[None]:
@@ -70,17 +80,13 @@ class Display:
             logger.removeHandler(handler)
 
     @contextmanager
-    def bar(self, title: str, total: int, *, unit: str = "rows", done: int = 0) -> Iterator[Bar]:
-        """Show progress towards `total`; `done` is the part that was done before."""
-        bar = Bar(total, done, unit)
+    def bar(self, title: str, *, unit: str = "rows", done: int = 0) -> Iterator[Bar]:
+        """Yield a bar to be updated; `done` is the part that was done before."""
         if self._quiet:
-            yield bar
+            yield Bar(lambda bar, state: None, math.inf, unit, done)
         elif not self.console.is_terminal:
-            bar.seconds = PLAIN_SECONDS
-            bar.show = lambda state: self.say(f"{title}: {state}")
-            yield bar
+            yield Bar(lambda bar, state: self.say(f"{title}: {state}"), PLAIN_SECONDS, unit, done)
         else:
-            bar.seconds = BAR_SECONDS
             state_column = Column(ratio=1, no_wrap=True, overflow="ellipsis")
             with Progress(
                 TextColumn("{task.description}"),
@@ -91,47 +97,43 @@ class Display:
                 transient=True,
                 expand=True,
             ) as progress:
-                task = progress.add_task(title, total=total or None, completed=done, state="")
-                bar.show = lambda state: progress.update(
-                    task, completed=bar.done, total=bar.total or None, state=state
-                )
-                yield bar
+                task = progress.add_task(title, total=None, completed=done, state="")
+
+                def show(bar: Bar, state: str) -> None:
+                    total = bar.total or None
+                    progress.update(task, completed=bar.done, total=total, state=state)
+
+                yield Bar(show, BAR_SECONDS, unit, done)
 
 
 @dataclass
 class Bar:
-    """Progress in "rows" or "bytes" that is shown at most every `seconds`.
+    """Progress, which `show` receives as a line of text at most every `seconds`."""
 
-    `total` is the amount at the end, 0 if it is not known; `show` receives a line of text.
-    """
-
-    total: int
-    done: int
+    show: Callable[[Bar, str], None]
+    seconds: float
     unit: str
-    seconds: float = math.inf
-    show: Callable[[str], None] = lambda state: None
+    done: int
+    total: int = 0
 
     def __post_init__(self) -> None:
         self._done_before = self.done
         self._begun = self._last = time.monotonic()
 
-    def update(self, done: int, note: str = "", *, total: int | None = None) -> None:
-        """Record that `done` is done; `note` follows it on the line."""
-        self.done = done
-        self.total = self.total if total is None else total
+    def update(self, done: int, total: int, note: str = "") -> None:
+        """Record that `done` of `total` rows or bytes are done; a total of 0 is unknown."""
+        self.done, self.total = done, total
         now = time.monotonic()
-        at_end = done >= self.total > 0 and self.seconds < 1.0
+        at_end = done >= total > 0 and self.seconds < 1.0
         if now - self._last >= self.seconds or at_end:
             self._last = now
             rate = (done - self._done_before) / max(now - self._begun, 1e-9)
-            self.show(f"{self._state(rate)}{note}")
+            of_total = f" of {self._amount(total)}" if total else ""
+            unit = "" if self.unit == "bytes" else f" {self.unit}"
+            self.show(self, f"{self._amount(done)}{of_total}{unit}, {self._amount(rate)}/s{note}")
 
-    def _state(self, rate: float) -> str:
-        if self.unit == "bytes":
-            total = f" of {decimal(self.total)}" if self.total else ""
-            return f"{decimal(self.done)}{total}, {decimal(int(rate))}/s"
-        total = f" of {self.total:,}" if self.total else ""
-        return f"{self.done:,}{total} {self.unit}, {rate:,.0f}/s"
+    def _amount(self, amount: float) -> str:
+        return decimal(int(amount)) if self.unit == "bytes" else f"{amount:,.0f}"
 
 
 class _LogLines(logging.Handler):

@@ -6,10 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from rich.filesize import decimal
 
 import dadagrad
-from dadagrad.cli.display import Display, print_facts, print_json
+from dadagrad.cli.display import Display
 from dadagrad.cli.options import check_one_of, output_options
 
 FORMATS = ("svmlight", "vw", "text", "csv", "parquet", "anndata", "npz")
@@ -19,6 +18,14 @@ DELIMITERS = {"tab": "\t", "comma": ","}
 def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
     """Convert the number of a column, from 0, or keep its name."""
     return int(value) if value is not None and value.isdecimal() else value
+
+
+def _delimiter(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    return None if value is None else DELIMITERS[value]
+
+
+def _zero_based(ctx: click.Context, param: click.Parameter, value: bool | None) -> bool | str:
+    return "auto" if value is None else value
 
 
 @click.command()
@@ -37,17 +44,15 @@ def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> in
 )
 @click.option(
     "--ngrams",
-    type=int,
     default=1,
     metavar="N",
-    help="Make a feature of each sequence of 1 to N words (text).  [default: 1]",
+    help="Make a feature of each sequence of 1 to N words (text).",
 )
 @click.option("--binary", is_flag=True, help="Replace every value that is not zero by 1.")
 @click.option(
     "--norm",
     type=click.Choice(("l2", "none")),
     default="none",
-    show_default=True,
     help="Scale every row to length 1 in this norm.",
 )
 @click.option(
@@ -63,18 +68,9 @@ def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> in
     metavar="C",
     help="Column of the text (text), as --label-column.  [default: 1; 0 with --no-labels]",
 )
-@click.option(
-    "--partition-nnz",
-    type=int,
-    default=2_000_000,
-    show_default=True,
-    metavar="N",
-    help="Non-zeros of a partition.",
-)
+@click.option("--partition-nnz", default=2_000_000, metavar="N", help="Non-zeros of a partition.")
 @click.option("--shuffle", type=int, metavar="SEED", help="Put all rows in a random order.")
-@click.option(
-    "--workers", type=int, metavar="N", help="Number of threads or processes.  [default: 1]"
-)
+@click.option("--workers", type=int, metavar="N", help="Threads or processes.  [default: 1]")
 @click.option(
     "--scheduler", "client", metavar="ADDRESS", help="Parse on the workers of a Dask scheduler."
 )
@@ -82,7 +78,6 @@ def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> in
     "--on-error",
     type=click.Choice(("raise", "skip")),
     default="raise",
-    show_default=True,
     help="Treatment of a malformed row: raise stops, skip leaves the row out and counts it.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing dataset.")
@@ -95,6 +90,7 @@ def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> in
 @click.option(
     "--zero-based/--one-based",
     default=None,
+    callback=_zero_based,
     help="First feature id of svmlight files.  [default: 0 if any id is 0]",
 )
 @click.option(
@@ -112,7 +108,10 @@ def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> in
 )
 @click.option("--keep-names", is_flag=True, help="Keep the names of hashed features (vw).")
 @click.option(
-    "--delimiter", type=click.Choice(tuple(DELIMITERS)), help="Delimiter of columns (text, csv)."
+    "--delimiter",
+    type=click.Choice(tuple(DELIMITERS)),
+    callback=_delimiter,
+    help="Delimiter of columns (text, csv).",
 )
 @click.option(
     "--header/--no-header", default=None, help="Read the first row as column names (text, csv)."
@@ -124,10 +123,7 @@ def ingest(
     out: str,
     workers: int | None,
     client: str | None,
-    zero_based: bool | None,
-    delimiter: str | None,
-    as_json: bool,
-    quiet: bool,
+    display: Display,
     **options: Any,
 ) -> None:
     """Convert text, tables or arrays into a dataset.
@@ -136,26 +132,14 @@ def ingest(
     The dataset becomes visible when it is complete.
     """
     check_one_of(workers=workers, scheduler=client)
-    display = Display(quiet=quiet)
-    with display.showing_logs(), display.bar("reading", 0, unit="bytes") as bar:
-
-        def progress(done: int, total: int, rows: int) -> None:
-            bar.update(done, f", {rows:,} rows", total=total)
-
+    with display.bar("reading", unit="bytes") as bar:
         report = dadagrad.ingest(
             list(sources),
             out,
             workers=1 if workers is None else workers,
             client=client,
-            zero_based="auto" if zero_based is None else zero_based,
-            delimiter=None if delimiter is None else DELIMITERS[delimiter],  # type: ignore[arg-type]
-            progress=progress,
+            progress=lambda done, total, rows: bar.update(done, total, f", {rows:,} rows"),
             **options,
         )
-    if as_json:
-        print_json(asdict(report))
-    else:
-        facts = asdict(report)
-        for name in ("source_bytes", "bytes"):
-            facts[name] = decimal(facts[name])
-        print_facts(facts | {"dataset": out})
+    facts = asdict(report) | ({} if display.as_json else {"dataset": out})
+    display.show_result(facts, n_bytes=("source_bytes", "bytes"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
 
 MAX_LABELS = 20
 """Labels of a column that are printed."""
+_SECTIONS = ("feature_space", "training", "config", "provenance", "data", "notes")
+"""Entries of a description that are printed under a title."""
 
 
 @click.command()
@@ -26,7 +27,6 @@ MAX_LABELS = 20
     "--top",
     type=click.IntRange(0),
     default=20,
-    show_default=True,
     metavar="N",
     help="Number of the largest weights of a model to show.",
 )
@@ -43,22 +43,22 @@ def inspect(url: str, top: int, verify: bool, as_json: bool) -> None:
             raise click.UsageError("--verify is for checkpoints")
         if content == "a model":
             description = _describe_model(dadagrad.Model.load(url), url, top)
-            show: Callable[[dict[str, Any]], None] = _show_model
         elif content == "the checkpoints of a run":
             description = _describe_checkpoints(url, verify=verify)
-            show = _show_checkpoints
         else:
-            try:
-                description = _describe_data(dadagrad.open_dataset(url), url)
-            except InputError as error:
-                if content is not None:
-                    raise
-                raise InputError(
-                    f"{url} is not a model, a dataset or a folder of checkpoints; check the URL "
-                    f"({error})"
-                ) from error
-            show = _show_data
-        (print_json if as_json else show)(description)
+            description = _describe_data(_open_data(url, content), url)
+        (print_json if as_json else _show)(description)
+
+
+def _open_data(url: str, content: str | None) -> Dataset:
+    try:
+        return dadagrad.open_dataset(url)
+    except InputError as error:
+        if content is not None:
+            raise
+        raise InputError(
+            f"{url} is not a model, a dataset or a folder of checkpoints; check the URL ({error})"
+        ) from error
 
 
 def _describe_model(model: Model, url: str, top: int) -> dict[str, Any]:
@@ -85,44 +85,19 @@ def _largest_weights(model: Model, top: int) -> list[dict[str, Any]]:
     """Return the intercept and the largest weights of each output."""
     import numpy as np
 
-    from dadagrad.model.labels import label_text
-
-    if model.task == "multiclass":
-        (column,) = model.label_columns
-        names = [label_text(column, value) for value in column.values or ()]
-    else:
-        names = [column.name for column in model.label_columns]
     outputs = []
-    for output, name in enumerate(names):
+    for output, name in enumerate(model.output_names):
         weights = model.weights[:, output]
         largest = np.argsort(-np.abs(weights), kind="stable")[:top]
-        ids = model.ids[largest[weights[largest] != 0.0]].tolist()
-        values = weights[largest][weights[largest] != 0.0].tolist()
-        outputs.append(
-            {
-                "output": name,
-                "intercept": float(model.intercept[output]),
-                "weights": [
-                    {"feature": feature, "name": model.names.get(feature), "weight": weight}
-                    for feature, weight in zip(ids, values, strict=True)
-                ],
-            }
-        )
+        largest = largest[weights[largest] != 0.0]
+        features = zip(model.ids[largest].tolist(), weights[largest].tolist(), strict=True)
+        shown = [
+            {"feature": feature, "name": model.names.get(feature), "weight": weight}
+            for feature, weight in features
+        ]
+        intercept = float(model.intercept[output])
+        outputs.append({"output": name, "intercept": intercept, "weights": shown})
     return outputs
-
-
-def _show_model(description: dict[str, Any]) -> None:
-    print_facts({name: description[name] for name in list(description)[:9]})
-    _show_labels(description["labels"])
-    _show_sections(description, ("feature_space", "training", "config"))
-    for output in description["outputs"]:
-        name = f" of {output['output']}" if len(description["outputs"]) > 1 else ""
-        weights = {
-            weight["name"] or str(weight["feature"]): weight["weight"]
-            for weight in output["weights"]
-        }
-        intercept = number(output["intercept"])
-        print_facts(weights, title=f"largest weights{name} (intercept {intercept})")
 
 
 def _describe_data(data: Dataset, url: str) -> dict[str, Any]:
@@ -153,35 +128,12 @@ def _stored_bytes(url: str) -> int | None:
         return None
 
 
-def _show_data(description: dict[str, Any]) -> None:
-    facts = {name: description[name] for name in list(description)[:10]}
-    if facts["bytes"] is not None:
-        facts["bytes"] = decimal(facts["bytes"])
-    print_facts(facts)
-    _show_labels(description["labels"])
-    _show_sections(description, ("feature_space", "provenance"))
-
-
 def _describe_labels(column: LabelColumn) -> dict[str, Any]:
     """Return the name of a label column, and the number of rows of each label."""
-    from dadagrad.model.labels import label_text
-
     if column.values is None:
         return {"name": column.name, "values": None}
     counts = column.counts or (None,) * len(column.values)
-    labels = [label_text(column, value) for value in column.values]
-    return {"name": column.name, "values": dict(zip(labels, counts, strict=True))}
-
-
-def _show_labels(columns: list[dict[str, Any]]) -> None:
-    for column in columns:
-        title, values = f"label column {column['name']}", column["values"]
-        if values is None:
-            click.echo(f"\n{title}\n  more than 1,000 distinct numbers")
-            continue
-        print_facts(dict(list(values.items())[:MAX_LABELS]), title=title)
-        if len(values) > MAX_LABELS:
-            click.echo(f"  and {len(values) - MAX_LABELS} more")
+    return {"name": column.name, "values": dict(zip(column.texts, counts, strict=True))}
 
 
 def _describe_checkpoints(url: str, *, verify: bool) -> dict[str, Any]:
@@ -189,19 +141,12 @@ def _describe_checkpoints(url: str, *, verify: bool) -> dict[str, Any]:
 
     checkpoints = CheckpointReader(url).list(verify=verify)
     meta = next((info.meta for info in checkpoints if info.valid and info.meta), {})
+    names = ("key", "step", "valid", "problem", "created", "bytes")
     return {
         "kind": "checkpoints",
         "url": url,
         "checkpoints": [
-            {
-                "key": info.key,
-                "step": info.step,
-                "valid": info.valid,
-                "problem": info.problem,
-                "created": info.created,
-                "bytes": info.bytes,
-                "rows": _rows(info.meta),
-            }
+            {name: getattr(info, name) for name in names} | {"rows": _rows(info.meta)}
             for info in checkpoints
         ],
         "data": meta.get("data"),
@@ -216,20 +161,50 @@ def _rows(meta: dict[str, Any] | None) -> Any:
     return metrics.get("rows", 0) if isinstance(metrics, dict) else 0
 
 
-def _show_checkpoints(description: dict[str, Any]) -> None:
-    print_facts({"kind": "checkpoints", "url": description["url"]})
-    for info in description["checkpoints"]:
-        facts = {name: info[name] for name in ("key", "created", "rows")}
-        if info["bytes"] is not None:
-            facts["bytes"] = decimal(info["bytes"])
-        if info["problem"]:
-            facts["problem"] = info["problem"]
-        unusable = "" if info["valid"] else "  (not usable)"
-        print_facts(facts, title=f"step {number(info['step'])}{unusable}")
-    _show_sections(description, ("data", "config", "notes"))
-
-
-def _show_sections(description: dict[str, Any], names: Iterable[str]) -> None:
-    for name in names:
-        if description[name] and isinstance(description[name], dict):
+def _show(description: dict[str, Any]) -> None:
+    """Print a description: single values first, then a section for each group of them."""
+    separate = ("labels", "checkpoints", "outputs", *_SECTIONS)
+    facts = {name: value for name, value in description.items() if name not in separate}
+    print_facts(_with_units(facts))
+    _show_labels(description.get("labels", []))
+    _show_checkpoints(description.get("checkpoints", []))
+    for name in _SECTIONS:
+        if isinstance(description.get(name), dict) and description[name]:
             print_facts(description[name], title=name.replace("_", " "))
+    _show_outputs(description.get("outputs", []))
+
+
+def _with_units(facts: dict[str, Any]) -> dict[str, Any]:
+    if facts.get("bytes") is None:
+        return facts
+    return facts | {"bytes": decimal(facts["bytes"])}
+
+
+def _show_labels(columns: list[dict[str, Any]]) -> None:
+    for column in columns:
+        title, values = f"label column {column['name']}", column["values"]
+        if values is None:
+            click.echo(f"\n{title}\n  more than 1,000 distinct numbers")
+            continue
+        print_facts(dict(list(values.items())[:MAX_LABELS]), title=title)
+        if len(values) > MAX_LABELS:
+            click.echo(f"  and {len(values) - MAX_LABELS} more")
+
+
+def _show_checkpoints(checkpoints: list[dict[str, Any]]) -> None:
+    for info in checkpoints:
+        shown = ["key", "created", "rows"]
+        shown += [name for name in ("bytes", "problem") if info[name] is not None]
+        unusable = "" if info["valid"] else "  (not usable)"
+        facts = _with_units({name: info[name] for name in shown})
+        print_facts(facts, title=f"step {number(info['step'])}{unusable}")
+
+
+def _show_outputs(outputs: list[dict[str, Any]]) -> None:
+    for output in outputs:
+        name = f" of {output['output']}" if len(outputs) > 1 else ""
+        title = f"largest weights{name} (intercept {number(output['intercept'])})"
+        weights = {
+            each["name"] or str(each["feature"]): each["weight"] for each in output["weights"]
+        }
+        print_facts(weights, title=title)

@@ -18,7 +18,7 @@ from dadagrad.errors import DadagradError
 _COMMANDS = {
     "ingest": "ingest",
     "train": "train",
-    "resume": "resume",
+    "resume": "train",
     "evaluate": "evaluate",
     "predict": "evaluate",
     "inspect": "inspect",
@@ -103,7 +103,11 @@ class Program(click.Group):
 @click.group(
     name="dadagrad",
     cls=Program,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
 )
 @click.version_option(__version__, prog_name="dadagrad")
 def dadagrad() -> None:

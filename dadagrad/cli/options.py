@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import click
 
+from dadagrad.cli.display import Display
 from dadagrad.errors import InputError
 from dadagrad.settings import GROUPS, Choice, Kind, Named, Setting, Switch
 
@@ -71,59 +72,76 @@ def setting_options(command: Command) -> Command:
 def _setting_option(name: str, setting: Setting) -> Callable[[Command], Command]:
     """Return the option of one setting; without it the value is None, so that a file decides."""
     option = setting.option or name.replace("_", "-")
-    text, default = setting.help, setting.default
-    if isinstance(setting.kind, Choice | Named) and setting.kind.metavar.startswith("NAME"):
-        text += f" One of {', '.join(setting.kind.names)}."
-    if isinstance(setting.kind, Switch):
+    text, default, kind = setting.help, setting.default, setting.kind
+    if isinstance(kind, Choice | Named) and kind.metavar.startswith("NAME"):
+        text += f" One of {', '.join(kind.names)}."
+    if isinstance(kind, Switch):
         text += f"  [default: {'' if default else 'no-'}{option}]"
-        declaration = f"--{option}/--no-{option}"
-        return grouped(setting.group)(declaration, name, default=None, help=text)
+        return grouped(setting.group)(f"--{option}/--no-{option}", name, default=None, help=text)
     if default is not None:
         text += f"  [default: {default}]"
+    kind_of_value = SettingType(name, kind)
     return grouped(setting.group)(
-        f"--{option}",
-        name,
-        type=SettingType(name, setting.kind),
-        metavar=setting.kind.metavar,
-        help=text,
+        f"--{option}", name, type=kind_of_value, metavar=kind.metavar, help=text
     )
 
 
-def output_options(command: Command) -> Command:
-    """Add ``--json`` and ``--quiet``."""
-    command = click.option(
+def output_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--json`` and ``--quiet``, from which the command gets a `display`."""
+
+    @click.option("--quiet", is_flag=True, help="Hide progress and messages.")
+    @click.option(
         "--json", "as_json", is_flag=True, help="Print one JSON object to stdout and nothing else."
-    )(command)
-    return click.option("--quiet", is_flag=True, help="Hide progress and messages.")(command)
+    )
+    @wraps(command)
+    def with_display(*, as_json: bool, quiet: bool, **options: Any) -> None:
+        display = Display(quiet=quiet, as_json=as_json)
+        with display.showing_logs():
+            command(display=display, **options)
+
+    return with_display
 
 
-def resource_options(command: Command) -> Command:
-    """Add the options that choose threads, workers and memory of a run."""
+def resource_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of threads, workers and memory, from which the command gets `resources`."""
     parallel = grouped("Parallel")
-    for option in (
-        parallel("--scheduler", metavar="ADDRESS", help="Use the workers of a Dask scheduler."),
-        parallel(
-            "--workers",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Start a Dask cluster of N processes on this machine and train on it.",
-        ),
-        parallel(
-            "--memory",
-            callback=_bytes,
-            metavar="SIZE",
-            help="Memory that the run may use in this process, such as 8GB. A run that is "
-            "predicted to need more is refused.  [default: the free memory]",
-        ),
-        parallel(
-            "--threads",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Number of threads without a cluster.  [default: 2]",
-        ),
-    ):
-        command = option(command)
-    return command
+
+    @parallel(
+        "--threads",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Number of threads without a cluster.  [default: 2]",
+    )
+    @parallel(
+        "--memory",
+        callback=_bytes,
+        metavar="SIZE",
+        help="Memory that the run may use in this process, such as 8GB. A run that is predicted to "
+        "need more is refused.  [default: the free memory]",
+    )
+    @parallel(
+        "--workers",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Start a Dask cluster of N processes on this machine and train on it.",
+    )
+    @parallel("--scheduler", metavar="ADDRESS", help="Use the workers of a Dask scheduler.")
+    @wraps(command)
+    def with_resources(
+        *,
+        threads: int | None,
+        workers: int | None,
+        scheduler: str | None,
+        memory: int | None,
+        **options: Any,
+    ) -> None:
+        check_one_of(threads=threads, workers=workers, scheduler=scheduler)
+        if workers is not None or scheduler is not None:
+            hide_logs_of_dask()
+        resources = {"threads": threads, "workers": workers, "client": scheduler, "memory": memory}
+        command(resources=resources, **options)
+
+    return with_resources
 
 
 def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -141,25 +159,19 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     return n_bytes
 
 
-def make_resources(
-    threads: int | None, workers: int | None, scheduler: str | None, memory: int | None = None
-) -> dict[str, Any]:
-    """Return the values of `resource_options` as arguments of `train`.
+def hide_logs_of_dask() -> None:
+    """Hide what Dask logs about errors of workers, which a command shows in one line.
 
-    `click.UsageError` if they contradict each other.
+    The variable DASK_LOGGING__DISTRIBUTED can ask for more.
     """
-    check_one_of(threads=threads, workers=workers, scheduler=scheduler)
-    if workers is not None or scheduler is not None:
-        # An error on a worker is shown here too, in one line; its traceback in a log is not needed.
-        wanted = os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical").upper()
-        level = logging.getLevelNamesMapping().get(wanted, logging.CRITICAL)
-        import distributed  # noqa: F401 (sets the levels of its loggers)
+    wanted = os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical").upper()
+    level = logging.getLevelNamesMapping().get(wanted, logging.CRITICAL)
+    import distributed  # noqa: F401 (sets the levels of its loggers)
 
-        # `dask dadagrad` has loaded distributed before. Two of its loggers have levels of their
-        # own, and show tracebacks when a scheduler is lost.
-        for name in ("distributed", "distributed.client", "tornado.application"):
-            logging.getLogger(name).setLevel(level)
-    return {"threads": threads, "workers": workers, "client": scheduler, "memory": memory}
+    # `dask dadagrad` has loaded distributed before. Two of its loggers have levels of their own,
+    # and show tracebacks when a scheduler is lost.
+    for name in ("distributed", "distributed.client", "tornado.application"):
+        logging.getLogger(name).setLevel(level)
 
 
 def check_one_of(**options: Any) -> None:

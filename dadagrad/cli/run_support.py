@@ -1,19 +1,21 @@
-"""Steps around a run: checks before it, its progress, and the end with its model."""
+"""Steps around a run: checks and predictions before it, its progress, and its end."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+
+from rich.filesize import decimal
 
 import dadagrad
 from dadagrad.cli.display import Bar, Display, print_facts, print_json
 from dadagrad.cli.main import Interrupted
-from dadagrad.cli.options import absolute
 from dadagrad.errors import DadagradError, InputError
 
 if TYPE_CHECKING:
-    from dadagrad import Dataset, TrainConfig, TrainResult
+    from dadagrad import Dataset, DryRun, TrainConfig, TrainResult
     from dadagrad.training.messages import Report
 
 SAVE_SECONDS = 60.0
@@ -27,89 +29,76 @@ _RESULTS = (
 )  # fmt: skip
 """Entries of a report that are shown, in this order."""
 
+_MEMORY_OF_COORDINATOR = {
+    "process": "this process before the run",
+    "libraries": "client of the cluster",
+    "state": "state",
+    "checkpoint": "copy of the state for a checkpoint",
+    "rows": "open partitions",
+    "step": "computation of a step and messages",
+    "model": "model at the end",
+    "trial": "trial of step sizes before the run",
+    "total": "largest total",
+}
+_MEMORY_OF_WORKER = {
+    "libraries": "worker without work",
+    "reading": "reading of partitions",
+    "step": "computation of a step",
+    "cache": "decoded partitions that are kept",
+    "total": "largest total",
+}
 
-class RunProgress:
-    """Progress of a run as a bar, which opens after all preparations.
 
-    Parameters
-    ----------
-    display : Display
-    config : TrainConfig
-    data : Dataset
-    done : int
-        Rows that were learned from before.
+@contextmanager
+def showing_run(
+    display: Display, config: TrainConfig, data: Dataset, *, done: int = 0
+) -> Iterator[dict[str, Any]]:
+    """Yield the arguments `progress` and `announce` of `train`, which show the run.
+
+    The bar opens after all preparations; `done` rows were learned from before.
     """
+    total = data.n_rows * config.passes
+    has_errors = config.loss.classifies or config.loss.ranks
+    bar: Bar | None = None
+    with ExitStack() as stack:
 
-    def __init__(
-        self, display: Display, config: TrainConfig, data: Dataset, *, done: int = 0
-    ) -> None:
-        self._display = display
-        loss = config.loss
-        self._has_errors = loss.classifies or loss.ranks
-        self._total = data.n_rows * config.passes
-        self._done = done
-        self._bar: Bar | None = None
-        self._stack = ExitStack()
+        def progress(report: Report) -> None:
+            nonlocal bar
+            if bar is None:
+                if done:
+                    display.say(f"resuming after {done:,} rows")
+                bar = stack.enter_context(display.bar("training", done=done))
+            metrics = report.metrics
+            note = ""
+            if metrics.weight:
+                note = f", loss {metrics.loss.mean() / metrics.weight:.4g}"
+                if has_errors:
+                    note += f", error {metrics.mistakes[0] / metrics.weight:.4f}"
+            bar.update(metrics.rows, total, note)
 
-    def announce(self, message: str) -> None:
-        """Show a message of the run."""
-        self._display.say(message)
-
-    def progress(self, report: Report) -> None:
-        """Show the state of the run."""
-        if self._bar is None:
-            if self._done:
-                self._display.say(f"resuming after {self._done:,} rows")
-            context = self._display.bar("training", self._total, done=self._done)
-            self._bar = self._stack.enter_context(context)
-        metrics = report.metrics
-        note = ""
-        if metrics.weight:
-            note = f", loss {metrics.loss.mean() / metrics.weight:.4g}"
-            if self._has_errors:
-                note += f", error {metrics.mistakes[0] / metrics.weight:.4f}"
-        self._bar.update(metrics.rows, note)
-
-    def __enter__(self) -> RunProgress:
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        self._stack.close()
-
-
-def newest_meta(checkpoints: str) -> dict[str, Any]:
-    """Read the description of a run from its newest valid checkpoint, without its arrays."""
-    from dadagrad.training.checkpoints.writer import CheckpointReader
-
-    reader = CheckpointReader(checkpoints)
-    for info in reader.list():
-        if info.valid and info.meta is not None:
-            return info.meta
-    return reader.load().meta  # raises an error that describes what is there
+        yield {"progress": progress, "announce": display.say}
 
 
 def finish(
     result: TrainResult,
     display: Display,
-    notes: dict[str, Any],
     model: str,
+    holdout: str | None,
     checkpoints: str | None,
-    *,
-    as_json: bool,
 ) -> None:
     """Save and report the model of a complete run; exit with 130 if the run was stopped."""
     shown: dict[str, Any] = {"model": model if result.complete else None}
     shown |= {name: result.report.get(name) for name in _RESULTS}
     if result.complete:
         result.model.save(model)
-        if notes.get("holdout") is not None:
-            display.say(f"evaluating on {notes['holdout']}")
-            shown["holdout"] = dadagrad.evaluate(result.model, notes["holdout"])
-    if as_json:
+        if holdout is not None:
+            display.say(f"evaluating on {holdout}")
+            shown["holdout"] = dadagrad.evaluate(result.model, holdout)
+    if display.as_json:
         print_json(shown)
     elif result.complete:
-        holdout = shown.pop("holdout", {})
-        print_facts(shown | {f"holdout_{name}": value for name, value in holdout.items()})
+        measured = shown.pop("holdout", {})
+        print_facts(shown | {f"holdout_{name}": value for name, value in measured.items()})
     if not result.complete:
         saved = f"go on with `dadagrad resume {checkpoints}`"
         lost = "nothing was saved: give --checkpoints URL to be able to resume"
@@ -117,33 +106,19 @@ def finish(
         raise Interrupted(f"stopped after {rows:,} rows; {saved if checkpoints else lost}")
 
 
-def check_before(config: TrainConfig, data: Dataset, model: str, holdout: str | None) -> None:
-    """Check before training that the model will suit the holdout data and can be saved.
-
-    `config` is the result of `training.run.prepared`.
-    """
+def check_data(
+    data: Dataset, config: TrainConfig, holdout: str | None, *, on_cluster: bool
+) -> None:
+    """Check before training that the data suit the settings, and the model the holdout data."""
+    from dadagrad.model.compatibility import check_suitable
     from dadagrad.problem import make_problem
+    from dadagrad.training.run import resolve_config
 
+    config = resolve_config(data, config, on_cluster=on_cluster)
     assert isinstance(config.batch_size, int)
-    problem = make_problem(config, data.schema, config.batch_size)
+    task = make_problem(config, data.schema, config.batch_size).task
     if holdout is not None:
-        import numpy as np
-
-        from dadagrad.model.evaluate import check_suitable
-        from dadagrad.optim.registry import describe
-
-        empty = dadagrad.Model(
-            problem.n_features,
-            np.zeros(0, np.int64),
-            np.zeros((0, problem.n_targets), np.float32),
-            np.zeros(problem.n_targets),
-            describe(config.loss),
-            problem.task,
-            problem.label_columns,
-            data.schema.feature_space,
-        )
-        check_suitable(empty, dadagrad.open_dataset(absolute(holdout)))
-    check_destination(model)
+        check_suitable(task, data.schema, dadagrad.open_dataset(holdout))
 
 
 def check_checkpoints(checkpoints: str) -> None:
@@ -170,3 +145,29 @@ def _check_content(url: str, kind: str, option: str) -> None:
     content = what_is_at(Storage(url))
     if content not in (None, kind):
         raise InputError(f"{url} holds {content}; give {option} a folder of its own")
+
+
+def show_dry_run(prediction: DryRun, display: Display) -> None:
+    """Print the prediction of a run; `InputError` if the run cannot fit into memory."""
+    if prediction.problem is not None:
+        raise InputError(prediction.problem)
+    if display.as_json:
+        print_json(prediction.to_json())
+        return
+    names = ("engine", "rows", "features", "outputs", "partitions", "passes")
+    run = {name: getattr(prediction, name) for name in names}
+    run |= {"rows of a step": prediction.batch_size, "steps": prediction.steps}
+    if prediction.bytes_per_step is not None:
+        run["to the workers, for a step"] = decimal(prediction.bytes_per_step["down"])
+        run["from the workers, for a step"] = decimal(prediction.bytes_per_step["up"])
+    print_facts(run, title="run")
+    used = prediction.coordinator
+    memory = {
+        text: decimal(used[name]) for name, text in _MEMORY_OF_COORDINATOR.items() if used[name]
+    }
+    print_facts(memory | {"free now": decimal(prediction.free)}, title="memory of the coordinator")
+    worker = prediction.worker
+    if worker is not None:
+        memory = {text: decimal(worker[name] or 0) for name, text in _MEMORY_OF_WORKER.items()}
+        memory["limit"] = "none" if worker["limit"] is None else decimal(worker["limit"])
+        print_facts(memory, title="memory of a worker")

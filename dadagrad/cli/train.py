@@ -1,4 +1,4 @@
-"""``dadagrad train``: learn a model."""
+"""``dadagrad train`` and ``dadagrad resume``: learn a model, and continue a run that stopped."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ import click
 import dadagrad
 from dadagrad.cli.config_file import read_config
 from dadagrad.cli.display import Display
-from dadagrad.cli.dry_run import show
 from dadagrad.cli.options import (
     GroupedCommand,
     absolute,
     grouped,
-    make_resources,
     output_options,
     resource_options,
     setting_options,
 )
-from dadagrad.cli.resume import resume
 from dadagrad.cli.run_support import (
     SAVE_SECONDS,
-    RunProgress,
-    check_before,
     check_checkpoints,
+    check_data,
+    check_destination,
     finish,
+    show_dry_run,
+    showing_run,
 )
+from dadagrad.errors import InputError
+
+OnError = Literal["raise", "skip"]
 
 
 @click.command(cls=GroupedCommand)
@@ -63,7 +65,6 @@ from dadagrad.cli.run_support import (
     "--keep",
     type=click.IntRange(1),
     default=3,
-    show_default=True,
     metavar="N",
     help="Number of checkpoints to keep, the newest ones.",
 )
@@ -77,15 +78,11 @@ from dadagrad.cli.run_support import (
     "--on-error",
     type=click.Choice(("raise", "skip")),
     default="raise",
-    show_default=True,
     help="Treatment of a partition that is missing or damaged: raise ends the run, skip leaves "
     "the partition out.",
 )
 @click.option(
-    "--dry-run",
-    "dry",
-    is_flag=True,
-    help="Predict memory, steps and network traffic of the run and exit.",
+    "--dry-run", is_flag=True, help="Predict memory, steps and network traffic of the run and exit."
 )
 @resource_options
 @output_options
@@ -98,15 +95,11 @@ def train(
     checkpoint_every: int | None,
     checkpoint_seconds: float | None,
     keep: int,
-    on_error: Literal["raise", "skip"],
+    on_error: OnError,
     or_resume: bool,
-    dry: bool,
-    threads: int | None,
-    workers: int | None,
-    scheduler: str | None,
-    memory: int | None,
-    as_json: bool,
-    quiet: bool,
+    dry_run: bool,
+    resources: dict[str, Any],
+    display: Display,
     **settings: Any,
 ) -> None:
     """Train a linear model on a dataset.
@@ -116,51 +109,41 @@ def train(
     bit by bit.
     """
     _check_checkpoint_options(model, checkpoints, checkpoint_every, checkpoint_seconds)
-    if dry:
-        model = None
-    elif model is None:
+    if model is None and not dry_run:
         raise click.UsageError("Missing option '--model'")
-    elif or_resume and _has_checkpoints(checkpoints):
-        values = click.get_current_context().params
-        options = {str(option.name): values[str(option.name)] for option in resume.params}
-        click.get_current_context().invoke(resume, **options)
+    if or_resume and not dry_run and _has_checkpoints(checkpoints):
+        assert checkpoints is not None
+        _resume(display, resources, checkpoints, model, data, on_error)
         return
-    resources = make_resources(threads, workers, scheduler, memory)
-    display = Display(quiet=quiet)
     rows = dadagrad.open_dataset(absolute(data))
     config = read_config(file, settings, rows.schema)
-    if model is None:
-        show(dadagrad.dry_run(rows, config, **resources, checkpoints=checkpoints), as_json=as_json)
+    if model is None or dry_run:
+        prediction = dadagrad.dry_run(rows, config, **resources, checkpoints=checkpoints)
+        show_dry_run(prediction, display)
         return
-    from dadagrad.training.run import resolve_config
-
-    on_cluster = workers is not None or scheduler is not None
-    resolved = resolve_config(rows, config, on_cluster=on_cluster)
-    check_before(resolved, rows, model, holdout)
+    on_cluster = resources["workers"] is not None or resources["client"] is not None
+    holdout = None if holdout is None else absolute(holdout)
+    check_data(rows, config, holdout, on_cluster=on_cluster)
+    check_destination(model)
     if checkpoints is not None:
         check_checkpoints(checkpoints)
-    notes: dict[str, Any] = {
-        "model": absolute(model),
-        "holdout": None if holdout is None else absolute(holdout),
+    how_to_save: dict[str, Any] = {
         "save_every": checkpoint_every,
         "save_seconds": checkpoint_seconds or SAVE_SECONDS,
         "keep": keep,
     }
-    with display.showing_logs(), RunProgress(display, config, rows) as progress:
+    with showing_run(display, config, rows) as shown:
         result = dadagrad.train(
             rows,
             config,
             **resources,
+            **shown,
+            **how_to_save,
             checkpoints=None if checkpoints is None else absolute(checkpoints),
-            save_every=checkpoint_every,
-            save_seconds=notes["save_seconds"],
-            keep=keep,
-            progress=progress.progress,
-            announce=progress.announce,
-            notes=notes,
+            notes={"model": absolute(model), "holdout": holdout, **how_to_save},
             on_error=on_error,
         )
-    finish(result, display, notes, model, checkpoints, as_json=as_json)
+    finish(result, display, model, holdout, checkpoints)
 
 
 def _has_checkpoints(checkpoints: str | None) -> bool:
@@ -182,3 +165,78 @@ def _check_checkpoint_options(
         raise click.UsageError(
             "--checkpoint-every and --checkpoint-seconds exclude each other; give one of them"
         )
+
+
+@click.command()
+@click.argument("checkpoints")
+@click.option(
+    "--model", metavar="URL", help="Where to save the model.  [default: as given to train]"
+)
+@click.option("--data", metavar="URL", help="Dataset of the run, if it was moved.")
+@click.option(
+    "--on-error",
+    type=click.Choice(("raise", "skip")),
+    help="Treatment of a partition that is missing or damaged: raise ends the run, skip leaves "
+    "the partition out.  [default: as given to train]",
+)
+@resource_options
+@output_options
+def resume(
+    checkpoints: str,
+    model: str | None,
+    data: str | None,
+    on_error: OnError | None,
+    resources: dict[str, Any],
+    display: Display,
+) -> None:
+    """Continue a run from its newest valid checkpoint.
+
+    CHECKPOINTS is the folder that `train` was given. The model has the same bits as that of a run
+    that never stopped. It is saved at the URL that `train` was given.
+    """
+    _resume(display, resources, checkpoints, model, data, on_error)
+
+
+def _resume(
+    display: Display,
+    resources: dict[str, Any],
+    checkpoints: str,
+    model: str | None,
+    data: str | None,
+    on_error: OnError | None,
+) -> None:
+    meta = _newest_meta(checkpoints)
+    notes = meta["notes"]
+    model = model or notes.get("model")
+    if model is None:
+        raise InputError(
+            f"the run at {checkpoints} was not started by `dadagrad train` and names no URL "
+            "for its model; give --model URL"
+        )
+    rows = dadagrad.open_dataset(meta["data"]["url"] if data is None else absolute(data))
+    check_destination(model)
+    config = dadagrad.TrainConfig.from_json(meta["config"])
+    done = int(meta["tally"]["rows"]) if "tally" in meta else 0
+    with showing_run(display, config, rows, done=done) as shown:
+        result = dadagrad.resume(
+            checkpoints,
+            data=rows,
+            **resources,
+            **shown,
+            save_every=notes.get("save_every"),
+            save_seconds=notes.get("save_seconds", SAVE_SECONDS),
+            keep=notes.get("keep", 3),
+            on_error=on_error,
+        )
+    finish(result, display, model, notes.get("holdout"), checkpoints)
+
+
+def _newest_meta(checkpoints: str) -> dict[str, Any]:
+    """Read the description of a run from its newest valid checkpoint, without its arrays."""
+    from dadagrad.training.checkpoints.writer import CheckpointReader
+
+    reader = CheckpointReader(checkpoints)
+    for info in reader.list():
+        if info.valid and info.meta is not None:
+            return info.meta
+    return reader.load().meta  # raises an error that describes what is there

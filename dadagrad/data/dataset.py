@@ -42,6 +42,14 @@ class LabelColumn:
     counts: tuple[int, ...] | None = None
     names: tuple[str, ...] | None = None
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Text of each of `values`: its name, or the number."""
+        if self.names is not None:
+            return self.names
+        values = self.values or ()
+        return tuple(str(int(v)) if float(v).is_integer() else repr(float(v)) for v in values)
+
 
 @dataclass(frozen=True, slots=True)
 class Schema:

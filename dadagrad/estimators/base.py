@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import replace
 from inspect import Parameter, Signature
 from numbers import Integral
@@ -10,22 +12,27 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_array
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dadagrad.config import SETTINGS, TrainConfig
+from dadagrad.data.arrays import dataset_from_arrays
+from dadagrad.data.dataset import Dataset, LabelColumn
 from dadagrad.errors import InputError
-from dadagrad.estimators.dask_inputs import BlockedMatrix, as_matrix, is_dask
+from dadagrad.estimators.dask_inputs import BlockedMatrix, DaskDataset, as_matrix
 from dadagrad.estimators.fitting import FittedState, fit, partial_fit
 from dadagrad.estimators.inputs import (
     FLOATS,
-    Arguments,
-    InputMixin,
+    check_queries,
+    check_weights,
     computed,
+    is_dask,
     is_stored,
     open_stored,
 )
+from dadagrad.model.evaluate import score_partitions
 from dadagrad.model.model import Model
 from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.settings import Named, parameter_docs
@@ -46,7 +53,7 @@ _MORE_PARAMETER_DOCS = """
         with the same data and settings again."""
 
 
-class LinearEstimator(InputMixin):
+class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     """Linear model that is trained by adaptive subgradient steps.
 
     A subclass names the tasks of its losses and the settings of `TrainConfig` that are not
@@ -54,6 +61,7 @@ class LinearEstimator(InputMixin):
     """
 
     loss: Loss | str
+    shuffle: bool
     random_state: Any
     threads: int | None
     client: Any
@@ -77,13 +85,25 @@ class LinearEstimator(InputMixin):
             docs = parameter_docs(kept) + _MORE_PARAMETER_DOCS
             cls.__doc__ = cls.__doc__.replace("{parameters}", docs)
 
+    @abstractmethod
+    def _encode_labels(
+        self, y: NDArray[Any], kept: NDArray[np.bool_], *, new_labels: bool
+    ) -> tuple[NDArray[np.float64], tuple[LabelColumn, ...]]:
+        """Check labels; return (n_kept, n_label_columns) numbers of the kept, and their columns."""
+
+    @abstractmethod
+    def _adopt_columns(
+        self, columns: tuple[LabelColumn, ...], source: str, *, new_labels: bool
+    ) -> tuple[LabelColumn, ...]:
+        """Return the label columns of the dataset `source` as training has them."""
+
+    def _decode_labels(self, labels: NDArray[np.float64]) -> NDArray[Any]:
+        """Return (n_rows, n_label_columns) numbers in the form of predictions."""
+        return labels
+
     def _class_weight(self) -> Any:
         """Return class weights by the numbers of the classes."""
         return None
-
-    def _labels_of(self, labels: NDArray[np.float64]) -> NDArray[Any]:
-        """Return a dataset's (n_rows, n_label_columns) labels in the form of predictions."""
-        raise NotImplementedError
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_state")
@@ -146,12 +166,11 @@ class LinearEstimator(InputMixin):
     def _fit(self, X: Any, y: Any, sample_weight: Any, query: Any = None) -> Self:
         self._check_loss()
         seed = self._seed()
-        arguments = Arguments(X, y, sample_weight, query, new_features=True, new_labels=True)
-        dataset = self._make_dataset(arguments, seed)
-        if dataset is None:
+        data = self._make_dataset(X, y, sample_weight, query, seed, reset=True, new_labels=True)
+        if data is None:
             raise InputError("every sample_weight is zero; training needs a row of weight above 0")
         config = self._config(seed)
-        self._state = fit(dataset[0], config, self.threads, self.client, self.checkpoints)
+        self._state = fit(data, config, self.threads, self.client, self.checkpoints)
         self._state.feature_names = getattr(self, "feature_names_in_", None)
         self._calls = 0
         self.n_iter_ = config.passes
@@ -163,22 +182,91 @@ class LinearEstimator(InputMixin):
         calls = 0 if before is None else self._calls
         # The order of rows differs from call to call, and is the same in each run.
         seed = int(np.random.SeedSequence([self._seed(), calls]).generate_state(1)[0])
-        arguments = Arguments(
-            X, y, sample_weight, query, new_features=before is None, new_labels=False
+        data = self._make_dataset(
+            X, y, sample_weight, query, seed, reset=before is None, new_labels=False
         )
-        dataset = self._make_dataset(arguments, seed)
-        if dataset is None:
+        if data is None:
             if before is None:
                 raise InputError(
                     "every sample_weight is zero; the first call needs a row of weight above 0"
                 )
             return self
-        self._state = partial_fit(*dataset, self._config(seed), self.threads, before)
+        self._state = partial_fit(data, self._config(seed), self.threads, before)
         self._state.sparse = before is not None and before.sparse
         self._state.feature_names = getattr(self, "feature_names_in_", None)
         self._calls = calls + 1
         self.n_iter_ = 1
         return self
+
+    def _make_dataset(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        query: Any,
+        seed: int,
+        *,
+        reset: bool,
+        new_labels: bool,
+    ) -> Dataset | None:
+        """Return the input as a dataset; None if no row has a weight above 0.
+
+        `reset` and `new_labels` are True if the call decides the features and the labels; else they
+        must be those of the calls before.
+        """
+        if is_stored(X):
+            own = {"y": y, "sample_weight": sample_weight, "query": query}
+            return self._open(open_stored(X), own, reset=reset, new_labels=new_labels)
+        matrix = None
+        if is_dask(X):
+            matrix = BlockedMatrix(X)
+            validate_data(self, matrix.meta, y, reset=reset, skip_check_array=True)
+            y = matrix.gather(y, "y")
+            if sample_weight is not None:
+                sample_weight = matrix.gather(sample_weight, "sample_weight")
+        else:
+            y, sample_weight = computed(y), computed(sample_weight)
+            X, y = validate_data(
+                self, X, y, reset=reset, accept_sparse="csr", dtype=FLOATS, multi_output=True
+            )
+        n_rows = y.shape[0]
+        kept, weights = np.ones(n_rows, np.bool_), None
+        if sample_weight is not None:
+            weights = check_weights(sample_weight, n_rows)
+            kept = weights > 0
+            weights = weights[kept]
+        if not kept.any():
+            return None
+        labels, columns = self._encode_labels(y, kept, new_labels=new_labels)
+        order = seed if self.shuffle else None
+        if matrix is not None:
+            return DaskDataset(matrix, kept, labels, weights, columns, order)
+        X = X if kept.all() else X[kept]
+        query = None if query is None else check_queries(query, n_rows)[kept]
+        data = dataset_from_arrays(X, labels, sample_weight=weights, query=query, shuffle=order)
+        data.schema = replace(data.schema, label_columns=columns)
+        return data
+
+    def _open(
+        self, data: Dataset, own: dict[str, Any], *, reset: bool, new_labels: bool
+    ) -> Dataset:
+        """Return a stored dataset with the label columns of all calls."""
+        for name, value in own.items():
+            if value is not None:
+                raise InputError(
+                    f"X is a dataset, which has labels, weights and queries of its own; leave out "
+                    f"{name}"
+                )
+        if reset:
+            self.__dict__.pop("feature_names_in_", None)
+            self.n_features_in_ = data.schema.n_features
+        else:
+            self.model_.check_compatible(data.schema)
+        columns = data.schema.label_columns
+        columns = self._adopt_columns(columns, data.url, new_labels=new_labels)
+        data = copy(data)
+        data.schema = replace(data.schema, label_columns=columns)
+        return data
 
     def _check_loss(self) -> None:
         loss = LOSSES.make(self.loss)
@@ -211,10 +299,9 @@ class LinearEstimator(InputMixin):
         """Return the (n_rows, n_outputs) scores of the rows of X, in their order."""
         check_is_fitted(self)
         if is_stored(X):
-            data = open_stored(X)
-            model = self.model_
+            data, model = open_stored(X), self.model_
             model.check_compatible(data.schema)
-            parts = [model.scores(data.read(i)) for i in range(len(data.partitions))]
+            parts = [scores for _, _, scores in score_partitions(model, data)]
             return np.concatenate([np.zeros((0, model.n_outputs)), *parts])
         if is_dask(X):
             matrix = BlockedMatrix(X)
@@ -246,7 +333,7 @@ class LinearEstimator(InputMixin):
             labels.append(rows.labels)
             weights.append(np.ones(rows.n_rows) if rows.weights is None else rows.weights)
         if y is None:
-            y = self._labels_of(np.concatenate(labels))
+            y = self._decode_labels(np.concatenate(labels))
         if sample_weight is None and data.schema.weighted:
             sample_weight = np.concatenate(weights)
         return data, y, sample_weight

@@ -166,8 +166,8 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
 
         X is any input of `fit`; the result is an array in memory.
         """
-        scores = self._scores(X)
-        return self._encoder.decode(scores)
+        labels = self.model_.predict_labels(self._scores(X))
+        return self._encoder.decode(labels.reshape(len(labels), -1))
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -207,15 +207,12 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         else:
             self._encoder = LabelEncoder.of_classes(classes)
 
-    def _check_labels(self, y: Any) -> NDArray[Any]:
-        return as_labels(y)
-
     def _encode_labels(
-        self, y: NDArray[Any], *, new_labels: bool
+        self, y: NDArray[Any], kept: NDArray[np.bool_], *, new_labels: bool
     ) -> tuple[NDArray[np.float64], tuple[LabelColumn, ...]]:
-        if not new_labels:
-            return self._encoder.encode(y), self._encoder.columns
-        self._encoder = LabelEncoder.of_labels(y)
+        y = as_labels(y)[kept]
+        if new_labels:
+            self._encoder = LabelEncoder.of_labels(y)
         labels = self._encoder.encode(y)
         return labels, self._encoder.counted(labels)
 
@@ -233,5 +230,5 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
             return self._encoder.encode_weights(self.class_weight)
         return self.class_weight
 
-    def _labels_of(self, labels: NDArray[np.float64]) -> NDArray[Any]:
-        return self._encoder.labels_of(labels)
+    def _decode_labels(self, labels: NDArray[np.float64]) -> NDArray[Any]:
+        return self._encoder.decode(labels)

@@ -14,11 +14,7 @@ from dadagrad.data.blocks import take
 from dadagrad.data.dataset import Dataset, LabelColumn, Partition, Schema
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
-
-
-def is_dask(data: object) -> bool:
-    """Return True if `data` is a dask collection, without an import of dask."""
-    return hasattr(data, "__dask_graph__")
+from dadagrad.estimators.inputs import is_dask
 
 
 class BlockedMatrix:
@@ -42,54 +38,62 @@ class BlockedMatrix:
                 "must be a dask array or data frame of two, rows and features"
             )
         self.n_features = int(X.shape[1])
-        self.is_frame = hasattr(X, "columns")
-        if not self.is_frame and X.numblocks[1] > 1:
-            X = X.rechunk({1: -1})
-        self.meta = X._meta if self.is_frame else np.empty((0, self.n_features))
-        self.blocks: list[Any] = np.ravel(np.array(X.to_delayed(), object)).tolist()
-        self._chunks = None if self.is_frame else X.chunks[0]
+        self.meta = X._meta if hasattr(X, "columns") else np.empty((0, self.n_features))
+        self.blocks = _blocks(X)
+        self._rows = _known_rows(X)
+
+    def gather(self, column: Any, name: str) -> NDArray[Any]:
+        """Compute `column`, which has an item for each row, as one array."""
+        if is_dask(column):
+            rows = _known_rows(column)
+            if self._rows is not None and rows is not None and sum(rows) == sum(self._rows):
+                column = column.rechunk({0: self._rows})
+            blocks = _blocks(column)
+            if len(blocks) != len(self.blocks):
+                raise InputError(
+                    f"{name} has {len(blocks)} blocks and X {len(self.blocks)}; give both the "
+                    "same partitions"
+                )
+            pieces = _compute(blocks)
+            self._rows = self._rows or tuple(len(piece) for piece in pieces)
+            column = np.concatenate(pieces)
+        gathered: NDArray[Any] = np.asarray(column)
+        if len(gathered) != sum(self.rows):
+            raise InputError(
+                f"{name} has {len(gathered)} items and X {sum(self.rows)} rows; there must be one "
+                "for each"
+            )
+        return gathered
 
     @property
-    def known_rows(self) -> tuple[int, ...] | None:
-        """Rows of each block; None if they are not known without computing the blocks."""
-        if self._chunks is None or np.isnan(self._chunks).any():
-            return None
-        return tuple(self._chunks)
-
-    def split(self, column: Any, name: str) -> list[NDArray[Any]]:
-        """Split `column`, which has an item for each row, into the blocks.
-
-        A dask column is computed as a whole.
-        """
-        if is_dask(column):
-            return self._compute(column, name)
-        rows = self.known_rows
-        if rows is None:
+    def rows(self) -> tuple[int, ...]:
+        """Number of rows of each block; computed if no column has shown it."""
+        if self._rows is None:
             from dask.delayed import delayed
 
-            rows = _compute_all([delayed(_n_rows)(block) for block in self.blocks])
-        column = np.asarray(column)
-        if len(column) != sum(rows):
-            raise InputError(
-                f"{name} has {len(column)} items and X {sum(rows)} rows; there must be one for each"
-            )
-        return np.split(column, np.cumsum(rows)[:-1])
+            self._rows = _compute([delayed(len)(block) for block in self.blocks])
+        return self._rows
 
-    def _compute(self, column: Any, name: str) -> list[NDArray[Any]]:
-        chunks = getattr(column, "chunks", None)
-        if chunks is not None:
-            if column.ndim == 2 and column.numblocks[1] > 1:
-                column = column.rechunk({1: -1})
-            rows = self.known_rows
-            if rows is not None and not np.isnan(chunks[0]).any() and sum(rows) == sum(chunks[0]):
-                column = column.rechunk({0: rows})
-        blocks = np.ravel(np.array(column.to_delayed(), object)).tolist()
-        if len(blocks) != len(self.blocks):
-            raise InputError(
-                f"{name} has {len(blocks)} blocks and X {len(self.blocks)}; give both the same "
-                "partitions"
-            )
-        return [np.asarray(block) for block in _compute_all(blocks)]
+
+def _known_rows(collection: Any) -> tuple[int, ...] | None:
+    """Return the number of rows of each block, if it is known without computing them."""
+    chunks = getattr(collection, "chunks", None)
+    return None if chunks is None or np.isnan(chunks[0]).any() else tuple(chunks[0])
+
+
+def _blocks(collection: Any) -> list[Any]:
+    """Return the blocks of rows, each of all columns."""
+    if hasattr(collection, "chunks") and collection.ndim == 2:
+        collection = collection.rechunk({1: -1})
+    blocks: list[Any] = np.ravel(np.array(collection.to_delayed(), object)).tolist()
+    return blocks
+
+
+def _compute(blocks: list[Any]) -> tuple[Any, ...]:
+    """Compute blocks together, so that shared tasks are computed once."""
+    from dask.base import compute
+
+    return tuple(compute(*blocks))
 
 
 class DaskDataset(Dataset):
@@ -98,8 +102,6 @@ class DaskDataset(Dataset):
     Parameters
     ----------
     matrix : BlockedMatrix
-    bounds : (n_blocks - 1,)
-        The first row of each block but the first.
     kept : (n_rows,) bool
         True for each row that is kept.
     labels : (n_kept, n_label_columns) float64
@@ -114,7 +116,6 @@ class DaskDataset(Dataset):
     def __init__(
         self,
         matrix: BlockedMatrix,
-        bounds: NDArray[np.int64],
         kept: NDArray[np.bool_],
         labels: NDArray[np.float64],
         weights: NDArray[Any] | None,
@@ -123,10 +124,10 @@ class DaskDataset(Dataset):
     ) -> None:
         self.schema = Schema(matrix.n_features, columns, weights is not None)
         self._blocks = matrix.blocks
-        self._kept = np.split(kept, bounds)
-        kept_bounds = np.cumsum([np.count_nonzero(part) for part in self._kept])[:-1]
-        self._labels = np.split(labels, kept_bounds)
-        self._weights = None if weights is None else np.split(weights, kept_bounds)
+        self._kept = np.split(kept, np.cumsum(matrix.rows)[:-1])
+        bounds = np.cumsum([np.count_nonzero(part) for part in self._kept])[:-1]
+        self._labels = np.split(labels, bounds)
+        self._weights = None if weights is None else np.split(weights, bounds)
         self._shuffle = shuffle
         # The content of a block is not known before it is computed: its key stands for it.
         self.partitions = tuple(
@@ -152,11 +153,10 @@ class DaskDataset(Dataset):
             )
         # All rows are checked, so that an error counts rows as the user does.
         block = block_from_arrays(X, np.zeros(len(kept)), None, place)
-        weights = None if self._weights is None else self._weights[partition].astype(np.float32)
-        labels = self._labels[partition]
         if not kept.all():
             block = take(block, np.flatnonzero(kept))
-        block = replace(block, labels=labels, weights=weights)
+        weights = None if self._weights is None else self._weights[partition].astype(np.float32)
+        block = replace(block, labels=self._labels[partition], weights=weights)
         if self._shuffle is not None:
             order = np.random.default_rng([self._shuffle, partition]).permutation(block.n_rows)
             block = take(block, order)
@@ -166,14 +166,3 @@ class DaskDataset(Dataset):
 def as_matrix(block: Any) -> Any:
     """Return a computed block as an array or sparse matrix."""
     return block.to_numpy() if hasattr(block, "to_numpy") else block
-
-
-def _compute_all(blocks: list[Any]) -> tuple[Any, ...]:
-    """Compute blocks together, so that shared tasks are computed once."""
-    from dask.base import compute
-
-    return tuple(compute(*blocks))
-
-
-def _n_rows(block: Any) -> int:
-    return int(block.shape[0])

@@ -10,7 +10,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from dadagrad.config import TrainConfig
-from dadagrad.data.dataset import Dataset, MemoryDataset, Schema
+from dadagrad.data.dataset import Dataset, MemoryDataset
 from dadagrad.errors import InputError
 from dadagrad.estimators.dask_inputs import DaskDataset
 from dadagrad.model.model import Model
@@ -171,7 +171,6 @@ def _check_same_run(checkpoints: str, config: TrainConfig) -> None:
 
 def partial_fit(
     data: Dataset,
-    schema: Schema,
     config: TrainConfig,
     threads: int | None,
     before: FittedState | None,
@@ -181,8 +180,7 @@ def partial_fit(
     Parameters
     ----------
     data : Dataset
-    schema : Schema
-        Schema of `data`, with all classes of all calls.
+        Its label columns have all classes of all calls.
     config : TrainConfig
         `step_size="auto"` stands for the step size of `before`, or is chosen on `data`.
     threads : int or None
@@ -191,7 +189,7 @@ def partial_fit(
     """
     resources = Resources(threads=threads)
     config = replace(resolve_config(data, config, on_cluster=False), passes=1)
-    run = Run(data, config, resources, schema=schema)
+    run = Run(data, config, resources)
     if before is None:
         run.check_memory([], checkpoints=False)
     else:

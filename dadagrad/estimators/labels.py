@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from sklearn.utils.validation import column_or_1d
 
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.errors import InputError
+from dadagrad.estimators.inputs import is_dask
 
 _NUMBERS = "biuf"
 
@@ -25,19 +26,22 @@ class LabelEncoder:
     ----------
     classes : (n_classes,) or (n_labels,)
         Distinct labels, sorted; the numbers of the columns if there are several labels.
-    values : (n_classes,) float64
-        Number of each class: the class itself if it is a number, else its position.
     columns : tuple of LabelColumn
-        Columns as training has them.
+        Columns as training has them. The number of a class is the class itself if that is a
+        number, else its position.
     """
 
     classes: NDArray[Any]
-    values: NDArray[np.float64]
     columns: tuple[LabelColumn, ...]
 
     @property
     def multilabel(self) -> bool:
         return len(self.columns) > 1
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """Number of each class."""
+        return np.array(self.columns[0].values)
 
     @classmethod
     def of_classes(cls, classes: Any) -> LabelEncoder:
@@ -48,25 +52,24 @@ class LabelEncoder:
                 f"the labels have {len(classes)} class(es), {_listed(classes)}; a classifier "
                 "needs rows (of weight above 0) of two classes or more"
             )
-        numeric = classes.dtype.kind in _NUMBERS
-        values = classes.astype(np.float64) if numeric else np.arange(len(classes), dtype=float)
-        if len(np.unique(values)) < len(values):  # whole numbers beyond 2**53
-            numeric, values = False, np.arange(len(classes), dtype=float)
-        names = None if numeric else tuple(str(label) for label in classes)
-        return cls(classes, values, (LabelColumn("label", tuple(values.tolist()), None, names),))
+        values, names = np.arange(len(classes), dtype=float), tuple(map(str, classes))
+        if classes.dtype.kind in _NUMBERS:
+            numbers = classes.astype(np.float64)
+            if len(np.unique(numbers)) == len(classes):  # not beyond 2**53
+                column = LabelColumn("label", tuple(numbers.tolist()))
+                return cls(classes, (column,))
+        return cls(classes, (LabelColumn("label", tuple(values.tolist()), None, names),))
 
     @classmethod
     def of_indicators(cls, n_labels: int) -> LabelEncoder:
         """Encode an (n_rows, n_labels) matrix of zeros and ones."""
         columns = tuple(LabelColumn(f"label_{k}", (0.0, 1.0)) for k in range(n_labels))
-        return cls(np.arange(n_labels), np.array([0.0, 1.0]), columns)
+        return cls(np.arange(n_labels), columns)
 
     @classmethod
-    def of_labels(cls, y: Any) -> LabelEncoder:
-        """Encode all the labels in `y`."""
-        if type_of_target(y, input_name="y") == "multilabel-indicator":
-            return cls.of_indicators(y.shape[1])
-        return cls.of_classes(y)
+    def of_labels(cls, y: NDArray[Any]) -> LabelEncoder:
+        """Encode all the labels in `y`, which `as_labels` has checked."""
+        return cls.of_indicators(y.shape[1]) if y.ndim == 2 else cls.of_classes(y)
 
     @classmethod
     def of_columns(cls, columns: tuple[LabelColumn, ...], source: str) -> LabelEncoder:
@@ -74,20 +77,17 @@ class LabelEncoder:
         if not columns:
             raise InputError(f"{source} has no label column; training needs at least one")
         if len(columns) > 1:
-            return cls(np.arange(len(columns)), np.array([0.0, 1.0]), columns)
+            return cls(np.arange(len(columns)), columns)
         (column,) = columns
         if column.values is None:
             raise InputError(
                 f"{source}: label column {column.name!r} has too many distinct values to be "
                 "classes; use AdaGradRegressor"
             )
-        values = np.array(column.values)
-        classes: NDArray[Any] = values
-        if column.names is not None:
-            classes = np.array(column.names)
-        elif (values == np.round(values)).all():
-            classes = values.astype(np.int64)
-        return cls(classes, values, columns)
+        classes = np.array(column.names or column.values)
+        if column.names is None and (classes == np.round(classes)).all():
+            classes = classes.astype(np.int64)
+        return cls(classes, columns)
 
     def check_columns(self, columns: tuple[LabelColumn, ...], source: str) -> None:
         """Raise `InputError` unless the dataset `source` has the same labels."""
@@ -96,12 +96,11 @@ class LabelEncoder:
                 f"{source} has {len(columns)} label columns, those before {len(self.columns)}"
             )
         for column, other in zip(self.columns, columns, strict=True):
-            strange = sorted(set(other.values or ()) - set(column.values or ()))
+            strange = set(other.values or ()) - set(column.values or ())
             if other.values is None or strange or column.names != other.names:
                 raise InputError(
                     f"{source}: label column {other.name!r} has the labels "
-                    f"{_listed(other.names or other.values or ())}; the classes are "
-                    f"{_listed(column.names or column.values or ())}"
+                    f"{_listed(other.texts)}; the classes are {_listed(column.texts)}"
                 )
 
     def encode(self, y: NDArray[Any]) -> NDArray[np.float64]:
@@ -118,9 +117,8 @@ class LabelEncoder:
             return y.astype(np.float64)
         if y.ndim != 1:
             raise InputError(f"y has shape {y.shape}; it must be one column of classes, as before")
-        if (y.dtype.kind in _NUMBERS) != (self.classes.dtype.kind in _NUMBERS):
-            wrong = np.arange(len(y))
-        else:
+        wrong = np.arange(len(y))
+        if (y.dtype.kind in _NUMBERS) == (self.classes.dtype.kind in _NUMBERS):
             position = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
             wrong = np.flatnonzero(self.classes[position] != y)
         if wrong.size:
@@ -132,62 +130,43 @@ class LabelEncoder:
 
     def counted(self, labels: NDArray[np.float64]) -> tuple[LabelColumn, ...]:
         """Return the columns with the number of rows of each class in encoded `labels`."""
-        return tuple(
-            LabelColumn(
-                column.name,
-                column.values,
-                tuple(int((labels[:, k] == value).sum()) for value in column.values or ()),
-                column.names,
-            )
-            for k, column in enumerate(self.columns)
-        )
+        columns = []
+        for column, numbers in zip(self.columns, labels.T, strict=True):
+            counts = tuple(int((numbers == value).sum()) for value in column.values or ())
+            columns.append(replace(column, counts=counts))
+        return tuple(columns)
 
-    def decode(self, scores: NDArray[np.float64]) -> NDArray[Any]:
-        """Return the labels that (n_rows, n_outputs) `scores` predict."""
-        if self.multilabel:
-            indicators: NDArray[np.int64] = (scores > 0).astype(np.int64)
-            return indicators
-        if scores.shape[1] == 1:
-            return _pick(self.classes, scores[:, 0] > 0)
-        return _pick(self.classes, scores.argmax(axis=1))
-
-    def labels_of(self, labels: NDArray[np.float64]) -> NDArray[Any]:
+    def decode(self, labels: NDArray[np.float64]) -> NDArray[Any]:
         """Return the labels of (n_rows, n_label_columns) numbers; the inverse of `encode`."""
         if self.multilabel:
             largest = np.array([(column.values or (1.0,))[-1] for column in self.columns])
             return np.asarray(labels == largest, np.int64)
-        return _pick(self.classes, np.searchsorted(self.values, labels[:, 0]))
+        decoded: NDArray[Any] = self.classes[np.searchsorted(self.values, labels[:, 0])]
+        return decoded
 
     def encode_weights(self, class_weight: Mapping[Any, float]) -> dict[float, float]:
         """Return weights by class as weights by the numbers of the classes."""
-        encoded = {}
-        for label, weight in class_weight.items():
-            position = np.flatnonzero(self.classes == label)
-            if not position.size:
+        numbers = dict(zip(self.classes.tolist(), self.values.tolist(), strict=True))
+        for label in class_weight:
+            if label not in numbers:
                 raise InputError(
                     f"class_weight names class {label!r}, which is not one of the classes "
                     f"{_listed(self.classes)}"
                 )
-            encoded[float(self.values[position[0]])] = weight
-        return encoded
+        return {numbers[label]: weight for label, weight in class_weight.items()}
 
 
 def is_indicator(y: Any) -> bool:
     """Return True if y has a column for each of several labels; y may be a dask collection."""
-    if hasattr(y, "__dask_graph__"):
+    if is_dask(y):
         return bool(y.ndim == 2 and y.shape[1] > 1)
-    return bool(type_of_target(y) == "multilabel-indicator")
-
-
-def _pick(classes: NDArray[Any], positions: NDArray[Any]) -> NDArray[Any]:
-    labels: NDArray[Any] = classes[positions.astype(np.intp)]
-    return labels
+    return bool(type_of_target(y, input_name="y") == "multilabel-indicator")
 
 
 def as_labels(y: Any) -> NDArray[Any]:
     """Check labels: (n_rows,) of any sortable type, or an (n_rows, n_labels) 0/1 matrix."""
     check_classification_targets(y)
-    if type_of_target(y, input_name="y") == "multilabel-indicator":
+    if is_indicator(y):
         dense = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
         # `type_of_target` also accepts two other values, such as -1 and 1.
         if not np.isin(dense, (0, 1)).all():

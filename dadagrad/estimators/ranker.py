@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -12,8 +11,9 @@ from sklearn.utils import check_array
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.errors import InputError
 from dadagrad.estimators.base import LinearEstimator
-from dadagrad.estimators.dask_inputs import is_dask
-from dadagrad.estimators.inputs import check_queries, computed, is_stored, open_stored
+from dadagrad.estimators.inputs import check_queries, computed, is_dask, is_stored, open_stored
+from dadagrad.model.evaluate import evaluate
+from dadagrad.model.ranking import RankingScores
 
 
 class AdaGradRanker(LinearEstimator):
@@ -122,30 +122,18 @@ class AdaGradRanker(LinearEstimator):
 
         Gains are 2^y - 1, and equal scores share their ranks. A dataset needs no y and no `query`.
         """
-        from dadagrad.model.ranking import RankingScores
-
-        ranking = RankingScores()
         if is_stored(X):
-            for rows, scores in self._stored_scores(X):
-                ranking.add(rows.labels[:, 0], rows.queries, scores)
+            quality = evaluate(self.model_, open_stored(X))["ndcg"]
         else:
             queries = check_queries(self._queries(X, query, qid), len(computed(y)))
             order = np.argsort(queries, kind="stable")
-            relevance = self._check_labels(computed(y))
+            ranking = RankingScores()
+            relevance = self._check_relevance(computed(y))
             ranking.add(relevance[order], queries[order], self.predict(X)[order])
-        quality = ranking.means()["ndcg"]
+            quality = ranking.means()["ndcg"]
         if quality is None:
             raise InputError("no query has a row with a y above 0; NDCG needs at least one")
-        return quality
-
-    def _stored_scores(self, X: Any) -> Iterator[tuple[Any, NDArray[np.float64]]]:
-        from dadagrad.model.evaluate import check_suitable
-
-        data, model = open_stored(X), self.model_
-        check_suitable(model, data)
-        for number in range(len(data.partitions)):
-            rows = data.read(number)
-            yield rows, model.scores(rows)[:, 0]
+        return float(quality)
 
     def _queries(self, X: Any, query: Any, qid: Any) -> Any:
         """Return the query of each row, from one of two arguments."""
@@ -163,8 +151,8 @@ class AdaGradRanker(LinearEstimator):
             )
         return computed(queries)
 
-    def _check_labels(self, y: Any) -> NDArray[Any]:
-        checked: NDArray[Any] = check_array(
+    def _check_relevance(self, y: Any) -> NDArray[np.float64]:
+        checked: NDArray[np.float64] = check_array(
             y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=self
         )
         if checked.ndim != 1:
@@ -172,9 +160,9 @@ class AdaGradRanker(LinearEstimator):
         return checked
 
     def _encode_labels(
-        self, y: NDArray[Any], *, new_labels: bool
+        self, y: NDArray[Any], kept: NDArray[np.bool_], *, new_labels: bool
     ) -> tuple[NDArray[np.float64], tuple[LabelColumn, ...]]:
-        return y[:, None], (LabelColumn("relevance"),)
+        return self._check_relevance(y)[kept, None], (LabelColumn("relevance"),)
 
     def _adopt_columns(
         self, columns: tuple[LabelColumn, ...], source: str, *, new_labels: bool

@@ -44,8 +44,7 @@ class AdaGradRegressor(RegressorMixin, LinearEstimator):  # type: ignore[misc]
 
     _tasks = ("regression",)
     _excluded_settings = ("class_weight", "seed")
-    _names: tuple[str, ...]
-    """Names of the label columns."""
+    _columns: tuple[LabelColumn, ...]
     _flat: bool
     """True if y has one dimension."""
 
@@ -57,10 +56,8 @@ class AdaGradRegressor(RegressorMixin, LinearEstimator):  # type: ignore[misc]
     @property
     def coef_(self) -> Any:
         """Weights, (n_features,) or (n_targets, n_features); a sparse matrix has two axes."""
-        learned = self._fitted
-        if self._flat and not learned.sparse:
-            return learned.coefficients[0]
-        return learned.coefficients
+        fitted = self._fitted
+        return fitted.coefficients[0] if self._flat and not fitted.sparse else fitted.coefficients
 
     def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Train from the start.
@@ -98,32 +95,23 @@ class AdaGradRegressor(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         X is any input of `fit`; the result is an array in memory.
         """
         scores = self._scores(X)
-        values = self._fitted.model.predict_labels(scores).reshape(scores.shape)
-        return values[:, 0] if self._flat else values
+        return self._decode_labels(self.model_.predict_labels(scores).reshape(scores.shape))
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the coefficient of determination R^2; a dataset needs no y."""
         return float(super().score(*self._score_arguments(X, y, sample_weight)))
 
-    def _check_labels(self, y: Any) -> NDArray[Any]:
-        checked: NDArray[Any] = check_array(
-            y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=self
-        )
-        # Training would see the rows in another order, and name the wrong row.
-        check_targets(LOSSES.make(self.loss), checked.reshape(len(checked), -1), "y", 0)
-        return checked
-
     def _encode_labels(
-        self, y: NDArray[Any], *, new_labels: bool
+        self, y: NDArray[Any], kept: NDArray[np.bool_], *, new_labels: bool
     ) -> tuple[NDArray[np.float64], tuple[LabelColumn, ...]]:
+        y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=self)
         labels = y.reshape(len(y), -1)
-        flat = y.ndim == 1
+        # Training would see the rows in another order, and name the wrong row.
+        check_targets(LOSSES.make(self.loss), labels, "y", 0)
         count = labels.shape[1]
-        names = ("label",) if flat else tuple(f"label_{k}" for k in range(count))
-        if new_labels or not self.__sklearn_is_fitted__():
-            self._names, self._flat = names, flat
-        self._check_count(count, "y")
-        return labels, self._columns()
+        names = ["label"] if y.ndim == 1 else [f"label_{k}" for k in range(count)]
+        columns = tuple(LabelColumn(name) for name in names)
+        return labels[kept], self._keep_columns(columns, "y", y.ndim == 1, new_labels)
 
     def _adopt_columns(
         self, columns: tuple[LabelColumn, ...], source: str, *, new_labels: bool
@@ -134,20 +122,21 @@ class AdaGradRegressor(RegressorMixin, LinearEstimator):  # type: ignore[misc]
                     f"{source}: the labels of column {column.name!r} are texts; a regression "
                     "needs numbers: use AdaGradClassifier"
                 )
+        columns = tuple(LabelColumn(column.name) for column in columns)
+        return self._keep_columns(columns, source, len(columns) == 1, new_labels)
+
+    def _keep_columns(
+        self, columns: tuple[LabelColumn, ...], source: str, flat: bool, new_labels: bool
+    ) -> tuple[LabelColumn, ...]:
+        """Return the columns of the first call, of which there must be as many."""
         if new_labels or not self.__sklearn_is_fitted__():
-            self._names = tuple(column.name for column in columns)
-            self._flat = len(columns) == 1
-        self._check_count(len(columns), source)
-        return self._columns()
-
-    def _columns(self) -> tuple[LabelColumn, ...]:
-        return tuple(LabelColumn(name) for name in self._names)
-
-    def _check_count(self, count: int, source: str) -> None:
-        if count != len(self._names):
+            self._columns, self._flat = columns, flat
+        if len(columns) != len(self._columns):
             raise InputError(
-                f"{source} has {count} columns of labels, before there were {len(self._names)}"
+                f"{source} has {len(columns)} columns of labels, before there were "
+                f"{len(self._columns)}"
             )
+        return self._columns
 
-    def _labels_of(self, labels: NDArray[np.float64]) -> NDArray[Any]:
+    def _decode_labels(self, labels: NDArray[np.float64]) -> NDArray[Any]:
         return labels[:, 0] if self._flat else labels

@@ -19,7 +19,7 @@ from dadagrad.data import open_dataset
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
-from dadagrad.model.labels import LabelTranslation
+from dadagrad.model.compatibility import LabelTranslation, check_suitable
 from dadagrad.model.model import Model
 from dadagrad.optim.losses import LOSSES, Loss, check_targets
 
@@ -71,11 +71,19 @@ def evaluate(
     """
     begun = time.perf_counter()
     model, data = open_both(model, data)
-    check_suitable(model, data)
+    check_suitable(model.task, model.schema, data)
     if model.task == "ranking":
-        return _evaluate_ranking(model, data, progress) | {"seconds": time.perf_counter() - begun}
-    translate = LabelTranslation(model, data)
-    loss = LOSSES.make(model.loss if loss is None else loss)
+        result = _evaluate_ranking(model, data, progress)
+    else:
+        loss = LOSSES.make(model.loss if loss is None else loss)
+        result = _evaluate_labels(model, data, loss, progress)
+    return result | {"seconds": time.perf_counter() - begun}
+
+
+def _evaluate_labels(
+    model: Model, data: Dataset, loss: Loss, progress: RowsDone | None
+) -> dict[str, Any]:
+    translate = LabelTranslation(model.task, model.label_columns, data)
     two_classes = model.task == "binary" or (model.task == "multiclass" and model.n_outputs == 2)
     curve = _Curve() if two_classes else None
     n_rows, total, loss_sum, mistakes = 0, 0.0, 0.0, 0.0
@@ -106,18 +114,16 @@ def evaluate(
         "error": error,
         "auc": None if curve is None else curve.area(),
         "accuracy": None if error is None else 1.0 - error,
-        "seconds": time.perf_counter() - begun,
     }
 
 
 def _evaluate_ranking(model: Model, data: Dataset, progress: RowsDone | None) -> dict[str, Any]:
-    from dadagrad.model.ranking import RankingScores
+    from dadagrad.model.ranking import RankingScores  # needs numba, which loads slowly
 
-    totals, n_rows, queries = RankingScores(), 0, 0
+    totals = RankingScores()
     for _, rows, scores in score_partitions(model, data, progress):
         assert rows.queries is not None
-        queries += totals.add(rows.labels[:, 0], rows.queries, scores[:, 0])
-        n_rows += rows.n_rows
+        totals.add(rows.labels[:, 0], rows.queries, scores[:, 0])
     if not totals.paired:
         raise InputError(
             f"no query of {data.url} has rows of different relevance; an evaluation of a ranking "
@@ -125,27 +131,14 @@ def _evaluate_ranking(model: Model, data: Dataset, progress: RowsDone | None) ->
         )
     means = totals.means()
     return {
-        "rows": n_rows,
-        "queries": queries,
+        "rows": data.n_rows,
+        "queries": totals.queries,
         "loss": means["loss"],
         "error": 1.0 - (means["accuracy"] or 0.0),
         "auc": None,
         "accuracy": means["accuracy"],
         "ndcg": means["ndcg"],
     }
-
-
-def check_suitable(model: Model, data: Dataset) -> None:
-    """Raise `InputError` unless `model` can be evaluated on `data`, as far as metadata shows."""
-    model.check_compatible(data.schema)
-    LabelTranslation(model, data)
-    if model.task == "ranking" and not data.schema.queried:
-        raise InputError(
-            f"the data at {data.url} has no queries, and the model is a ranking; ingest svmlight "
-            "with a qid:N in each line, or give Parquet a column 'query'"
-        )
-    if data.n_rows == 0:
-        raise InputError(f"the data at {data.url} has no rows; an evaluation needs at least one")
 
 
 def open_both(model: Model | str | os.PathLike[str], data: Dataset | str) -> tuple[Model, Dataset]:
@@ -156,7 +149,7 @@ def open_both(model: Model | str | os.PathLike[str], data: Dataset | str) -> tup
 
 
 def score_partitions(
-    model: Model, data: Dataset, progress: RowsDone | None
+    model: Model, data: Dataset, progress: RowsDone | None = None
 ) -> Iterator[tuple[int, Rows, Array]]:
     """Yield the number of the first row, the rows and their scores, for each partition."""
     first = 0
@@ -179,11 +172,10 @@ def _read_ahead(data: Dataset) -> Iterator[Rows]:
     """Yield the partitions in order, and read the next one meanwhile."""
     with ThreadPoolExecutor(1, thread_name_prefix="dadagrad") as pool:
         numbers = range(len(data.partitions))
-        pending = pool.submit(data.read, 0) if numbers else None
+        pending = [pool.submit(data.read, number) for number in numbers[:1]]
         for number in numbers:
-            assert pending is not None
-            rows = pending.result()
-            pending = pool.submit(data.read, number + 1) if number + 1 in numbers else None
+            rows = pending.pop().result()
+            pending = [pool.submit(data.read, after) for after in numbers[number + 1 : number + 2]]
             yield rows
 
 
@@ -192,10 +184,10 @@ def _targets(model: Model, labels: Array) -> Array:
     if model.task == "regression":
         return labels
     if model.task == "multiclass":
-        positive = labels == np.array(model.label_columns[0].values)
+        positive = np.array(model.label_columns[0].values)
     else:
-        positive = labels == np.array([(column.values or ())[-1] for column in model.label_columns])
-    return np.where(positive, 1.0, -1.0)
+        positive = np.array([(column.values or ())[-1] for column in model.label_columns])
+    return np.where(labels == positive, 1.0, -1.0)
 
 
 class _Curve:
@@ -204,8 +196,7 @@ class _Curve:
     def __init__(self) -> None:
         # In pieces, because the number of rows in the metadata is not trusted yet.
         self._scores: list[Array] = []
-        # Weights with the signs of the labels.
-        self._signed: list[NDArray[np.float32]] = []
+        self._signed: list[NDArray[np.float32]] = []  # weights with the signs of the labels
 
     def add(self, scores: Array, targets: Array, weight: Array) -> None:
         self._scores.append(scores.copy())

@@ -30,6 +30,7 @@ from dadagrad._version import __version__
 from dadagrad.data.dataset import LabelColumn, Schema
 from dadagrad.data.rows import Rows
 from dadagrad.errors import CorruptionError, DadagradError, InputError, MissingKey, StorageError
+from dadagrad.model.compatibility import check_features
 from dadagrad.optim.losses import LOSSES, MAX_LOG_MEAN, Link, Softmax
 from dadagrad.problem import Task
 from dadagrad.storage.arrays import AnyArray, ArrayRecord, read_arrays, sync, write_arrays
@@ -121,6 +122,18 @@ class Model:
     def n_outputs(self) -> int:
         return len(self.intercept)
 
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Name of each output: that of a class, or that of a label column."""
+        if self.task == "multiclass":
+            return self.label_columns[0].texts
+        return tuple(column.name for column in self.label_columns)
+
+    @property
+    def schema(self) -> Schema:
+        """Schema of the training data, as far as the model needs it."""
+        return Schema(self.n_features, self.label_columns, False, self.feature_space)
+
     @cached_property
     def digest(self) -> str:
         """sha256 over the little-endian bytes of the weights, the ids and the intercepts."""
@@ -162,15 +175,15 @@ class Model:
         return weights
 
     @property
-    def has_probabilities(self) -> bool:
-        """True if the scores are log-odds."""
-        return self.link == "logit"
-
-    @property
     def link(self) -> Link:
         """The meaning of a score; for a loss of a user's own class it is the identity."""
         name = self.loss.partition(":")[0]
         return LOSSES[name].link if name in LOSSES else "identity"
+
+    @property
+    def has_probabilities(self) -> bool:
+        """True if the scores are log-odds."""
+        return self.link == "logit"
 
     def predict_labels(self, scores: Vector) -> Vector:
         """The label values that (n_rows, n_outputs) `scores` stand for.
@@ -208,18 +221,17 @@ class Model:
                 f"this model was trained with {self.loss} loss, whose scores are not "
                 "probabilities; train with loss 'logistic' or 'softmax' to have them"
             )
+        from scipy.special import expit, softmax
+
         scores = self._checked(scores)
         if self.loss == Softmax.name:
-            parts = np.exp(scores - scores.max(axis=1, keepdims=True))
-            shares: Vector = parts / parts.sum(axis=1, keepdims=True)
+            shares: Vector = softmax(scores, axis=1)
             return shares
-        decay = np.exp(-np.abs(scores))  # never overflows
-        positive: Vector = np.where(scores >= 0.0, 1.0, decay) / (1.0 + decay)
+        positive: Vector = expit(scores)
         if self.task == "multilabel":
             return positive
         if self.task == "binary":
-            negative = np.where(scores >= 0.0, decay, 1.0) / (1.0 + decay)
-            return np.hstack([negative, positive])
+            return np.hstack([expit(-scores), positive])
         # Classes tie if all their probabilities have underflowed to 0.
         total = positive.sum(axis=1, keepdims=True)
         even = np.full_like(positive, 1.0 / self.n_outputs)
@@ -236,30 +248,8 @@ class Model:
         return scores
 
     def check_compatible(self, schema: Schema) -> None:
-        """Raise `InputError` unless data of `schema` has the features this model was trained on.
-
-        Where the source numbers its features itself, the highest number says little: held-out rows
-        may lack the last features or have new ones, which weigh 0. Elsewhere the number of
-        features must be the same.
-        """
-        mine, theirs = self.feature_space or {}, schema.feature_space or {}
-        differing = sorted(
-            key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)
-        )
-        if differing:
-            there = ", ".join(f"{key} {theirs.get(key)!r}" for key in differing)
-            here = ", ".join(f"{key} {mine.get(key)!r}" for key in differing)
-            raise InputError(
-                f"the data is in another feature space than the model: it has {there}, the model "
-                f"was trained with {here}; make the data with the options the training data was "
-                "made with"
-            )
-        if schema.n_features != self.n_features and not schema.numbers_own_features:
-            raise InputError(
-                f"the model was trained on {self.n_features} features and the data has "
-                f"{schema.n_features}; make the data with the options the training data was made "
-                "with"
-            )
+        """Raise `InputError` unless data of `schema` has the features this model was trained on."""
+        check_features(self.schema, schema)
 
     def save(self, url: str | os.PathLike[str] | Storage) -> None:
         """Write the model to a folder of any store, in place of a model that is there.
@@ -325,7 +315,6 @@ class Model:
         }
 
     def _to_json(self, records: tuple[ArrayRecord, ...]) -> dict[str, Any]:
-        schema = Schema(self.n_features, self.label_columns, False, self.feature_space)
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -333,7 +322,7 @@ class Model:
             "digest": self.digest,
             "loss": self.loss,
             "task": self.task,
-            "schema": to_plain(schema.to_json(), "schema"),
+            "schema": to_plain(self.schema.to_json(), "schema"),
             "arrays": [asdict(record) for record in records],
             "report": to_plain(self.report, "report"),
         }

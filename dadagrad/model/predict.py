@@ -7,22 +7,25 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyarrow.csv import CSVWriter
+from pyarrow.parquet import ParquetWriter
 
 from dadagrad.data.dataset import Dataset, LabelColumn
 from dadagrad.errors import InputError, StorageError
 from dadagrad.model.evaluate import RowsDone, open_both, score_partitions
-from dadagrad.model.labels import label_text
 from dadagrad.model.model import Model
 from dadagrad.storage.store import Storage
 
 Array = NDArray[np.float64]
+
+_PARQUET_WRITER = partial(ParquetWriter, compression="zstd")
 
 
 def predict(
@@ -74,9 +77,10 @@ def predict(
     model, data = open_both(model, data)
     model.check_compatible(data.schema)
     url = os.fspath(out)
+    make_writer = CSVWriter if _suffix(url) == ".csv" else _PARQUET_WRITER
     schema = _table(model, 0, np.zeros((0, model.n_outputs))).schema
     with _new_file(url, overwrite) as path:
-        with _writer(url, path, schema) as writer:
+        with make_writer(path, schema) as writer:
             for first, _, scores in score_partitions(model, data, progress):
                 writer.write_table(_table(model, first, scores))
         n_bytes = os.path.getsize(path)
@@ -86,7 +90,6 @@ def predict(
 @contextmanager
 def _new_file(url: str, overwrite: bool) -> Iterator[str]:
     """Yield the path of a temporary file, which becomes the file at `url` at the end."""
-    _check_suffix(url)
     storage = Storage(url)
     if storage.is_local and os.path.isdir(storage.local_path()):
         raise InputError(f"{url} is a folder; give the name of a file to write")
@@ -119,33 +122,21 @@ def _new_file(url: str, overwrite: bool) -> Iterator[str]:
 
 
 def _suffix(url: str) -> str:
-    return os.path.splitext(url.rpartition("/")[2])[1]
-
-
-def _check_suffix(url: str) -> None:
-    if _suffix(url).lower() not in ("", ".parquet", ".pq", ".csv"):
+    """Return the suffix, which decides the format; `InputError` if it is not known."""
+    suffix = os.path.splitext(url.rpartition("/")[2])[1]
+    if suffix.lower() not in ("", ".parquet", ".pq", ".csv"):
         raise InputError(
-            f"predictions cannot be written to {url}: the suffix {_suffix(url)} is not known; give "
+            f"predictions cannot be written to {url}: the suffix {suffix} is not known; give "
             ".parquet (or none) for Parquet, or .csv for CSV"
         )
-
-
-def _writer(url: str, path: str, schema: pa.Schema) -> Any:
-    if _suffix(url).lower() != ".csv":
-        return pq.ParquetWriter(path, schema, compression="zstd")
-    from pyarrow.csv import CSVWriter
-
-    return CSVWriter(path, schema)
+    return suffix.lower()
 
 
 def _table(model: Model, first: int, scores: Array) -> pa.Table:
     """Predictions for rows from number `first` on, by their (n_rows, n_outputs) scores."""
     columns = model.label_columns
-    if model.task == "multiclass":
-        outputs = [f"_{label_text(columns[0], value)}" for value in columns[0].values or ()]
-        labels = [""]
-    else:
-        outputs = labels = [f"_{column.name}" for column in columns] if len(columns) > 1 else [""]
+    outputs = [f"_{name}" for name in model.output_names] if len(model.output_names) > 1 else [""]
+    labels = outputs if len(columns) > 1 else [""]
     table = {"row": pa.array(np.arange(first, first + len(scores), dtype=np.int64))}
     for suffix, values in zip(outputs, scores.T, strict=True):
         table[f"score{suffix}"] = pa.array(np.ascontiguousarray(values))

@@ -22,6 +22,7 @@ class RankingScores:
 
     Attributes
     ----------
+    queries : int
     paired : int
         Queries with rows of different relevance.
     accuracy, loss : float
@@ -33,14 +34,15 @@ class RankingScores:
         Over these: NDCG of the first `TOP` rows.
     """
 
+    queries: int = 0
     paired: int = 0
     accuracy: float = 0.0
     loss: float = 0.0
     relevant: int = 0
     ndcg: float = 0.0
 
-    def add(self, relevance: Array, queries: NDArray[np.int64], scores: Array) -> int:
-        """Add the queries of some rows and return their number; all three are (n_rows,)."""
+    def add(self, relevance: Array, queries: NDArray[np.int64], scores: Array) -> None:
+        """Add the queries of some rows; all three are (n_rows,)."""
         begins = np.append(query_begins(queries), len(queries))
         for start, stop in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True):
             of_query = slice(start, stop)
@@ -53,7 +55,7 @@ class RankingScores:
             if quality is not None:
                 self.relevant += 1
                 self.ndcg += quality
-        return len(begins) - 1
+        self.queries += len(begins) - 1
 
     def means(self) -> dict[str, float | None]:
         """``loss``, ``accuracy`` and ``ndcg`` of a query; None where none has them."""

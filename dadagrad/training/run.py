@@ -12,7 +12,7 @@ import numpy as np
 
 from dadagrad.config import TrainConfig, make_config
 from dadagrad.data import open_dataset
-from dadagrad.data.dataset import Dataset, Schema
+from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import OnError, skipping
 from dadagrad.errors import InputError
 from dadagrad.optim.losses import Loss
@@ -225,7 +225,6 @@ class Run:
         save_seconds: float | None = None,
         progress: Progress | None = None,
         announce: Callable[[str], None] | None = None,
-        schema: Schema | None = None,
     ) -> None:
         self.data = self.readable = data
         self.config = config
@@ -240,7 +239,7 @@ class Run:
                 "'auto' or a larger batch_size, or several streams, or train without workers"
             )
         self.resources = resources
-        self.problem = make_problem(config, schema or data.schema, config.batch_size)
+        self.problem = make_problem(config, data.schema, config.batch_size)
         rows = [partition.n_rows for partition in data.partitions]
         self.schedule = make_schedule(config, rows, chunk_rows=self._chunk_rows())
 

@@ -1,8 +1,9 @@
-"""What the tests of the command line share: tiny datasets, and a way to run a command."""
+"""Tiny datasets for the tests of the command line, and a way to run a command."""
 
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from dadagrad.cli import dadagrad
+from dadagrad.cli.display import Bar
 from dadagrad.data.synthetic import Corpus
 
 N_FEATURES = 400
@@ -19,7 +21,7 @@ N_FEATURES = 400
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command left behind."""
+    """Output of a command, and its exit code."""
 
     code: int
     stdout: str
@@ -29,9 +31,8 @@ class Answer:
     def json(self) -> dict[str, Any]:
         """The one JSON object on stdout."""
         assert self.code == 0, self.stderr
-        lines = self.stdout.splitlines()
-        assert len(lines) == 1, self.stdout
-        result: dict[str, Any] = json.loads(lines[0])
+        (line,) = self.stdout.splitlines()
+        result: dict[str, Any] = json.loads(line)
         return result
 
     @property
@@ -42,12 +43,10 @@ class Answer:
     @property
     def error(self) -> str:
         """The one line on stderr of a command that failed."""
-        assert self.code == 2, (self.code, self.stdout, self.stderr)
-        assert self.stdout == ""
-        lines = self.stderr.splitlines()
-        assert len(lines) == 1, self.stderr
-        assert lines[0].startswith("dadagrad: error: ")
-        return lines[0].removeprefix("dadagrad: error: ")
+        assert (self.code, self.stdout) == (2, ""), self.stderr
+        (line,) = self.stderr.splitlines()
+        assert line.startswith("dadagrad: error: ")
+        return line.removeprefix("dadagrad: error: ")
 
 
 Run = Callable[..., Answer]
@@ -66,6 +65,24 @@ def run() -> Run:
     return call
 
 
+@pytest.fixture
+def stop_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """Sends a signal to this process once, when a command has shown so many rows as done."""
+
+    def prepare(rows: int, number: int) -> None:
+        update = Bar.update
+
+        def update_and_stop(bar: Bar, done: int, *details: Any) -> None:
+            update(bar, done, *details)
+            if done >= rows:
+                monkeypatch.setattr(Bar, "update", update)
+                signal.raise_signal(number)
+
+        monkeypatch.setattr(Bar, "update", update_and_stop)
+
+    return prepare
+
+
 @dataclass(frozen=True)
 class Places:
     """Text and datasets that tests only read."""
@@ -79,22 +96,14 @@ class Places:
 @pytest.fixture(scope="session")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     """3000 rows to train on in several partitions, 1000 to test on, and a model."""
-    from dadagrad.config import TrainConfig
-    from dadagrad.data.ingest.ingest import ingest
-    from dadagrad.training.run import train
+    from dadagrad import ingest, train
 
     folder = tmp_path_factory.mktemp("places")
-    for name, corpus in (
-        ("train", Corpus(3000, N_FEATURES, 20.0, seed=3)),
-        ("test", Corpus(1000, N_FEATURES, 20.0, seed=3, part=1)),
-    ):
-        corpus.write_text(folder / f"{name}.svmlight")
-        ingest(
-            folder / f"{name}.svmlight",
-            str(folder / name),
-            n_features=N_FEATURES,
-            partition_nnz=20_000,
-        )
-    result = train(str(folder / "train"), TrainConfig(loss="logistic", step_size=0.3))
+    sizes = {"n_features": N_FEATURES, "partition_nnz": 20_000}
+    for part, (name, n_rows) in enumerate({"train": 3000, "test": 1000}.items()):
+        text = folder / f"{name}.svmlight"
+        Corpus(n_rows, N_FEATURES, 20.0, seed=3, part=part).write_text(text)
+        ingest(text, str(folder / name), **sizes)
+    result = train(str(folder / "train"), loss="logistic", step_size=0.3)
     result.model.save(str(folder / "model"))
     return Places(folder / "train.svmlight", folder / "train", folder / "test", folder / "model")

@@ -43,16 +43,13 @@ def rows(tmp_path_factory) -> str:
 
 
 def test_every_choice_is_in_the_table():
-    shown = {tuple(shlex.split(options)[:2]) for options, _ in table()}
+    shown = [shlex.split(options) for options, _ in table()]
     for option, names in (
         ("--update", UPDATES.names),
         ("--preconditioner", PRECONDITIONERS.names[1:]),
         ("--regularizer", REGULARIZERS.names[:-1]),
     ):
-        values = {
-            value.partition(":")[0] for key, *rest in shown if key == option for value in rest
-        }
-        assert values == set(names)
+        assert {words[1].partition(":")[0] for words in shown if words[0] == option} == set(names)
 
 
 @pytest.mark.parametrize(("options", "cells"), table(), ids=lambda value: str(value)[:40])
@@ -61,31 +58,25 @@ def test_a_line_of_the_table(run, rows, tmp_path, options, cells):
     given = shlex.split(options)
     if "--step-size" not in given:
         given += ["--step-size", "0.1"]
-    for number, (cell, more) in enumerate(
-        ((online, ["--batch-size", "1"]), (batches, ["--batch-size", "10"]))
-    ):
-        model = tmp_path / f"model{number}"
-        checkpoints = ["--checkpoints", tmp_path / f"run{number}"]
-        answer = run("train", rows, "--model", model, *given, *more, *checkpoints, "--json")
+    model, command = tmp_path / "model", ("train", rows, *given, "--json", "--model")
+    for cell, batch_size in ((online, 1), (batches, 10)):
+        folder = tmp_path / f"run{batch_size}"
+        answer = run(*command, model, "--batch-size", batch_size, "--checkpoints", folder)
         if cell == "no":
             assert "learns row by row" in answer.error
-            continue
-        assert cell == "yes"
-        digest = answer.json["digest"]
-        assert run("resume", tmp_path / f"run{number}", "--json").json["digest"] == digest
-        config = TrainConfig.from_json(Model.load(model).report["config"])
-        assert config.has_kernels == (runs == "compiled")
-    assert resumes == "yes"
-    model = tmp_path / "local"
-    answer = run("train", rows, "--model", model, *given, "--streams", 16, "--json")
+        else:
+            assert cell == resumes == "yes"
+            digest = answer.json["digest"]
+            assert run("resume", folder, "--json").json["digest"] == digest
+            config = TrainConfig.from_json(Model.load(model).report["config"])
+            assert config.has_kernels == (runs == "compiled")
+    answer = run(*command, model, "--streams", 16)
     if streams == "no":
-        assert re.search("merges the sums of each coordinate", answer.error)
+        assert "merges the sums of each coordinate" in answer.error
     else:
-        assert streams == "yes"
-        config = TrainConfig.from_json(Model.load(model).report["config"])
-        assert (config.streams, config.batch_size) == (16, 1)
+        assert (streams, answer.json["batch_size"]) == ("yes", 1)
     if cluster == "no":
-        refused = run("train", rows, "--model", tmp_path / "none", *given, "--workers", "1")
+        refused = run(*command, model, "--workers", "1")
         assert "row by row, which no cluster can share" in refused.error
     else:
         assert cluster == batches == "yes"

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from dadagrad.model.evaluate import evaluate
-from dadagrad.model.model import Model
+from dadagrad import Model, evaluate
+from dadagrad.cli.demo import summary_text
 
 
 def test_demo(run, tmp_path):
     folder = tmp_path / "demo"
-    result = run("demo", "--rows", 4000, "--folder", folder, "--json").json
-    assert result["folder"] == str(folder)
-    assert result["rows"] == 4000
-    assert 2000 <= result["stopped_after"] < 4000
-    assert result["same_bits"] is True
+    options = ("--rows", 2000, "--workers", 1, "--folder", folder)
+    answer = run("demo", *options, "--json")
+    result = answer.json
+    assert (result["folder"], result["rows"], result["same_bits"]) == (str(folder), 2000, True)
+    assert 1000 <= result["stopped_after"] < 2000
+    assert f"stopped after {result['stopped_after']:,} rows" in answer.stderr
     assert result["digest"] == Model.load(folder / "model").digest
     again = evaluate(str(folder / "model"), str(folder / "test"))
     assert result["evaluate"]["error"] == again["error"] < 0.5
-    assert list(result["parts"]) == ["corpus", "ingest", "train", "resume", "check", "evaluate"]
+    steps = ["corpus", "ingest", "train", "resume", "check", "evaluate"]
+    assert list(result["parts"]) == steps
     assert sum(result["parts"].values()) <= result["seconds"] < 60
-    # What it made can be gone on with.
-    resumed = run("resume", folder / "checkpoints", "--json").json
-    assert resumed["digest"] == result["digest"]
+    shown = summary_text(result)
+    assert [line.split()[0] for line in shown.splitlines()[:7]] == [*steps, "in"]
+    assert "has the same bits" in shown
+    assert f"dadagrad inspect {folder}/model" in shown
+    # The checkpoints can be resumed, and the folder is not used twice.
+    assert run("resume", folder / "checkpoints", "--json").json["digest"] == result["digest"]
     assert "is not an empty folder" in run("demo", "--folder", folder).error
-
-
-def test_demo_for_people(run, tmp_path):
-    answer = run("demo", "--rows", 1000, "--workers", 1, "--folder", tmp_path / "demo")
-    assert answer.code == 0
-    for word in ("corpus", "ingest", "train", "resume", "check", "evaluate", "in all"):
-        assert f"\n{word} " in "\n" + answer.stdout
-    assert "has the same bits" in answer.stdout
-    assert f"dadagrad inspect {tmp_path / 'demo'}/model" in answer.stdout
-    assert "stopped after" in answer.stderr

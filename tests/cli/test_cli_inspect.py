@@ -24,8 +24,8 @@ def test_a_model(run, places):
         (model.ids[place], model.weights[place, 0]) for place in largest
     ]
     first = output["weights"][0]
-    shown = run("inspect", places.model, "--top", 1).stdout
-    assert f"  {first['feature']}  {first['weight']:.5g}\n" in shown
+    shown = run("inspect", places.model, "--top", 1).lines
+    assert f"{first['feature']} {first['weight']:.5g}" in shown
 
 
 def test_a_model_of_many_classes_with_names(run, tmp_path):
@@ -46,45 +46,21 @@ def test_a_dataset(run, places):
     data = open_dataset(str(places.train))
     result = run("inspect", places.train, "--json").json
     assert result["bytes"] == sum(p.stat().st_size for p in places.train.rglob("*") if p.is_file())
-    labels = result["labels"][0]["values"]
-    assert run("inspect", places.train).stdout.startswith(
-        f"""\
-kind         dataset
-url          {places.train}
-rows         3,000
-features     400
-nnz          {data.nnz:,}
-nnz_per_row  {data.nnz / 3000:.5g}
-partitions   {len(data.partitions)}
-bytes        {result["bytes"] / 1000:.1f} kB
-weighted     False
-digest       {data.digest}
-
-label column label
-  -1  {labels["-1"]:,}
-  1   {3000 - labels["-1"]:,}
-
-feature space
-"""
-    )
-
-
-def test_a_dataset_in_memory(run, places):
+    negative = result["labels"][0]["values"]["-1"]
+    assert run("inspect", places.train).lines[:15] == [
+        "kind dataset", f"url {places.train}", "rows 3,000", "features 400", f"nnz {data.nnz:,}",
+        f"nnz_per_row {data.nnz / 3000:.5g}", f"partitions {len(data.partitions)}",
+        f"bytes {result['bytes'] / 1000:.1f} kB", "weighted False", f"digest {data.digest}", "",
+        "label column label", f"-1 {negative:,}", f"1 {3000 - negative:,}", "",
+    ]  # fmt: skip
     ingest(places.text, "memory://inspected/data")
-    result = run("inspect", "memory://inspected/data", "--json").json
-    assert result["bytes"] > 10_000
-    assert result["rows"] == 3000
+    assert run("inspect", "memory://inspected/data", "--json").json["bytes"] > 10_000
 
 
 def test_checkpoints_and_their_damage(run, places, tmp_path):
-    train(
-        str(places.train),
-        TrainConfig(step_size=0.2, passes=2),
-        checkpoints=str(tmp_path),
-        save_every=3000,
-        keep=9,
-        notes={"model": "somewhere"},
-    )
+    config = TrainConfig(step_size=0.2, passes=2)
+    options = {"save_every": 3000, "keep": 9, "notes": {"model": "somewhere"}}
+    train(str(places.train), config, checkpoints=str(tmp_path), **options)
     result = run("inspect", tmp_path, "--json").json
     assert (result["kind"], result["notes"]["model"], result["config"]["passes"]) == (
         "checkpoints", "somewhere", 2,
@@ -92,16 +68,14 @@ def test_checkpoints_and_their_damage(run, places, tmp_path):
     first, *others = result["checkpoints"]
     assert (first["step"], first["rows"], first["valid"]) == (6000, 6000, True)
     assert all(info["valid"] for info in others)
-    assert "\nstep 6,000\n" in run("inspect", tmp_path).stdout
+    assert "step 6,000" in run("inspect", tmp_path).lines
 
     part = next(tmp_path.glob("000000006000-*/000-00000.zst"))
-    data = bytearray(part.read_bytes())
-    data[len(data) // 2] ^= 1
-    part.write_bytes(data)
+    part.write_bytes(part.read_bytes()[:-1] + b"x")
     assert run("inspect", tmp_path, "--json").json["checkpoints"][0]["valid"]
     damaged = run("inspect", tmp_path, "--verify", "--json").json["checkpoints"]
     assert [info["step"] for info in damaged if not info["valid"]] == [6000]
-    assert "step 6,000  (not usable)" in run("inspect", tmp_path, "--verify").stdout
+    assert "step 6,000 (not usable)" in run("inspect", tmp_path, "--verify").lines
 
 
 def test_an_unknown_url_is_one_error(run, places, tmp_path):

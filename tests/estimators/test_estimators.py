@@ -599,7 +599,7 @@ def test_fit_names_a_wrong_setting(options: dict[str, Any], message: str) -> Non
         ("fits in 32 bits", lambda X, y: (np.where(X > 2, 1e300, X), y)),
         (r"sample_weight has shape \(3,\)", lambda X, y: (X, y, [1, 2, 3])),
         ("every sample_weight is zero", lambda X, y: (X, y, 0 * y)),
-        ("row 0 has weight -1", lambda X, y: (X, y, 0 * y - 1)),
+        ("Negative values in data passed to sample_weight", lambda X, y: (X, y, 0 * y - 1)),
     ],
 )
 def test_fit_names_what_is_wrong_in_the_data(message: str, arguments: Any) -> None:

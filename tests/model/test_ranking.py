@@ -82,7 +82,8 @@ def test_scores_are_means_over_queries():
     queries = np.array([4, 4, 4, 9, 9, 2, 2])
     scores = np.array([0.3, 0.1, 0.3, 5.0, 4.0, 1.0, 2.0])
     found = RankingScores()
-    assert found.add(relevance, queries, scores) == 3
+    found.add(relevance, queries, scores)
+    assert found.queries == 3
     # Only the first has pairs: (0, 1) in order, (0, 2) tied, (2, 1) in order.
     assert found.means()["accuracy"] == pytest.approx(2.5 / 3)
     assert found.means()["loss"] == pytest.approx((0.8 + 1.0 + 0.8) / 3)

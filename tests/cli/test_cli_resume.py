@@ -1,0 +1,118 @@
+"""``dadagrad resume`` and ``dadagrad train --or-resume``, after a stop of any kind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from dadagrad import Model, ingest, train
+
+SETTINGS = {"batch_size": 100, "step_size": 0.2, "passes": 3}
+OPTIONS = ("--batch-size", "100", "--step-size", "0.2", "--passes", "3")
+
+
+@pytest.fixture(scope="module")
+def whole_digest(places):
+    """Digest of the model of a run that was never stopped."""
+    return train(str(places.train), **SETTINGS).model.digest
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", ["resume", "train --or-resume"])
+def test_a_stopped_run_resumes_to_the_same_bits(
+    run, stop_after, places, tmp_path, stop, command, whole_digest
+):
+    model, folder = tmp_path / "m", tmp_path / "c"
+    begin = ("train", places.train, "--model", model, "--checkpoints", folder)
+    stop_after(4000, stop)
+    stopped = run(*begin, *OPTIONS, "--json")
+    assert stopped.code == 130
+    assert stopped.stderr.splitlines()[-1].endswith(f"go on with `dadagrad resume {folder}`")
+    result = json.loads(stopped.stdout)
+    assert (result["complete"], result["model"]) == (False, None)
+    assert 4000 <= result["rows"] < 9000
+    assert not (model / "model.json").exists()
+    # Other settings are ignored: those of the stopped run hold.
+    again = (*begin, "--or-resume", "--passes", 7, "--l1", 0.5)
+    resumed = run(*(("resume", folder) if command == "resume" else again), "--threads", 1, "--json")
+    assert f"resuming after {result['rows']:,} rows" in resumed.stderr
+    shown = resumed.json
+    assert (shown["complete"], shown["rows"], shown["model"]) == (True, 9000, str(model))
+    assert shown["digest"] == whole_digest == Model.load(model).digest
+
+
+def test_an_interrupt_of_the_terminal_lets_workers_finish_the_round(
+    run, places, tmp_path, whole_digest
+):
+    """A terminal signals all processes of the group: workers too."""
+    command = [sys.executable, "-m", "dadagrad", "train", str(places.train), "--model", "m"]
+    process = subprocess.Popen(
+        [*command, *OPTIONS, "--checkpoints", "c", "--checkpoint-every", "2", "--workers", "2"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    committed = 0
+    while committed < 2:  # the first is the beginning of the run
+        line = process.stderr.readline()
+        assert line, "the run ended before it could be stopped"
+        committed += line.startswith("committed ")
+    os.killpg(process.pid, signal.SIGINT)
+    _, messages = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in messages
+    assert messages.splitlines()[-1].endswith("go on with `dadagrad resume c`")
+    assert run("resume", tmp_path / "c", "--json").json["digest"] == whole_digest
+
+
+def test_a_run_that_is_stopped_without_checkpoints_says_so(run, stop_after, places, tmp_path):
+    stop_after(6000, signal.SIGINT)
+    answer = run("train", places.train, "--model", tmp_path / "m", *OPTIONS)
+    assert (answer.code, answer.stdout) == (130, "")
+    (line,) = answer.stderr.splitlines()
+    assert line.startswith("dadagrad: error: stopped after ")
+    assert "give --checkpoints URL" in line
+    assert not (tmp_path / "m/model.json").exists()
+
+
+def test_a_complete_run_is_left_alone_and_makes_the_same_model_again(run, places, tmp_path):
+    model, folder = tmp_path / "m", tmp_path / "c"
+    command = ("train", places.train, "--model", model, "--checkpoints", folder, *OPTIONS)
+    first = run(*command, "--checkpoint-every", 20, "--keep", 2, "--holdout", places.test, "--json")
+    digest = first.json["digest"]
+    assert first.json["checkpoints"] == str(folder)
+    kept = sorted(folder.rglob("*"))
+    assert len(list(folder.glob("manifest-*.json"))) == 2
+    (model / "model.json").unlink()
+    again = run("resume", folder, "--json")
+    assert f"the run at {folder} is complete" in again.stderr
+    assert again.json["digest"] == digest == Model.load(model).digest
+    assert again.json["holdout"]["error"] == first.json["holdout"]["error"]
+    assert run(*command, "--or-resume", "--json").json["digest"] == digest
+    assert run("resume", folder, "--model", tmp_path / "n", "--memory", "10kB").code == 0
+    assert Model.load(tmp_path / "n").digest == digest
+    assert "already holds the checkpoints of a run" in run(*command).error
+    assert sorted(folder.rglob("*")) == kept
+
+
+def test_resume_needs_checkpoints_the_data_of_the_run_and_a_model(run, places, tmp_path):
+    data, folder, model = tmp_path / "data", tmp_path / "c", tmp_path / "m"
+    ingest(places.text, str(data))
+    digest = train(str(data), checkpoints=str(folder), **SETTINGS).model.digest
+    assert "give --model" in run("resume", folder).error
+    data.rename(tmp_path / "moved")
+    assert "no dataset at" in run("resume", folder, "--model", model).error
+    options = ("--model", model, "--json", "--data")
+    assert run("resume", folder, *options, tmp_path / "moved").json["digest"] == digest
+    assert "its digest is" in run("resume", folder, *options, places.train).error
+    assert "no checkpoint at" in run("resume", tmp_path / "none").error
+    assert "it is a dataset" in run("resume", places.train).error
+    error = run("train", places.train, "--model", model, "--or-resume").error
+    assert error.startswith("--or-resume needs --checkpoints URL")
