@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
+_USER = re.compile(r"(?<=://)([^\s/@?]*:[^\s?]*|[^\s/?]*)@")
+_QUERY = re.compile(r"(?<=://)([^\s?]*)\?[^\s'\",;)]*")
+
+
+def redact(text: str) -> str:
+    """Return `text` without the user, password and query of any URL in it."""
+    return _QUERY.sub(r"\1?...", _USER.sub("", text))
+
 
 class DadagradError(Exception):
-    """Base of every error that dadagrad raises on purpose."""
+    """Base of every error that dadagrad raises on purpose; it shows no credentials of a URL."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(redact(x) if isinstance(x, str) else x for x in arguments))
 
 
 class InputError(DadagradError, ValueError):

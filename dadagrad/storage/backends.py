@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import netrc
 import os
 import re
 import threading
@@ -36,6 +37,7 @@ _CREDENTIALS = {
     "gs": "GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
+_NETRC = "the user and password of the host in ~/.netrc (or the file that NETRC names)"
 _UPLOAD_TIMES = 4  # a part of 64 MiB at 1.1 MB/s takes 60 seconds
 
 _memory_stores: dict[str, MemoryStore] = {}
@@ -44,10 +46,10 @@ _lock = threading.Lock()
 
 
 class Backend:
-    """The store of a URL ``scheme://user@name``; `policy` is None for memory, which never fails."""
+    """The store of a URL ``scheme://name``; `policy` is None for memory, which never fails."""
 
-    def __init__(self, scheme: str, name: str, user: str) -> None:
-        self._open = partial(_open, scheme, name, user)
+    def __init__(self, scheme: str, name: str) -> None:
+        self._open = partial(_open, scheme, name)
         self.policy = None if scheme == "memory" else _shared_policy(scheme, name)
         self.store = self._open(timeout_seconds())
 
@@ -59,18 +61,16 @@ class Backend:
 
 def open_backend(scheme: str, rest: str, url: str) -> tuple[Backend, str]:
     """Open the store of a URL that is not local; return it and the prefix in it."""
-    user, _, location = rest.rpartition("@") if "@" in rest.partition("/")[0] else ("", "", rest)
-    name, _, prefix = location.partition("/")
+    if "@" in rest.partition("/")[0]:
+        credentials = _CREDENTIALS.get(scheme, _NETRC)
+        raise InputError(f"{url} was given with credentials in it; set {credentials} instead")
+    name, _, prefix = rest.partition("/")
     if scheme != "memory" and not name:
         raise InputError(f"{url} names no bucket or host; write {scheme}://NAME/PREFIX")
-    if user and scheme in _CREDENTIALS:
-        raise InputError(
-            f"{url} was given with credentials in it; set {_CREDENTIALS[scheme]} instead"
-        )
     if scheme in ("http", "https"):
         prefix = unquote(prefix)
     try:
-        backend = Backend(scheme, name, user)
+        backend = Backend(scheme, name)
     except InputError:
         raise
     except Exception as error:
@@ -88,7 +88,7 @@ def _shared_policy(scheme: str, name: str) -> RetryPolicy:
     return policy
 
 
-def _open(scheme: str, name: str, user: str, timeout: float) -> ObjectStore:
+def _open(scheme: str, name: str, timeout: float) -> ObjectStore:
     import obstore.store as stores
 
     if scheme == "memory":
@@ -109,14 +109,30 @@ def _open(scheme: str, name: str, user: str, timeout: float) -> ObjectStore:
         client["allow_http"] = True
     if scheme in clouds:
         return clouds[scheme](name, client_options=client, retry_config=retry)
-    if user:  # not in the URL, which every error shows
-        token = base64.b64encode(unquote(user).encode()).decode()
+    user = _user_of(name)
+    if user is not None:
+        token = base64.b64encode(user.encode()).decode()
         client["default_headers"] = {"authorization": f"Basic {token}"}
     return stores.HTTPStore(f"{scheme}://{name}", client_options=client, retry_config=retry)
 
 
 def _s3_endpoint() -> str:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+
+
+def _user_of(host: str) -> str | None:
+    """The ``user:password`` of an HTTP host in the user's netrc file; None if it has none."""
+    path = os.environ.get("NETRC") or os.path.expanduser("~/.netrc")
+    if not os.path.exists(path):
+        return None
+    try:
+        entry = netrc.netrc(path).authenticators(host.partition(":")[0])
+    except (netrc.NetrcParseError, OSError, UnicodeDecodeError) as error:
+        line = getattr(error, "lineno", None)
+        place = path if line is None else f"{path}, line {line}"
+        # The error's text may have a password in it.
+        raise InputError(f"{place}: cannot be read as a netrc file; correct or remove it") from None
+    return None if entry is None else f"{entry[0]}:{entry[2]}"
 
 
 def segments(key: str) -> list[str]:
@@ -127,14 +143,9 @@ def segments(key: str) -> list[str]:
     return parts
 
 
-def redact(text: str) -> str:
-    """`text` without the ``user:password@`` of any URL in it."""
-    return re.sub(r"(?<=://)[^/\s]*@", "", text)
-
-
 def _first_line(error: Exception) -> str:
     # obstore appends a debug dump of several lines, request headers included.
-    return redact(str(error).strip().partition("\n")[0])
+    return str(error).strip().partition("\n")[0]
 
 
 def explain(error: Exception, action: str, url: str, key: str, scheme: str) -> StorageError:
@@ -156,7 +167,7 @@ def _diagnose(
     system = re.search(r"os error (\d+)\)", text)
     number = int(system[1]) if system else getattr(error, "errno", None)
     missing = FileNotFoundError | IsADirectoryError | NotADirectoryError
-    credentials = _CREDENTIALS.get(scheme, "the user and password")
+    credentials = _CREDENTIALS.get(scheme, _NETRC)
     if re.search("NoSuchBucket|ContainerNotFound|bucket does not exist", text):
         return StorageError, "there is no such bucket; create it or correct the URL"
     if isinstance(error, missing) or (action != "write" and number in (ENOTDIR, EISDIR)):

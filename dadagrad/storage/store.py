@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar, cast
 from urllib.parse import unquote
 
 from dadagrad.errors import InputError, MissingKey, StorageError, TooLarge
-from dadagrad.storage.backends import SCHEMES, Backend, explain, open_backend, redact, segments
+from dadagrad.storage.backends import SCHEMES, Backend, explain, open_backend, segments
 from dadagrad.storage.retries import RetryPolicy
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Storage:
     Attributes
     ----------
     url : str
-        As given, without any user name and password.
+        As given; a user and a password in it are refused.
 
     Raises
     ------
@@ -80,10 +80,10 @@ class Storage:
         self._scheme = scheme.lower() if separator else "file"
         if self._scheme not in SCHEMES:
             raise InputError(
-                f"cannot open {redact(text)}: the scheme must be one of {', '.join(SCHEMES)}, "
+                f"cannot open {text}: the scheme must be one of {', '.join(SCHEMES)}, "
                 "or give a path"
             )
-        self.url = redact(text) if separator else text
+        self.url = text
         self._address = self.url
         self._backend: Backend | None = None
         if self._scheme == "file":

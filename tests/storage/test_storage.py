@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import os
 import pickle
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote
 
@@ -280,16 +282,21 @@ def test_urls_that_cannot_be_opened(
         Storage(url)
 
 
-def test_credentials_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_are_never_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "SECRETID")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SECRETKEY")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("DADAGRAD_STORAGE_PATIENCE", "0")
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login SECRETID password SECRETKEY")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     shown = []
-    with pytest.raises(InputError) as refused:
-        Storage("s3://SECRETID:SECRETKEY@bucket/x")
-    shown.append(str(refused.value))
-    for url in ("s3://bucket/x", "http://SECRETID:SECRETKEY@127.0.0.1:1/x"):
+    for scheme in ("s3", "http"):
+        with pytest.raises(InputError, match="credentials in it; set") as refused:
+            Storage(f"{scheme}://SECRETID:SECRETKEY@bucket/x")
+        shown.append(str(refused.value))
+    for url in ("s3://bucket/x", "http://127.0.0.1:1/x"):
         storage = Storage(url)
         shown += [repr(storage), storage.url, repr(pickle.dumps(storage)), repr(vars(storage))]
         with pytest.raises(StorageError) as failed:
@@ -309,3 +316,38 @@ def test_an_unreachable_endpoint_fails_soon(endpoint: str, monkeypatch: pytest.M
     with pytest.raises(StorageError, match="s3://bucket/x: the endpoint cannot be reached"):
         Storage("s3://bucket/x").get("a")
     assert time.monotonic() - start < 15
+
+
+def test_the_user_of_an_http_host_comes_from_the_netrc_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            expected = "Basic " + base64.b64encode(b"ann:pass word").decode()
+            self.send_response(200 if self.headers["authorization"] == expected else 401)
+            self.send_header("content-length", "3")
+            self.end_headers()
+            self.wfile.write(b"yes")
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    (tmp_path / "netrc").write_text('machine 127.0.0.1 login ann password "pass word"')
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/x"
+        with pytest.raises(StorageError, match="permission denied; check the user and password"):
+            Storage(url).get("a")
+        monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+        assert Storage(url).get("a") == b"yes"
+        server.shutdown()
+
+
+def test_a_broken_netrc_file_is_named_and_not_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("machine h login ann SECRET word\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with pytest.raises(InputError, match="netrc, line 1: cannot be read") as failed:
+        Storage("http://h/x")
+    assert "SECRET" not in str(failed.value)

@@ -1,0 +1,42 @@
+"""No error shows the credentials of a URL."""
+
+from __future__ import annotations
+
+import pickle
+from string import ascii_letters, digits
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dadagrad.errors import DadagradError, InputError, StorageError, redact
+
+SECRETS = st.text(ascii_letters + digits + "+/=%!$&*~-_.@:", min_size=1).map("SECRET{}".format)
+HOSTS = st.sampled_from(["bucket", "host.example", "127.0.0.1:8786"])
+PATHS = st.text(ascii_letters + "/-._", max_size=20)
+
+
+@given(st.sampled_from(["s3", "gs", "http", "https", "tcp", "tls"]), SECRETS, HOSTS, PATHS)
+def test_the_user_and_password_of_a_url_are_left_out(scheme, secret, host, path):
+    text = f"cannot read '{scheme}://key:{secret}@{host}/{path}': refused"
+    assert redact(text) == f"cannot read '{scheme}://{host}/{path}': refused"
+
+
+@given(st.sampled_from(["s3", "https"]), SECRETS, HOSTS, PATHS)
+def test_the_query_of_a_url_is_left_out(scheme, secret, host, path):
+    text = f"no object {scheme}://{host}/{path}?X-Signature={secret.replace('/', '')} was found"
+    assert redact(text) == f"no object {scheme}://{host}/{path}?... was found"
+
+
+@given(HOSTS, PATHS)
+def test_what_is_no_credential_stays(host, path):
+    text = f"s3://bucket/day@2/{path}, tcp://{host} and a?b@c stay"
+    assert redact(text) == text
+
+
+@pytest.mark.parametrize("kind", [DadagradError, InputError, StorageError])
+def test_every_error_leaves_them_out(kind):
+    error = kind("cannot open tcp://me:SECRET@host:1")
+    for shown in (error, pickle.loads(pickle.dumps(error))):
+        assert str(shown) == "cannot open tcp://host:1"
+        assert "SECRET" not in repr(shown)
