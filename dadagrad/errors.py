@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _USER = re.compile(r"(?<=://)([^\s/@?]*:[^\s?]*|[^\s/?]*)@")
-_QUERY = re.compile(r"(?<=://)([^\s?]*)\?[^\s'\",;)]*")
+_QUERY = re.compile(r"(?<=://)([^\s?]*?)(\?|%3F)[^\s'\",;)]*(?<!:)")
 
 
 def redact(text: str) -> str:

@@ -6,9 +6,12 @@ import pickle
 from string import ascii_letters, digits
 
 import pytest
+from helpers.training_cases import make_data
+from helpers.zarr_cases import write_zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dadagrad import train
 from dadagrad.errors import DadagradError, InputError, StorageError, redact
 
 SECRETS = st.text(ascii_letters + digits + "+/=%!$&*~-_.@:", min_size=1).map("SECRET{}".format)
@@ -40,3 +43,11 @@ def test_every_error_leaves_them_out(kind):
     for shown in (error, pickle.loads(pickle.dumps(error))):
         assert str(shown) == "cannot open tcp://host:1"
         assert "SECRET" not in repr(shown)
+
+
+def test_a_scheduler_with_a_password_is_refused_and_not_shown(tmp_path):
+    data = write_zarr(make_data((9,)), tmp_path / "data")
+    for address in ("tcp://me:SECRET@127.0.0.1:1", "me:SECRET@127.0.0.1:1"):
+        with pytest.raises(InputError, match="which Dask does not know") as failed:
+            train(data, client=address)
+        assert "SECRET" not in str(failed.value)

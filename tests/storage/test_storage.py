@@ -282,9 +282,7 @@ def test_urls_that_cannot_be_opened(
         Storage(url)
 
 
-def test_credentials_are_never_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_credentials_are_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "SECRETID")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SECRETKEY")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
