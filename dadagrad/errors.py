@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 _USER = re.compile(r"(?<=://)([^\s/@?]*:[^\s?]*|[^\s/?]*)@")
-_QUERY = re.compile(r"(?<=://)([^\s?]*?)(\?|%3F)[^\s'\",;)]*(?<!:)")
+_QUERY = re.compile(r"(?<=://)(?<!file://)(?<!memory://)([^\s?]*?)(\?|%3F)[^\s'\",;)]*(?<!:)")
 
 
 def redact(text: str) -> str:
-    """Return `text` without the user, password and query of any URL in it."""
+    """Return `text` without the user, password and query of any URL in it; a path has none."""
     return _QUERY.sub(r"\1?...", _USER.sub("", text))
 
 
