@@ -13,6 +13,7 @@ import re
 import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import dadagrad
@@ -58,7 +59,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def setting() -> str:
     """One line: when, on what machine, with which versions."""
     load = os.getloadavg()[0]
-    versions = ", ".join(f"{name} {version(name)}" for name in PEERS)
+    versions = ", ".join(f"{name} {version(name)}" for name in PEERS if find_spec(name))
     return (
         f"{datetime.date.today()}, {os.cpu_count()} cores ({_processor()}), load {load:.1f}, "
         f"Python {platform.python_version()}, dadagrad {dadagrad.__version__}, {versions}."
