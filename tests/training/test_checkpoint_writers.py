@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import os
-import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
 import pytest
-from helpers.checkpoint_stores import (
-    Died,
-    Failing,
-    Ignores,
-    memory_url,
-    orphans,
-    same,
-    snapshot,
-)
+from helpers.checkpoint_stores import Died, Failing, Ignores, memory_url, orphans, same, snapshot
 
 from dadagrad.errors import InputError, StorageError
 from dadagrad.storage.store import Storage
@@ -130,50 +119,14 @@ def test_a_damaged_manifest_of_a_later_step_stays_until_the_run_gets_there():
     assert not orphans(url)
 
 
-SAVES = """
-import sys
-import numpy as np
-from dadagrad.training.checkpoints.writer import CheckpointReader, CheckpointWriter, Snapshot
-url = sys.argv[1]
-with CheckpointWriter(url, keep=2) as writer:
-    step = CheckpointReader(url).load().step
-    print("started", flush=True)
-    while True:
-        step += 1
-        array = np.random.default_rng(step).normal(size=20_000)
-        writer.submit(Snapshot(step, {"array": array, "same": array}, {"step": step}))
-        writer.wait()
-"""
-
-
-def test_a_process_killed_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
-    url = str(tmp_path / "run")
-    CheckpointWriter(url).save(Snapshot(0, {}, {"step": 0}))
-    delay = random.Random(3)
-    last = 0
-    for _ in range(5):
-        process = subprocess.Popen([sys.executable, "-c", SAVES, url], stdout=subprocess.PIPE)
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"started\n"
-            time.sleep(delay.uniform(0.02, 0.2))
-        finally:
-            process.kill()
-            process.communicate()
-        loaded = CheckpointReader(url).load()
-        assert loaded.meta == {"step": loaded.step}
-        if loaded.step:
-            expected = np.random.default_rng(loaded.step).normal(size=20_000)
-            assert loaded.arrays["array"].tobytes() == expected.tobytes()
-        assert loaded.step >= last
-        last = loaded.step
-    assert last > 2
-    # The next commit removes the remains, also of folders whose first part was being written.
+def test_the_remains_of_a_killed_process_are_removed(tmp_path):
+    """Also folders whose first part was being written."""
     half = tmp_path / "run" / f"{3:012d}-{'0' * 32}" / "000-00000.zst#1"
-    half.parent.mkdir()
+    half.parent.mkdir(parents=True)
     half.write_bytes(b"half")
+    url = str(tmp_path / "run")
     Storage(url).put(f"probe-{'0' * 32}.json", b"{}")
-    CheckpointWriter(url, keep=1).save(Snapshot(last + 1, {}, {}))
+    CheckpointWriter(url, keep=1).save(Snapshot(4, {}, {}))
     names = [name for name in os.listdir(url) if "#" not in name]
     assert sorted(name.partition("-")[0] for name in names) == ["epoch", "manifest"]
 
@@ -218,26 +171,22 @@ def test_a_run_that_is_taken_over_as_it_commits_never_wins(kind, step):
     assert same(CheckpointReader(url).load(), snapshot(4))
 
 
-def at_once(n_threads: int, action: Callable[[], None]) -> None:
-    """Call `action` on so many threads at the same moment."""
+def at_once(n_threads: int, action: Callable[[], object]) -> list[Any]:
+    """The results of calls of `action` on so many threads at the same moment."""
     start = threading.Barrier(n_threads)
 
-    def act() -> None:
+    def act(_: int) -> object:
         start.wait()
-        action()
+        return action()
 
-    threads = [threading.Thread(target=act) for _ in range(n_threads)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(n_threads) as pool:
+        return list(pool.map(act, range(n_threads)))
 
 
 @both_kinds
 def test_runs_that_take_over_at_once_have_different_epochs(kind):
     url = memory_url()
-    epochs: list[int] = []
-    at_once(6, lambda: epochs.append(CheckpointWriter(kind(url)).epoch))
+    epochs = at_once(6, lambda: CheckpointWriter(kind(url)).epoch)
     assert len(set(epochs)) == 6
     assert CheckpointWriter(url).epoch > max(epochs)
 
@@ -245,21 +194,18 @@ def test_runs_that_take_over_at_once_have_different_epochs(kind):
 @both_kinds
 def test_of_many_new_runs_in_a_folder_exactly_one_begins(kind):
     url = memory_url()
-    outcomes: list[int | str] = []
 
-    def begin() -> None:
+    def begin() -> int | str:
         try:
             writer = CheckpointWriter(kind(url), new=True)
             writer.save(snapshot(0))
-            outcomes.append(writer.epoch)
         except InputError as error:
-            outcomes.append(str(error))
+            return str(error)
+        return writer.epoch
 
-    at_once(8, begin)
-    refused = [outcome for outcome in outcomes if isinstance(outcome, str)]
-    assert [outcome for outcome in outcomes if isinstance(outcome, int)] == [1]
-    assert len(refused) == 7
-    assert all(f"another run has just begun at {url}: this one stops" in text for text in refused)
+    outcomes = at_once(8, begin)
+    outcomes.remove(1)
+    assert all(f"another run has just begun at {url}: this one stops" in text for text in outcomes)
     assert [info.epoch for info in CheckpointReader(url).list()] == [1]
 
 
@@ -315,12 +261,6 @@ def test_a_store_may_refuse_the_condition_itself():
     assert not writer.create_only
     writer.save(snapshot(1))
     assert same(CheckpointReader(url).load(), snapshot(1))
-
-
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError):
-        CheckpointWriter(str(tmp_path / "file" / "run"))
 
 
 def test_a_lower_step_of_a_later_epoch_is_the_newest():
