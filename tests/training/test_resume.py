@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import signal
 import time
+from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -17,8 +19,6 @@ from dadagrad.training import run as run_module
 from dadagrad.training.checkpoints.writer import CheckpointReader
 from dadagrad.training.messages import Report
 from dadagrad.training.run import TrainResult, resume, train
-
-each_update = pytest.mark.parametrize("update", UPDATES)
 
 
 @pytest.fixture(autouse=True)
@@ -62,27 +62,24 @@ def content_of(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("batch_size", [1, 11])
-def test_a_finished_run_is_only_looked_at(tmp_path, batch_size):
-    data = make_data()
+@pytest.mark.parametrize(
+    ("batch_size", "client"), [(1, None), (11, None), (11, "tcp://127.0.0.1:1")]
+)
+def test_a_finished_run_is_only_looked_at_any_number_of_times(tmp_path, batch_size, client):
+    """And needs no cluster."""
+    url = write_zarr(make_data(), tmp_path / "data")
     config = TrainConfig(step_size=0.3, batch_size=batch_size, passes=2)
-    finished = train(data, config, checkpoints=str(tmp_path / "run"))
+    folder = str(tmp_path / "run")
+    finished = train(url, config, checkpoints=folder)
     before = content_of(tmp_path / "run")
     announced: list[str] = []
-    again = resume(str(tmp_path / "run"), data=data, announce=announced.append)
-    assert content_of(tmp_path / "run") == before
-    assert everything(again) == everything(finished)
-    assert again.complete
-    assert again.report["seconds"] == pytest.approx(finished.report["seconds"], abs=0.5)
-    assert [line for line in announced if f"the run at {tmp_path / 'run'} is complete" in line]
-
-
-def test_a_finished_run_needs_no_cluster(tmp_path):
-    url = write_zarr(make_data(), tmp_path / "data")
-    config = TrainConfig(step_size=0.3, batch_size=11)
-    finished = train(url, config, checkpoints=str(tmp_path / "run"))
-    again = resume(str(tmp_path / "run"), client="tcp://127.0.0.1:1")
-    assert again.model.digest == finished.model.digest
+    for _ in range(2):
+        again = resume(folder, client=client, announce=announced.append)
+        assert content_of(tmp_path / "run") == before
+        assert everything(again) == everything(finished)
+        assert again.complete
+        assert again.report["seconds"] == pytest.approx(finished.report["seconds"], abs=0.5)
+    assert [line for line in announced if f"the run at {folder} is complete" in line]
 
 
 SETTINGS = {
@@ -97,9 +94,11 @@ SETTINGS = {
 }
 
 
-@each_update
+CASES = {("plain", update) for update in UPDATES} | set(zip(SETTINGS, cycle(UPDATES), strict=False))
+
+
 @pytest.mark.parametrize("batch_size", [1, 11])
-@pytest.mark.parametrize("name", list(SETTINGS))
+@pytest.mark.parametrize(("name", "update"), sorted(CASES))
 def test_from_every_checkpoint_the_same_bits_follow(update, batch_size, name, tmp_path):
     settings, labels = SETTINGS[name]
     config = TrainConfig(
@@ -123,66 +122,49 @@ def test_from_every_checkpoint_the_same_bits_follow(update, batch_size, name, tm
         assert again.report["seconds"] > 0
 
 
+def interrupt_at(rows: int, number: signal.Signals = signal.SIGINT) -> Callable[[Report], None]:
+    """Progress that has a signal sent once, when so many rows are done."""
+    interrupted: list[bool] = []
+
+    def progress(report: Report) -> None:
+        if report.metrics.rows >= rows and not interrupted:
+            interrupted.append(True)
+            signal.raise_signal(number)
+
+    return progress
+
+
 @pytest.mark.parametrize("batch_size", [1, 11])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_with_a_checkpoint(batch_size, number, tmp_path):
     data, config = make_data(), TrainConfig(step_size=0.3, batch_size=batch_size, passes=3)
-    undisturbed = everything(train(data, config))
+    undisturbed = train(data, config)
     folder = str(tmp_path / "run")
-
-    def interrupt_at(rows: int):
-        def progress(report: Report) -> None:
-            if report.metrics.rows >= rows and not interrupted:
-                interrupted.append(True)
-                signal.raise_signal(number)
-
-        interrupted: list[bool] = []
-        return progress
-
     handler = signal.getsignal(number)
-    result = train(data, config, checkpoints=folder, progress=interrupt_at(50))
+    result = train(data, config, checkpoints=folder, progress=interrupt_at(50, number))
     assert not result.complete
     assert not result.report["complete"]
     assert 50 <= result.report["rows"] < 3 * data.n_rows
     assert signal.getsignal(number) is handler
     assert steps_kept(tmp_path / "run")[-1] == result.report["steps"]
-    # The model of a stopped run is that of its state.
-    assert result.model.digest != undisturbed[2]
-    second = resume(folder, data=data, progress=interrupt_at(result.report["rows"] + 60))
-    assert not second.complete
-    assert everything(resume(folder, data=data)) == undisturbed
+    assert result.model.digest != undisturbed.model.digest  # it is that of the state at the stop
+    progress = interrupt_at(result.report["rows"] + 60, number)
+    assert not resume(folder, data=data, progress=progress).complete
+    assert everything(resume(folder, data=data)) == everything(undisturbed)
 
 
-def test_a_finished_run_can_be_resumed_any_number_of_times(tmp_path):
-    data, config = make_data(), TrainConfig(step_size=0.3, batch_size=11)
-    folder = str(tmp_path / "run")
-    first = train(data, config, checkpoints=folder)
-    for _ in range(3):
-        again = resume(folder, data=data)
-        assert everything(again) == everything(first)
-
-
-def test_a_folder_with_a_run_is_not_started_into(tmp_path):
-    data, config = make_data(), TrainConfig(step_size=0.3)
-    folder = str(tmp_path / "run")
+def test_a_run_is_gone_on_with_from_its_folder_and_data_alone(tmp_path):
+    data, config, folder = make_data(), TrainConfig(step_size=0.3), str(tmp_path / "run")
+    with pytest.raises(InputError, match=r"no checkpoint at .*the folder has no run"):
+        resume(folder)
     first = train(data, config, checkpoints=folder)
     with pytest.raises(InputError, match=r"already holds the checkpoints of a run.*resume"):
         train(data, config, checkpoints=folder)
-    assert resume(folder, data=data).model.digest == first.model.digest
-
-
-def test_other_data_is_refused(tmp_path):
-    folder = str(tmp_path / "run")
-    train(make_data(), TrainConfig(step_size=0.3), checkpoints=folder)
     with pytest.raises(InputError, match=r"not what the run at .* was started with.*digest"):
         resume(folder, data=make_data(seed=1))
-
-
-def test_data_in_memory_must_be_given_again(tmp_path):
-    folder = str(tmp_path / "run")
-    train(make_data(), TrainConfig(step_size=0.3), checkpoints=folder)
     with pytest.raises(InputError, match="data in memory; give the same data again"):
         resume(folder)
+    assert resume(folder, data=data).model.digest == first.model.digest
 
 
 def test_data_at_a_url_is_found_again_from_another_folder(tmp_path, monkeypatch):
@@ -196,27 +178,17 @@ def test_data_at_a_url_is_found_again_from_another_folder(tmp_path, monkeypatch)
     assert CheckpointReader("../run").load().meta["notes"] == {"mine": [1, 2]}
 
 
-def test_without_checkpoints_there_is_nothing_to_resume(tmp_path):
-    with pytest.raises(InputError, match=r"no checkpoint at .*the folder has no run"):
-        resume(str(tmp_path / "run"))
-
-
 def test_a_run_that_is_refused_leaves_no_checkpoint(tmp_path):
     folder = tmp_path / "run"
     data = make_data(labels="multiclass")
-    with pytest.raises(InputError, match="batch_size 1 takes one row after the other"):
-        train(
-            data,
-            TrainConfig(batch_size=1),
-            workers=1,
-            checkpoints=str(folder),
-        )
-    with pytest.raises(InputError, match="class_weight names label 99"):
-        train(data, TrainConfig(class_weight={99.0: 1.0}), checkpoints=str(folder))
-    with pytest.raises(InputError, match="data in memory cannot be read by the workers"):
-        train(data, TrainConfig(), workers=1, checkpoints=str(folder))
+    for settings, workers, message in (
+        ({"batch_size": 1}, 1, "batch_size 1 takes one row after the other"),
+        ({"class_weight": {99.0: 1.0}}, None, "class_weight names label 99"),
+        ({}, 1, "data in memory cannot be read by the workers"),
+    ):
+        with pytest.raises(InputError, match=message):
+            train(data, TrainConfig(**settings), workers=workers, checkpoints=str(folder))
     assert not folder.exists()
-    train(data, TrainConfig(step_size=0.3), checkpoints=str(folder))
 
 
 def test_a_run_that_fails_keeps_what_it_saved_before(tmp_path):
@@ -235,42 +207,23 @@ def test_a_run_that_fails_keeps_what_it_saved_before(tmp_path):
 
 def test_the_step_size_is_chosen_once(tmp_path, monkeypatch):
     data, config = make_data((60, 60, 60)), TrainConfig(batch_size=11, passes=2)
+    expected = train(data, config)
     folder = str(tmp_path / "run")
-    seen: list[Report] = []
 
-    def stop_early(report: Report) -> None:
-        seen.append(report)
-        if len(seen) == 3:
-            signal.raise_signal(signal.SIGINT)
-
-    stopped = train(data, config, checkpoints=folder, progress=stop_early)
-    assert (
-        CheckpointReader(folder).load().meta["config"]["step_size"] == stopped.report["step_size"]
-    )
-
-    def refuse(*arguments: object) -> float:
-        raise AssertionError("it had been chosen")
-
-    monkeypatch.setattr(run_module, "choose_step_size", refuse)
-    again = resume(folder, data=data)
-    monkeypatch.undo()
-    assert again.model.digest == train(data, config).model.digest
-
-
-@pytest.mark.parametrize("batch_size", [1, 11])
-def test_a_run_that_dies_while_choosing_starts_again(batch_size, tmp_path, monkeypatch):
-    data, config = make_data((60, 60)), TrainConfig(batch_size=batch_size)
-    undisturbed = everything(train(data, config))
-
-    def die(*arguments: object) -> float:
+    def fail(*arguments: object) -> float:
         raise TrainingError("a crash")
 
-    folder = str(tmp_path / "run")
     with monkeypatch.context() as patch:
-        patch.setattr(run_module, "choose_step_size", die)
+        patch.setattr(run_module, "choose_step_size", fail)
         with pytest.raises(TrainingError, match="a crash"):
             train(data, config, checkpoints=folder)
-    assert everything(resume(folder, data=data)) == undisturbed
+    # A run that died while choosing chooses again.
+    stopped = resume(folder, data=data, progress=interrupt_at(33))
+    assert not stopped.complete
+    kept = CheckpointReader(folder).load().meta["config"]["step_size"]
+    assert kept == stopped.report["step_size"] == expected.report["step_size"]
+    monkeypatch.setattr(run_module, "choose_step_size", fail)
+    assert everything(resume(folder, data=data)) == everything(expected)
 
 
 def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path, caplog):
@@ -285,7 +238,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path, caplog):
     assert any("damaged" in record.message for record in caplog.records)
 
 
-def test_saves_by_the_clock(tmp_path):
+def test_saves_by_the_clock_and_seconds_add_up(tmp_path):
     data, config = make_data(), TrainConfig(step_size=0.3, batch_size=11, passes=4)
     folder = tmp_path / "run"
     result = train(
@@ -293,16 +246,10 @@ def test_saves_by_the_clock(tmp_path):
     )
     steps = steps_kept(folder)
     assert 3 <= len(steps) < result.report["steps"]
-    assert everything(resume(str(folder), data=data)) == everything(train(data, config))
-
-
-def test_seconds_add_up_over_stops(tmp_path):
-    data, config = make_data(), TrainConfig(step_size=0.3, batch_size=11)
-    folder = str(tmp_path / "run")
-    first = train(data, config, checkpoints=folder, progress=lambda report: time.sleep(0.01))
-    assert first.report["seconds"] >= 0.01 * first.report["steps"]
+    again = resume(str(folder), data=data)
+    assert everything(again) == everything(train(data, config))
     # The last state was saved a moment before the end.
-    assert resume(folder, data=data).report["seconds"] >= 0.01 * first.report["steps"]
+    assert again.report["seconds"] >= 0.003 * result.report["steps"]
 
 
 def test_the_configuration_survives_exactly(tmp_path):
