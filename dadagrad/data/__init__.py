@@ -17,7 +17,7 @@ def open_dataset(url: str) -> Dataset:
     Only metadata is read. Raises `InputError` where there is neither.
     """
     # These modules need libraries that load slowly.
-    from dadagrad.data.parquet import ParquetDataset, looks_like_parquet
+    from dadagrad.data.parquet import ParquetDataset, find_files
     from dadagrad.data.zarr.dataset import ZarrDataset, looks_like_zarr
     from dadagrad.errors import InputError
     from dadagrad.storage.store import Storage
@@ -25,14 +25,11 @@ def open_dataset(url: str) -> Dataset:
     storage = Storage(url)
     if looks_like_zarr(storage):
         return ZarrDataset(url)
-    if looks_like_parquet(storage):
+    if find_files(storage):
         return ParquetDataset(url)
+    found = "found neither the root metadata of a Zarr dataset nor a Parquet file"
     if storage.is_local and not os.path.exists(storage.local_path()):
-        raise InputError(
-            f"no dataset at {url}: nothing is there; is the path right? `dadagrad ingest SOURCE "
-            "--out URL` makes one"
-        )
+        found = "nothing is there; is the path right?"
     raise InputError(
-        f"no dataset at {url}: found neither the root metadata of a Zarr dataset nor a Parquet "
-        "file; make one with `dadagrad ingest SOURCE --out URL`"
+        f"no dataset at {url}: {found}; make one with `dadagrad ingest SOURCE --out URL`"
     )

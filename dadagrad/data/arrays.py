@@ -14,25 +14,14 @@ from dadagrad.data.blocks import Block, compact, drop_entries, take
 from dadagrad.data.dataset import MemoryDataset, Schema
 from dadagrad.data.ingest.external_shuffle import ExternalShuffle
 from dadagrad.data.ingest.labels import LabelEncoder, rename
-from dadagrad.data.rows import Rows
+from dadagrad.data.rows import Rows, check_column
 from dadagrad.errors import InputError
 
 DEFAULT_PARTITION_NNZ = 2_000_000
 
 
 def block_from_arrays(X: Any, y: ArrayLike, sample_weight: ArrayLike | None, place: str) -> Block:
-    """Make a block of a matrix, labels and weights, and check all of them.
-
-    Parameters
-    ----------
-    X : (n_rows, n_features) array, scipy sparse array or matrix
-        Zeros are left out, stored ones too; duplicates are summed.
-    y : (n_rows,) or (n_rows, n_label_columns)
-        Numbers, or one column of texts.
-    sample_weight : (n_rows,) or None
-    place
-        Name of the arrays in messages.
-    """
+    """Make a block of the arguments of `dataset_from_arrays`; `place` is their name in messages."""
     matrix = _as_csr(X, place)
     labels = _as_labels(y, matrix.shape[0], place)
     with np.errstate(over="ignore"):
@@ -104,12 +93,7 @@ def _as_labels(y: ArrayLike, n_rows: int, place: str) -> NDArray[Any]:
     if labels.dtype.kind not in "buif":
         raise InputError(f"{place}: y has dtype {labels.dtype}; it must hold numbers or texts")
     labels = labels.astype(np.float64).reshape(n_rows, n_columns)
-    finite = np.isfinite(labels)
-    if not finite.all():
-        row, column = np.argwhere(~finite)[0]
-        raise InputError(
-            f"{place}: row {row} has label {labels[row, column]}; every label must be finite"
-        )
+    check_column(labels, "label", place)
     return labels
 
 
@@ -122,13 +106,7 @@ def _with_weights(block: Block, sample_weight: ArrayLike, place: str) -> Block:
             f"{place}: a weight is not a number ({error}); every weight must be"
         ) from error
     _check_shape(weights, block.n_rows, "sample_weight", place)
-    valid = np.isfinite(weights) & (weights >= 0)
-    if not valid.all():
-        row = int(valid.argmin())
-        raise InputError(
-            f"{place}: row {row} has weight {weights[row]}; every weight must be finite and not "
-            "negative"
-        )
+    check_column(weights, "weight", place)
     return replace(block, weights=weights)
 
 

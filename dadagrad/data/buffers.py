@@ -22,13 +22,7 @@ LARGE_PAGE = 1 << 21
 
 
 def zeros(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Like `numpy.zeros`, in large pages from 2 MiB on.
-
-    Raises
-    ------
-    MemoryError
-        There is not that much memory.
-    """
+    """Like `numpy.zeros`, in large pages from 2 MiB on."""
     dtype = np.dtype(dtype)
     sizes = (shape,) if isinstance(shape, int) else shape
     nbytes = math.prod(sizes) * dtype.itemsize

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import reprlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -72,6 +73,10 @@ class Schema:
         space = self.feature_space or {}
         return space.get("format") in ("svmlight", "vw") and not space.get("hash_bits")
 
+    @property
+    def label_names(self) -> list[str]:
+        return [column.name for column in self.label_columns]
+
     def to_json(self) -> dict[str, Any]:
         """The schema as plain JSON types."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
@@ -82,69 +87,50 @@ class Schema:
     @classmethod
     def from_json(cls, plain: Any) -> Schema:
         """The inverse of `to_json`; raises `InputError` for anything that `to_json` cannot make."""
-        _need(isinstance(plain, dict), "the schema", plain, "an object")
+        need(type(plain) is dict, "the schema", plain, "an object")
         n_features, space = plain.get("n_features"), plain.get("feature_space")
         suits = type(n_features) is int and 0 < n_features <= MAX_FEATURES
-        _need(suits, "n_features", n_features, "1 to 2**62")
-        flags = {"weighted": plain.get("weighted"), "queried": plain.get("queried", False)}
-        for name, value in flags.items():
-            _need(type(value) is bool, name, value, "true or false")
-        _need(isinstance(space, dict | None), "feature_space", space, "an object, or null")
+        need(suits, "n_features", n_features, "1 to 2**62")
+        weighted, queried = plain.get("weighted"), plain.get("queried", False)
+        for name, value in (("weighted", weighted), ("queried", queried)):
+            need(type(value) is bool, name, value, "true or false")
+        need(isinstance(space, dict | None), "feature_space", space, "an object, or null")
         check_plain(space, "feature_space")
         columns = plain.get("label_columns")
-        _need(type(columns) is list, "label_columns", columns, "a list")
-        labels = tuple(_label_column(column, number) for number, column in enumerate(columns))
-        return cls(n_features, labels, flags["weighted"], space, flags["queried"])
+        need(type(columns) is list, "label_columns", columns, "a list")
+        labels = [_label_column(item, f"label column {n}") for n, item in enumerate(columns)]
+        return cls(n_features, tuple(labels), weighted, space, queried)
 
 
-def _label_column(plain: Any, number: int) -> LabelColumn:
+def _label_column(plain: Any, place: str) -> LabelColumn:
     """A label column from JSON; raises `InputError` if it is not one."""
-    place = f"label column {number}"
-    _need(isinstance(plain, dict), place, plain, "an object")
-    name, values, counts, names = (plain.get(key) for key in ("name", "values", "counts", "names"))
-    _need(
-        type(name) is str and len(name) <= _MAX_NAME, f"the name of {place}", name, "a short text"
-    )
+    need(type(plain) is dict, place, plain, "an object")
+    name = plain.get("name")
+    short = type(name) is str and len(name) <= _MAX_NAME
+    need(short, f"the name of {place}", name, "a short text")
+    values, counts, names = (plain.get(key) for key in ("values", "counts", "names"))
     if values is None:
-        _need(counts is None and names is None, f"the counts of {place}", counts, "null")
+        need(counts is None and names is None, f"the counts of {place}", counts, "null")
         return LabelColumn(name)
-    increasing = (
-        type(values) is list
-        and len(values) <= _MAX_CLASSES
-        and all(map(_is_finite, values))
-        and all(before < after for before, after in pairwise(values))
-    )
-    _need(increasing, f"the list of values of {place}", values, "a list of increasing numbers")
+    listed = type(values) is list and len(values) <= _MAX_CLASSES and all(map(_is_finite, values))
+    increasing = listed and all(before < after for before, after in pairwise(values))
+    need(increasing, f"the list of values of {place}", values, "a list of increasing numbers")
     for key, kind, items in (("counts", int, counts), ("names", str, names)):
-        _need(
-            items is None
-            or (
-                type(items) is list
-                and len(items) == len(values)
-                and all(type(item) is kind for item in items)
-            ),
-            f"the list of {key} of {place}",
-            items,
-            "one for each value",
-        )
-    return LabelColumn(
-        name,
-        tuple(values),
-        None if counts is None else tuple(counts),
-        None if names is None else tuple(names),
-    )
+        listed = type(items) is list and len(items) == len(values)
+        suits = items is None or (listed and all(type(item) is kind for item in items))
+        need(suits, f"the list of {key} of {place}", items, "one for each value")
+    columns = (None if items is None else tuple(items) for items in (values, counts, names))
+    return LabelColumn(name, *columns)
 
 
-def _need(suits: bool, name: str, value: Any, needed: str) -> None:
+def need(suits: bool, name: str, value: Any, needed: str) -> None:
+    """Raise `InputError` about a `value` of a document unless it `suits`."""
     if not suits:
         raise InputError(f"{name} is {reprlib.repr(value)}; needed is {needed}")
 
 
 def _is_finite(value: Any) -> bool:
-    try:
-        return type(value) in (int, float) and math.isfinite(value)
-    except OverflowError:  # an int that no float holds
-        return False
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def check_plain(value: Any, name: str, depth: int = 0) -> None:

@@ -28,9 +28,7 @@ from dadagrad.data.dataset import (
     Schema,
 )
 from dadagrad.data.parquet_columns import (
-    Columns,
     find_columns,
-    is_text,
     label_counts,
     label_numbers,
     lists_of,
@@ -39,7 +37,7 @@ from dadagrad.data.parquet_columns import (
 )
 from dadagrad.data.parquet_footer import RowGroup, read_row_groups
 from dadagrad.data.rows import Rows
-from dadagrad.errors import CorruptionError, DadagradError, InputError, StorageError
+from dadagrad.errors import CorruptionError, DadagradError, InputError
 from dadagrad.storage.store import Storage
 
 N_FEATURES_KEY = b"dadagrad.n_features"
@@ -52,25 +50,14 @@ _SUFFIXES = (".parquet", ".pq")
 T = TypeVar("T")
 
 
-def looks_like_parquet(storage: Storage) -> bool:
-    """True if there is a Parquet file, or a folder with one in it, at `storage`."""
-    return bool(_find_files(storage))
-
-
-def _find_files(storage: Storage) -> list[str]:
+def find_files(storage: Storage) -> list[str]:
     """The keys of all Parquet files; the key of `storage` itself is ''."""
     if storage.url.lower().endswith(_SUFFIXES) and storage.exists(""):
         return [""]
-    try:
-        keys = storage.list()
-    except StorageError:
-        if storage.url.lower().startswith(("http://", "https://")):
-            return []  # a web server that cannot list
-        raise
     # Other writers keep notes under names that start with '_' or '.'.
     return [
         key
-        for key in keys
+        for key in storage.list_if_possible()
         if key.lower().endswith(_SUFFIXES)
         and not any(name.startswith(("_", ".")) for name in key.split("/"))
     ]
@@ -104,7 +91,7 @@ class ParquetDataset(Dataset):
     def __init__(self, url: str) -> None:
         self._storage = Storage(url)
         self.url = self._storage.url
-        self._files = _find_files(self._storage)
+        self._files = find_files(self._storage)
         if not self._files:
             raise InputError(f"no Parquet file at {self.url}; give one, or a folder of *.parquet")
         self._footers: list[pq.FileMetaData] = []
@@ -113,13 +100,13 @@ class ParquetDataset(Dataset):
         if not self._groups:
             raise InputError(f"{self.url} has no rows; give at least one")
         self._columns = self._common_columns(schemas)
+        self._label_names = [name for name in self._columns if name.startswith("label")]
         self._codes: dict[str, dict[str, float]] = {}
-        labels = tuple(self._describe_label(name, schemas) for name in self._columns.labels)
         self.schema = Schema(
             self._count_features(schemas),
-            labels,
-            self._columns.weight,
-            queried=self._columns.query,
+            tuple(self._describe_label(name) for name in self._label_names),
+            "weight" in self._columns,
+            queried="query" in self._columns,
         )
         self.partitions = tuple(self._partition(number) for number in range(len(self._groups)))
 
@@ -129,9 +116,8 @@ class ParquetDataset(Dataset):
         Raises `InputError`, naming file, row group and row, for entries that are null, negative,
         unsorted, duplicate or not finite, and `CorruptionError` for a file that does not decode.
         """
-        columns, place = self._columns, self._place(partition)
-        table = self._table(partition, columns.names)
-        n_rows = self.partitions[partition].n_rows
+        place, n_rows = self._place(partition), self.partitions[partition].n_rows
+        table = self._table(partition, list(self._columns))
         if table.num_rows != n_rows:
             raise CorruptionError(
                 f"{place} has {table.num_rows} rows where the footer says {n_rows}; write or copy "
@@ -140,18 +126,18 @@ class ParquetDataset(Dataset):
         indptr, ids = lists_of(table.column("indices"), place, "indices", np.int64)
         self._check_ids(indptr, ids, place)
         values = weights = queries = None
-        if columns.values:
+        if "values" in self._columns:
             ends, values = lists_of(table.column("values"), place, "values", np.float32)
             _check_lengths(indptr, ends, place)
             if (values == 1).all():
                 values = None
-        labels = np.empty((n_rows, len(columns.labels)), np.float64)
-        for number, name in enumerate(columns.labels):
+        labels = np.empty((n_rows, len(self._label_names)), np.float64)
+        for number, name in enumerate(self._label_names):
             column = table.column(name)
             labels[:, number] = label_numbers(column, place, name, self._codes.get(name))
-        if columns.weight:
+        if "weight" in self._columns:
             weights = numbers_of(table.column("weight"), place, "weight", np.float32)
-        if columns.query:
+        if "query" in self._columns:
             queries = numbers_of(table.column("query"), place, "query", np.int64)
         rows = Rows.from_csr(indptr, ids, values, labels, weights, queries=queries)
         rows.check(place)
@@ -204,24 +190,21 @@ class ParquetDataset(Dataset):
                 "write or copy the file again",
             )
 
-    def _common_columns(self, schemas: list[pa.Schema]) -> Columns:
+    def _common_columns(self, schemas: list[pa.Schema]) -> dict[str, str]:
         first, *others = (
             find_columns(schema, self._name(file)) for file, schema in enumerate(schemas)
         )
         for file, other in enumerate(others, start=1):
             if other != first:
                 raise InputError(
-                    f"{self._name(file)} has the columns {other.names} where {self._name(0)} has "
-                    f"{first.names}; all files need the same"
+                    f"{self._name(file)} has the columns {other} where {self._name(0)} has "
+                    f"{first}; all files need the same"
                 )
         return first
 
-    def _describe_label(self, name: str, schemas: list[pa.Schema]) -> LabelColumn:
+    def _describe_label(self, name: str) -> LabelColumn:
         """The distinct values of a label column, from a scan of it."""
-        kinds = {is_text(schema.field(name).type) for schema in schemas}
-        if len(kinds) > 1:
-            raise InputError(f"{self.url}: column {name!r} is text in some files, not in others")
-        text = kinds.pop()
+        text = self._columns[name] == "text"
         counts: Counter[Any] = Counter()
         for partition in range(len(self._groups)):
             column = self._table(partition, [name]).column(name)
@@ -245,8 +228,7 @@ class ParquetDataset(Dataset):
             (footer.metadata or {}).get(N_FEATURES_KEY) for footer in self._footers
         ]
         if None in declared:
-            numbers = range(len(self._groups))
-            return 1 + max(self._largest_id(number, schemas) for number in numbers)
+            return 1 + max(self._largest_id(n, schemas) for n in range(len(self._groups)))
         for text in declared:
             if not text.isdigit() or len(text) > 20 or not 0 < int(text) <= MAX_FEATURES:
                 raise InputError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,26 +11,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
+from dadagrad.data.rows import check_column
 from dadagrad.errors import InputError
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Names of the columns that are read."""
-
-    labels: tuple[str, ...]
-    values: bool
-    weight: bool
-    query: bool
-
-    @property
-    def names(self) -> list[str]:
-        optional = {"values": self.values, "weight": self.weight, "query": self.query}
-        return ["indices", *self.labels, *(name for name, present in optional.items() if present)]
-
-
-def find_columns(schema: pa.Schema, place: str) -> Columns:
-    """Columns to read of a file with the Arrow `schema`; there may be no label.
+def find_columns(schema: pa.Schema, place: str) -> dict[str, str]:
+    """Names of the columns to read, and "text" or "numbers"; there may be no label.
 
     Raises `InputError` naming the column that is missing or of an unsuitable type.
     """
@@ -40,10 +25,10 @@ def find_columns(schema: pa.Schema, place: str) -> Columns:
             f"{place}: there is no column 'indices' among {schema.names}; needed is a list of "
             "feature ids"
         )
-    labels = tuple(sorted(name for name in schema.names if name.startswith("label")))
-    present = {name: name in schema.names for name in ("values", "weight", "query")}
-    columns = Columns(labels, **present)
-    for name in columns.names:
+    labels = sorted(name for name in schema.names if name.startswith("label"))
+    optional = [name for name in ("values", "weight", "query") if name in schema.names]
+    columns = {}
+    for name in ("indices", *labels, *optional):
         kind = schema.field(name).type
         item = kind.value_type if _is_list(kind) else None
         suits, needed = {
@@ -51,14 +36,14 @@ def find_columns(schema: pa.Schema, place: str) -> Columns:
             "values": (item is not None and _is_number(item), "list<float>"),
             "weight": (_is_number(kind), "a number"),
             "query": (types.is_integer(kind), "a whole number"),
-        }.get(name, (_is_number(kind) or is_text(kind), "a number, a boolean or a string"))
+        }.get(name, (_is_number(kind) or _is_text(kind), "a number, a boolean or a string"))
         if not suits:
             raise InputError(f"{place}: column {name!r} is {kind}; needed is {needed}")
+        columns[name] = "text" if _is_text(kind) else "numbers"
     return columns
 
 
-def is_text(kind: pa.DataType) -> bool:
-    """True if a label column of this type holds names of classes."""
+def _is_text(kind: pa.DataType) -> bool:
     if types.is_dictionary(kind):
         kind = kind.value_type
     return bool(types.is_string(kind) or types.is_large_string(kind))
@@ -122,16 +107,11 @@ def label_numbers(
 
 def label_counts(column: pa.ChunkedArray, place: str, name: str) -> dict[Any, int]:
     """Distinct values of a label column and their counts; raises `InputError` for a bad one."""
-    if is_text(column.type):
+    if _is_text(column.type):
         pairs = pc.value_counts(_without_nulls(column, place, name))
         return {pair["values"].as_py(): int(pair["counts"].as_py()) for pair in pairs}
     numbers = numbers_of(column, place, name, np.float64)
-    finite = np.isfinite(numbers)
-    if not finite.all():
-        row = int(finite.argmin())
-        raise InputError(
-            f"{place}: row {row} has {name} {numbers[row]}; every label must be finite"
-        )
+    check_column(numbers, name, place)
     values, counts = np.unique(numbers, return_counts=True)
     return dict(zip(values.tolist(), counts.tolist(), strict=True))
 

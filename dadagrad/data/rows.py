@@ -89,16 +89,15 @@ class Rows:
     def slice(self, start: int, stop: int) -> Rows:
         """Rows ``start:stop`` over the same vocabulary; only the row pointers are copied."""
         first, last = self.indptr[start], self.indptr[stop]
-        cut: dict[str, Any] = {
-            "indices": self.indices[first:last],
-            "labels": self.labels[start:stop],
-        }
-        if self.values is not None:
-            cut["values"] = self.values[first:last]
-        for name in ("weights", "row_scale", "queries"):
-            if getattr(self, name) is not None:
-                cut[name] = getattr(self, name)[start:stop]
-        return replace(self, indptr=self.indptr[start : stop + 1] - first, **cut)
+        optional = {name: getattr(self, name) for name in ("weights", "row_scale", "queries")}
+        return replace(
+            self,
+            indptr=self.indptr[start : stop + 1] - first,
+            indices=self.indices[first:last],
+            values=None if self.values is None else self.values[first:last],
+            labels=self.labels[start:stop],
+            **{name: column[start:stop] for name, column in optional.items() if column is not None},
+        )
 
     def check(self, place: str) -> None:
         """Raise `InputError` naming `place`, the row and the column of the first bad entry.
@@ -131,22 +130,21 @@ class Rows:
                 f"{place}: row {self._row_of(entry)}, feature {column} is {self.values[entry]}; "
                 "every value must be finite"
             )
-        weights = self.weights
-        _check_column(self.labels, "label", "finite", np.isfinite(self.labels), place)
-        if weights is not None:
-            valid = np.isfinite(weights) & (weights >= 0)
-            _check_column(weights, "weight", "finite and not negative", valid, place)
-        if self.row_scale is not None:
-            valid = np.isfinite(self.row_scale)
-            _check_column(self.row_scale, "row scale", "finite", valid, place)
+        check_column(self.labels, "label", place)
+        check_column(self.weights, "weight", place)
+        check_column(self.row_scale, "row scale", place)
 
     def _row_of(self, entry: int) -> int:
         return int(np.searchsorted(self.indptr - self.indptr[0], entry, side="right")) - 1
 
 
-def _check_column(
-    column: NDArray[Any], name: str, needed: str, valid: NDArray[np.bool_], place: str
-) -> None:
+def check_column(column: NDArray[Any] | None, name: str, place: str) -> None:
+    """Raise `InputError` naming the first row whose number is not finite, or a negative weight."""
+    if column is None:
+        return
+    valid, needed = np.isfinite(column), "finite"
+    if name == "weight":
+        valid, needed = valid & (column >= 0), "finite and not negative"
     if not valid.all():
         row = int(np.argwhere(~valid)[0][0])
         raise InputError(
@@ -156,7 +154,5 @@ def _check_column(
 
 def query_begins(queries: NDArray[np.int64]) -> NDArray[np.int64]:
     """The first row of each query, increasing; a query is a run of equal neighbours."""
-    if not len(queries):
-        return np.zeros(0, np.int64)
     changes = np.flatnonzero(queries[1:] != queries[:-1]) + 1
-    return np.concatenate([np.zeros(1, np.int64), changes])
+    return np.concatenate([np.zeros(min(len(queries), 1), np.int64), changes])

@@ -28,47 +28,27 @@ logger = logging.getLogger(__name__)
 class SkippingDataset(Dataset):
     """A dataset without the partitions that are missing, damaged or changed.
 
-    A partition that was skipped once stays skipped, also if it can be read again.
+    A partition that was skipped once stays skipped, also if it can be read again. When no partition
+    is left, each method raises `CorruptionError`.
 
     Parameters
     ----------
-    data : Dataset
+    source : Dataset
     skipped : mapping of str to str
-        Names of partitions that are skipped already, and the reasons.
-
-    Attributes
-    ----------
-    skipped : dict of str to str
-        Names of the partitions that are skipped, and the reasons.
+        Names of partitions that are skipped already, and the reasons; more are added.
     """
 
-    def __init__(self, data: Dataset, skipped: Mapping[str, str] | None = None) -> None:
-        self.url, self.schema, self.partitions = data.url, data.schema, data.partitions
-        self.skipped = dict(skipped or {})
-        self._data = data
+    def __init__(self, source: Dataset, skipped: Mapping[str, str] | None = None) -> None:
+        self.url, self.schema, self.partitions = source.url, source.schema, source.partitions
+        self.source, self.skipped = source, dict(skipped or {})
 
     def read(self, partition: int) -> Rows:
-        """Rows of the partition, or its replacement.
-
-        Raises
-        ------
-        CorruptionError
-            No partition is left.
-        """
-        return self.guarded(partition, lambda: self._data.read(partition))
+        """Rows of the partition, or its replacement."""
+        return self.guarded(partition, lambda: self.source.read(partition))
 
     def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
         """Like `read`, for `Dataset.read_into`."""
-        return self.guarded(partition, lambda: self._data.read_into(partition, arena, scratch))
-
-    def read_plainly(self, partition: int) -> Rows:
-        """Rows of the partition; raises the error if it cannot be read."""
-        return self._data.read(partition)
-
-    def read_vocabulary(self, partition: int) -> NDArray[np.int64]:
-        """The (n_local,) int64 feature ids of `read`."""
-        # The whole partition is read, as the damage may be in its other arrays.
-        return self.read(partition).vocabulary
+        return self.guarded(partition, lambda: self.source.read_into(partition, arena, scratch))
 
     def guarded(self, partition: int, read: Callable[[], Rows]) -> Rows:
         """Result of `read`, or the replacement of the partition."""
@@ -81,13 +61,7 @@ class SkippingDataset(Dataset):
         return self._replacement(partition)
 
     def skip(self, reasons: Mapping[str, str]) -> None:
-        """Skip the partitions of these names from now on.
-
-        Raises
-        ------
-        CorruptionError
-            No partition is left.
-        """
+        """Skip the partitions of these names from now on."""
         for name, reason in reasons.items():
             if name not in self.skipped:
                 self.skipped[name] = reason
@@ -99,10 +73,9 @@ class SkippingDataset(Dataset):
 
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
         """Names of those `ids` that have one, in the partitions that can be read."""
-        readable = copy.copy(self._data)
-        readable.partitions = tuple(
-            each for each in self.partitions if each.name not in self.skipped
-        )
+        readable = copy.copy(self.source)
+        left = (each for each in self.partitions if each.name not in self.skipped)
+        readable.partitions = tuple(left)
         return readable.names(ids)
 
     def _replacement(self, partition: int) -> Rows:

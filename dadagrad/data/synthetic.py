@@ -72,7 +72,7 @@ class Corpus:
 
     def blocks(self) -> Iterator[Block]:
         """The rows, `BLOCK_ROWS` at a time; ids are sorted within a row, labels (n_rows, 1)."""
-        words = _Words.make(self.n_features, self.nnz_per_row, self.seed)
+        words = _Words(self.n_features, self.nnz_per_row, self.seed)
         for number, start in enumerate(range(0, self.n_rows, BLOCK_ROWS)):
             # Whole blocks are drawn and cut: the rows do not depend on the length of the corpus.
             yield cut(words.block(self.part, number), 0, min(BLOCK_ROWS, self.n_rows - start))
@@ -99,75 +99,51 @@ class Corpus:
             return sum(file.write(to_text(block)) for block in self.blocks())
 
 
-@dataclass(frozen=True)
 class _Words:
     """Words of all blocks. Arrays are by rank: 0 is the most common word."""
 
-    seed: int
-    ids: NDArray[np.int64]
-    idf: NDArray[np.float64]
-    lean: NDArray[np.float64]  # by pair of neighbouring ranks, 0 for most
-    median_length: float
-
-    @classmethod
-    def make(cls, n_features: int, nnz_per_row: float, seed: int) -> _Words:
+    def __init__(self, n_features: int, nnz_per_row: float, seed: int) -> None:
         random = np.random.default_rng([seed, 0])
-        median = _median_length(n_features, nnz_per_row)
-        document_share = _share_with(_frequencies(n_features), _lengths(median)).mean(axis=1)
+        self._seed = seed
+        self._median_length = _median_length(n_features, nnz_per_row)
+        lengths = _lengths(self._median_length)
         pairs = n_features // 2
         strength = random.exponential(_LEAN, pairs) * random.choice([-1.0, 1.0], pairs)
-        return cls(
-            seed,
-            random.permutation(n_features),
-            -np.log(document_share),
-            np.where(random.random(pairs) < _LEANING, strength, 0.0),
-            median,
-        )
+        self._ids = random.permutation(n_features)
+        self._idf = np.empty(n_features)  # by id
+        self._idf[self._ids] = -np.log(_share_with(_frequencies(n_features), lengths).mean(axis=1))
+        # Of pairs of neighbouring ranks, 0 for most.
+        self._lean = np.where(random.random(pairs) < _LEANING, strength, 0.0)
 
     def block(self, part: int, number: int) -> Block:
         """All rows of block `number` of a part."""
-        random = np.random.default_rng([self.seed, 1, part, number])
-        lengths = np.exp(random.normal(np.log(self.median_length), _LENGTH_SPREAD, BLOCK_ROWS))
+        random = np.random.default_rng([self._seed, 1, part, number])
+        lengths = np.exp(random.normal(np.log(self._median_length), _LENGTH_SPREAD, BLOCK_ROWS))
         lengths = np.maximum(lengths, 1.0).astype(np.int64)
         labels = random.choice([-1.0, 1.0], BLOCK_ROWS)
         rows = np.repeat(np.arange(BLOCK_ROWS), lengths)
-        ranks = _rank(random.random(len(rows)), len(self.ids))
-        ranks = self._leaning(ranks, labels[rows], random)
-        # One sort finds the distinct words of each document, their counts and their order.
-        keys = np.sort(rows * len(self.ids) + self.ids[ranks])
-        first = np.flatnonzero(np.diff(keys, prepend=-1))
-        counts = np.diff(first, append=len(keys))
-        rows, ids = np.divmod(keys[first], len(self.ids))
-        indptr = np.searchsorted(rows, np.arange(BLOCK_ROWS + 1))
-        wrong = random.random(BLOCK_ROWS) < _WRONG
-        return Block(
-            indptr,
-            ids,
-            self._values(rows, ids, counts),
-            np.where(wrong, -labels, labels)[:, None],
-        )
-
-    def _leaning(
-        self, ranks: NDArray[np.int64], label: NDArray[np.float64], random: np.random.Generator
-    ) -> NDArray[np.int64]:
-        """Exchange leaning words for their neighbours in rank, by the odds of the label."""
-        pair = np.minimum(ranks >> 1, len(self.lean) - 1)
-        leaning = np.flatnonzero(self.lean[pair])
-        odds = self.lean[pair[leaning]] * label[leaning]
+        ranks = _rank(random.random(len(rows)), len(self._ids))
+        # Leaning words change places with their neighbours in rank, by the odds of the label.
+        pair = np.minimum(ranks >> 1, len(self._lean) - 1)
+        leaning = np.flatnonzero(self._lean[pair])
+        odds = self._lean[pair[leaning]] * labels[rows[leaning]]
         second = random.random(len(leaning)) < 1.0 / (1.0 + np.exp(odds))
         ranks[leaning] = 2 * pair[leaning] + second
-        return ranks
-
-    def _values(
-        self, rows: NDArray[np.int64], ids: NDArray[np.int64], counts: NDArray[np.int64]
-    ) -> NDArray[np.float32]:
-        by_id = np.empty(len(self.idf))
-        by_id[self.ids] = self.idf
-        raw = (1.0 + np.log(counts)) * by_id[ids]
+        # One sort finds the distinct words of each document, their counts and their order.
+        keys = np.sort(rows * len(self._ids) + self._ids[ranks])
+        first = np.flatnonzero(np.diff(keys, prepend=-1))
+        counts = np.diff(first, append=len(keys))
+        rows, ids = np.divmod(keys[first], len(self._ids))
+        raw = (1.0 + np.log(counts)) * self._idf[ids]
         length = np.sqrt(np.bincount(rows, np.square(raw), BLOCK_ROWS))
         rounded = np.maximum(np.rint(raw / length[rows] * 10**DIGITS), 1.0)
-        values: NDArray[np.float32] = (rounded / 10**DIGITS).astype(np.float32)
-        return values
+        wrong = random.random(BLOCK_ROWS) < _WRONG
+        return Block(
+            np.searchsorted(rows, np.arange(BLOCK_ROWS + 1)),
+            ids,
+            (rounded / 10**DIGITS).astype(np.float32),
+            np.where(wrong, -labels, labels)[:, None],
+        )
 
 
 class _Text:
@@ -184,14 +160,9 @@ class _Text:
         values = (f"{number / scale:.{DIGITS}f}" for number in range(scale + 1))
         self._values = np.array([value.encode() for value in values])
         self._labels = np.array({"svmlight": [b"-1", b"+1"], "vw": [b"-1 |", b"1 |"]}[format])
-        self._record = np.dtype(
-            [
-                ("label", self._labels.dtype),
-                ("id", self._ids.dtype),
-                ("value", self._values.dtype),
-                ("end", "S1"),
-            ]
-        )
+        columns = {"label": self._labels, "id": self._ids, "value": self._values}
+        widths = [(name, table.dtype) for name, table in columns.items()]
+        self._record = np.dtype([*widths, ("end", "S1")])
 
     def __call__(self, block: Block) -> bytes:
         assert block.values is not None

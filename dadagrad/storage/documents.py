@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dadagrad.errors import CorruptionError, InputError, StorageError, TooLarge
+from dadagrad.errors import CorruptionError, InputError, TooLarge
 from dadagrad.storage.store import Storage
 
 MAX_DOCUMENT_BYTES = 64 * 2**20
@@ -120,10 +120,7 @@ def what_is_at(storage: Storage) -> str | None:
         return "a model"
     if storage.exists("zarr.json"):
         return "a dataset"
-    try:
-        keys = storage.list()
-    except StorageError:  # a web server that cannot list
-        return None
+    keys = storage.list_if_possible()
     if any(re.fullmatch(r"manifest-[^/]*\.json", key) for key in keys):
         return "the checkpoints of a run"
     return "a dataset" if any(key.endswith(".parquet") for key in keys) else None

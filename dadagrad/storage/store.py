@@ -173,6 +173,15 @@ class Storage:
         start = len(self._full("x")) - 1
         return sorted(path[start:] for path, _ in self._entries(prefix))
 
+    def list_if_possible(self) -> Keys:
+        """All keys, sorted; none if a web server cannot list."""
+        try:
+            return self.list()
+        except StorageError:
+            if self._scheme in ("http", "https"):
+                return []
+            raise
+
     def exists(self, key: str) -> bool:
         """True if there is an object of that key."""
         try:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from dadagrad.errors import DadagradError
@@ -29,6 +30,11 @@ HOSTILE: list[Any] = [
     {"$float": "inf"}, {"$float": "nan"}, {"$float": 3},
 ]  # fmt: skip
 """Replacements of any value of a JSON document."""
+
+many = settings(
+    max_examples=8000, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
+)
+"""Settings of the slow tests that try a great many cases."""
 
 
 def paths(document: Any, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -137,6 +143,17 @@ def only_our_errors(forgive: bool = True) -> Iterator[None]:
 def corpus(name: str) -> Any:
     """Cases that broke a reader once, from a JSON file of the corpus."""
     return json.loads((CORPUS / name).read_text())
+
+
+def changed(document: Any, path: str, value: Any) -> Any:
+    """A copy of `document` with another value at `path`, whose steps are separated by spaces."""
+    document = copy.deepcopy(document)
+    target = document
+    *parents, last = path.split()
+    for step in parents:
+        target = target[int(step) if isinstance(target, list) else step]
+    target[int(last) if isinstance(target, list) else last] = value
+    return document
 
 
 def to_bytes(document: Any) -> bytes:

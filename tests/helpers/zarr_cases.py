@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
 from dadagrad.data.dataset import Dataset
+from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.dataset import write_partition, write_root
 from dadagrad.storage.store import Storage
 
+N_FEATURES = 1000
 
-def write_zarr(data: Dataset, url: object) -> str:
+
+def write_zarr(data: Dataset, url: object, **extra: Any) -> str:
     """`data` as a Zarr dataset; its URL."""
     storage = Storage(str(url))
-    names = [column.name for column in data.schema.label_columns]
     partitions = [
-        write_partition(storage, f"part-{number:05d}", data.read(number), names)
+        write_partition(
+            storage, f"part-{number:05d}", data.read(number), data.schema.label_names, **extra
+        )
         for number in range(len(data.partitions))
     ]
-    write_root(storage, data.schema, partitions, {})
+    write_root(storage, data.schema, partitions, {"sources": ["a"]})
     return str(url)
+
+
+def some_rows(seed: int = 0, *, n_labels: int = 2, plain: bool = False) -> Rows:
+    """40 rows below `N_FEATURES`, with every optional number, or with none if `plain`."""
+    random = np.random.default_rng(seed)
+    counts = random.integers(0, 9, 40)
+    ids = [np.sort(random.choice(N_FEATURES, count, replace=False)) for count in counts]
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    labels = random.choice([-1.0, 1.0], (40, n_labels))
+    rows = Rows.from_csr(indptr, np.concatenate(ids), None, labels)
+    if plain:
+        return rows
+    values = random.normal(size=rows.nnz).astype(np.float32)
+    weights, row_scale = random.random((2, 40)).astype(np.float32)
+    return replace(rows, values=values, weights=weights, row_scale=row_scale)

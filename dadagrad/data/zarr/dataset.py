@@ -25,20 +25,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.buffers import Arena
-from dadagrad.data.dataset import Dataset, Partition, Schema, check_plain
+from dadagrad.data.dataset import Dataset, Partition, Schema, check_plain, need
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.codec import ArrayDecoder, check_strings_size, decode_strings
 from dadagrad.data.zarr.writer import (
     FORMAT,
     FORMAT_VERSION,
     attributes_checksum,
+    check_distinct,
     check_label_names,
     check_partition_name,
     pointer_type,
     write_partition,
     write_root,
 )
-from dadagrad.errors import CorruptionError, InputError, StorageError
+from dadagrad.errors import CorruptionError, InputError
 from dadagrad.storage.store import MissingKey, Storage, TooLarge
 
 __all__ = ["ZarrDataset", "looks_like_zarr", "write_partition", "write_root"]
@@ -52,14 +53,8 @@ _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError, Recur
 
 def looks_like_zarr(storage: Storage) -> bool:
     """True if there is a Zarr group at `storage`, or partitions of a half-written dataset."""
-    return storage.exists("zarr.json") or _has_partitions(storage)
-
-
-def _has_partitions(storage: Storage) -> bool:
-    try:
-        return any(re.match(r"part-\d+/", key) for key in storage.list())
-    except StorageError:  # a web server that cannot list
-        return False
+    partition = re.compile(r"part-\d+/")
+    return storage.exists("zarr.json") or any(map(partition.match, storage.list_if_possible()))
 
 
 class ZarrDataset(Dataset):
@@ -78,7 +73,7 @@ class ZarrDataset(Dataset):
     Raises
     ------
     InputError
-        If there is no dataset, a half-written one, or a Zarr group of another kind.
+        For a half-written dataset, or a Zarr group of another kind.
     CorruptionError
         If the root metadata does not match its checksum.
     """
@@ -91,12 +86,9 @@ class ZarrDataset(Dataset):
             self.schema = Schema.from_json(attributes.get("schema"))
             self.partitions = _read_partitions(attributes.get("partitions"))
             self.provenance = _read_provenance(attributes.get("provenance"))
-            self._label_names = [column.name for column in self.schema.label_columns]
-            check_label_names(self._label_names)
+            check_label_names(self.schema.label_names)
         except InputError as error:
-            raise CorruptionError(
-                f"{self.url}: the root metadata (zarr.json) is malformed: {error}; {_ADVICE}"
-            ) from None
+            raise self._corrupt(f"is malformed: {error}") from None
 
     def read(self, partition: int) -> Rows:
         """Read and check partition number `partition`.
@@ -104,68 +96,53 @@ class ZarrDataset(Dataset):
         Raises `CorruptionError`, naming dataset, partition and array, if any byte differs from
         those that were written.
         """
-        return self.read_into(partition, Arena(), Arena())
+        return self._reader(partition).read_rows()
 
     def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
         """Like `read`; all arrays are views of `arena`, and `scratch` holds compressed chunks."""
-        reader = _PartitionReader(
-            self._storage, self.partitions[partition], self.schema.n_features, arena, scratch
-        )
-        return reader.read_rows(self._label_names, queried=self.schema.queried)
+        return self._reader(partition, arena, scratch).read_rows()
 
     def read_vocabulary(self, partition: int) -> NDArray[np.int64]:
         """The (n_local,) int64 feature ids that occur in the partition, increasing."""
-        return self._reader(self.partitions[partition]).read_vocabulary()
+        return self._reader(partition).read_vocabulary()
 
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
         """Names of those `ids` that have one."""
         wanted = np.asarray(ids, np.int64)
-        if (wanted[1:] <= wanted[:-1]).any():
-            wanted = np.unique(wanted)
         names: dict[int, str] = {}
-        for partition in self.partitions:
+        for number, partition in enumerate(self.partitions):
             if not len(wanted):
                 break
-            reader = self._reader(partition)
+            reader = self._reader(number)
             if not partition.n_local:
                 continue
             if not reader.has("var/name"):
                 break  # Names are kept for all features or for none.
-            strings = reader.read_strings("var/name", partition.n_local)
-            vocabulary = reader.read_vocabulary()
-            ids_here, _, positions = np.intersect1d(
-                wanted, vocabulary, assume_unique=True, return_indices=True
-            )
-            pairs = zip(ids_here.tolist(), strings[positions].tolist(), strict=True)
+            strings, vocabulary = reader.read_strings("var/name"), reader.read_vocabulary()
+            here = np.isin(vocabulary, wanted)
+            pairs = zip(vocabulary[here].tolist(), strings[here].tolist(), strict=True)
             names |= {feature: name for feature, name in pairs if name}
-            wanted = np.setdiff1d(wanted, np.fromiter(names, np.int64), assume_unique=True)
+            wanted = np.setdiff1d(wanted, np.fromiter(names, np.int64))
         return names
 
-    def _reader(self, partition: Partition) -> _PartitionReader:
-        return _PartitionReader(self._storage, partition, self.schema.n_features, Arena(), Arena())
+    def _reader(self, partition: int, *arenas: Arena) -> _PartitionReader:
+        return _PartitionReader(self._storage, self.partitions[partition], self.schema, *arenas)
 
     def _read_root(self) -> dict[str, Any]:
         """The root attributes of a whole dataset in a known version."""
         try:
             data = self._storage.get("zarr.json", max_bytes=_MAX_ROOT)
         except MissingKey:
-            if _has_partitions(self._storage):
-                raise InputError(
-                    f"{self.url} is a half-written dataset: it has partitions but no root "
-                    "metadata, which is written last; run the ingest again with --overwrite"
-                ) from None
             raise InputError(
-                f"no dataset at {self.url}: there is no zarr.json; make one with `dadagrad ingest "
-                "SOURCE --out URL`"
+                f"{self.url} is a half-written dataset: there is no zarr.json, which is written "
+                "last; run the ingest again with --overwrite"
             ) from None
         try:
-            attributes = json.loads(data)["attributes"]
+            attributes: dict[str, Any] = json.loads(data)["attributes"]
             kind, version = attributes.get("encoding-type"), attributes.get("encoding-version")
             checksum = attributes_checksum(attributes)
         except _MALFORMED:
-            raise CorruptionError(
-                f"{self.url}: the root metadata (zarr.json) is not that of a Zarr group; {_ADVICE}"
-            ) from None
+            raise self._corrupt("is not that of a Zarr group") from None
         if kind != FORMAT:
             raise InputError(
                 f"{self.url} is a Zarr group of type {reprlib.repr(kind)}, not {FORMAT!r}; convert "
@@ -177,10 +154,11 @@ class ZarrDataset(Dataset):
                 f"version {FORMAT_VERSION}; ingest the data again"
             )
         if attributes.get("checksum") != checksum:
-            raise CorruptionError(
-                f"{self.url}: the root metadata (zarr.json) does not match its checksum; {_ADVICE}"
-            )
-        return dict(attributes)
+            raise self._corrupt("does not match its checksum")
+        return attributes
+
+    def _corrupt(self, problem: str) -> CorruptionError:
+        return CorruptionError(f"{self.url}: the root metadata (zarr.json) {problem}; {_ADVICE}")
 
     def __repr__(self) -> str:
         return f"ZarrDataset({self.url!r})"
@@ -193,12 +171,12 @@ class _PartitionReader:
         self,
         storage: Storage,
         partition: Partition,
-        n_features: int,
-        arena: Arena,
-        scratch: Arena,
+        schema: Schema,
+        arena: Arena | None = None,
+        scratch: Arena | None = None,
     ) -> None:
-        self._storage, self._partition, self._n_features = storage, partition, n_features
-        self._arena, self._scratch = arena, scratch
+        self._storage, self._partition, self._schema = storage, partition, schema
+        self._arena, self._scratch = arena or Arena(), scratch or Arena()
         with self._errors_of("zarr.json"):
             document = storage.get(f"{partition.name}/zarr.json", max_bytes=_MAX_DOCUMENT)
             if hashlib.sha256(document).hexdigest() != partition.checksum:
@@ -211,24 +189,24 @@ class _PartitionReader:
         """True if the partition has an array `path`."""
         return path in self._metadata
 
-    def read_rows(self, label_names: list[str], *, queried: bool) -> Rows:
+    def read_rows(self) -> Rows:
         """All rows; the arrays are views of the arena."""
-        n_rows, nnz = self._partition.n_rows, self._partition.nnz
+        n_rows, nnz, names = self._partition.n_rows, self._partition.nnz, self._schema.label_names
         expected = {
             "X/indices": (nnz, "int32"),
             "X/data": (nnz, "float32"),
             "X/indptr": (n_rows + 1, pointer_type(nnz)),
             "var/feature": (self._partition.n_local, "int64"),
-            **{f"obs/{name}": (n_rows, "float64") for name in label_names},
+            **{f"obs/{name}": (n_rows, "float64") for name in names},
         }
-        optional = {"obs/weight": (n_rows, "float32"), "obs/row_scale": (n_rows, "float32")}
-        expected |= {path: kind for path, kind in optional.items() if self.has(path)}
-        if queried:
+        optional = ("obs/weight", "obs/row_scale")
+        expected |= {path: (n_rows, "float32") for path in optional if self.has(path)}
+        if self._schema.queried:
             expected["obs/query"] = (n_rows, "int64")
         arrays = self._read_numbers(expected)
-        labels = self._arena.empty("labels", n_rows * len(label_names), np.float64)
-        labels = labels.reshape(n_rows, len(label_names))
-        for number, name in enumerate(label_names):
+        labels = self._arena.empty("labels", n_rows * len(names), np.float64)
+        labels = labels.reshape(n_rows, len(names))
+        for number, name in enumerate(names):
             labels[:, number] = arrays[f"obs/{name}"]
         indptr = self._arena.empty("indptr", n_rows + 1, np.int64)
         indptr[:] = arrays["X/indptr"]
@@ -249,14 +227,15 @@ class _PartitionReader:
         vocabulary: NDArray[np.int64] = self._read_numbers(expected)["var/feature"]
         return vocabulary
 
-    def read_strings(self, path: str, length: int) -> NDArray[np.object_]:
-        """The `length` > 0 strings of the array `path`."""
+    def read_strings(self, path: str) -> NDArray[np.object_]:
+        """A string of the array `path` for each of the n_local > 0 features."""
+        n_local = self._partition.n_local
         with self._errors_of(path):
             ((size, _),) = self._seals[path]
-            chunk = self._scratch.empty(path, check_strings_size(size, length), np.uint8)
+            chunk = self._scratch.empty(path, check_strings_size(size, n_local), np.uint8)
         self._read_chunks({f"{path}/c/0": chunk})
         with self._errors_of(path):
-            return decode_strings(chunk, length)
+            return decode_strings(chunk, n_local)
 
     def _read_numbers(self, expected: Mapping[str, tuple[int, str]]) -> dict[str, NDArray[Any]]:
         """Checked arrays of these paths, lengths and types; ``X/data`` only if it is stored."""
@@ -269,7 +248,7 @@ class _PartitionReader:
                 elif path != "X/data" or decoder.fill_value != 1:
                     raise CorruptionError("its chunks are missing")
         chunks: dict[str, NDArray[np.uint8]] = {}
-        for path, decoder in decoders.items():
+        for path, decoder in decoders.items():  # no memory is taken before all sizes are known
             with self._errors_of(path):
                 buffers = decoder.allocate(path, self._arena, self._scratch)
             chunks |= {f"{path}/c/{number}": buffer for number, buffer in enumerate(buffers)}
@@ -288,11 +267,8 @@ class _PartitionReader:
             sizes = self._storage.read_many(
                 {f"{folder}/{key}": chunk.data for key, chunk in chunks.items()}
             )
-        except MissingKey:
-            missing = [key for key in chunks if not self._storage.exists(f"{folder}/{key}")]
-            raise self._corrupt((missing or list(chunks))[0], "the chunk is missing") from None
-        except TooLarge as error:
-            raise self._corrupt("a chunk", str(error)) from None
+        except (MissingKey, TooLarge) as error:
+            raise self._corrupt("a chunk", f"it is missing or too large: {error}") from None
         for (key, chunk), size in zip(chunks.items(), sizes, strict=True):
             path, _, number = key.rpartition("/c/")
             if size != len(chunk):
@@ -302,7 +278,7 @@ class _PartitionReader:
 
     def _check(self, path: str, array: NDArray[Any]) -> None:
         """Check that kernels stay inside their arrays, and that numbers are finite."""
-        nnz, n_local, n_features = self._partition.nnz, self._partition.n_local, self._n_features
+        nnz, n_local = self._partition.nnz, self._partition.n_local
         if path == "X/indptr":
             if array[0] != 0 or array[-1] != nnz or (array[1:] < array[:-1]).any():
                 raise CorruptionError(f"it does not rise from 0 to {nnz}")
@@ -311,18 +287,18 @@ class _PartitionReader:
             if len(array) and array.view(np.uint32).max() >= n_local:
                 raise CorruptionError(f"positions must be below {n_local}, the vocabulary")
         elif path == "var/feature":
+            most = self._schema.n_features
             if len(array) and (
-                array[0] < 0 or array[-1] >= n_features or (array[1:] <= array[:-1]).any()
+                array[0] < 0 or array[-1] >= most or (array[1:] <= array[:-1]).any()
             ):
-                raise CorruptionError(f"its ids are not increasing numbers below {n_features}")
+                raise CorruptionError(f"its ids are not increasing numbers below {most}")
         elif array.dtype.kind == "f":
-            finite = np.isfinite(array)
-            if not finite.all():
-                entry = int(finite.argmin())
-                raise CorruptionError(f"number {entry} is {array[entry]}; it must be finite")
-            if path == "obs/weight" and array.min(initial=0) < 0:
-                row = int(array.argmin())
-                raise CorruptionError(f"row {row} is {array[row]}; no weight may be negative")
+            valid, needed = np.isfinite(array), "finite"
+            if path == "obs/weight":
+                valid, needed = valid & (array >= 0), "finite and not negative"
+            if not valid.all():
+                entry = int(valid.argmin())
+                raise CorruptionError(f"number {entry} is {array[entry]}; it must be {needed}")
 
     @contextmanager
     def _errors_of(self, array: str) -> Iterator[None]:
@@ -349,27 +325,22 @@ class _PartitionReader:
 
 def _read_partitions(plain: Any) -> tuple[Partition, ...]:
     """The partitions in the root's list; raises `InputError` if it is not such a list."""
-    if type(plain) is not list or not plain:
-        raise InputError(f"partitions is {reprlib.repr(plain)}; needed is a list of at least one")
+    need(type(plain) is list and plain != [], "partitions", plain, "a list of at least one")
     partitions = []
     for item in plain:
-        if type(item) is not dict:
-            raise InputError(f"a partition is {reprlib.repr(item)}, not an object")
+        need(type(item) is dict, "a partition", item, "an object")
         name, checksum = check_partition_name(item.get("name")), item.get("checksum")
         counts: Any = [item.get(key) for key in ("n_rows", "nnz", "n_local")]
-        if not all(type(count) is int and 0 <= count <= _MAX_ENTRIES for count in counts):
-            raise InputError(f"n_rows, nnz, n_local of partition {name} are {reprlib.repr(counts)}")
-        if type(checksum) is not str:
-            raise InputError(f"the checksum of partition {name} is {reprlib.repr(checksum)}")
+        suit = all(type(count) is int and 0 <= count <= _MAX_ENTRIES for count in counts)
+        need(suit, f"n_rows, nnz, n_local of partition {name}", counts, f"0 to {_MAX_ENTRIES}")
+        need(type(checksum) is str, f"the checksum of partition {name}", checksum, "a text")
         n_rows, nnz, n_local = counts
         partitions.append(Partition(name, n_rows, nnz, n_local, checksum))
-    if len({partition.name for partition in partitions}) < len(partitions):
-        raise InputError("two partitions have the same name")
+    check_distinct(partitions)
     return tuple(partitions)
 
 
 def _read_provenance(plain: Any) -> dict[str, Any]:
-    if type(plain) is not dict:
-        raise InputError(f"provenance is {reprlib.repr(plain)}, not an object")
+    need(type(plain) is dict, "provenance", plain, "an object")
     check_plain(plain, "provenance")
-    return plain
+    return dict(plain)

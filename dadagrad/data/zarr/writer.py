@@ -60,6 +60,12 @@ def pointer_type(nnz: int) -> str:
     return "int32" if nnz < 2**31 else "int64"
 
 
+def check_distinct(partitions: Sequence[Partition]) -> None:
+    """Raise `InputError` if two partitions have the same name."""
+    if len({partition.name for partition in partitions}) < len(partitions):
+        raise InputError("two partitions have the same name")
+
+
 def check_label_names(names: Sequence[str]) -> None:
     """Raise `InputError` if the label columns cannot be columns of ``obs`` under these `names`."""
     for name in names:
@@ -78,7 +84,7 @@ def write_partition(
     rows: Rows,
     label_names: Sequence[str],
     *,
-    tags: Sequence[str] | NDArray[np.object_] | None = None,
+    tags: Sequence[str] | NDArray[Any] | None = None,
     names: Mapping[int, str] | None = None,
 ) -> Partition:
     """Write one partition of the dataset at `storage`.
@@ -109,11 +115,10 @@ def write_partition(
     _check_rows(f"{storage.url}/{name}", rows, label_names, tags)
     if rows.values is not None and (rows.values == 1).all():
         rows = replace(rows, values=None)
-    columns: dict[str, NDArray[Any] | None] = {
-        label: rows.labels[:, number] for number, label in enumerate(label_names)
-    }
-    columns |= {"weight": rows.weights, "row_scale": rows.row_scale, "query": rows.queries}
-    numbers = {f"obs/{key}": column for key, column in columns.items() if column is not None}
+    columns = dict(zip(label_names, rows.labels.T, strict=True))
+    optional = {"weight": rows.weights, "row_scale": rows.row_scale, "query": rows.queries}
+    columns |= {name: column for name, column in optional.items() if column is not None}
+    numbers = {f"obs/{name}": column for name, column in columns.items()}
     strings: dict[str, Any] = {} if tags is None else {"obs/tag": tags}
     local = [names.get(feature, "") for feature in rows.vocabulary.tolist()] if names else []
     if any(local):
@@ -141,10 +146,8 @@ def write_root(
     """
     if not partitions:
         raise InputError(f"{storage.url}: the dataset would be empty; give it at least one row")
-    listed = [check_partition_name(partition.name) for partition in partitions]
-    if len(set(listed)) < len(listed):
-        raise InputError(f"{storage.url}: two partitions have the same name")
-    check_label_names([column.name for column in schema.label_columns])
+    check_distinct(partitions)
+    check_label_names(schema.label_names)
     attributes: dict[str, Any] = {
         "encoding-type": FORMAT,
         "encoding-version": str(FORMAT_VERSION),
@@ -168,12 +171,7 @@ def seal(chunk: bytes) -> list[int]:
     return [len(chunk), google_crc32c.value(chunk)]
 
 
-def _check_rows(
-    place: str,
-    rows: Rows,
-    label_names: Sequence[str],
-    tags: Sequence[str] | NDArray[np.object_] | None,
-) -> None:
+def _check_rows(place: str, rows: Rows, label_names: Sequence[str], tags: Any) -> None:
     if rows.labels.shape != (rows.n_rows, len(label_names)):
         raise InputError(
             f"{place}: labels have shape {rows.labels.shape}; {rows.n_rows} rows with the label "
@@ -188,7 +186,7 @@ def _check_rows(
 def _encode(
     rows: Rows,
     numbers: Mapping[str, NDArray[Any]],
-    strings: Mapping[str, Sequence[str] | NDArray[np.object_]],
+    strings: Mapping[str, Sequence[str] | NDArray[Any]],
 ) -> dict[str, bytes]:
     """All objects of a partition by key, as zarr-python encodes them."""
     import zarr
@@ -202,15 +200,10 @@ def _encode(
     indptr = rows.indptr - rows.indptr[0]
     _add_numbers(root, "X/indices", rows.indices.astype(np.int32, copy=False), "bitshuffle")
     _add_numbers(root, "X/indptr", indptr.astype(pointer_type(rows.nnz), copy=False))
-    paths = [*numbers, *strings]
+    kind = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"}
     for frame in ("obs", "var"):
-        attributes = {
-            "encoding-type": "dataframe",
-            "encoding-version": "0.2.0",
-            "_index": "_index",
-            "column-order": [path[4:] for path in paths if path.startswith(frame)],
-        }
-        root.create_group(frame, attributes=attributes)
+        order = [path[4:] for path in (*numbers, *strings) if path.startswith(frame)]
+        root.create_group(frame, attributes={**kind, "column-order": order})
     kind = {"encoding-type": "array", "encoding-version": "0.2.0"}
     for path, column in numbers.items():
         _add_numbers(root, path, column, attributes=kind)
@@ -229,11 +222,8 @@ def _encode(
 def _add_values(root: Any, rows: Rows) -> None:
     """Add the values, compressed only if that saves enough; values of 1 take no chunk at all."""
     if rows.values is None:
-        _, length = chunk_grid(rows.nnz)
-        root.create_array(
-            "X/data", shape=(rows.nnz,), dtype="float32", chunks=(length,), fill_value=1.0,
-            compressors=None,
-        )  # fmt: skip
+        options = {"chunks": (chunk_grid(rows.nnz)[1],), "fill_value": 1.0, "compressors": None}
+        root.create_array("X/data", shape=(rows.nnz,), dtype="float32", **options)
         return
     sample = np.ascontiguousarray(rows.values[: 1 << 16])
     sizes = {name: len(blosc.compress(sample, b"lz4", 5, code)) for name, code in _SHUFFLES.items()}
@@ -301,15 +291,15 @@ def decimal_strings(numbers: NDArray[np.int64]) -> bytes:
 def _partition_document(objects: dict[str, bytes], content_checksum: str) -> bytes:
     """The metadata of the group and of all arrays, for which `objects` loses the former."""
     document = json.loads(objects.pop("zarr.json"))
-    # zarr-python requires that the members of a group follow one another.
-    metadata = {
-        key.removesuffix("/zarr.json"): json.loads(objects[key])
-        for key in sorted(objects)
-        if key.endswith("/zarr.json")
-    }
+    metadata: dict[str, Any] = {}
     chunks: dict[str, list[list[int]]] = {}
-    for path, node in metadata.items():
-        if node["node_type"] == "array":
+    # zarr-python requires that the members of a group follow one another.
+    for key in sorted(objects):
+        path, is_node, _ = key.partition("/zarr.json")
+        if not is_node:
+            continue
+        metadata[path] = json.loads(objects[key])
+        if metadata[path]["node_type"] == "array":
             n_chunks = sum(key.startswith(f"{path}/c/") for key in objects)
             chunks[path] = [seal(objects[f"{path}/c/{number}"]) for number in range(n_chunks)]
     document["attributes"]["dadagrad"] = {"sha256": content_checksum, "chunks": chunks}

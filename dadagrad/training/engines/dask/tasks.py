@@ -153,7 +153,7 @@ def _rows(job: Job, partition: int) -> Rows:
     if isinstance(data, SkippingDataset):
         # The replacement of a skipped partition is not cached: other runs do not want it.
         return data.guarded(
-            partition, lambda: partitions().get(key, lambda: data.read_plainly(partition))
+            partition, lambda: partitions().get(key, lambda: data.source.read(partition))
         )
     return partitions().get(key, lambda: data.read(partition))
 
