@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import pickle
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.checkpoint_stores import memory_url
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dadagrad.data import open_dataset
-from dadagrad.data.dataset import checksum
-from dadagrad.data.parquet import ParquetDataset, looks_like_parquet
+from dadagrad.data.dataset import LabelColumn, checksum
+from dadagrad.data.parquet import ParquetDataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.storage.store import Storage
-
-_numbers = itertools.count()
 
 INDICES = [[1, 5], [], [0, 5, 9], [2]]
 VALUES = [[0.5, 1.5], [], [1.0, 2.0, 3.0], [-1.0]]
@@ -52,7 +50,7 @@ def put(storage: Storage, key: str, made: dict[str, pa.Array], **options: Any) -
 
 @pytest.fixture
 def storage() -> Storage:
-    return Storage(f"memory://parquet-{next(_numbers)}/some data é")
+    return Storage(f"{memory_url()}/some data é")
 
 
 def expected(rows: slice = slice(None)) -> Rows:
@@ -73,7 +71,6 @@ def test_reads_row_groups_of_a_folder(local: bool, storage: Storage, tmp_path: P
     put(storage, "a/x.parquet", columns())
     put(storage, "_hidden/x.parquet", columns(label=None))
     storage.put("_SUCCESS", b"")
-    assert looks_like_parquet(storage)
     dataset = open_dataset(storage.url)
     assert isinstance(dataset, ParquetDataset)
     assert [partition.n_rows for partition in dataset.partitions] == [4, 3, 1]
@@ -97,11 +94,8 @@ def test_reads_row_groups_of_a_folder(local: bool, storage: Storage, tmp_path: P
 def test_one_file_pickles_without_opening_again(storage: Storage) -> None:
     put(storage, "x.parquet", columns(label=pa.array(["b", "a", "b", "a"])))
     dataset = open_dataset(f"{storage.url}/x.parquet")
-    assert dataset.url.endswith("x.parquet")
-    data = pickle.dumps(dataset)
-    rows, digest = dataset.read(0), dataset.digest
-    again = pickle.loads(data)
-    assert (again.digest, checksum(again.read(0))) == (digest, checksum(rows))
+    again = pickle.loads(pickle.dumps(dataset))
+    assert (again.digest, checksum(again.read(0))) == (dataset.digest, checksum(dataset.read(0)))
 
 
 def test_the_digest_follows_the_content(storage: Storage) -> None:
@@ -119,24 +113,18 @@ def test_fixed_size_lists(storage: Storage) -> None:
     assert rows.indptr.tolist() == [0, 2, 4]
     assert rows.vocabulary[rows.indices].tolist() == [1, 2, 0, 3]
     assert rows.labels[:, 0].tolist() == [1.0, 0.0]
-    assert rows.values is None
-    assert rows.weights is None
+    assert (rows.values, rows.weights) == (None, None)
 
 
 @pytest.mark.parametrize("dictionary", [False, True])
 def test_text_labels_become_codes(storage: Storage, dictionary: bool) -> None:
     for key, names in (("a", ["no", "yes", "no", "é"]), ("b", ["yes", "yes", "no", "no"])):
         label = pa.array(names)
-        put(
-            storage,
-            f"{key}.parquet",
-            columns(label=label.dictionary_encode() if dictionary else label),
-        )
+        label = label.dictionary_encode() if dictionary else label
+        put(storage, f"{key}.parquet", columns(label=label))
     dataset = ParquetDataset(storage.url)
-    (label,) = dataset.schema.label_columns
-    assert label.names == ("no", "yes", "é")
-    assert label.values == (0.0, 1.0, 2.0)
-    assert label.counts == (4, 3, 1)
+    expected = LabelColumn("label", (0.0, 1.0, 2.0), (4, 3, 1), ("no", "yes", "é"))
+    assert dataset.schema.label_columns == (expected,)
     assert dataset.read(0).labels[:, 0].tolist() == [0.0, 1.0, 0.0, 2.0]
     assert dataset.read(1).labels[:, 0].tolist() == [1.0, 1.0, 0.0, 0.0]
 
@@ -145,7 +133,7 @@ def test_any_number_of_label_columns(storage: Storage) -> None:
     several = {"label_b": pa.array([1, 2, 3, 4]), "label_a": pa.array([0, 1, 0, 1])}
     put(storage, "x.parquet", columns(label=None, **several))
     dataset = ParquetDataset(storage.url)
-    assert [column.name for column in dataset.schema.label_columns] == ["label_a", "label_b"]
+    assert dataset.schema.label_names == ["label_a", "label_b"]
     assert dataset.read(0).labels.tolist() == [[0, 1], [1, 2], [0, 3], [1, 4]]
     put(storage, "x.parquet", columns(label=None))
     dataset = ParquetDataset(storage.url)
@@ -188,22 +176,9 @@ INTS, FLOATS = pa.list_(pa.int32()), pa.list_(pa.float32())
         ({"values": pa.array([["a"]] * 4)}, "column 'values' is list<.*string"),
         ({"weight": pa.array(["a"] * 4)}, "column 'weight' is string; needed is a number"),
         ({"label": pa.array([[1]] * 4)}, "column 'label' is list<.*; needed is a number, a boo"),
-        ({"label": pa.array([1.0, None, 1.0, 1.0])}, "row group 0: row 1 has null in 'label'"),
-        ({"label": pa.array(["a", "b", None, "b"])}, "row group 0: row 2 has null in 'label'"),
-        ({"label": pa.array([1.0, 1.0, np.nan, 1.0])}, "row group 0: row 2 has label nan"),
-    ],
-)
-def test_bad_columns_are_named_when_opened(
-    storage: Storage, changed: dict[str, Any], message: str
-) -> None:
-    put(storage, "x.parquet", columns(**changed))
-    with pytest.raises(InputError, match=rf"x\.parquet.*{message}"):
-        ParquetDataset(storage.url)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
+        ({"label": pa.array([1.0, None, 1.0, 1.0])}, "row 1 has null in 'label'"),
+        ({"label": pa.array(["a", "b", None, "b"])}, "row 2 has null in 'label'"),
+        ({"label": pa.array([1.0, 1.0, np.nan, 1.0])}, "row 2 has label nan"),
         ({"indices": pa.array([[1, 5], None, [0, 5, 9], [2]], INTS)}, "row 1 has null in 'indic"),
         ({"indices": pa.array([[1, 5], [], [0, None, 9], [2]], INTS)}, "row 2 has a null in 'ind"),
         ({"indices": pa.array([[1, 5], [], [0, 5, 9], [-2]], INTS)}, "row 3 has feature -2"),
@@ -216,31 +191,28 @@ def test_bad_columns_are_named_when_opened(
         ({"values": pa.array([[1, 2], [], [1, 2, 1e300], [1]])}, "row 2, feature 9 is inf"),
         ({"weight": pa.array([1.0, None, 1.0, 1.0])}, "row 1 has null in 'weight'"),
         ({"weight": pa.array([1.0, -1.0, 1.0, 1.0])}, "row 1 has weight -1"),
+        (
+            {
+                "indices": pa.array([[1], [], [2**63 + 5], [2]], pa.list_(pa.uint64())),
+                "values": None,
+            },
+            "'indices' has 9223372036854775813, which int64",
+        ),
     ],
 )
-def test_bad_entries_are_named_when_read(
+def test_bad_columns_and_entries_are_named(
     storage: Storage, changed: dict[str, Any], message: str
 ) -> None:
     put(storage, "x.parquet", columns(**changed), n_features=10)
-    dataset = ParquetDataset(storage.url)
-    with pytest.raises(InputError, match=rf"x\.parquet, row group 0: {message}"):
-        dataset.read(0)
-
-
-def test_ids_beyond_int64_are_refused(storage: Storage) -> None:
-    indices = pa.array([[1], [], [2**63 + 5], [2]], pa.list_(pa.uint64()))
-    put(storage, "x.parquet", columns(indices=indices, values=None), n_features=10)
-    with pytest.raises(InputError, match="'indices' has 9223372036854775813, which int64"):
+    with pytest.raises(InputError, match=rf"x\.parquet.*: {message}"):
         ParquetDataset(storage.url).read(0)
 
 
-def test_files_with_other_columns_are_named(storage: Storage) -> None:
+@pytest.mark.parametrize("other", [{"weight": None}, {"label": pa.array(["a", "b", "a", "b"])}])
+def test_files_with_other_columns_are_named(storage: Storage, other: dict[str, Any]) -> None:
     put(storage, "a.parquet", columns())
-    put(storage, "b.parquet", columns(weight=None))
+    put(storage, "b.parquet", columns(**other))
     with pytest.raises(InputError, match=r"b\.parquet has the columns .* all files need the same"):
-        ParquetDataset(storage.url)
-    put(storage, "b.parquet", columns(label=pa.array(["a", "b", "a", "b"])))
-    with pytest.raises(InputError, match="'label' is text in some files"):
         ParquetDataset(storage.url)
 
 
@@ -275,7 +247,7 @@ def test_damaged_pages_are_found(storage: Storage) -> None:
 
 
 @given(st.data(), st.integers(1, 4))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_any_table_is_read_as_it_is(data: st.DataObject, group: int) -> None:
     """All types of ids, values and lists, in row groups of any size."""
     ids = data.draw(st.sampled_from([pa.int8(), pa.uint16(), pa.int64(), pa.uint64()]))
@@ -287,7 +259,7 @@ def test_any_table_is_read_as_it_is(data: st.DataObject, group: int) -> None:
     number = st.integers(-9, 9) if value == pa.int32() else st.floats(-1e9, 1e9, width=32)
     values = [data.draw(st.lists(number, min_size=len(r), max_size=len(r))) for r in indices]
     labels = data.draw(st.lists(st.floats(-1e9, 1e9), min_size=len(values), max_size=len(values)))
-    storage = Storage(f"memory://parquet-{next(_numbers)}")
+    storage = Storage(memory_url())
     made = {
         "indices": pa.array(indices, make_list(ids)),
         "values": pa.array(values, make_list(value)),
