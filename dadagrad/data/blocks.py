@@ -18,23 +18,15 @@ _MISSING: dict[str, Any] = {"weights": 1.0, "row_scale": 1.0, "queries": 0, "tag
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Parsed rows with global feature ids.
+    """Parsed rows with global feature ids; other fields are those of `Rows`.
 
     Attributes
     ----------
-    indptr : (n_rows + 1,) int64
-    ids : (nnz,) int64
+    ids : (nnz,) int64 or int32
         Global feature ids, strictly increasing within a row.
-    values : (nnz,) float32 or None
-        None means that every entry is 1.
     labels : (n_rows, n_label_columns) float64, or (n_rows,) object array of str
         Strings become class codes when the whole source is known.
-    weights : (n_rows,) float32 or None
-    row_scale : (n_rows,) float32 or None
-        Each entry of row r is ``values * row_scale[r]``.
-    queries : (n_rows,) int64 or None
-        Group of the row (svmlight's ``qid``).
-    tags : (n_rows,) object array of str or None
+    tags : (n_rows,) array of str or None
         Name of the row (Vowpal Wabbit's tag).
     skipped : int
         Rows left out because they were wrong and the user asked for that.
@@ -179,16 +171,10 @@ def drop_entries(block: Block, keep: NDArray[np.bool_]) -> Block:
 
 
 def transform_values(block: Block, *, binary: bool, norm: str) -> Block:
-    """Apply the options that change values.
+    """Turn all values that are not zero into 1 (`binary`), and scale rows to length 1 (norm "l2").
 
-    Parameters
-    ----------
-    binary
-        Every entry that is not zero becomes 1.
-    norm
-        ``"l2"`` scales every row to length 1. Rows without values get a `row_scale` of one over
-        the square root of their number of entries, so that they still need no values. ``"none"``
-        leaves rows as they are.
+    Rows without values get a `row_scale` of one over the square root of their number of entries,
+    so that they still need no values.
     """
     if binary:
         if block.values is not None:

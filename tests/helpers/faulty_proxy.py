@@ -72,6 +72,27 @@ def mishaps(seed: int, shares: dict[str, float]) -> Act:
     return act
 
 
+STAGES = {
+    "part": ("PUT", r"\.zst"),
+    "manifest": ("PUT", "/run/manifest-"),
+    "removal": ("POST", "delete"),
+    "model": ("PUT", "/model/model.json"),
+}
+"""Requests of a run that saves checkpoints, by method and path."""
+
+
+def once_at(proxy: Proxy, stage: str, action: str) -> Act:
+    """One request of a stage fails, once there are two checkpoints."""
+    method, pattern = STAGES[stage]
+
+    def act(request: Request) -> str:
+        wanted = request.method == method and re.search(pattern, request.path)
+        goes_on = proxy.count("PUT", "/run/manifest-") > 1
+        return action if wanted and goes_on and not proxy.held.is_set() else "pass"
+
+    return act
+
+
 class Proxy(ThreadingHTTPServer):
     """Listens on the loopback interface and passes requests on to a server; a context manager.
 

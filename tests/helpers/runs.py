@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, MemoryDataset
 from dadagrad.data.synthetic import Corpus
+from dadagrad.model.model import Model
 from dadagrad.training.checkpoints.writer import CheckpointReader
 from dadagrad.training.run import train
 from helpers.cluster_processes import Nursery, Process
@@ -37,6 +39,7 @@ def write_data(data: Dataset, url: str) -> str:
 SETTINGS: dict[str, Any] = {"batch_size": 16, "step_size": 0.3, "l1": 1e-4}
 
 
+@cache
 def undisturbed(data: str, passes: int) -> str:
     """The digest of the model of a run in which nothing goes wrong."""
     return train(data, TrainConfig(**SETTINGS, passes=passes)).model.digest
@@ -114,6 +117,13 @@ def refusal(process: Process, seconds: float = 60.0) -> str:
     errors = [line for line in lines if line.startswith("dadagrad: error: ")]
     assert errors == lines[-1:]
     return errors[0].removeprefix("dadagrad: error: ")
+
+
+def assert_undisturbed(program: Program, process: Process, data: str) -> None:
+    """A process ends well, with the model of a run in which nothing goes wrong on `data`."""
+    expected = undisturbed(data, program.passes)
+    assert digest(process) == expected
+    assert Model.load(program.model).digest == expected
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from helpers import cluster_processes
 from helpers.cluster_processes import Nursery
+from helpers.faulty_proxy import Proxy
 from helpers.runs import make_data, write_data
 from helpers.servers import BUCKET, Server, moto_server, rclone_server
 
@@ -24,10 +25,17 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Serv
         yield {"rclone": rclone, "moto": moto}
 
 
+@pytest.fixture
+def url(request: pytest.FixtureRequest) -> str:
+    """URL of a folder of its own for each test, on any server."""
+    return f"s3://{BUCKET}/{request.node.name.translate(str.maketrans('[]', '--'))}"
+
+
 @pytest.fixture(params=["files", "moto", "rclone"])
 def folder(
     request: pytest.FixtureRequest,
     servers: dict[str, Server],
+    url: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> str:
@@ -35,8 +43,15 @@ def folder(
     if request.param == "files":
         return str(tmp_path / "folder")
     servers[request.param].set_environment(monkeypatch)
-    name = request.node.name.translate(str.maketrans("[]", "--"))
-    return f"s3://{BUCKET}/{name}"
+    return url
+
+
+@pytest.fixture
+def proxy(servers: dict[str, Server], monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """Before the server that honours create-only writes."""
+    with Proxy(servers["moto"]) as proxy:
+        proxy.server.set_environment(monkeypatch)
+        yield proxy
 
 
 @pytest.fixture(scope="package")

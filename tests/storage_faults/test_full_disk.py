@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers.cluster_processes import Nursery
-from helpers.runs import Program, digest, refusal, undisturbed
+from helpers.runs import Program, assert_undisturbed, digest, refusal
 
 from dadagrad.data import open_dataset
 from dadagrad.data.synthetic import Corpus
@@ -83,7 +83,7 @@ def test_checkpoints(
     assert bool(begun) is resumed
     disk.make_room()
     process = program.resume() if resumed else program.train()
-    assert digest(process) == undisturbed(local_data, program.passes)
+    assert_undisturbed(program, process, local_data)
 
 
 def test_model(disk: Disk, local_data: str, nursery: Nursery, tmp_path: Path) -> None:
@@ -96,9 +96,7 @@ def test_model(disk: Disk, local_data: str, nursery: Nursery, tmp_path: Path) ->
     with pytest.raises(DadagradError, match=r"there is no model\.json"):
         Model.load(program.model)
     disk.make_room()
-    expected = undisturbed(local_data, program.passes)
-    assert digest(program.resume()) == expected
-    assert Model.load(program.model).digest == expected
+    assert_undisturbed(program, program.resume(), local_data)
 
 
 @pytest.mark.parametrize("suffix", ["parquet", pytest.param("csv", marks=pytest.mark.slow)])

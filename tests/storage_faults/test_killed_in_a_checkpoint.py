@@ -10,66 +10,47 @@ from pathlib import Path
 
 import pytest
 from helpers.cluster_processes import Nursery
-from helpers.faulty_proxy import Proxy, Request
+from helpers.faulty_proxy import Proxy, once_at
 from helpers.processes import wait_until
-from helpers.runs import Program, digest, make_data, undisturbed, write_data
-from helpers.servers import BUCKET, Server
+from helpers.runs import Program, assert_undisturbed, digest, make_data, write_data
+from helpers.servers import Server
 
-from dadagrad.model.model import Model
 from dadagrad.training.checkpoints.writer import CheckpointReader
 
-WAYS = [(how, what) for how in ("tear", "hold") for what in ("part", "manifest", "model")]
 OFTEN = {("tear", "part", "moto"), ("tear", "manifest", "rclone"), ("hold", "manifest", "moto")}
+WAYS = [
+    pytest.param(how, stage, store, marks=[] if (how, stage, store) in OFTEN else pytest.mark.slow)
+    for how in ("tear", "hold")
+    for stage in ("part", "manifest", "model")
+    for store in ("moto", "rclone")
+]
 
 
-@pytest.mark.parametrize(
-    ("how", "what", "store"),
-    [
-        pytest.param(*way, store, marks=[] if (*way, store) in OFTEN else pytest.mark.slow)
-        for way in WAYS
-        for store in ("moto", "rclone")
-    ],
-)
+@pytest.mark.parametrize(("how", "stage", "store"), WAYS)
 def test_on_s3(
     how: str,
-    what: str,
+    stage: str,
     store: str,
     servers: dict[str, Server],
+    url: str,
     local_data: str,
     nursery: Nursery,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     servers[store].set_environment(monkeypatch)
-    folder = f"s3://{BUCKET}/killed-{how}-{what}-{store}"
     with Proxy(servers[store]) as proxy:
-
-        def act(request: Request) -> str:
-            n_manifests = proxy.count("PUT", "/run/manifest-")
-            wanted = {
-                "part": n_manifests > 1 and ".zst" in request.path,
-                "manifest": n_manifests > 2 and "/run/manifest-" in request.path,
-                "model": "/model/model.json" in request.path,
-            }
-            return how if request.method == "PUT" and wanted[what] else "pass"
-
-        proxy.act = act
-        program = Program(
-            nursery, local_data, folder, passes=4, environment=proxy.server.environment
-        )
-        process = program.train()
+        proxy.act = once_at(proxy, stage, how)
+        environment = proxy.server.environment
+        process = Program(nursery, local_data, url, passes=4, environment=environment).train()
         assert proxy.held.wait(20), process.text()
         process.kill()
         # Where a whole request was on its way, it arrives after the death of who sent it.
         proxy.release()
         wait_until(lambda: not proxy.busy, 10, "the requests under way")
-    program = Program(nursery, local_data, folder, environment=servers[store].environment)
-    before = CheckpointReader(program.checkpoints).list(verify=True)
-    assert all(info.valid for info in before)
-    expected = undisturbed(local_data, 4)
-    assert digest(program.resume()) == expected
-    assert Model.load(program.model).digest == expected
-    after = CheckpointReader(program.checkpoints).list(verify=True)
-    assert all(info.valid for info in after)
+    program = Program(nursery, local_data, url, passes=4, environment=servers[store].environment)
+    assert all(info.valid for info in CheckpointReader(program.checkpoints).list(verify=True))
+    assert_undisturbed(program, program.resume(), local_data)
+    assert all(info.valid for info in CheckpointReader(program.checkpoints).list(verify=True))
 
 
 @pytest.mark.parametrize(
@@ -107,8 +88,6 @@ def test_on_files(
         assert [info.step for info in saved] == [0]
         begun = ".zst#" if what == "part" else "manifest-"
         assert [name for name in left if begun in name and "#" in name], left
-    expected = undisturbed(data, program.passes)
-    assert digest(program.resume()) == expected
-    assert Model.load(program.model).digest == expected
+    assert_undisturbed(program, program.resume(), data)
     if what != "model":  # the next checkpoint removes what was left
         assert not list(Path(program.checkpoints).rglob("*.zst#*"))

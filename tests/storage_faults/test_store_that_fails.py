@@ -6,38 +6,40 @@ import logging
 import pickle
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
 import pytest
-from helpers.faulty_proxy import Proxy, Request, always, first
+from helpers.checkpoint_stores import same, snapshot
+from helpers.faulty_proxy import Proxy, always, first
 from helpers.processes import free_port
 from helpers.servers import BUCKET, Server
 
 from dadagrad.errors import AlreadyExists, InputError, StorageError
 from dadagrad.storage.store import Storage
-from dadagrad.training.checkpoints.writer import CheckpointReader, CheckpointWriter, Snapshot
+from dadagrad.training.checkpoints.writer import CheckpointReader, CheckpointWriter
 
 SLOW = pytest.mark.slow
 
 
 @pytest.fixture
-def proxy(servers: dict[str, Server], monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """Before the server that honours create-only writes."""
-    with Proxy(servers["moto"]) as proxy:
-        proxy.server.set_environment(monkeypatch)
-        yield proxy
+def patience(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Sets the seconds of retries for a store that has answered, and for one that has not."""
+
+    def set_seconds(answered: float, unknown: float = 3.0) -> None:
+        monkeypatch.setenv("DADAGRAD_STORAGE_PATIENCE", str(answered))
+        monkeypatch.setattr("dadagrad.storage.retries.FIRST_SECONDS", unknown)
+
+    return set_seconds
 
 
-@pytest.fixture
-def url(request: pytest.FixtureRequest) -> str:
-    return f"s3://{BUCKET}/{request.node.name.translate(str.maketrans('[]', '--'))}"
-
-
-def snapshot(step: int) -> Snapshot:
-    return Snapshot(step, {"sums": np.random.default_rng(step).normal(size=(500, 2))}, {"at": step})
+def fails(call: Callable[[], Any], match: str) -> float:
+    """Seconds until a call fails with this message."""
+    begun = time.monotonic()
+    with pytest.raises(StorageError, match=match):
+        call()
+    return time.monotonic() - begun
 
 
 def read_middle(storage: Storage) -> bytes:
@@ -46,33 +48,19 @@ def read_middle(storage: Storage) -> bytes:
         return file.read(2)
 
 
-def actions(storage: Storage) -> dict[str, Callable[[], Any]]:
-    """Everything that is ever asked of a store, and each for an object of its own."""
-    buffer = bytearray(6)
+def actions(storage: Storage) -> dict[str, tuple[Callable[[], Any], Any]]:
+    """Everything that is ever asked of a store, each for an object of its own, and the answer."""
     return {
-        "get": lambda: storage.get("get"),
-        "into": lambda: (storage.read_into("into", buffer), bytes(buffer)),
-        "range": lambda: read_middle(storage),
-        "size": lambda: storage.size("size"),
-        "list": lambda: storage.list("folder"),
-        "absent": lambda: storage.exists("absent"),
-        "put": lambda: storage.put("new", b"new"),
-        "large": lambda: storage.put("large", b"x" * (2 << 20)),
-        "delete": lambda: storage.delete("delete"),
+        "get": (lambda: storage.get("get"), b"object"),
+        "into": (lambda: storage.read_into("into", bytearray(6)), 6),
+        "range": (lambda: read_middle(storage), b"je"),
+        "size": (lambda: storage.size("size"), 6),
+        "list": (lambda: storage.list("folder"), ["folder/a"]),
+        "absent": (lambda: storage.exists("absent"), False),
+        "put": (lambda: storage.put("new", b"new"), None),
+        "large": (lambda: storage.put("large", b"x" * (2 << 20)), None),
+        "delete": (lambda: storage.delete("delete"), None),
     }
-
-
-ANSWERS = {
-    "get": b"object",
-    "into": (6, b"object"),
-    "range": b"je",
-    "size": 6,
-    "list": ["folder/a"],
-    "absent": False,
-    "put": None,
-    "large": None,
-    "delete": None,
-}
 
 
 @pytest.mark.parametrize(
@@ -89,11 +77,10 @@ def test_everything_is_asked_again(
         storage.put(key, b"object")
     proxy.act = first(2 if mishap == "stall" else 4, mishap)
     with ThreadPoolExecutor(9) as pool:
-        jobs = {name: pool.submit(action) for name, action in actions(storage).items()}
-        assert {name: job.result() for name, job in jobs.items()} == ANSWERS
+        jobs = [(pool.submit(call), answer) for call, answer in actions(storage).values()]
+        assert [job.result() for job, _ in jobs] == [answer for _, answer in jobs]
     proxy.act = always("pass")
-    assert storage.get("new") == b"new"
-    assert storage.size("large") == 2 << 20
+    assert (storage.get("new"), storage.size("large")) == (b"new", 2 << 20)
     assert not storage.exists("delete")
 
 
@@ -121,27 +108,24 @@ def test_checkpoints_through_a_bad_connection(mishap: str, proxy: Proxy, url: st
             writer.save(snapshot(step))
     proxy.act = always("pass")
     keys = Storage(url).list()
-    documents = [key for key in keys if key.endswith(".json")]
     manifests = ["manifest-000000000001.json", "manifest-000000000002.json"]
+    documents = [key for key in keys if key.endswith(".json")]
     assert documents == ["epoch-0000000001.json", *manifests]
-    assert len(keys) == 3 + 2
-    assert CheckpointReader(url).load().meta == {"at": 2}
+    assert len(keys) == 3 + 2 * len(snapshot(0).arrays)
+    assert same(CheckpointReader(url).load(), snapshot(2))
 
 
 def test_a_store_that_is_gone_for_good(
-    proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    proxy: Proxy, url: str, patience: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("DADAGRAD_STORAGE_PATIENCE", "1.5")
+    patience(1.5)
     caplog.set_level(logging.INFO)
     storage = Storage(url)
     storage.put("key", b"x")
     proxy.act = always("503")
-    begun = time.monotonic()
-    with pytest.raises(StorageError) as caught:
-        storage.read_many({"key": bytearray(1), "other": bytearray(1)})
-    assert 0.5 < time.monotonic() - begun < 4
-    assert f"cannot read key in {url}: the store answers 503" in str(caught.value)
-    assert re.search(r"\(tried for [12] s: [^\n]*\); try again later$", str(caught.value))
+    said = f"cannot read key in {url}: the store answers 503 .*"
+    said += r"\(tried for [12] s: [^\n]*\); try again later$"
+    assert 0.5 < fails(lambda: storage.read_many({"key": bytearray(1)}), said) < 4
     assert caplog.text.count("503") == 1
     assert "503 Service Unavailable; trying again for up to 1.5 seconds" in caplog.text
     proxy.act = always("pass")
@@ -150,87 +134,65 @@ def test_a_store_that_is_gone_for_good(
 
 
 def test_silence_is_told_from_absence(
-    proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch
+    proxy: Proxy, url: str, patience: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DADAGRAD_STORAGE_PATIENCE", "1")
+    patience(1)
     monkeypatch.setenv("DADAGRAD_STORAGE_TIMEOUT", "0.3")
     proxy.act = always("stall")
-    begun = time.monotonic()
-    with pytest.raises(StorageError, match="no answer in time") as caught:
-        Storage(url).get("key")
-    assert time.monotonic() - begun < 8
-    assert "on a slow network, raise DADAGRAD_STORAGE_TIMEOUT" in str(caught.value)
+    said = "no answer in time .*; on a slow network, raise DADAGRAD_STORAGE_TIMEOUT"
+    assert fails(lambda: Storage(url).get("key"), said) < 8
 
 
 def test_who_gives_a_store_up_does_so_for_all(
-    proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch
+    proxy: Proxy, url: str, patience: Callable[..., None]
 ) -> None:
     """A save that fails tidies up after itself: that must not take as long once more."""
-    monkeypatch.setenv("DADAGRAD_STORAGE_PATIENCE", "2")
-    monkeypatch.setattr("dadagrad.storage.retries.FIRST_SECONDS", 0.3)
+    patience(2, unknown=0.3)
     writer = CheckpointWriter(url)
     proxy.act = always("reset")
-    begun = time.monotonic()
-    with pytest.raises(StorageError, match="the endpoint cannot be reached"):
-        writer.save(snapshot(1))
-    assert 1.9 < time.monotonic() - begun < 3.8
+    spent = fails(lambda: writer.save(snapshot(1)), "the endpoint cannot be reached")
+    assert 1.9 < spent < 3.8
 
 
-def test_a_store_that_has_answered_is_waited_for_longer(
-    proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("how", ["neither", "answered", "unpickled"])
+def test_a_store_that_is_known_is_waited_for_longer(
+    how: str,
+    servers: dict[str, Server],
+    url: str,
+    patience: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A failure without any answer of the store, so that only the success before it counts."""
-    monkeypatch.setenv("DADAGRAD_STORAGE_PATIENCE", "1.2")
-    monkeypatch.setattr("dadagrad.storage.retries.FIRST_SECONDS", 0.1)
-    storage = Storage(url)
-    for answered, (least, most) in ((False, (0.0, 0.9)), (True, (1.1, 3.0))):
-        if answered:
-            proxy.act = always("pass")
-            storage.put("key", b"x")
-        proxy.act = always("reset")
-        begun = time.monotonic()
-        with pytest.raises(StorageError, match="cannot be reached"):
-            storage.get("key")
-        assert least < time.monotonic() - begun < most
-
-
-def test_a_store_that_another_process_has_found_is_not_doubted(
-    url: str, monkeypatch: pytest.MonkeyPatch, servers: dict[str, Server]
-) -> None:
-    """Workers of a cluster may start while the store is away for a moment."""
-    monkeypatch.setenv("DADAGRAD_STORAGE_PATIENCE", "1.2")
-    monkeypatch.setattr("dadagrad.storage.retries.FIRST_SECONDS", 0.1)
-    servers["moto"].set_environment(monkeypatch)
-    for arrived, (least, most) in ((False, (0.0, 0.9)), (True, (0.9, 3.0))):
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    """It has answered this process, or another: a worker may start while the store is away."""
+    patience(1.2, unknown=0.1)
+    with Proxy(servers["moto"]) as proxy:
+        proxy.server.set_environment(monkeypatch)
         storage = Storage(url)
-        storage = pickle.loads(pickle.dumps(storage)) if arrived else storage
-        begun = time.monotonic()
-        with pytest.raises(StorageError, match="cannot be reached"):
-            storage.get("key")
-        assert least < time.monotonic() - begun < most
+        if how == "answered":
+            storage.put("key", b"x")
+            proxy.act = always("reset")
+        else:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+            storage = Storage(url)
+        storage = pickle.loads(pickle.dumps(storage)) if how == "unpickled" else storage
+        least, most = (0.0, 0.9) if how == "neither" else (0.9, 3.0)
+        assert least < fails(lambda: storage.get("key"), "cannot be reached") < most
 
 
 def test_a_slow_upload_is_not_a_stalled_one(
-    proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch
+    proxy: Proxy, url: str, patience: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    patience(0)
     monkeypatch.setenv("DADAGRAD_STORAGE_TIMEOUT", "0.5")
-    monkeypatch.setenv("DADAGRAD_STORAGE_PATIENCE", "0")
-    storage = Storage(url)
     proxy.bytes_per_second = 1.5e6
     begun = time.monotonic()
-    storage.put("part", b"p" * 1_500_000)
+    Storage(url).put("part", b"p" * 1_500_000)
     assert time.monotonic() - begun > 0.9
-    assert proxy.count("PUT") == 1
+    assert len(proxy.requests) == 1
 
 
 def test_a_store_that_does_not_know_conditions_says_so_at_once(proxy: Proxy, url: str) -> None:
     """The answer 501, unlike others from 500 on, will not change."""
-
-    def act(request: Request) -> str:
-        return "501" if request.method == "PUT" and request.conditional else "pass"
-
-    proxy.act = act
+    proxy.act = lambda request: "501" if request.method == "PUT" and request.conditional else "pass"
     begun = time.monotonic()
     writer = CheckpointWriter(url)
     assert time.monotonic() - begun < 5
@@ -243,5 +205,6 @@ def test_a_store_that_does_not_know_conditions_says_so_at_once(proxy: Proxy, url
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", ""])
 def test_settings_that_are_none(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, text)
-    with pytest.raises(InputError, match=f"{name}='{text}' was given; it must be a number of sec"):
+    said = re.escape(f"{name}='{text}' was given; it must be a number of seconds")
+    with pytest.raises(InputError, match=said):
         Storage("s3://bucket/x")

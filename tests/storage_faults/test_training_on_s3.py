@@ -6,16 +6,16 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.cluster_processes import Cluster, Nursery
 from helpers.faulty_proxy import Proxy, always, mishaps
 from helpers.processes import free_port
-from helpers.runs import Program, digest, refusal, saved, undisturbed, write_data
+from helpers.runs import Program, assert_undisturbed, refusal, saved, write_data
 from helpers.servers import BUCKET, Server, rclone_server
 
 from dadagrad.data.dataset import Dataset
-from dadagrad.model.model import Model
 from dadagrad.storage.store import Storage
 
 MISHAPS = {"503": 0.05, "reset": 0.02, "lose": 0.03, "cut": 0.02, "stall": 0.01}
@@ -60,9 +60,7 @@ def test_killed_and_resumed(
         with saved(program, 10) as process:
             process.kill()
         program.options = () if order == "cluster first" else on_cluster
-        expected = undisturbed(local_data, program.passes)
-        assert digest(program.resume()) == expected
-    assert Model.load(program.model).digest == expected
+        assert_undisturbed(program, program.resume(), local_data)
     # Neither what they wrote to the store nor what they said shows a credential.
     storage = Storage(folder)
     texts = {key: storage.get(key) for key in storage.list()}
@@ -94,6 +92,29 @@ def on(engine: str, nursery: Nursery, environment: Mapping[str, str]) -> Iterato
         yield ("--scheduler", cluster.address)
 
 
+@contextmanager
+def hindered_program(
+    proxy: Proxy,
+    engine: str,
+    nursery: Nursery,
+    name: str,
+    more: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Iterator[Program]:
+    """A program on the store behind `proxy`; `more` goes into its environment."""
+    environment = proxy.server.environment | {"DADAGRAD_STORAGE_TIMEOUT": "1"} | (more or {})
+    folder = f"s3://{BUCKET}/hindered"
+    with on(engine, nursery, environment) as extra:
+        yield Program(
+            nursery,
+            f"{folder}/data",
+            f"{folder}/{name}",
+            options=extra,
+            environment=environment,
+            **options,
+        )
+
+
 @pytest.mark.parametrize(
     ("engine", "seed"),
     [
@@ -110,26 +131,16 @@ def test_a_store_with_mishaps(
     engine: str, seed: int, hindered: Proxy, local_data: str, nursery: Nursery
 ) -> None:
     """One request in eight goes wrong, in every way there is; of data and of checkpoints."""
-    environment = hindered.server.environment | {"DADAGRAD_STORAGE_TIMEOUT": "1"}
     hindered.act = mishaps(seed, MISHAPS)
-    folder = f"s3://{BUCKET}/hindered"
-    with on(engine, nursery, environment) as options:
-        program = Program(
-            nursery,
-            f"{folder}/data",
-            f"{folder}/{engine}-{seed}",
-            options=options,
-            environment=environment,
-        )
-        assert digest(program.train()) == undisturbed(local_data, program.passes)
-    assert Model.load(program.model).digest == undisturbed(local_data, program.passes)
+    with hindered_program(hindered, engine, nursery, f"{engine}-{seed}") as program:
+        assert_undisturbed(program, program.train(), local_data)
     assert hindered.n_failed > 4
 
 
 @pytest.mark.parametrize(
     ("engine", "seconds"),
     [
-        ("threads", 4.0),
+        ("threads", 2.0),
         pytest.param("threads", 30.0, marks=pytest.mark.slow),
         pytest.param("cluster", 30.0, marks=pytest.mark.slow),
     ],
@@ -160,8 +171,7 @@ def test_a_server_that_dies_and_comes_back(
         time.sleep(seconds)
         assert process.alive, process.text()
         with rclone_server(tmp_path, port):
-            assert digest(process) == undisturbed(local_data, program.passes)
-            assert Model.load(program.model).digest == undisturbed(local_data, program.passes)
+            assert_undisturbed(program, process, local_data)
     assert "; trying again for up to 120 seconds" in process.log.read_text()
     assert f"s3://{BUCKET} answers again" in process.log.read_text()
 
@@ -172,18 +182,9 @@ def test_a_store_that_is_gone_for_good(
     how: str, engine: str, hindered: Proxy, local_data: str, nursery: Nursery
 ) -> None:
     """The run ends in bounded time, says what it was asking for, and can be resumed later."""
-    settings = {"DADAGRAD_STORAGE_TIMEOUT": "1", "DADAGRAD_STORAGE_PATIENCE": "1.5"}
-    environment = hindered.server.environment | settings
-    folder = f"s3://{BUCKET}/hindered"
-    with on(engine, nursery, environment) as options:
-        program = Program(
-            nursery,
-            f"{folder}/data",
-            f"{folder}/gone-{how}-{engine}",
-            passes=8,
-            options=options,
-            environment=environment,
-        )
+    patience = {"DADAGRAD_STORAGE_PATIENCE": "1.5"}
+    name = f"gone-{how}-{engine}"
+    with hindered_program(hindered, engine, nursery, name, patience, passes=8) as program:
         with saved(program, 10) as process:
             hindered.act = always(how)
         begun = time.monotonic()
@@ -196,4 +197,4 @@ def test_a_store_that_is_gone_for_good(
     assert "check the network, the host name and AWS_ENDPOINT_URL" in message
     hindered.act = always("pass")
     program.options = ()
-    assert digest(program.resume()) == undisturbed(local_data, program.passes)
+    assert_undisturbed(program, program.resume(), local_data)

@@ -9,9 +9,17 @@ from pathlib import Path
 
 import pytest
 from helpers.cluster_processes import Nursery, Process
-from helpers.faulty_proxy import Proxy, Request
-from helpers.runs import SETTINGS, Program, digest, refusal, saved, undisturbed
-from helpers.servers import BUCKET, Server
+from helpers.faulty_proxy import Proxy, once_at
+from helpers.runs import (
+    SETTINGS,
+    Program,
+    assert_undisturbed,
+    digest,
+    refusal,
+    saved,
+    undisturbed,
+)
+from helpers.servers import Server
 
 from dadagrad.config import TrainConfig
 from dadagrad.model.model import Model
@@ -76,8 +84,7 @@ def test_one_that_was_paused_does_no_damage(folder: str, local_data: str, nurser
     program = Program(nursery, local_data, folder, passes=20, every=20, environment=environment())
     with saved(program, 20) as paused:
         paused.send(signal.SIGSTOP)
-        expected = undisturbed(local_data, program.passes)
-        assert digest(program.resume()) == expected
+        assert_undisturbed(program, program.resume(), local_data)
         before = CheckpointReader(program.checkpoints).list(verify=True)
         paused.send(signal.SIGCONT)
         message = refusal(paused)
@@ -88,7 +95,7 @@ def test_one_that_was_paused_does_no_damage(folder: str, local_data: str, nurser
     # Paused while it saved, it may list one of its own whose parts have been removed meanwhile.
     assert all(info.valid for info in after if info.epoch == 2)
     assert CheckpointReader(program.checkpoints).load().step == 600
-    assert Model.load(program.model).digest == expected
+    assert Model.load(program.model).digest == undisturbed(local_data, program.passes)
 
 
 def test_a_run_stops_as_soon_as_it_knows(local_data: str, tmp_path: Path) -> None:
@@ -108,56 +115,41 @@ def test_a_run_stops_as_soon_as_it_knows(local_data: str, tmp_path: Path) -> Non
     assert 300 <= rounds < 550
 
 
+OFTEN = {("manifest", "rclone"), ("removal", "moto")}
+
+
 @pytest.mark.parametrize(
-    ("at", "store"),
+    ("stage", "store"),
     [
-        ("manifest", "rclone"),
-        ("removal", "moto"),
-        *(
-            pytest.param(at, store, marks=pytest.mark.slow)
-            for at, store in (
-                ("parts", "moto"),
-                ("parts", "rclone"),
-                ("manifest", "moto"),
-                ("removal", "rclone"),
-            )
-        ),
+        pytest.param(stage, store, marks=[] if (stage, store) in OFTEN else pytest.mark.slow)
+        for stage in ("part", "manifest", "removal")
+        for store in ("moto", "rclone")
     ],
 )
 def test_what_arrives_late_counts_for_nothing(
-    at: str,
+    stage: str,
     store: str,
     servers: dict[str, Server],
+    url: str,
     local_data: str,
     nursery: Nursery,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A request of the first one is on its way for so long that the second is done meanwhile."""
-
-    def act(request: Request) -> str:
-        goes_on = proxy.count("PUT", "/run/manifest-") > 1
-        wanted = {
-            "parts": goes_on and request.method == "PUT" and ".zst" in request.path,
-            "manifest": goes_on and request.method == "PUT" and "/manifest-" in request.path,
-            "removal": goes_on and request.method == "POST" and "delete" in request.path,
-        }
-        return "hold" if wanted[at] and not proxy.held.is_set() else "pass"
-
     servers[store].set_environment(monkeypatch)
-    folder = f"s3://{BUCKET}/late-{at}-{store}"
     with Proxy(servers[store]) as proxy:
-        proxy.act = act
+        proxy.act = once_at(proxy, stage, "hold")
         environment = proxy.server.environment
-        first = Program(nursery, local_data, folder, passes=4, keep=1, environment=environment)
-        second = Program(nursery, local_data, folder, environment=servers[store].environment)
+        first = Program(nursery, local_data, url, passes=4, keep=1, environment=environment)
+        environment = servers[store].environment
+        second = Program(nursery, local_data, url, passes=4, environment=environment)
         late = first.train()
         assert proxy.held.wait(20), late.text()
-        expected = undisturbed(local_data, first.passes)
-        assert digest(second.resume()) == expected
+        assert_undisturbed(second, second.resume(), local_data)
         proxy.release()
         assert "another run took over the checkpoints at" in refusal(late)
     newest, *others = CheckpointReader(first.checkpoints).list(verify=True)
     assert (newest.epoch, newest.step, newest.valid) == (2, 120, True)
     assert {info.epoch for info in others} <= {1}
     assert CheckpointReader(first.checkpoints).load().step == 120
-    assert Model.load(first.model).digest == expected
+    assert Model.load(first.model).digest == undisturbed(local_data, first.passes)

@@ -56,31 +56,20 @@ class ArrayDecoder:
     """
 
     def __init__(self, metadata: Any, seals: Any, length: int, dtype: str) -> None:
-        if metadata["shape"] != [length] or metadata["data_type"] != dtype:
-            kind, shape = map(reprlib.repr, (metadata["data_type"], metadata["shape"]))
-            raise CorruptionError(
-                f"its metadata declares {kind[1:-1]}{shape} where {dtype}[{length}] was expected"
-            )
-        codecs = metadata["codecs"]
-        names = [codec["name"] for codec in codecs]
-        if names not in (["bytes"], ["bytes", "blosc"]):
-            raise CorruptionError(
-                f"its codecs are {reprlib.repr(names)}; only bytes and blosc are known"
-            )
-        if codecs[0]["configuration"] != {"endian": "little"}:
-            raise CorruptionError("its bytes are not little-endian")
+        n_chunks, self._chunk = chunk_grid(length)
         self.length, self.dtype = length, np.dtype(dtype)
         self.sizes = [size for size, _ in seals]
         self.fill_value = metadata["fill_value"]
         self.is_fill = not self.sizes and (length > 0 or self.fill_value == 1)
+        (chunk,) = metadata["chunk_grid"]["configuration"]["chunk_shape"]
+        _need("shape", metadata["shape"], [length])
+        _need("type", metadata["data_type"], dtype)
+        if not self.is_fill:
+            _need("number and size of chunks", [len(self.sizes), chunk], [n_chunks, self._chunk])
+        names = [codec["name"] for codec in metadata["codecs"]]
         self._compressed = len(names) == 2
-        n_chunks, self._chunk = chunk_grid(length)
-        (declared,) = metadata["chunk_grid"]["configuration"]["chunk_shape"]
-        if not self.is_fill and (len(self.sizes), declared) != (n_chunks, self._chunk):
-            raise CorruptionError(
-                f"{len(self.sizes)} chunks of {reprlib.repr(declared)} do not make {length} "
-                f"elements; needed are {n_chunks} of {self._chunk}"
-            )
+        _need("codecs", names, ["bytes", "blosc"][: len(names) or 1])
+        _need("byte order", metadata["codecs"][0]["configuration"], {"endian": "little"})
         nbytes = self._chunk * self.dtype.itemsize
         low = max(blosc.MAX_OVERHEAD, (nbytes - 1024) / MAX_RATIO) if self._compressed else nbytes
         high = nbytes + blosc.MAX_OVERHEAD if self._compressed else nbytes
@@ -117,6 +106,11 @@ class ArrayDecoder:
                 except (RuntimeError, ValueError) as error:
                     raise CorruptionError(f"chunk {number} does not decompress ({error})") from None
         return self._array[: self.length]
+
+
+def _need(name: str, declared: Any, needed: Any) -> None:
+    if declared != needed:
+        raise CorruptionError(f"its {name} is {reprlib.repr(declared)}; needed is {needed!r}")
 
 
 def _blosc_sizes(chunk: NDArray[np.uint8]) -> tuple[int, int]:
