@@ -48,21 +48,12 @@ class Run:
 
     def to_files(self, folder: Path) -> Run:
         """Write each array to a file in `folder`; return the run with these files as arrays."""
-        block = self.block
         with _explained(folder):
             folder.mkdir()
-            columns = {name: _to_file(folder / name, getattr(block, name)) for name in _COLUMNS}
-            return Run(replace(block, **columns), _to_file(folder / "keys", self.keys))
-
-    def read(self, start: int, stop: int) -> Block:
-        """Rows ``start:stop``, read into memory."""
-        block = cut(self.block, start, stop)
-        if not isinstance(self.block.indptr, np.memmap):
-            return block
-        columns: dict[str, Any] = {name: getattr(block, name) for name in _COLUMNS}
-        for name, column in columns.items():
-            columns[name] = None if column is None else np.array(column)
-        return replace(block, **columns)
+            columns = {
+                name: _to_file(folder / name, getattr(self.block, name)) for name in _COLUMNS
+            }
+            return Run(replace(self.block, **columns), _to_file(folder / "keys", self.keys))
 
 
 def _to_file(path: Path, array: Any) -> Any:
@@ -70,7 +61,8 @@ def _to_file(path: Path, array: Any) -> Any:
         return array
     with open(path, "wb") as file:
         file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return np.memmap(path, array.dtype, "r", shape=array.shape)
+    # Writable in memory only: compiled functions have versions for writable arrays.
+    return np.asarray(np.memmap(path, array.dtype, "c", shape=array.shape))
 
 
 @contextmanager
@@ -89,6 +81,8 @@ def _explained(folder: Path) -> Iterator[None]:
 class ExternalShuffle:
     """Collects blocks and returns the rows of partitions.
 
+    Use it as a context manager: closing it removes the temporary files.
+
     Parameters
     ----------
     seed
@@ -97,8 +91,6 @@ class ExternalShuffle:
         Parent of the temporary folder; None is the system's (`TMPDIR`).
     run_bytes
         Bytes to hold in memory; None is `RUN_BYTES`.
-
-    Use it as a context manager: closing it removes the temporary files.
     """
 
     def __init__(
@@ -137,28 +129,26 @@ class ExternalShuffle:
         self.nnz += block.nnz
         self._held_bytes += n_bytes(block)
         if self._held_bytes >= self._run_bytes:
-            self.runs.append(self._to_files(self._sorted_run()))
+            self._close_run(to_files=True)
 
     def finish(self) -> None:
         """Close the last run. It stays in memory if it is the only one."""
         if self._blocks:
-            run = self._sorted_run()
-            self.runs.append(self._to_files(run) if self.runs else run)
+            self._close_run(to_files=bool(self.runs))
 
-    def _to_files(self, run: Run) -> Run:
-        if self._folder is None:
+    def _close_run(self, *, to_files: bool) -> None:
+        run = Run(concatenate(self._blocks), None)
+        if self._seed is not None:
+            keys = np.concatenate(self._keys)
+            order = np.argsort(keys, kind="stable")
+            run = Run(take(run.block, order), keys[order])
+        self._blocks, self._keys, self._held_bytes = [], [], 0
+        if to_files and self._folder is None:
             with _explained(Path(self._parent or tempfile.gettempdir())):
                 self._folder = Path(tempfile.mkdtemp(prefix="dadagrad-", dir=self._parent))
-        return run.to_files(self._folder / f"run-{len(self.runs):05d}")
-
-    def _sorted_run(self) -> Run:
-        block = concatenate(self._blocks)
-        keys = np.concatenate(self._keys) if self._seed is not None else None
-        self._blocks, self._keys, self._held_bytes = [], [], 0
-        if keys is None:
-            return Run(block, None)
-        order = np.argsort(keys, kind="stable")
-        return Run(take(block, order), keys[order])
+        if to_files and self._folder is not None:
+            run = run.to_files(self._folder / f"run-{len(self.runs):05d}")
+        self.runs.append(run)
 
     def bounds(self, partition_nnz: int, n_label_columns: int = 1) -> NDArray[np.int64]:
         """Rows of each run that each partition gets.
@@ -184,7 +174,6 @@ class ExternalShuffle:
         bounds = np.empty((len(self.runs), n_partitions + 1), np.int64)
         parts = np.arange(1, n_partitions, dtype=object)
         before = 0
-        whole_queries = _WholeQueries(len(parts))
         for number, run in enumerate(self.runs):
             block = run.block
             if run.keys is not None:
@@ -195,47 +184,46 @@ class ExternalShuffle:
                 limits = (parts * total // n_partitions).astype(np.int64)
                 inner = np.searchsorted(starts, limits, side="left")
                 before += block.nnz + block.n_rows * row_size
-                if block.queries is not None:
-                    inner = whole_queries.move(inner, block.queries)
             bounds[number] = [0, *inner, block.n_rows]
+        if self._seed is None:
+            bounds = self._between_queries(bounds)
         empty = (np.diff(bounds, axis=1) == 0).all(axis=0)
         return np.delete(bounds, np.flatnonzero(empty) + 1, axis=1)
 
+    def _between_queries(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Move `bounds` of rows in order forward to the start of the next query, if rows have any.
+
+        Bounds of one run can be moved to the next run, so rows are counted over all runs.
+        """
+        starts: list[NDArray[np.int64]] = []
+        n_rows, last = 0, None
+        for run in self.runs:
+            queries = run.block.queries
+            if queries is None:
+                return bounds
+            is_new = np.diff(queries, prepend=queries[:1]) != 0
+            is_new[0] = queries[0] != last
+            starts.append(np.flatnonzero(is_new) + n_rows)
+            n_rows, last = n_rows + len(queries), queries[-1]
+        rows = np.concatenate([*starts, [n_rows]])
+        moved = rows[np.searchsorted(rows, bounds.sum(axis=0))]
+        sizes = bounds[:, -1:]
+        between: NDArray[np.int64] = np.clip(moved - (np.cumsum(sizes, axis=0) - sizes), 0, sizes)
+        return between
+
     def read(self, bounds: NDArray[np.int64], partition: int) -> Block:
         """Rows of one partition; `bounds` is the result of the method `bounds`."""
+        ranges = bounds[:, partition : partition + 2].tolist()
         slices = [
-            (run, int(start), int(stop))
-            for run, (start, stop) in zip(
-                self.runs, bounds[:, partition : partition + 2], strict=True
-            )
-            if stop > start
+            (run, slice(*rows))
+            for run, rows in zip(self.runs, ranges, strict=True)
+            if rows[0] < rows[1]
         ]
-        block = concatenate([run.read(start, stop) for run, start, stop in slices])
+        block = concatenate([cut(run.block, rows.start, rows.stop) for run, rows in slices])
         if self._seed is None or len(slices) == 1:
             return block
-        keys = [run.keys[start:stop] for run, start, stop in slices if run.keys is not None]
+        keys = [run.keys[rows] for run, rows in slices if run.keys is not None]
         return take(block, np.argsort(np.concatenate(keys), kind="stable"))
-
-
-class _WholeQueries:
-    """Moves the bounds of partitions forward to the start of the next query, run by run."""
-
-    def __init__(self, n_bounds: int) -> None:
-        self._last_query: int | None = None
-        self._is_later = np.ones(n_bounds, np.bool_)  # bounds that are not in the runs so far
-
-    def move(self, inner: NDArray[np.int64], queries: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Bounds of one run, as rows of it; `queries` are those of its rows."""
-        is_new = np.ones(len(queries), np.bool_)
-        is_new[1:] = queries[1:] != queries[:-1]
-        is_new[0] = self._last_query is None or queries[0] != self._last_query
-        self._last_query = int(queries[-1])
-        starts = np.append(np.flatnonzero(is_new), len(queries))
-        moved: NDArray[np.int64] = np.where(
-            self._is_later, starts[np.searchsorted(starts, inner, side="left")], 0
-        )
-        self._is_later &= moved == len(queries)
-        return moved
 
 
 def _query_keys(seed: int, queries: NDArray[np.int64]) -> Keys:

@@ -12,7 +12,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -26,7 +25,7 @@ from dadagrad.data.ingest.external_shuffle import ExternalShuffle
 from dadagrad.data.ingest.files import expand, source_bytes
 from dadagrad.data.ingest.labels import LabelTable, keep_class_names
 from dadagrad.data.ingest.options import Options, guess_format
-from dadagrad.data.ingest.readers import SourceSummary, map_in_order, ordered_map, read_blocks
+from dadagrad.data.ingest.readers import SourceSummary, ordered_map, read_blocks
 from dadagrad.data.zarr.dataset import write_partition, write_root
 from dadagrad.errors import DadagradError, InputError
 from dadagrad.kernels.cache import is_compiled
@@ -189,7 +188,7 @@ def ingest(
     kernel = {"svmlight": parsing.svmlight_rows, "vw": parsing.vw_rows}.get(options.format)
     if kernel is not None and not is_compiled(kernel):
         logger.info("compiling the parser (once on this machine, a few seconds)")
-    summary = SourceSummary.of(options)
+    summary = SourceSummary(options)
     with (
         ExternalShuffle(seed=shuffle, folder=temporary) as collected,
         ordered_map(workers, client, threads=kernel is not None) as run,
@@ -316,12 +315,8 @@ def _write(
             names=summary.names,
         )
 
-    threads = min(workers, os.cpu_count() or 1)
-    numbers = range(bounds.shape[1] - 1)
-    if threads == 1:
-        return list(map(write, numbers))
-    with ThreadPoolExecutor(threads) as pool:
-        return [part for _, part in map_in_order(pool, threads + 1, write, numbers)]
+    with ordered_map(min(workers, os.cpu_count() or 1), threads=True) as run:
+        return list(run(write, range(bounds.shape[1] - 1)))
 
 
 def _prepare_output(storage: Storage, *, overwrite: bool, remove: bool) -> None:

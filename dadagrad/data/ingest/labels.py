@@ -25,31 +25,29 @@ _MAX_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class LabelTable:
-    """Columns of the final labels, and the final values of each text and number.
+    """Columns of the final labels, and the final values of encoded ones.
 
     Attributes
     ----------
-    numbers : (n_numbers,) float64 or None
-        Distinct labels that are numbers, increasing; None if no label is a text.
-    of_numbers, of_texts : (n_numbers or n_texts, n_columns) float64 or None
-        Final labels of each number, and of each text by its number.
+    numbers : (n_numbers,) float64
+        Distinct labels that are numbers, increasing.
+    final : (n_numbers + n_texts, n_columns) float64 or None
+        Final labels of each number and of each text; None if no label is a text.
     """
 
     columns: tuple[LabelColumn, ...]
-    numbers: NDArray[np.float64] | None = None
-    of_numbers: NDArray[np.float64] | None = None
-    of_texts: NDArray[np.float64] | None = None
+    numbers: NDArray[np.float64]
+    final: NDArray[np.float64] | None = None
 
     def decode(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:
         """Final (n_rows, n_columns) labels of encoded `labels`."""
-        if self.of_texts is None or self.of_numbers is None or self.numbers is None:
+        if self.final is None:
             return labels
         encoded = np.ascontiguousarray(labels[:, 0])
+        rows = np.searchsorted(self.numbers, encoded)  # all texts, which are NaN, come last
         is_text = np.isnan(encoded)
-        final = np.empty((len(encoded), len(self.columns)))
-        final[is_text] = self.of_texts[encoded[is_text].view(np.int64) & _TEXT_NUMBER]
-        final[~is_text] = self.of_numbers[np.searchsorted(self.numbers, encoded[~is_text])]
-        return final
+        rows[is_text] += encoded[is_text].view(np.int64) & _TEXT_NUMBER
+        return self.final[rows]
 
 
 class LabelEncoder:
@@ -104,7 +102,8 @@ class LabelEncoder:
         if not self._texts:
             n_columns = len(self._number_counts)
             names = ["label"] if n_columns == 1 else [f"label_{n}" for n in range(n_columns)]
-            return LabelTable(tuple(map(_column, names, self._number_counts)))
+            columns = tuple(map(_column, names, self._number_counts))
+            return LabelTable(columns, np.zeros(0))
         if len(self._number_counts) > 1:
             raise InputError(
                 "some sources have several columns of labels, others text labels; ingest them apart"
@@ -117,15 +116,12 @@ class LabelEncoder:
                 "classes or numbers"
             )
         numbers = sorted(counts)
-        labels = [_number_text(number) for number in numbers] + list(self._texts)
+        labels = [*map(_number_text, numbers), *self._texts]
         repeats = [counts[number] for number in numbers]
         repeats += [self._text_counts[code] for code in range(len(self._texts))]
-        if self._several and any("," in text for text in self._texts):
-            columns, final = _sets(labels, repeats)
-        else:
-            columns, final = _classes(labels, repeats)
-        n_numbers = len(numbers)
-        return LabelTable(columns, np.array(numbers), final[:n_numbers], final[n_numbers:])
+        is_set = self._several and any("," in text for text in self._texts)
+        columns, final = (_sets if is_set else _classes)(labels, repeats)
+        return LabelTable(columns, np.array(numbers), final)
 
 
 def rename(
@@ -169,24 +165,22 @@ def _classes(
             f"{', '.join(repr(name[:60]) for name in classes[:_MAX_SHOWN])}; at most "
             f"{MAX_LISTED_VALUES} classes can be told apart: is the label column the right one?"
         )
-    codes = np.searchsorted(np.array(classes, object), np.array(labels, object))
-    final = codes[:, None].astype(np.float64)
-    column = _column("label", _total(final[:, 0], repeats))
-    return (LabelColumn("label", column.values, column.counts, tuple(classes)),), final
+    codes = {name: float(code) for code, name in enumerate(classes)}
+    final = np.array([codes[label] for label in labels])
+    column = _column("label", _total(final, repeats))
+    return (replace(column, names=tuple(classes)),), final[:, None]
 
 
 def _sets(
     labels: list[str], repeats: list[int]
 ) -> tuple[tuple[LabelColumn, ...], NDArray[np.float64]]:
-    """A column of 0 and 1 for each label in lists with commas, and the columns of each list."""
-    sets = [[_plain(part) for part in label.split(",") if part.strip()] for label in labels]
-    names = sorted({name for members in sets for name in members})
-    if all(_as_number(name) is not None for name in names):
-        names.sort(key=lambda name: _as_number(name) or 0.0)
-    position = {name: number for number, name in enumerate(names)}
-    final = np.zeros((len(sets), len(names)))
+    """A column of 0 and 1 for each number in lists with commas, and the columns of each list."""
+    sets = [[float(part) for part in label.split(",") if part] for label in labels]
+    numbers = sorted({number for members in sets for number in members})
+    final = np.zeros((len(sets), len(numbers)))
     for row, members in enumerate(sets):
-        final[row, [position[name] for name in members]] = 1
+        final[row, np.searchsorted(numbers, members)] = 1
+    names = map(_number_text, numbers)
     columns = [_column(name, _total(final[:, n], repeats)) for n, name in enumerate(names)]
     return tuple(columns), final
 
@@ -205,18 +199,5 @@ def _total(values: NDArray[np.float64], repeats: list[int]) -> Counter[float]:
     return total
 
 
-def _plain(label: str) -> str:
-    """`label` without white space; a number in one way of writing it."""
-    number = _as_number(label)
-    return label.strip() if number is None else _number_text(number)
-
-
 def _number_text(number: float) -> str:
     return str(int(number)) if number.is_integer() else repr(number)
-
-
-def _as_number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -36,15 +37,16 @@ _MAX_LIST = 500
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Parser = Callable[..., Block]
-OrderedMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[tuple[Any, Any]]]
+OrderedMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
+
+_LINE_PARSERS: dict[str, Parser] = {"svmlight": svmlight.parse, "vw": vw.parse}
 
 
 @contextmanager
 def ordered_map(workers: int, client: Any = None, *, threads: bool) -> Iterator[OrderedMap]:
     """Open workers, and yield a function that applies a function to items in parallel.
 
-    The function yields each item and its result, in the order of the items. Memory holds a few
-    items and results only.
+    It yields the results in the order of the items. Memory holds a few items and results only.
 
     Parameters
     ----------
@@ -62,67 +64,58 @@ def ordered_map(workers: int, client: Any = None, *, threads: bool) -> Iterator[
 
         with connected(client) as opened:
             n_threads = max(sum(opened.nthreads().values()), 1)
-            yield partial(map_in_order, opened.get_executor(pure=False), 2 * n_threads)
+            yield partial(_map_in_order, opened.get_executor(pure=False), 2 * n_threads)
     elif workers == 1:
-        yield lambda function, items: ((item, function(item)) for item in items)
+        yield map
     else:
-        pool = ThreadPoolExecutor(workers) if threads else _process_pool(workers)
+        # Forking a process that has threads (numba's, zarr's) can deadlock the child.
+        context = multiprocessing.get_context("spawn")
+        pool: Executor = (
+            ThreadPoolExecutor(workers)
+            if threads
+            else ProcessPoolExecutor(workers, mp_context=context)
+        )
         try:
-            yield partial(map_in_order, pool, 2 * workers)
+            yield partial(_map_in_order, pool, 2 * workers)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _process_pool(workers: int) -> Executor:
-    import multiprocessing
-
-    # Forking a process that has threads (numba's, zarr's) can deadlock the child.
-    return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
-
-
-def map_in_order(
+def _map_in_order(
     executor: Executor,
     max_pending: int,
     function: Callable[[Item], Result],
     items: Iterable[Item],
-) -> Iterator[tuple[Item, Result]]:
+) -> Iterator[Result]:
     """Apply `function` to `items`, at most `max_pending` at a time; yield results in order."""
-    pending: deque[tuple[Item, Future[Result]]] = deque()
+    pending: deque[Future[Result]] = deque()
     try:
         for item in items:
-            pending.append((item, executor.submit(function, item)))
+            pending.append(executor.submit(function, item))
             if len(pending) >= max_pending:
-                yield _first_result(pending)
+                yield pending.popleft().result()
         while pending:
-            yield _first_result(pending)
-    finally:
-        for _, future in pending:
-            future.cancel()
-
-
-def _first_result(pending: deque[tuple[Item, Future[Result]]]) -> tuple[Item, Result]:
-    item, future = pending.popleft()
-    try:
-        return item, future.result()
+            yield pending.popleft().result()
     except BrokenProcessPool as error:
         raise DadagradError(
             "a worker process ended abruptly: killed, or out of memory; use fewer workers, and "
             'call ingest from a script under `if __name__ == "__main__":`'
         ) from error
+    finally:
+        for future in pending:
+            future.cancel()
 
 
 @dataclass
 class SourceSummary:
     """Facts about all sources, complete when the last block was added."""
 
-    labels: LabelEncoder
-    guesses_first_id: bool = False
-    """True if the ids of svmlight start at 1 unless one of them is 0."""
+    options: Options
     skipped: int = 0
     zero_weight: int = 0
     weighted: bool = False
     queried: bool | None = None
-    smallest_id: int | None = None
+    has_id_zero: bool = False
     largest_id: int = -1
     n_features: int = 0
     names: dict[int, str] = field(default_factory=dict)
@@ -130,20 +123,16 @@ class SourceSummary:
     table_path: str = ""
     label_columns: tuple[LabelColumn, ...] | None = None
     spaces: list[dict[str, Any] | None] = field(default_factory=list)
+    labels: LabelEncoder = field(init=False)
 
-    @classmethod
-    def of(cls, options: Options) -> SourceSummary:
-        """The summary of no blocks."""
-        is_svmlight = options.format == "svmlight"
-        return cls(
-            LabelEncoder(several=is_svmlight),
-            guesses_first_id=is_svmlight and options.zero_based == "auto",
-        )
+    def __post_init__(self) -> None:
+        self.labels = LabelEncoder(several=self.options.format == "svmlight")
 
     @property
     def first_id(self) -> int:
         """Id that becomes 0 in the dataset."""
-        return int(self.guesses_first_id and self.smallest_id != 0)
+        guessed = self.options.format == "svmlight" and self.options.zero_based == "auto"
+        return int(guessed and not self.has_id_zero)
 
     def add(self, block: Block) -> Block:
         """Add a block; return it without rows of weight 0, with encoded labels."""
@@ -153,10 +142,7 @@ class SourceSummary:
         self.weighted |= block.weights is not None
         self.names.update(block.names)
         if block.nnz:
-            smallest = int(block.ids.min())
-            self.smallest_id = (
-                smallest if self.smallest_id is None else min(smallest, self.smallest_id)
-            )
+            self.has_id_zero |= bool(block.ids.min() == 0)
             self.largest_id = max(self.largest_id, int(block.ids.max()))
         if not block.n_rows:
             return block
@@ -178,51 +164,54 @@ def read_blocks(
     `run` is what `ordered_map` yields; the `summary` gets the facts that belong to whole files.
     """
     if options.format in ARRAY_FORMATS:
-        yield from _array_blocks(paths, options, summary)
-        return
-    for task, blocks in run(partial(run_task, options), _text_tasks(paths, options, summary)):
-        for number, block in enumerate(blocks):
-            yield block, task.n_bytes if number == len(blocks) - 1 else 0
+        for path in paths:
+            yield from _array_blocks(path, options, summary)
+    else:
+        for blocks in run(partial(_run_task, options), _text_tasks(paths, options, summary)):
+            yield from blocks
 
 
 def _array_blocks(
-    paths: list[str], options: Options, summary: SourceSummary
+    path: str, options: Options, summary: SourceSummary
 ) -> Iterator[tuple[Block, int]]:
-    for path in paths:
-        source = arrays.open_arrays(path, options)
-        summary.n_features = max(summary.n_features, source.n_features)
-        summary.label_columns = summary.label_columns or source.label_columns
-        summary.spaces.append(source.feature_space)
-        summary.names.update(source.names)
-        last = Block(np.zeros(1, np.int64), np.zeros(0, np.int64), None, np.zeros((0, 1)))
-        for block in source.blocks:
-            yield finish_block(block, options), 0
-        yield last, source_bytes(path)
+    source = arrays.open_arrays(path, options)
+    summary.n_features = max(summary.n_features, source.n_features)
+    summary.label_columns = summary.label_columns or source.label_columns
+    summary.spaces.append(source.feature_space)
+    summary.names.update(source.names)
+    for block in source.blocks:
+        yield _finish_block(block, options), 0
+    none = Block(np.zeros(1, np.int64), np.zeros(0, np.int64), None, np.zeros((0, 1)))
+    yield none, source_bytes(path)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A part of a source to parse: a range that the worker reads, or the bytes themselves."""
+    """A part of the file at `path` to parse: a range, or a chunk that was read.
+
+    A chunk comes with its offset, and with the number of bytes of the file that it completes.
+    """
 
     parse: Parser
     path: str
-    range: Range | None = None
-    chunk: bytes = b""
-    offset: int = 0
-    n_bytes: int = 0
-    """Bytes of the file that the task completes."""
+    part: Range | tuple[bytes, int, int]
 
 
-def run_task(options: Options, task: Task) -> list[Block]:
-    """Parse a task; its blocks lack only the codes of labels and the shift of ids."""
-    chunks: Iterable[tuple[bytes, int]] = [(task.chunk, task.offset)]
-    if task.range is not None:
-        chunks = read_chunks(task.range, TASK_BYTES)
-    blocks = (task.parse(chunk, path=task.path, offset=offset) for chunk, offset in chunks)
-    return [finish_block(block, options) for block in blocks]
+def _run_task(options: Options, task: Task) -> list[tuple[Block, int]]:
+    """Blocks of a task, which lack only the codes of labels, and the bytes that each completes."""
+    parts: Iterable[tuple[bytes, int, int]]
+    if isinstance(task.part, Range):
+        chunks = read_chunks(task.part, TASK_BYTES)
+        parts = ((chunk, offset, len(chunk)) for chunk, offset in chunks)
+    else:
+        parts = [task.part]
+    return [
+        (_finish_block(task.parse(chunk, path=task.path, offset=offset), options), n_bytes)
+        for chunk, offset, n_bytes in parts
+    ]
 
 
-def finish_block(block: Block, options: Options) -> Block:
+def _finish_block(block: Block, options: Options) -> Block:
     """Apply binary and norm, leave out labels that are not wanted, and make the block small."""
     if options.no_labels:
         block = replace(block, labels=np.zeros((block.n_rows, 0)))
@@ -242,20 +231,18 @@ def _text_tasks(paths: Iterable[str], options: Options, summary: SourceSummary) 
         meter = Meter()
         chunks = read_chunks(replace(ranges[0], stop=None), TASK_BYTES, meter)
         can_seek = ranges[0].stop is not None
-        if options.format in ("svmlight", "vw"):
-            parser = svmlight.parse if options.format == "svmlight" else vw.parse
-            parse: Parser = partial(parser, options=options)
+        if options.format in _LINE_PARSERS:
+            parse: Parser = partial(_LINE_PARSERS[options.format], options=options)
         else:
-            first = next(chunks)
+            first = next(chunks, (b"", 0))
             delimiter = options.delimiter or delimited.guess_delimiter(path, first[0])
-            make = _text_parser if options.format == "text" else _csv_parser
-            parse = make(path, _head(first[0]), delimiter, options, summary)
+            parse = _delimited_parser(path, first[0], delimiter, options, summary)
             chunks = itertools.chain([first], chunks)
             if delimiter == ",":
                 chunks, can_seek = delimited.cut_at_rows(path, chunks), False
         if can_seek:
             for part in ranges:
-                yield Task(parse, path, part, n_bytes=(part.stop or part.start) - part.start)
+                yield Task(parse, path, part)
         else:
             yield from _streamed(parse, path, chunks, meter)
 
@@ -264,53 +251,45 @@ def _streamed(
     parse: Parser, path: str, chunks: Iterable[tuple[bytes, int]], meter: Meter
 ) -> Iterator[Task]:
     """Tasks that carry their bytes; `meter` tells how much of the file was read for them."""
-    task: Task | None = None
-    before = 0
+    done = 0
     for chunk, offset in chunks:
-        if task is not None:
-            yield task
-        task = Task(parse, path, chunk=chunk, offset=offset, n_bytes=meter.n_bytes - before)
-        before = meter.n_bytes
-    if task is not None:
-        rest = max(source_bytes(path) - before, 0)  # after the last line, such as a checksum
-        yield replace(task, n_bytes=task.n_bytes + rest)
+        yield Task(parse, path, (chunk, offset, meter.n_bytes - done))
+        done = meter.n_bytes
+    if source_bytes(path) > done:  # after the last line, such as a checksum
+        yield Task(parse, path, (b"", done, source_bytes(path) - done))
 
 
-def _text_parser(
+def _delimited_parser(
     path: str,
-    head: bytes,
+    chunk: bytes,
     delimiter: Delimiter,
     options: Options,
     summary: SourceSummary,
 ) -> Parser:
-    names = (options.label_column, options.text_column)
-    header = bool(options.header) or any(map(delimited.is_name, names))
+    """Parser of a file of text or CSV that begins with `chunk`."""
+    head = chunk
+    if len(chunk) > _HEAD_BYTES:
+        head = chunk[: chunk.rfind(b"\n", 0, _HEAD_BYTES) + 1 or len(chunk)]
+    is_text = options.format == "text"
+    header = options.header
+    if any(map(delimited.is_name, (options.label_column, options.text_column))):
+        header = True
+    elif header is None and is_text:
+        header = False
     layout = delimited.read_layout(path, head, delimiter, header)
-    label = _label_column(options, layout, path)
-    column = options.text_column
-    if column is None:
-        column = 0 if label is None else 1
-    column = layout.column(column, "--text-column", path)
-    if label == column:
-        raise InputError(
-            f"{path}: --label-column and --text-column are both column {label}, counted from 0; "
-            "name two columns"
-        )
-    return partial(text.parse, options=options, layout=layout, label=label, text=column)
-
-
-def _csv_parser(
-    path: str,
-    head: bytes,
-    delimiter: Delimiter,
-    options: Options,
-    summary: SourceSummary,
-) -> Parser:
-    header = True if delimited.is_name(options.label_column) else None
-    layout = delimited.read_layout(
-        path, head, delimiter, header if options.header is None else options.header
-    )
-    label = _label_column(options, layout, path)
+    label = None
+    if not options.no_labels:
+        label = layout.column(options.label_column or 0, "--label-column", path)
+    if is_text:
+        default = 0 if label is None else 1
+        column = default if options.text_column is None else options.text_column
+        column = layout.column(column, "--text-column", path)
+        if label == column:
+            raise InputError(
+                f"{path}: --label-column and --text-column are both column {label}, counted from "
+                "0; name two columns"
+            )
+        return partial(text.parse, options=options, layout=layout, label=label, text=column)
     if summary.table is None:
         summary.table = csv_table.read_table(path, layout, head, label, options.hash_bits)
         summary.table_path = path
@@ -327,18 +306,3 @@ def _listed(layout: delimited.Layout) -> str:
     """Names of columns for a message: on one line, not too many."""
     names = " ".join(", ".join(layout.names()).split())
     return names[:_MAX_LIST] + ("..." if len(names) > _MAX_LIST else "")
-
-
-def _label_column(options: Options, layout: delimited.Layout, path: str) -> int | None:
-    """Position of the label, by default the first; None if there are no labels."""
-    if options.no_labels:
-        return None
-    column = 0 if options.label_column is None else options.label_column
-    return layout.column(column, "--label-column", path)
-
-
-def _head(chunk: bytes) -> bytes:
-    """First lines of a chunk, which show its layout."""
-    if len(chunk) <= _HEAD_BYTES:
-        return chunk
-    return chunk[: chunk.rfind(b"\n", 0, _HEAD_BYTES) + 1 or len(chunk)]
