@@ -129,8 +129,8 @@ BAD_FILES: list[tuple[str, str | bytes, list[str]]] = [
     ("a.npz", npz(data=[], indices=[], indptr=[0], shape=[0, 3], labels=[]), ["no rows"]),
     ("a.npz", npz(weights=[0, 0]), ["no rows", "2 have weight 0"]),
     ("a.parquet", parquet(weight=[0.0, 0.0]), ["no rows", "2 have weight 0"]),
-    ("a.npz", b"", ["not a whole npz file"]),
-    ("a.npz", b"something else", ["not a whole npz file"]),
+    ("a.npz", b"", ["not a zip file"]),
+    ("a.npz", b"something else", ["not a zip file"]),
     ("a.parquet", b"", ["not a whole Parquet file"]),
     ("a.h5ad", b"", ["cannot read"]),
     # tables without columns

@@ -24,10 +24,12 @@ from hypothesis import strategies as st
 
 from dadagrad import ingest
 from dadagrad.data.ingest.arrays import open_npz
+from dadagrad.data.ingest.options import Options
 from dadagrad.errors import InputError
 
 MATRIX = scipy.sparse.random(12, 9, 0.4, "csr", random_state=0)
 LABELS = np.arange(12.0) % 2
+NPZ = Options("npz")
 SLOW = settings(
     max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
 )
@@ -97,7 +99,7 @@ def check_npz(folder: Path, data: bytes) -> None:
     path = folder / "a.npz"
     path.write_bytes(data)
     with only_our_errors():
-        source = open_npz(str(path))
+        source = open_npz(str(path), NPZ)
         for block in source.blocks:
             # What SciPy and the kernels do with other indices is to read or write elsewhere.
             assert not block.nnz or 0 <= block.ids.min() <= block.ids.max() < source.n_features
@@ -119,7 +121,7 @@ def test_a_great_many_archives(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", sorted(VALID))
 def test_what_is_valid_is_read(kind: str, tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_bytes(npz(**VALID[kind]))
-    blocks = list(open_npz(str(tmp_path / "a.npz")).blocks)
+    blocks = list(open_npz(str(tmp_path / "a.npz"), NPZ).blocks)
     assert sum(block.nnz for block in blocks) == MATRIX.nnz
 
 
@@ -143,13 +145,13 @@ def test_what_broke(name: str, tmp_path: Path) -> None:
     arrays, said = BROKE[name]
     (tmp_path / "a.npz").write_bytes(npz(**arrays))
     with pytest.raises(InputError, match=rf"a\.npz.*{said}"), only_our_errors(False):
-        list(open_npz(str(tmp_path / "a.npz")).blocks)
+        list(open_npz(str(tmp_path / "a.npz"), NPZ).blocks)
 
 
 def test_a_wide_matrix_without_rows_takes_no_memory(tmp_path: Path) -> None:
     wide = {"data": [], "indices": [], "indptr": [0, 0], "shape": [1, 2**60], "labels": [1.0]}
     (tmp_path / "a.npz").write_bytes(npz(**wide))
-    assert sum(block.n_rows for block in open_npz(str(tmp_path / "a.npz")).blocks) == 1
+    assert sum(block.n_rows for block in open_npz(str(tmp_path / "a.npz"), NPZ).blocks) == 1
 
 
 def npy(header: str, data: bytes = b"", version: int = 1) -> bytes:
@@ -185,7 +187,7 @@ def test_headers_of_arrays(
     with contextlib.chdir(folder):
         for file in ("a.npz", "b.npz"):
             with pytest.raises(InputError, match=r"X\.npy|b\.labels\.npy"), only_our_errors(False):
-                open_npz(file)
+                open_npz(file, NPZ)
     assert not (folder / "trace").exists()
 
 
@@ -199,7 +201,7 @@ def test_headers_of_other_programs(tmp_path: Path) -> None:
         with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("X.npy", array)
             archive.writestr("labels.npy", npy(GOOD, bytes(8)))
-        (block,) = open_npz(str(tmp_path / "a.npz")).blocks
+        (block,) = open_npz(str(tmp_path / "a.npz"), NPZ).blocks
         assert block.values is not None
         assert block.values.tolist() == [2.5]
 

@@ -10,11 +10,12 @@ import math
 import os
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 import numpy as np
 
-from dadagrad.errors import InputError
+from dadagrad.errors import DadagradError, InputError
 from dadagrad.storage.store import check_regular
 
 MAX_RATIO = 1000
@@ -36,6 +37,20 @@ _CODECS = {
 _CODEC_KEYS = ("codecs", "index_codecs", "filters", "compressor", "compressors", "serializer")
 
 
+@contextmanager
+def readable(path: str, kind: str) -> Iterator[None]:
+    """Turn every error of a library about a damaged file into an `InputError` that names it."""
+    try:
+        yield
+    except (DadagradError, ImportError):
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:_MAX_REASON] or type(error).__name__
+        raise InputError(
+            f"cannot read {path} as {kind}: {reason}; write or copy it again"
+        ) from error
+
+
 def refuse_too_large(name: str, declared: int, stored: int) -> None:
     """Raise `InputError` if `declared` bytes cannot come out of `stored` ones."""
     if declared > _ALWAYS_ALLOWED + MAX_RATIO * stored:
@@ -47,29 +62,21 @@ def refuse_too_large(name: str, declared: int, stored: int) -> None:
 
 def check_npz(path: str, file: IO[bytes]) -> None:
     """Raise `InputError` unless all members are plain arrays of a size that `file` can hold."""
-    stored = os.fstat(file.fileno()).st_size
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
-        if len({member.filename for member in members}) < len(members):
-            raise InputError(f"{path} holds two arrays of the same name; write the file again")
-        refuse_too_large(path, sum(member.file_size for member in members), stored)
+        declared = sum(member.file_size for member in members)
+        refuse_too_large(path, declared, os.fstat(file.fileno()).st_size)
         for member in members:
             with archive.open(member) as stream:
-                place = f"cannot read {path} as npz: {member.filename}"
-                check_npy(place, stream, member.file_size)
+                check_npy(f"{path}, {member.filename}", stream, member.file_size)
 
 
 def check_npy(place: str, stream: IO[bytes], size: int) -> None:
     """Raise `InputError` unless `stream`, of `size` bytes, is one array of numbers or texts."""
-    try:
-        version = np.lib.format.read_magic(stream)
-        read: Any = getattr(np.lib.format, f"read_array_header_{min(version[0], 2)}_0")
+    with readable(place, "npy"):
+        major, _ = np.lib.format.read_magic(stream)
+        read: Any = getattr(np.lib.format, f"read_array_header_{min(major, 2)}_0")
         shape, _, dtype = read(stream, max_header_size=_MAX_HEADER)
-    except Exception as error:
-        reason = " ".join(str(error).split())[:_MAX_REASON]
-        raise InputError(
-            f"{place} is not an array in npy format ({reason}); save it with numpy.save"
-        ) from error
     if dtype.hasobject or dtype.fields or dtype.subdtype:
         raise InputError(f"{place} holds {dtype}; save plain arrays of numbers or texts")
     declared = stream.tell() + math.prod(shape) * dtype.itemsize
@@ -99,15 +106,12 @@ def _check_codecs(document: bytes, place: str) -> None:
         raise InputError(
             f"{place} has {len(document)} bytes; metadata must have {_MAX_METADATA} or less"
         )
-    try:
-        for codec in _codecs(json.loads(document), named=False):
-            if codec.removeprefix("numcodecs.") not in _CODECS:
-                raise InputError(
-                    f"{place} names the codec {codec[:40]!r}, which is not known to be harmless; "
-                    f"write the data again with one of {', '.join(sorted(_CODECS))}"
-                )
-    except RecursionError:
-        raise InputError(f"{place} is nested too deep") from None
+    for codec in _codecs(json.loads(document), named=False):
+        if codec.removeprefix("numcodecs.") not in _CODECS:
+            raise InputError(
+                f"{place} names the codec {codec[:40]!r}, which is not known to be harmless; "
+                f"write the data again with one of {', '.join(sorted(_CODECS))}"
+            )
 
 
 def _codecs(plain: Any, *, named: bool) -> Iterator[str]:
@@ -139,33 +143,24 @@ def stored_bytes(path: str) -> int:
 
 
 def check_stored(path: str, item: Any, stored: int, depth: int = 0) -> int:
-    """Check an array, or all arrays in a group, of an HDF5 file or a Zarr store.
+    """Check an array, or all arrays in a group, of an HDF5 file or a Zarr store; count them.
 
-    Returns
-    -------
-    int
-        Number of arrays.
-
-    Raises
-    ------
-    InputError
-        For arrays too large to come out of `stored` bytes, and for arrays in other files.
+    Raises `InputError` for arrays too large to come out of `stored` bytes, or in other files.
     """
+    name = f"{path}, {item.name}"
     if hasattr(item, "shape"):
-        name = f"{path}, {item.name}"
-        width = np.dtype(item.dtype).itemsize
-        refuse_too_large(name, math.prod(item.shape) * width, stored)
         chunk = item.chunks if isinstance(item.chunks, tuple) else ()
-        refuse_too_large(name, math.prod(chunk) * width, stored)
+        for shape in (item.shape, chunk):
+            refuse_too_large(name, math.prod(shape) * np.dtype(item.dtype).itemsize, stored)
         if getattr(item, "external", None) or getattr(item, "is_virtual", False):
             raise InputError(f"{name} lies in another file; write all data into one file")
         return 1
     if depth > _MAX_DEPTH:
-        raise InputError(f"{path}, {item.name} lies too deep; this is not an AnnData file")
+        raise InputError(f"{name} lies too deep; this is not an AnnData file")
     count = 0
-    for name in item:
-        refuse_link(path, item, name)
-        count += check_stored(path, item[name], stored, depth + 1)
+    for member in item:
+        refuse_link(path, item, member)
+        count += check_stored(path, item[member], stored, depth + 1)
         if count > _MAX_ARRAYS:
             raise InputError(f"{path} has more than {_MAX_ARRAYS} arrays; give a smaller file")
     return count

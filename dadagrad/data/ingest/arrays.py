@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,18 +22,17 @@ from dadagrad.data.ingest.array_checks import (
     check_npz,
     check_stored,
     guarded_zarr,
+    readable,
     refuse_link,
     refuse_too_large,
     stored_bytes,
 )
 from dadagrad.data.ingest.options import Options
-from dadagrad.errors import DadagradError, InputError
+from dadagrad.errors import InputError
 from dadagrad.storage.store import open_regular
 
 BLOCK_NNZ = 2_000_000
 """Approximate number of entries in a block of a large matrix."""
-
-_MAX_REASON = 500
 
 
 @dataclass
@@ -57,59 +54,69 @@ def open_arrays(path: str, options: Options) -> ArraySource:
     InputError
         If the file is damaged, or lacks labels that it should have.
     """
-    if options.format == "npz":
-        return open_npz(path, no_labels=options.no_labels)
-    if options.format == "anndata":
-        column = "label" if options.label_column is None else str(options.label_column)
-        return open_anndata(path, None if options.no_labels else column)
-    return open_stored(path, no_labels=options.no_labels)
+    openers = {"npz": open_npz, "anndata": open_anndata, "parquet": open_stored}
+    return openers[options.format](path, options)
 
 
-@contextmanager
-def _readable(path: str, kind: str) -> Iterator[None]:
-    """Turn every error of a library about a damaged file into an `InputError` that names it."""
-    try:
-        yield
-    except (DadagradError, ImportError):
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split())[:_MAX_REASON] or type(error).__name__
-        raise InputError(
-            f"cannot read {path} as {kind}: {reason}; write or copy it again"
-        ) from error
-
-
-def open_npz(path: str, *, no_labels: bool = False) -> ArraySource:
+def open_npz(path: str, options: Options) -> ArraySource:
     """A matrix saved by ``scipy.sparse.save_npz``, or arrays saved by ``numpy.savez``.
 
     The file holds a sparse matrix (``save_npz``; the arrays ``data, indices, indptr, shape`` of
     a CSR matrix are enough) or a dense ``X``. Labels are its array ``labels``, or the file
     ``NAME.labels.npy`` beside ``NAME.npz``; weights, if there are any, are ``weights`` or
-    ``NAME.weights.npy``. With `no_labels`, labels are optional and not kept. The whole matrix is
-    held in memory.
+    ``NAME.weights.npy``. The whole matrix is held in memory.
     """
-    with _readable(path, "npz"):
-        # NumPy would leave a file open that is not an archive.
+    with readable(path, "npz"):
         with open(path, "rb", opener=open_regular) as file:
-            if not zipfile.is_zipfile(file):
-                raise InputError(f"{path} is not a whole npz file; write or copy it again")
             check_npz(path, file)
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-        labels, weights = (_beside(path, arrays, name) for name in ("labels", "weights"))
+                arrays = dict(archive)
+        for name in ("labels", "weights"):
+            beside = Path(path).with_suffix(f".{name}.npy")
+            if name not in arrays and beside.exists():
+                arrays[name] = _load_npy(str(beside))
         matrix = _npz_matrix(path, arrays)
-    if no_labels:
-        labels = np.zeros((matrix.shape[0], 0))
-    if labels is None:
+    labels = None if options.no_labels else arrays.get("labels")
+    if labels is None and not options.no_labels:
         raise InputError(
-            f"{path} has no labels: it holds {', '.join(sorted(arrays)) or 'nothing'}; add an "
-            f"array named labels, or save the labels as {_sibling(path, 'labels')} (rows to be "
+            f"{path} has no labels: it holds {', '.join(sorted(arrays))}; add an array named "
+            f"labels, or save the labels as {Path(path).with_suffix('.labels.npy')} (rows to be "
             "predicted are read with --no-labels)"
         )
-    _check_rows(matrix, labels, weights, path)
-    block_from_arrays(matrix[:0], labels[:0], None, path)  # shapes and types, before any row
-    return ArraySource(_matrix_blocks(matrix, labels, weights, path), matrix.shape[1])
+    return _matrix_source(path, matrix, labels, arrays.get("weights"))
+
+
+def _load_npy(path: str) -> NDArray[Any]:
+    with readable(path, "npy"), open(path, "rb", opener=open_regular) as file:
+        check_npy(path, file, os.fstat(file.fileno()).st_size)
+        file.seek(0)
+        loaded: NDArray[Any] = np.load(file, allow_pickle=False)
+    return loaded
+
+
+def _npz_matrix(path: str, arrays: dict[str, NDArray[Any]]) -> Any:
+    """The matrix in the `arrays` of a file, which can be sliced by rows."""
+    if "format" in arrays:
+        matrix: Any = scipy.sparse.load_npz(path)
+        return _as_csr(matrix, path, os.path.getsize(path))
+    if {"data", "indices", "indptr", "shape"} <= arrays.keys():
+        return _checked_csr(*(arrays[name] for name in ("data", "indices", "indptr", "shape")))
+    if "X" in arrays:
+        return arrays["X"]
+    raise InputError(
+        f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; needed is a matrix saved by "
+        "scipy.sparse.save_npz, the arrays data, indices, indptr and shape of one, or a dense X"
+    )
+
+
+def _as_csr(matrix: Any, path: str, stored: int) -> Any:
+    """A sparse matrix of another format, checked, as CSR."""
+    # As CSR it has a pointer for each row, also for rows without entries.
+    refuse_too_large(f"{path}, shape", 8 * matrix.shape[0], stored)
+    if hasattr(matrix, "indptr"):
+        check_compressed(matrix)
+    return scipy.sparse.csr_array(matrix)
 
 
 def check_compressed(matrix: Any) -> None:
@@ -124,24 +131,6 @@ def check_compressed(matrix: Any) -> None:
     matrix.check_format(full_check=True)
 
 
-def _npz_matrix(path: str, arrays: dict[str, NDArray[Any]]) -> Any:
-    if "format" in arrays:
-        matrix: Any = scipy.sparse.load_npz(path)
-        # As CSR it has a pointer for each row, also for rows without entries.
-        refuse_too_large(f"{path}, shape", 8 * matrix.shape[0], os.path.getsize(path))
-        if hasattr(matrix, "indptr"):
-            check_compressed(matrix)
-        return scipy.sparse.csr_array(matrix)
-    if {"data", "indices", "indptr", "shape"} <= arrays.keys():
-        return _checked_csr(*(arrays[name] for name in ("data", "indices", "indptr", "shape")))
-    if "X" in arrays:
-        return arrays["X"]
-    raise InputError(
-        f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; needed is a matrix saved by "
-        "scipy.sparse.save_npz, the arrays data, indices, indptr and shape of one, or a dense X"
-    )
-
-
 def _checked_csr(data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
     """A CSR array; raises `ValueError` for wrong indices."""
     for name, array in (("indices", indices), ("indptr", indptr)):
@@ -154,48 +143,38 @@ def _checked_csr(data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
     return matrix
 
 
-def _sibling(path: str, name: str) -> Path:
-    return Path(path).with_suffix(f".{name}.npy")
-
-
-def _beside(path: str, arrays: dict[str, NDArray[Any]], name: str) -> NDArray[Any] | None:
-    if name in arrays:
-        return arrays[name]
-    sibling = _sibling(path, name)
-    if not sibling.exists():
-        return None
-    with _readable(str(sibling), "npy"), open(sibling, "rb", opener=open_regular) as file:
-        check_npy(str(sibling), file, os.fstat(file.fileno()).st_size)
-        file.seek(0)
-        loaded: NDArray[Any] = np.load(file, allow_pickle=False)
-    return loaded
-
-
-def _check_rows(matrix: Any, labels: Any, weights: Any, place: str) -> None:
-    """Raise `InputError` unless there are a matrix, and a label and a weight for each row of it."""
+def _matrix_source(
+    path: str,
+    matrix: Any,
+    labels: NDArray[Any] | None,
+    weights: NDArray[Any] | None,
+    names: dict[int, str] | None = None,
+) -> ArraySource:
+    """A matrix that can be sliced by rows, as a source; None means no labels, or no weights."""
     if len(matrix.shape) != 2:
         raise InputError(
-            f"{place}: X has shape {matrix.shape}; it must have two dimensions, rows and features"
+            f"{path}: X has shape {matrix.shape}; it must have two dimensions, rows and features"
         )
+    n_rows, n_columns = matrix.shape
     for name, column in (("labels", labels), ("weights", weights)):
-        shape = (matrix.shape[0],) if column is None else np.shape(column)
-        if not shape or shape[0] != matrix.shape[0]:
+        if column is not None and np.shape(column)[:1] != (n_rows,):
             raise InputError(
-                f"{place}: {name} of shape {shape} for {matrix.shape[0]} rows; give one each"
+                f"{path}: {name} of shape {np.shape(column)} for {n_rows} rows; give one each"
             )
+    if labels is None:
+        labels = np.zeros((n_rows, 0))
+    return ArraySource(_matrix_blocks(matrix, labels, weights, path), n_columns, names=names or {})
 
 
 def _matrix_blocks(
     matrix: Any, labels: NDArray[Any], weights: NDArray[Any] | None, place: str
 ) -> Iterator[Block]:
-    """Blocks of a matrix that can be sliced by rows, with the labels of these rows."""
-    _check_rows(matrix, labels, weights, place)
     n_rows, n_columns = matrix.shape
     n_entries = getattr(matrix, "nnz", n_rows * n_columns)
     n_blocks = max(1, min(-(-(n_entries + n_rows) // BLOCK_NNZ), n_rows))
     for number in range(n_blocks):
         rows = slice(n_rows * number // n_blocks, n_rows * (number + 1) // n_blocks)
-        with _readable(place, "a matrix"):
+        with readable(place, "a matrix"):
             part = matrix[rows]
         yield block_from_arrays(
             part,
@@ -205,12 +184,12 @@ def _matrix_blocks(
         )
 
 
-def open_anndata(path: str, label_column: str | None) -> ArraySource:
+def open_anndata(path: str, options: Options) -> ArraySource:
     """An AnnData file (.h5ad) or Zarr store: ``X``, and the labels from a column of ``obs``.
 
-    A `label_column` of None means no labels. Refused are codecs that could run code, links to other
-    files, and arrays that declare more than `MAX_RATIO` times the bytes stored. Weights are the
-    column ``weight`` of ``obs``, if there is one.
+    Refused are codecs that could run code, links to other files, and arrays that declare more than
+    `MAX_RATIO` times the bytes stored. Weights are the column ``weight`` of ``obs``, if there is
+    one.
     """
     try:
         import anndata.io
@@ -221,7 +200,7 @@ def open_anndata(path: str, label_column: str | None) -> ArraySource:
         ) from error
     if not os.path.exists(path):
         raise InputError(f"there is no file {path}")
-    with _readable(path, "AnnData"):
+    with readable(path, "AnnData"):
         stored = stored_bytes(path)
         group = guarded_zarr(path) if os.path.isdir(path) else h5py.File(path, "r")
         for name in ("obs", "var", "X"):
@@ -229,35 +208,31 @@ def open_anndata(path: str, label_column: str | None) -> ArraySource:
             check_stored(path, group[name], stored)
         obs, var = (anndata.io.read_elem(group[name]) for name in ("obs", "var"))
         kind = group["X"].attrs.get("encoding-type", "array")
-        if kind == "csr_matrix":
-            matrix = _SlicedCsr(group["X"])
-        else:
-            matrix = anndata.io.read_elem(group["X"])
-            if kind == "csc_matrix":
-                refuse_too_large(f"{path}, X", 8 * matrix.shape[0], stored)
-                check_compressed(matrix)
-                matrix = matrix.tocsr()
-    if label_column is not None and label_column not in obs.columns:
-        raise InputError(
-            f"{path} has no column {label_column!r} in obs; it has "
-            f"{', '.join(map(repr, obs.columns)) or 'none'}; name one with --label-column (rows "
-            "to be predicted are read with --no-labels)"
+        matrix = (
+            _SlicedCsr(group["X"]) if kind == "csr_matrix" else anndata.io.read_elem(group["X"])
         )
-    labels = np.zeros((len(obs), 0)) if label_column is None else obs[label_column].to_numpy()
+        if kind == "csc_matrix":
+            matrix = _as_csr(matrix, f"{path}, X", stored)
+    labels = None
+    label_column = "label" if options.label_column is None else str(options.label_column)
+    if not options.no_labels:
+        if label_column not in obs.columns:
+            raise InputError(
+                f"{path} has no column {label_column!r} in obs; it has "
+                f"{', '.join(map(repr, obs.columns)) or 'none'}; name one with --label-column "
+                "(rows to be predicted are read with --no-labels)"
+            )
+        labels = obs[label_column].to_numpy()
     weights = obs["weight"].to_numpy() if "weight" in obs.columns else None
-    _check_rows(matrix, labels, weights, path)
     names = var.index.astype(str)
-    if len(names) != matrix.shape[1]:
+    plain = all(name == str(number) for number, name in enumerate(names[:100]))
+    source = _matrix_source(path, matrix, labels, weights, {} if plain else dict(enumerate(names)))
+    if len(names) != source.n_features:
         raise InputError(
-            f"{path}: var names {len(names)} features and X has {matrix.shape[1]} columns; they "
+            f"{path}: var names {len(names)} features and X has {source.n_features} columns; they "
             "must be as many"
         )
-    plain = all(name == str(number) for number, name in enumerate(names[:100]))
-    return ArraySource(
-        _matrix_blocks(matrix, labels, weights, path),
-        matrix.shape[1],
-        names={} if plain else dict(enumerate(names)),
-    )
+    return source
 
 
 class _SlicedCsr:
@@ -284,11 +259,11 @@ class _SlicedCsr:
         )
 
 
-def open_stored(url: str, *, no_labels: bool = False) -> ArraySource:
+def open_stored(url: str, options: Options) -> ArraySource:
     """A dataset, Zarr or Parquet, partition by partition: to shuffle or repartition it."""
     dataset = open_dataset(url)
     schema = dataset.schema
-    if not schema.label_columns and not no_labels:
+    if not schema.label_columns and not options.no_labels:
         raise InputError(
             f"{url} has no labels (in Parquet, the column must be named 'label'); rows to be "
             "predicted are read with --no-labels"
@@ -307,5 +282,5 @@ def open_stored(url: str, *, no_labels: bool = False) -> ArraySource:
                 rows.queries,
             )
 
-    labels = None if no_labels else schema.label_columns
+    labels = None if options.no_labels else schema.label_columns
     return ArraySource(blocks(), schema.n_features, labels, schema.feature_space)
