@@ -11,7 +11,7 @@ from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_array
 from sklearn.utils.extmath import safe_sparse_dot
@@ -144,24 +144,49 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         return self._fitted.state.t
 
     def sparsify(self) -> Self:
-        """Make `coef_` a sparse matrix, which is smaller if l1 left few weights.
-
-        Returns
-        -------
-        self
-        """
+        """Make `coef_` a sparse matrix, which is smaller if l1 left few weights; return self."""
         self._state = self._fitted.with_coefficients(sparse=True)
         return self
 
     def densify(self) -> Self:
-        """Make `coef_` an array again, as after `fit`.
+        """Make `coef_` an array again, as after `fit`; return self."""
+        self._state = self._fitted.with_coefficients(sparse=False)
+        return self
+
+    def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Train from the start.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame, dask array or data frame, Dataset, or URL of one
+            (n_rows, n_features). Values are kept as float32. Dask blocks are computed one at a
+            time, in each pass; a dataset is read partition by partition.
+        y : (n_rows,), (n_rows, n_labels) of 0 and 1, or (n_rows, n_targets)
+            Labels of any type that can be sorted, or the numbers of a regression; None for a
+            dataset, which has its own.
+        sample_weight : (n_rows,), optional
+            Weights of at least 0. Rows of weight 0 are left out; a whole number stands for as many
+            rows.
 
         Returns
         -------
         self
+
+        Raises
+        ------
+        InputError
+            Data and settings do not fit. The error is also a `ValueError`.
         """
-        self._state = self._fitted.with_coefficients(sparse=False)
-        return self
+        return self._fit(X, y, sample_weight)
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn from these rows in one pass, starting from the current model if there is one.
+
+        With ``batch_size=1``, ``shuffle=False`` and a fixed step size, any number of calls gives
+        the same bits as one `fit` of all rows with ``passes=1``. ``step_size="auto"`` chooses the
+        step size on the rows of the first call. The parameters are those of `fit`.
+        """
+        return self._partial_fit(X, y, sample_weight)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, query: Any = None) -> Self:
         self._check_loss()

@@ -91,55 +91,17 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return self._encoder.classes
 
-    def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Train from the start.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame, dask array or data frame, Dataset, or URL of one
-            (n_rows, n_features). Values are kept as float32. Dask blocks are computed one at a
-            time, in each pass; a dataset is read partition by partition.
-        y : (n_rows,), or (n_rows, n_labels) of 0 and 1
-            Labels of any type that can be sorted; None for a dataset, which has its own.
-        sample_weight : (n_rows,), optional
-            Weights of at least 0. Rows of weight 0 are left out; a whole number stands for as many
-            rows.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            Data and settings do not fit. The error is also a `ValueError`.
-        """
-        return self._fit(X, y, sample_weight)
-
-    def partial_fit(
+    def partial_fit(  # type: ignore[override]
         self,
         X: Any,
         y: Any = None,
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Learn from these rows in one pass, starting from the current model if there is one.
+        """Learn from these rows in one pass, as `AdaGradRegressor.partial_fit`.
 
-        With ``batch_size=1``, ``shuffle=False`` and a fixed step size, any number of calls gives
-        the same bits as one `fit` of all rows with ``passes=1``. ``step_size="auto"`` chooses the
-        step size on the rows of the first call.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As in `fit`.
-        classes : (n_classes,)
-            All labels of all calls; required in the first call, unless y has several columns or X
-            is a dataset.
-
-        Returns
-        -------
-        self
+        `classes` are the (n_classes,) labels of all calls. They are required in the first call,
+        unless y has several columns or X is a dataset.
         """
         if self.class_weight == "balanced":
             raise InputError(

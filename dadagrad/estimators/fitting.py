@@ -42,22 +42,8 @@ class FittedState:
     """State of training, and the model and coefficients, which are made when first asked for.
 
     `partial_fit` changes `state` in place and makes a new `FittedState`; a model that was made
-    before stays as it is.
-
-    Attributes
-    ----------
-    problem : Problem
-    state : TrainingState
-    tally : ProgressiveMetrics
-        Sums over all rows so far.
-    steps : int
-    origin : Dataset
-        Address and schema of the training data, without its rows.
-    report : dict
-        Plain JSON.
-    feature_names : (n_features,) of str, or None
-    sparse : bool
-        True if `coefficients` are sparse.
+    before stays as it is. `origin` has the URL and the schema of the training data without its
+    rows, and `metrics` sums over all rows so far.
     """
 
     problem: Problem
@@ -70,26 +56,6 @@ class FittedState:
     sparse: bool = False
     _model: Model | None = None
     _coefficients: Any = None
-
-    @classmethod
-    def of_run(
-        cls,
-        coordinator: Coordinator,
-        data: Dataset,
-        report: dict[str, Any],
-        model: Model | None = None,
-    ) -> FittedState:
-        """Return the state at the end of a run on `data`; `model` if it was made already."""
-        origin = MemoryDataset((), data.schema, data.url)
-        return cls(
-            coordinator.problem,
-            coordinator.state,
-            coordinator.metrics,
-            coordinator.steps,
-            origin,
-            report,
-            _model=model,
-        )
 
     @property
     def model(self) -> Model:
@@ -126,12 +92,17 @@ class FittedState:
         return self.__dict__ | {"_coefficients": None}
 
 
+def _at_end(
+    coordinator: Coordinator, data: Dataset, report: dict[str, Any], model: Model | None = None
+) -> FittedState:
+    """Return the state at the end of a run on `data`; `model` if it was made already."""
+    origin = MemoryDataset((), data.schema, data.url)
+    problem, state, metrics = coordinator.problem, coordinator.state, coordinator.metrics
+    return FittedState(problem, state, metrics, coordinator.steps, origin, report, _model=model)
+
+
 def fit(
-    data: Dataset,
-    config: TrainConfig,
-    threads: int | None,
-    client: Any,
-    checkpoints: str | None,
+    data: Dataset, config: TrainConfig, threads: int | None, client: Any, checkpoints: str | None
 ) -> FittedState:
     """Train on `data` from the start, or from the checkpoints of the same run.
 
@@ -152,7 +123,7 @@ def fit(
     if not result.complete:
         later = f"; fit again to go on from {checkpoints}" if checkpoints else ""
         raise KeyboardInterrupt(f"training was interrupted{later}")
-    return FittedState.of_run(result.coordinator, data, result.report, result.model)
+    return _at_end(result.coordinator, data, result.report, result.model)
 
 
 def _check_same_run(checkpoints: str, config: TrainConfig) -> None:
@@ -170,22 +141,12 @@ def _check_same_run(checkpoints: str, config: TrainConfig) -> None:
 
 
 def partial_fit(
-    data: Dataset,
-    config: TrainConfig,
-    threads: int | None,
-    before: FittedState | None,
+    data: Dataset, config: TrainConfig, threads: int | None, before: FittedState | None
 ) -> FittedState:
-    """Learn from one pass over `data`, starting from `before`.
+    """Learn from one pass over `data`, starting from `before`, whose state is changed.
 
-    Parameters
-    ----------
-    data : Dataset
-        Its label columns have all classes of all calls.
-    config : TrainConfig
-        `step_size="auto"` stands for the step size of `before`, or is chosen on `data`.
-    threads : int or None
-    before : FittedState or None
-        Its state is changed.
+    The label columns of `data` have all classes of all calls. `step_size="auto"` stands for the
+    step size of `before`, or is chosen on `data`.
     """
     resources = Resources(threads=threads)
     config = replace(resolve_config(data, config, on_cluster=False), passes=1)
@@ -205,11 +166,11 @@ def partial_fit(
         raise KeyboardInterrupt("training was interrupted; the model has learned from some rows")
     report = make_report(coordinator, data, complete, seconds)
     report = {name: report[name] for name in _CUMULATIVE}
-    if isinstance(data, MemoryDataset | DaskDataset):
-        return FittedState.of_run(coordinator, data, report)
-    # The model is made while the dataset is open, which knows the names of features.
-    model = make_model(coordinator.problem, coordinator.state, data, report)
-    return FittedState.of_run(coordinator, data, report, model)
+    model = None
+    if not isinstance(data, MemoryDataset | DaskDataset):
+        # The model is made while the dataset is open, which knows the names of features.
+        model = make_model(coordinator.problem, coordinator.state, data, report)
+    return _at_end(coordinator, data, report, model)
 
 
 def _continue(problem: Problem, before: Problem) -> Problem:

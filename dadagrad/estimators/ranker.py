@@ -47,7 +47,7 @@ class AdaGradRanker(LinearEstimator):
     _tasks = ("ranking",)
     _excluded_settings = ("class_weight", "fit_intercept", "seed")
 
-    def fit(
+    def fit(  # type: ignore[override]
         self,
         X: Any,
         y: Any = None,
@@ -82,7 +82,7 @@ class AdaGradRanker(LinearEstimator):
         """
         return self._fit(X, y, sample_weight, self._queries(X, query, qid))
 
-    def partial_fit(
+    def partial_fit(  # type: ignore[override]
         self,
         X: Any,
         y: Any = None,
@@ -91,19 +91,7 @@ class AdaGradRanker(LinearEstimator):
         *,
         qid: ArrayLike | None = None,
     ) -> Self:
-        """Learn from these rows in one pass, starting from the current model if there is one.
-
-        ``step_size="auto"`` chooses the step size on the rows of the first call.
-
-        Parameters
-        ----------
-        X, y, query, sample_weight, qid
-            As in `fit`.
-
-        Returns
-        -------
-        self
-        """
+        """Learn from these rows in one pass, as `AdaGradClassifier.partial_fit`."""
         return self._partial_fit(X, y, sample_weight, self._queries(X, query, qid))
 
     def predict(self, X: Any) -> NDArray[np.float64]:

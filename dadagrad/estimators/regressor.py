@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -58,36 +58,6 @@ class AdaGradRegressor(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         """Weights, (n_features,) or (n_targets, n_features); a sparse matrix has two axes."""
         fitted = self._fitted
         return fitted.coefficients[0] if self._flat and not fitted.sparse else fitted.coefficients
-
-    def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Train from the start.
-
-        Parameters
-        ----------
-        X, sample_weight
-            As in `AdaGradClassifier.fit`.
-        y : (n_rows,) or (n_rows, n_targets)
-            Numbers; None for a dataset, which has its own.
-
-        Returns
-        -------
-        self
-        """
-        return self._fit(X, y, sample_weight)
-
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn from these rows in one pass, as `AdaGradClassifier.partial_fit`.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As in `fit`.
-
-        Returns
-        -------
-        self
-        """
-        return self._partial_fit(X, y, sample_weight)
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Return predictions: (n_rows,), or (n_rows, n_targets) if y had two dimensions.

@@ -29,17 +29,15 @@ from sklearn.datasets import (
     make_regression,
 )
 from sklearn.exceptions import NotFittedError
-from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import LogisticRegression, SGDClassifier, SGDRegressor
 from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dadagrad import (
     AdaGradClassifier,
     AdaGradRegressor,
     InputError,
-    Model,
     dataset_from_arrays,
     ingest,
 )
@@ -92,17 +90,6 @@ def test_regression_of_unscaled_targets_is_as_good_as_that_of_scikit_learn(data:
     assert score > peer_score - 0.04
 
 
-def test_absolute_loss_resists_outliers() -> None:
-    X, y = make_regression(2000, 5, noise=1, random_state=0)
-    y = y / y.std()
-    spoiled = np.where(np.arange(2000) % 10 == 0, y + 100, y)
-    absolute, squared = (
-        AdaGradRegressor(loss, step_size=0.3).fit(X, spoiled).score(X, y)
-        for loss in ("absolute", "squared")
-    )
-    assert absolute > 0.95 > squared
-
-
 @pytest.mark.parametrize("kind", ["arrays", "one block of dask"])
 def test_shuffling_helps_where_rows_are_sorted_by_class(kind: str) -> None:
     X, y = make_data(classes=3, rows=900)
@@ -117,11 +104,9 @@ def test_shuffling_helps_where_rows_are_sorted_by_class(kind: str) -> None:
 
 def test_random_state_decides_the_bits_and_numpys_generator_is_not_used() -> None:
     X, y = make_data()
-    np.random.seed(1)
     state = np.random.get_state()[1].copy()
     default = AdaGradClassifier().fit(X, y)
     assert_array_equal(np.random.get_state()[1], state)
-    np.random.seed(2)
     assert same_bits(default, AdaGradClassifier(random_state=0, threads=1).fit(X, y))
     assert not same_bits(default, AdaGradClassifier(random_state=3).fit(X, y))
     first, second = (
@@ -140,11 +125,6 @@ def test_l1_makes_zeros_and_sparse_coefficients_predict_the_same() -> None:
     assert isinstance(model.densify().coef_, np.ndarray)
 
 
-def test_bounds_hold_all_weights() -> None:
-    coefficients = AdaGradClassifier(low=0.0, high=0.1).fit(*make_data()).coef_
-    assert (coefficients.min(), coefficients.max()) == (0.0, np.float32(0.1))
-
-
 # Labels.
 
 
@@ -152,40 +132,22 @@ def test_bounds_hold_all_weights() -> None:
     "labels",
     [
         np.array(["no", "yes"]), np.array(["no", "yes"], object), np.array([False, True]),
-        np.array([-1, 1]), np.array([3, 40]), np.array([2**60, 2**60 + 1]),
+        np.array([3, 40]), np.array([2**60, 2**60 + 1]), np.array(["ant", "bee", "cat", "dog"]),
     ],
 )  # fmt: skip
 def test_labels_of_any_type(labels: Any) -> None:
-    X, y = make_data()
+    X, y = make_data(classes=len(labels), rows=400)
     model = AdaGradClassifier(loss="logistic").fit(X, labels[y])
     assert_array_equal(model.classes_, labels)
     assert model.classes_.dtype == labels.dtype
-    assert model.score(X, labels[y]) > 0.84
-    assert model.decision_function(X).shape == (N_ROWS,)
-    assert model.coef_.shape == (1, 12)
-    probabilities = model.predict_proba(X)
+    assert model.score(X, labels[y]) > 0.8
+    scores, probabilities = model.decision_function(X), model.predict_proba(X)
     assert_allclose(probabilities.sum(axis=1), 1.0)
-    assert_array_equal(model.predict(X) == labels[1], probabilities[:, 1] > 0.5)
     assert_array_equal(model.predict_log_proba(X), np.log(probabilities))
-
-
-def test_several_classes() -> None:
-    X, y = make_data(classes=4, rows=400)
-    names = np.array(["ant", "bee", "cat", "dog"])
-    model = AdaGradClassifier(loss="logistic").fit(X, names[y])
-    assert (model.coef_.shape, model.intercept_.shape) == ((4, 12), (4,))
-    assert_array_equal(model.predict(X), names[model.decision_function(X).argmax(axis=1)])
-    assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
-    assert model.model_.label_columns[0].names == tuple(names)
-
-
-def test_a_saved_model_predicts_the_same_labels(tmp_path: Path) -> None:
-    X, y = make_data()
-    model = AdaGradClassifier().fit(X, 2 * y - 1)
-    model.model_.save(str(tmp_path))
-    loaded = Model.load(str(tmp_path))
-    margins = loaded.scores(dataset_from_arrays(X, 2 * y - 1).read(0))
-    assert_array_equal(loaded.predict_labels(margins), model.predict(X))
+    assert_array_equal(model.predict(X), labels[probabilities.argmax(axis=1)])
+    n_outputs = 1 if len(labels) == 2 else len(labels)
+    assert scores.shape == ((400,) if n_outputs == 1 else (400, n_outputs))
+    assert (model.coef_.shape, model.intercept_.shape) == ((n_outputs, 12), (n_outputs,))
 
 
 def test_labels_of_a_matrix_are_learned_as_each_alone() -> None:
@@ -295,20 +257,14 @@ def test_partial_fit_continues_from_fit_and_after_pickling() -> None:
         assert (model.n_iter_, model.report_["rows"]) == (1, 3 * N_ROWS)
 
 
-@pytest.mark.parametrize("options", [{"update": "arow"}, {"step_size": 0.3}])
-def test_partial_fit_reports_as_fit_does(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{"update": "arow"}, {}])
+def test_partial_fit_reports_as_fit_does_and_keeps_its_step_size(options: dict[str, Any]) -> None:
     X, y = make_data()
-    whole = AdaGradClassifier(**options, passes=1).fit(X, y).report_
-    piece = AdaGradClassifier(**options).partial_fit(X, y, classes=[0, 1]).report_
+    whole = AdaGradClassifier(**options, passes=1, shuffle=False).fit(X, y).report_
+    model = AdaGradClassifier(**options, shuffle=False).partial_fit(X, y, classes=[0, 1])
     for name in ("rows", "steps", "features", "step_size", "batch_size"):
-        assert piece[name] == whole[name]
-
-
-def test_partial_fit_keeps_the_step_size_that_it_chose() -> None:
-    X, y = make_data()
-    model = AdaGradClassifier().partial_fit(X, y, classes=[0, 1])
-    chosen = model.report_["step_size"]
-    assert model.partial_fit(X[:1], y[:1]).report_["step_size"] == chosen
+        assert model.report_[name] == whole[name]
+    assert model.partial_fit(X[:1], y[:1]).report_["step_size"] == whole["step_size"]
 
 
 def test_each_call_of_partial_fit_has_its_own_reproducible_order() -> None:
@@ -434,20 +390,20 @@ def test_errors_of_dask_collections_name_the_block_and_row() -> None:
             AdaGradClassifier().fit(data, labels)
 
 
-def write_text(path: Path, X: Any, y: Any) -> None:
-    """Write rows as svmlight text."""
+def write_dataset(folder: Path, X: Any, y: Any) -> str:
+    """Write rows as a dataset of several partitions and return its URL."""
     lines = (
         " ".join([str(label), *(f"{k}:{value!r}" for k, value in enumerate(row))])
         for label, row in zip(y, X.tolist(), strict=True)
     )
-    path.write_text("\n".join(lines))
+    (folder / "data.svm").write_text("\n".join(lines))
+    ingest(str(folder / "data.svm"), str(folder / "data"), partition_nnz=500)
+    return str(folder / "data")
 
 
 def test_datasets_and_their_urls(tmp_path: Path) -> None:
     X, y = make_data(classes=3)
-    write_text(tmp_path / "data.svm", X, y)
-    url = str(tmp_path / "data")
-    ingest(str(tmp_path / "data.svm"), url, partition_nnz=500)
+    url = write_dataset(tmp_path, X, y)
     model = AdaGradClassifier(**IN_ORDER).fit(url)
     on_arrays = clone(model).fit(X, y)
     assert same_bits(model, on_arrays)
@@ -465,9 +421,7 @@ def test_datasets_and_their_urls(tmp_path: Path) -> None:
 
 def test_the_current_client_trains_on_a_dataset_with_the_same_bits(tmp_path: Path) -> None:
     X, y = make_data()
-    write_text(tmp_path / "data.svm", X, y)
-    url = str(tmp_path / "data")
-    ingest(str(tmp_path / "data.svm"), url, partition_nnz=500)
+    url = write_dataset(tmp_path, X, y)
     model = AdaGradClassifier(client="current", batch_size=20, **IN_ORDER)
     with Client(n_workers=1, threads_per_worker=1, dashboard_address=":0"):
         model.fit(url)
@@ -533,21 +487,16 @@ def test_an_interrupted_fit_resumes_from_its_checkpoints(tmp_path: Path) -> None
 # Together with scikit-learn.
 
 
-def test_text_in_a_pipeline() -> None:
-    texts = ["good fine nice", "bad awful poor", "nice good", "poor bad bad", "fine", "awful"] * 20
-    model = make_pipeline(HashingVectorizer(n_features=2**18), AdaGradClassifier(loss="logistic"))
-    model.fit(texts, ["up", "down"] * 60)
-    assert model.predict(["good", "awful bad"]).tolist() == ["up", "down"]
-    assert 0 < np.count_nonzero(model[-1].coef_) <= 6
-
-
-def test_grid_search_in_two_processes() -> None:
+def test_grid_search_in_a_pipeline() -> None:
     X, y = make_data(rows=300)
-    grid = {"step_size": np.logspace(-3, 0, 3), "passes": np.arange(1, 3)}
-    search = GridSearchCV(AdaGradClassifier(), grid, n_jobs=2, cv=2, error_score="raise")
+    steps = {"scale": StandardScaler(), "classifier": AdaGradClassifier()}
+    grid = {"classifier__step_size": np.logspace(-3, 0, 3), "classifier__passes": np.arange(1, 3)}
+    search = GridSearchCV(Pipeline(list(steps.items())), grid, cv=2, error_score="raise")
     search.fit(X, y)
     assert search.best_score_ > 0.85
-    assert same_bits(search.best_estimator_, AdaGradClassifier(**search.best_params_).fit(X, y))
+    best = {name.removeprefix("classifier__"): value for name, value in search.best_params_.items()}
+    alone = AdaGradClassifier(**best).fit(StandardScaler().fit_transform(X), y)
+    assert same_bits(search.best_estimator_[-1], alone)
 
 
 @pytest.mark.parametrize("estimator", [AdaGradClassifier("logistic"), AdaGradRegressor()])

@@ -76,23 +76,53 @@ def binary(seed=0):
     return np.random.default_rng(seed).choice([-1.0, 1.0], (65, 1))
 
 
+def huber(scores, targets):
+    distance = np.abs(scores - targets)
+    return np.where(distance < 0.3, distance**2 / 2, 0.3 * (distance - 0.15))
+
+
 @pytest.mark.parametrize("weighted", [False, True])
-def test_binary(weighted):
-    weights = np.random.default_rng(2).integers(0, 4, 65).astype(np.float32) if weighted else None
-    data = make_data(binary(), weights=weights)
-    model = make_model("binary", data.schema.label_columns)
-    result = evaluate(model, data)
-    score, label = scores_of(model, data)[:, 0], labels_of(data)[:, 0]
-    weight = np.ones(65) if weights is None else weights
-    assert result["rows"] == np.count_nonzero(weight)
-    assert result["loss"] == pytest.approx(
-        np.average(np.maximum(0, 1 - label * score), weights=weight)
-    )
-    wrong = np.average(np.where(score > 0, 1, -1) != label, weights=weight)
-    assert result["error"] == pytest.approx(wrong)
-    assert result["accuracy"] == pytest.approx(1 - wrong)
-    assert result["auc"] == pytest.approx(roc_auc_score(label, score, sample_weight=weight))
+@pytest.mark.parametrize(
+    ("task", "values", "loss", "formula"),
+    [
+        ("binary", [-1.0, 1.0], "hinge", lambda s, t: np.maximum(0, 1 - t * s)),
+        (
+            "multiclass",
+            [1.0, 4.0, 9.0],
+            "squared-hinge",
+            lambda s, t: np.maximum(0, 1 - t * s) ** 2 / 2,
+        ),
+        ("multilabel", [0.0, 1.0], "logistic", lambda s, t: np.log1p(np.exp(-t * s))),
+        ("regression", [0.5, 1.5, 2.5], "huber:width=0.3", huber),
+    ],
+)
+def test_loss_error_and_area(task, values, loss, formula, weighted):
+    random = np.random.default_rng(2)
+    weight = random.integers(0, 4, 65).astype(np.float32) if weighted else None
+    labels = random.choice(values, (65, 3 if task == "multilabel" else 1))
+    data = make_data(labels, weights=weight)
+    model = make_model(task, data.schema.label_columns, loss=loss)
+    told = []
+    result = evaluate(model, data, progress=lambda *done: told.append(done))
+    assert told == [(40, 65), (65, 65)]
+    assert result["rows"] == (65 if weight is None else np.count_nonzero(weight))
     assert result["seconds"] > 0
+    scores = scores_of(model, data)
+    targets = labels
+    if task != "regression":
+        targets = np.where(labels == (values if task == "multiclass" else values[1]), 1.0, -1.0)
+    losses = formula(scores, targets).mean(axis=1)
+    assert result["loss"] == pytest.approx(np.average(losses, weights=weight))
+    if task == "regression":
+        assert result["error"] is result["auc"] is result["accuracy"] is None
+        return
+    predicted = np.where(scores > 0, values[1], values[0])
+    if task == "multiclass":
+        predicted = np.array(values)[scores.argmax(axis=1), None]
+    wrong = np.average((predicted != labels).mean(axis=1), weights=weight)
+    assert (result["error"], result["accuracy"]) == pytest.approx((wrong, 1 - wrong))
+    area = roc_auc_score(labels, scores, sample_weight=weight) if task == "binary" else None
+    assert result["auc"] == pytest.approx(area)
 
 
 @given(
@@ -114,43 +144,6 @@ def test_area_is_the_chance_that_a_positive_row_ranks_above_a_negative_one(rows)
         assert curve.area() is None
     else:
         assert curve.area() == pytest.approx(float((pairs * wins).sum() / pairs.sum()), abs=1e-12)
-
-
-def test_multiclass():
-    labels = np.random.default_rng(3).choice([1.0, 4.0, 9.0], (65, 1))
-    data = make_data(labels)
-    model = make_model("multiclass", data.schema.label_columns, loss="squared-hinge")
-    told = []
-    result = evaluate(model, data, progress=lambda *done: told.append(done))
-    scores = scores_of(model, data)
-    targets = np.where(labels == np.array([1.0, 4.0, 9.0]), 1.0, -1.0)
-    assert result["loss"] == pytest.approx(np.mean(0.5 * np.maximum(0, 1 - targets * scores) ** 2))
-    predicted = np.array([1.0, 4.0, 9.0])[scores.argmax(axis=1)]
-    assert result["error"] == pytest.approx(np.mean(predicted != labels[:, 0]))
-    assert result["auc"] is None
-    assert told == [(40, 65), (65, 65)]
-
-
-def test_multilabel():
-    labels = np.random.default_rng(4).choice([0.0, 1.0], (65, 3))
-    data = make_data(labels)
-    model = make_model("multilabel", data.schema.label_columns, loss="logistic")
-    result = evaluate(model, data)
-    scores = scores_of(model, data)
-    assert result["error"] == pytest.approx(np.mean((scores > 0) != (labels > 0)))
-    signs = np.where(labels > 0, 1, -1)
-    assert result["loss"] == pytest.approx(np.mean(np.log1p(np.exp(-signs * scores))))
-
-
-def test_regression_with_the_width_it_was_trained_with():
-    labels = np.random.default_rng(5).normal(size=(65, 1))
-    data = make_data(labels)
-    model = make_model("regression", (LabelColumn("y0"),), loss="huber:width=0.3")
-    distance = np.abs(scores_of(model, data) - labels)
-    expected = np.where(distance < 0.3, distance**2 / 2, 0.3 * (distance - 0.15)).mean()
-    result = evaluate(model, data)
-    assert result["loss"] == pytest.approx(expected)
-    assert result["error"] is result["auc"] is result["accuracy"] is None
 
 
 def test_labels_that_were_text_are_matched_by_name():
@@ -211,48 +204,38 @@ def test_data_that_does_not_fit_the_model(pair, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_predictions_of_a_binary_model(pair, tmp_path):
-    data, model = pair
-    out = tmp_path / "folder" / "p.parquet"
-    result = predict(model, data, out)
-    assert (result["rows"], result["bytes"]) == (65, out.stat().st_size)
-    table, scores = pq.read_table(out), scores_of(model, data)
-    assert table.column_names == ["row", "score", "prediction", "probability"]
-    assert table["row"].to_pylist() == list(range(65))
-    assert np.array_equal(table["score"], scores[:, 0])
-    assert np.array_equal(table["prediction"], model.predict_labels(scores))
-    assert np.array_equal(table["probability"], model.probabilities(scores)[:, 1])
-    assert pq.ParquetFile(out).num_row_groups == 2
-    assert [path.name for path in out.parent.iterdir()] == ["p.parquet"]
-
-
 ANIMALS = LabelColumn("y0", (0.0, 1.0, 2.0), None, ("ant, or bee", 'a "wasp"', "cat"))
 SIGNS = tuple(LabelColumn(f"y{number}", (0.0, 1.0)) for number in range(2))
 
 
 @pytest.mark.parametrize(
-    ("task", "columns", "loss", "suffixes", "predictions"),
+    ("task", "columns", "loss", "outputs", "labels"),
     [
-        ("multiclass", (ANIMALS,), "logistic", [f"_{one}" for one in ANIMALS.names], [""]),
+        ("binary", SIGNS[:1], "logistic", [""], [""]),
+        ("multiclass", (ANIMALS,), "logistic", [f"_{name}" for name in ANIMALS.names], [""]),
         ("multilabel", SIGNS, "hinge", ["_y0", "_y1"], ["_y0", "_y1"]),
         ("regression", (LabelColumn("y0"),), "squared", [""], [""]),
     ],
 )
-def test_columns_of_predictions(task, columns, loss, suffixes, predictions, tmp_path):
+def test_predictions(task, columns, loss, outputs, labels, tmp_path):
     data, model = make_data(np.zeros((65, 1))), make_model(task, columns, loss=loss)
-    predict(model, data, tmp_path / "p.parquet")
-    table, scores = pq.read_table(tmp_path / "p.parquet"), scores_of(model, data)
-    names = [f"score{suffix}" for suffix in suffixes]
-    names += [f"prediction{suffix}" for suffix in predictions]
-    names += [f"probability{suffix}" for suffix in suffixes if loss == "logistic"]
-    assert table.column_names == ["row", *names]
-    for number, suffix in enumerate(suffixes):
-        assert np.array_equal(table[f"score{suffix}"], scores[:, number])
-    labels = model.predict_labels(scores).reshape(65, -1)
-    for number, suffix in enumerate(predictions):
-        known = columns[number].names
-        expected = [known[int(one)] if known else one for one in labels[:, number]]
-        assert table[f"prediction{suffix}"].to_pylist() == expected
+    out = tmp_path / "folder" / "p.parquet"
+    result = predict(model, data, out)
+    assert (result["rows"], result["bytes"]) == (65, out.stat().st_size)
+    assert [path.name for path in out.parent.iterdir()] == ["p.parquet"]
+    assert pq.ParquetFile(out).num_row_groups == 2
+    table, scores = pq.read_table(out), scores_of(model, data)
+    expected = {"row": range(65)}
+    expected |= {f"score{name}": column for name, column in zip(outputs, scores.T, strict=True)}
+    predicted = model.predict_labels(scores).reshape(65, -1)
+    for name, column in zip(labels, predicted.T, strict=True):
+        known = columns[0].names
+        expected[f"prediction{name}"] = [known[int(one)] if known else one for one in column]
+    if loss == "logistic":
+        probabilities = model.probabilities(scores)[:, -len(outputs) :].T
+        for name, column in zip(outputs, probabilities, strict=True):
+            expected[f"probability{name}"] = column
+    assert table.to_pydict() == {name: list(column) for name, column in expected.items()}
 
 
 def test_the_suffix_is_the_format(pair, tmp_path):
