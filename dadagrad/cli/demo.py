@@ -8,7 +8,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -73,7 +73,6 @@ def demo(rows: int, workers: int, folder: str | None, seed: int, display: Displa
         yield
         seconds[name] = time.perf_counter() - begun
 
-    hide_logs_of_dask()
     display.say(f"files go to {folder}")
     with step("corpus", f"making a corpus of {rows:,} rows"):
         n_bytes = _make_text(paths["train"], rows, seed, 0)
@@ -81,11 +80,13 @@ def demo(rows: int, workers: int, folder: str | None, seed: int, display: Displa
     with step("ingest", "ingesting it into partitions"):
         nnz = _ingest(paths["train"])
         _ingest(paths["test"])
-    with step("train", f"training on {workers} workers, to be stopped half way"):
-        stopped = _train_half(display, paths, workers, rows, seed)
-    done = stopped.report["rows"]
-    with step("resume", f"resuming: dadagrad resume {paths['checkpoints']}"):
-        result = _resume(display, paths, workers, done)
+    with ExitStack() as stack:
+        with step("train", f"training on {workers} workers, to be stopped half way"):
+            client = stack.enter_context(_start_cluster(workers))
+            stopped = _train_half(display, paths, client, rows, seed)
+        done = stopped.report["rows"]
+        with step("resume", f"resuming: dadagrad resume {paths['checkpoints']}"):
+            result = _resume(display, paths, client, done)
     with step("check", "training once more on threads, without a stop"):
         batch_size = result.report["batch_size"]
         whole = dadagrad.train(paths["train"], seed=seed, batch_size=batch_size)
@@ -137,8 +138,15 @@ def _ingest(path: str) -> int:
     return dadagrad.ingest(text, path, n_features=n_features, partition_nnz=partition_nnz).nnz
 
 
+def _start_cluster(workers: int) -> AbstractContextManager[Any]:
+    hide_logs_of_dask()
+    from dadagrad.training.engines.dask.engine import start_cluster
+
+    return start_cluster(workers)
+
+
 def _train_half(
-    display: Display, paths: dict[str, str], workers: int, rows: int, seed: int
+    display: Display, paths: dict[str, str], client: Any, rows: int, seed: int
 ) -> TrainResult:
     """Train, and interrupt this process after half of the rows."""
     config = dadagrad.TrainConfig(seed=seed)
@@ -155,7 +163,7 @@ def _train_half(
         stopped = dadagrad.train(
             data,
             config,
-            workers=workers,
+            client=client,
             checkpoints=paths["checkpoints"],
             progress=stop_half_way,
             announce=shown["announce"],
@@ -167,10 +175,10 @@ def _train_half(
     return stopped
 
 
-def _resume(display: Display, paths: dict[str, str], workers: int, done: int) -> TrainResult:
+def _resume(display: Display, paths: dict[str, str], client: Any, done: int) -> TrainResult:
     data = dadagrad.open_dataset(paths["train"])
     with showing_run(display, dadagrad.TrainConfig(), data, done=done) as shown:
-        result = dadagrad.resume(paths["checkpoints"], workers=workers, **shown)
+        result = dadagrad.resume(paths["checkpoints"], client=client, **shown)
     if not result.complete:
         raise Interrupted("interrupted")
     return result

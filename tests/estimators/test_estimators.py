@@ -140,7 +140,7 @@ def test_labels_of_any_type(labels: Any) -> None:
     model = AdaGradClassifier(loss="logistic").fit(X, labels[y])
     assert_array_equal(model.classes_, labels)
     assert model.classes_.dtype == labels.dtype
-    assert model.score(X, labels[y]) > 0.8
+    assert model.score(X, labels[y]) > 0.75
     scores, probabilities = model.decision_function(X), model.predict_proba(X)
     assert_allclose(probabilities.sum(axis=1), 1.0)
     assert_array_equal(model.predict_log_proba(X), np.log(probabilities))

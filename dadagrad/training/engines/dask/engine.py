@@ -81,7 +81,7 @@ def open_engine(data: Dataset, workers: int | None, client: Any) -> Iterator[Das
         )
     with (
         dask.config.set(_CLIENT_SETTINGS),
-        _start_cluster(workers) if client is None else connected(client) as opened,
+        start_cluster(workers) if client is None else connected(client) as opened,
     ):
         # A client collects messages for 10 ms. Here one message goes to each worker in each step,
         # and the step waits for it.
@@ -94,7 +94,8 @@ def open_engine(data: Dataset, workers: int | None, client: Any) -> Iterator[Das
 
 
 @contextmanager
-def _start_cluster(workers: int | None) -> Iterator[Client]:
+def start_cluster(workers: int | None) -> Iterator[Client]:
+    """Start a cluster of so many processes on this machine, and end it after the block."""
     with (
         dask.config.set(CLUSTER_SETTINGS),
         LocalCluster(
