@@ -17,7 +17,7 @@ from rich.filesize import decimal
 import dadagrad
 from dadagrad.cli.display import Display, number, print_json
 from dadagrad.cli.main import Interrupted
-from dadagrad.cli.options import hide_logs_of_dask, output_options
+from dadagrad.cli.options import COUNT, hide_logs_of_dask, output_options
 from dadagrad.cli.run_support import showing_run
 from dadagrad.errors import InputError
 
@@ -31,29 +31,13 @@ TEST_SHARE = 0.2
 
 @click.command()
 @click.option(
-    "--rows",
-    type=click.IntRange(1000),
-    default=100_000,
-    metavar="N",
-    help="Number of rows to train on.",
+    "--rows", type=click.IntRange(1000), default=100_000, metavar="N", help="Training rows."
 )
+@click.option("--workers", default=2, help="Number of processes of the Dask cluster.", **COUNT)
 @click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=2,
-    metavar="N",
-    help="Number of processes of the Dask cluster.",
+    "--folder", metavar="DIR", help="New folder for all files.  [default: a temporary one]"
 )
-@click.option(
-    "--folder", metavar="DIR", help="New folder for all files.  [default: a temporary folder]"
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(0),
-    default=0,
-    metavar="N",
-    help="Random seed of the corpus and of training.",
-)
+@click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Random seed.")
 @output_options
 def demo(rows: int, workers: int, folder: str | None, seed: int, display: Display) -> None:
     """Train, stop, resume and evaluate on a made-up corpus.

@@ -9,7 +9,7 @@ import click
 
 import dadagrad
 from dadagrad.cli.display import Display
-from dadagrad.cli.options import check_one_of, output_options
+from dadagrad.cli.options import ON_ERROR, check_one_of, output_options
 
 FORMATS = ("svmlight", "vw", "text", "csv", "parquet", "anndata", "npz")
 DELIMITERS = {"tab": "\t", "comma": ","}
@@ -37,23 +37,14 @@ def _zero_based(ctx: click.Context, param: click.Parameter, value: bool | None) 
     help="Format of the sources.  [default: by their names and first lines]",
 )
 @click.option(
-    "--hash-bits",
-    type=int,
-    metavar="B",
-    help="Hash features to 2^B ids (text, vw, csv).  [default for text: 20]",
+    "--hash-bits", type=int, metavar="B", help="Hash to 2^B ids (text, vw, csv).  [text: 20]"
 )
 @click.option(
-    "--ngrams",
-    default=1,
-    metavar="N",
-    help="Make a feature of each sequence of 1 to N words (text).",
+    "--ngrams", default=1, metavar="N", help="Make a feature of each 1 to N words in a row (text)."
 )
 @click.option("--binary", is_flag=True, help="Replace every value that is not zero by 1.")
 @click.option(
-    "--norm",
-    type=click.Choice(("l2", "none")),
-    default="none",
-    help="Scale every row to length 1 in this norm.",
+    "--norm", type=click.Choice(("l2", "none")), default="none", help="Scale every row to length 1."
 )
 @click.option(
     "--label-column",
@@ -76,9 +67,9 @@ def _zero_based(ctx: click.Context, param: click.Parameter, value: bool | None) 
 )
 @click.option(
     "--on-error",
-    type=click.Choice(("raise", "skip")),
     default="raise",
     help="Treatment of a malformed row: raise stops, skip leaves the row out and counts it.",
+    **ON_ERROR,
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing dataset.")
 @click.option(

@@ -16,6 +16,11 @@ from dadagrad.settings import GROUPS, Choice, Kind, Named, Setting, Switch
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+COUNT: dict[str, Any] = {"type": click.IntRange(1), "metavar": "N"}
+"""Arguments of ``click.option`` for a number of things."""
+ON_ERROR: dict[str, Any] = {"type": click.Choice(("raise", "skip"))}
+"""Arguments of ``click.option`` for the treatment of errors."""
+
 
 class GroupedOption(click.Option):
     """Option that is shown under a heading of its own."""
@@ -106,12 +111,7 @@ def resource_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of threads, workers and memory, from which the command gets `resources`."""
     parallel = grouped("Parallel")
 
-    @parallel(
-        "--threads",
-        type=click.IntRange(1),
-        metavar="N",
-        help="Number of threads without a cluster.  [default: 2]",
-    )
+    @parallel("--threads", help="Number of threads without a cluster.  [default: 2]", **COUNT)
     @parallel(
         "--memory",
         callback=_bytes,
@@ -120,10 +120,7 @@ def resource_options(command: Callable[..., None]) -> Callable[..., None]:
         "need more is refused.  [default: the free memory]",
     )
     @parallel(
-        "--workers",
-        type=click.IntRange(1),
-        metavar="N",
-        help="Start a Dask cluster of N processes on this machine and train on it.",
+        "--workers", help="Start a Dask cluster of N processes here and train on it.", **COUNT
     )
     @parallel("--scheduler", metavar="ADDRESS", help="Use the workers of a Dask scheduler.")
     @wraps(command)

@@ -10,6 +10,8 @@ import dadagrad
 from dadagrad.cli.config_file import read_config
 from dadagrad.cli.display import Display
 from dadagrad.cli.options import (
+    COUNT,
+    ON_ERROR,
     GroupedCommand,
     absolute,
     grouped,
@@ -50,23 +52,16 @@ OnError = Literal["raise", "skip"]
     "--checkpoints", metavar="URL", help="Folder for checkpoints, from which a run can be resumed."
 )
 @grouped("Checkpoints")(
-    "--checkpoint-every",
-    type=click.IntRange(1),
-    metavar="STEPS",
-    help="Number of steps between checkpoints; replaces --checkpoint-seconds.",
+    "--checkpoint-every", help="Steps between checkpoints; replaces --checkpoint-seconds.", **COUNT
 )
 @grouped("Checkpoints")(
     "--checkpoint-seconds",
     type=click.FloatRange(0.0, min_open=True),
     metavar="S",
-    help="Number of seconds between checkpoints.  [default: 60]",
+    help="Seconds between checkpoints.  [default: 60]",
 )
 @grouped("Checkpoints")(
-    "--keep",
-    type=click.IntRange(1),
-    default=3,
-    metavar="N",
-    help="Number of checkpoints to keep, the newest ones.",
+    "--keep", default=3, help="Number of checkpoints to keep, the newest ones.", **COUNT
 )
 @grouped("Checkpoints")(
     "--or-resume",
@@ -76,10 +71,9 @@ OnError = Literal["raise", "skip"]
 )
 @grouped("Data")(
     "--on-error",
-    type=click.Choice(("raise", "skip")),
     default="raise",
-    help="Treatment of a partition that is missing or damaged: raise ends the run, skip leaves "
-    "the partition out.",
+    help="Treatment of a missing or damaged partition: raise ends the run, skip leaves it out.",
+    **ON_ERROR,
 )
 @click.option(
     "--dry-run", is_flag=True, help="Predict memory, steps and network traffic of the run and exit."
@@ -175,9 +169,8 @@ def _check_checkpoint_options(
 @click.option("--data", metavar="URL", help="Dataset of the run, if it was moved.")
 @click.option(
     "--on-error",
-    type=click.Choice(("raise", "skip")),
-    help="Treatment of a partition that is missing or damaged: raise ends the run, skip leaves "
-    "the partition out.  [default: as given to train]",
+    help="Treatment of a missing or damaged partition.  [default: as given to train]",
+    **ON_ERROR,
 )
 @resource_options
 @output_options
