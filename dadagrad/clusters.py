@@ -56,17 +56,10 @@ def _invalid_setting(name: str, value: object, needed: str) -> InputError:
 
 @contextmanager
 def connected(client: Any) -> Iterator[Any]:
-    """Connect to a scheduler that has workers.
+    """Connect to a scheduler that has workers, and yield a `distributed.Client`.
 
-    Parameters
-    ----------
-    client : str or distributed.Client
-        The address of a scheduler: the connection is closed at the end. Or a client, which stays
-        open; "current" stands for the active client.
-
-    Yields
-    ------
-    distributed.Client
+    `client` is the address of a scheduler, whose connection is closed at the end; or a client,
+    which stays open; "current" stands for the active client.
 
     Raises
     ------
@@ -104,19 +97,13 @@ def connected(client: Any) -> Iterator[Any]:
             ) from error
 
 
-@contextmanager
-def _open_client(address: str) -> Iterator[Any]:
+def _open_client(address: str) -> Any:
     from distributed import Client
 
-    if "@" in address:
-        raise InputError(
-            "the address of the scheduler has a user or password in it, which Dask does not know; "
-            "give tcp://HOST:PORT, or tls:// and certificates in Dask's configuration"
-        )
     timeout = seconds("connect-timeout")
     try:
         _check_scheduler(address, timeout)
-        client = Client(address, timeout=timeout, set_as_default=False)
+        return Client(address, timeout=timeout, set_as_default=False)
     # The bytes of another service may be taken for anything, even an array larger than the memory.
     except Exception as error:
         cause = error
@@ -128,8 +115,6 @@ def _open_client(address: str) -> Iterator[Any]:
             "scheduler` runs there, that this is the address it prints (tls:// if it uses TLS)"
             f"{_TLS_ADVICE if address.startswith('tls') else ''}, or work without a scheduler"
         ) from error
-    with client:
-        yield client
 
 
 def _check_scheduler(address: str, timeout: float) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
+import itertools
 import json
 import re
 import shlex
@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tomllib
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,8 @@ import dask.config
 import jsonschema
 import pytest
 import yaml
-from helpers.cluster_cases import CLUSTER, blocks, environment, replaced, started
-from helpers.processes import free_port, wait_for_port
+from helpers.cluster_cases import CLUSTER, blocks, environment, replaced
+from helpers.processes import free_port, running, wait_for_port
 
 from dadagrad.cli import dadagrad
 from dadagrad.training.engines.dask.engine import CLUSTER_SETTINGS
@@ -36,13 +35,12 @@ def package(name: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def test_programs_stay_as_they_are_while_processes_begin_with_them(tmp_path):
-    """A shell that finds its script empty ends at once, and says nothing."""
-    times = []
-    for _ in range(2):
-        environment(tmp_path)
-        times.append([path.stat().st_mtime_ns for path in (tmp_path / "bin").iterdir()])
-    assert times[0] == times[1]
+def check_schema(schema: Any, document: dict[str, Any], wrong: dict[str, Any], error: str) -> None:
+    """Raise unless a document suits its schema, and a wrong one does not."""
+    validator = jsonschema.validators.validator_for(schema)(schema)
+    validator.validate(document)
+    with pytest.raises(jsonschema.ValidationError, match=error):
+        validator.validate(wrong)
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +71,9 @@ class TestCompose:
     def test_the_schema_of_compose_files(self, compose):
         folder = package("check_jsonschema") / "builtin_schemas/vendor"
         schema = json.loads((folder / "compose-spec.json").read_text())
-        validator = jsonschema.validators.validator_for(schema)(schema)
-        validator.validate(compose)
-        wrong = compose["services"]["worker"] | {"memory_limit": "3g"}
-        services = compose["services"] | {"worker": wrong}
-        with pytest.raises(jsonschema.ValidationError, match="memory_limit"):
-            validator.validate(compose | {"services": services})
+        services = compose["services"]
+        wrong = services | {"worker": services["worker"] | {"memory_limit": "3g"}}
+        check_schema(schema, compose, compose | {"services": wrong}, "memory_limit")
 
     def test_the_programs_take_the_commands(self, compose):
         for name in ("scheduler", "worker", "train"):
@@ -122,10 +117,8 @@ class TestSettings:
     def test_the_file_suits_the_schema_of_dask(self):
         schema = yaml.safe_load((package("distributed") / "distributed-schema.yaml").read_text())
         (given,) = dask.config.collect_yaml([str(CLUSTER / "dask.yaml")])
-        jsonschema.validate(given, schema)
-        given["distributed"]["worker"]["profile"]["enabled"] = "no"
-        with pytest.raises(jsonschema.ValidationError, match="'no' is not of type 'boolean'"):
-            jsonschema.validate(given, schema)
+        wrong = {"distributed": {"worker": {"profile": {"enabled": "no"}}}}
+        check_schema(schema, given, wrong, "'no' is not of type 'boolean'")
 
     def test_a_process_takes_its_settings_from_the_file(self, tmp_path):
         names = ["worker.profile.enabled", "admin.low-level-log-length", "scheduler.worker-ttl"]
@@ -173,9 +166,7 @@ class TestKubernetes:
         assert manifest["apiVersion"] == f"{definition['group']}/{version['name']}"
         assert manifest["metadata"].keys() == {"name"}
         schema = strict(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
-        jsonschema.Draft7Validator(schema).validate(manifest["spec"])
-        with pytest.raises(jsonschema.ValidationError, match="wokers"):
-            jsonschema.Draft7Validator(schema).validate(manifest["spec"] | {"wokers": 3})
+        check_schema(schema, manifest["spec"], manifest["spec"] | {"wokers": 3}, "wokers")
 
     def test_the_job(self, manifests):
         from kubernetes.client.models.v1_job import V1Job
@@ -220,13 +211,10 @@ class TestKubernetes:
         """Over HTTP: its own certificates and versions of Dask do not matter then."""
         (container,) = self.pods(manifests)["scheduler"]["containers"]
         port = free_port()
-        command = [*container["args"], "--host", "127.0.0.1", "--port", "0"]
+        command = ["-m", *container["args"], "--host", "127.0.0.1", "--port", "0"]
         command += ["--dashboard-address", f"127.0.0.1:{port}"]
         variables = {one["name"]: one["value"] for one in container["env"]}
-        process = started(
-            command, tmp_path / "log", environment(tmp_path, **variables), tmp_path
-        )  # fmt: skip
-        with with_path(tmp_path), process:
+        with running([sys.executable, *command], environment=environment(tmp_path, **variables)):
             wait_for_port(port)
             for path, expected in (
                 (container["readinessProbe"]["httpGet"]["path"], b"ok"),
@@ -234,15 +222,6 @@ class TestKubernetes:
             ):
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
                     assert answer.read() == expected
-
-
-@contextlib.contextmanager
-def with_path(folder: Path) -> Iterator[None]:
-    """Programs are found where `environment` put them."""
-    environment(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", environment(folder)["PATH"])
-        yield
 
 
 def shellcheck(script: Path) -> None:
@@ -254,14 +233,12 @@ def shellcheck(script: Path) -> None:
 
 
 class TestSlurm:
-    def test_the_script(self):
+    def test_the_script_and_the_commands_of_the_guide(self, tmp_path):
         shellcheck(CLUSTER / "slurm.sh")
-
-    def test_the_commands_of_the_guide_too(self, tmp_path):
-        for number, heading in enumerate(("By hand", "TLS", "Docker compose", "SLURM")):
-            script = tmp_path / f"{number}.sh"
-            script.write_text("#!/bin/bash\n" + "\n".join(blocks(heading)))
-            shellcheck(script)
+        headings = ("By hand", "TLS", "Docker compose", "SLURM")
+        script = tmp_path / "guide.sh"
+        script.write_text("\n".join(["#!/bin/bash", *itertools.chain(*map(blocks, headings))]))
+        shellcheck(script)
 
     def test_the_jobs_of_workers(self, tmp_path):
         """As dask-jobqueue would submit them, by the settings of slurm.sh and of the guide."""

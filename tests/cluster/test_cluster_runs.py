@@ -19,18 +19,13 @@ import numpy as np
 import psutil
 import pytest
 import yaml
-from helpers.cluster_cases import (
-    CLUSTER,
-    blocks,
-    environment,
-    replaced,
-    started,
-    wait_for_file,
-)
-from helpers.processes import free_port, wait_for_port
+from click.testing import CliRunner
+from helpers.cluster_cases import CLUSTER, blocks, environment, replaced
+from helpers.processes import free_port, running, wait_for_port, wait_until
 from helpers.servers import BUCKET, rclone_server
 
 from dadagrad import TrainConfig, train
+from dadagrad.cli import dadagrad
 from dadagrad.model.model import Model
 
 SETTINGS = "--step-size 0.3"
@@ -67,8 +62,7 @@ def shell(script: str, folder: Path, variables: dict[str, str]) -> str:
 
 def digest_of_threads(url: str, model: Model) -> str:
     """What training on threads of this process comes to, with the same settings."""
-    chosen = {"batch_size": model.report["batch_size"]}
-    config = TrainConfig(step_size=0.3, **chosen)
+    config = TrainConfig(step_size=0.3, batch_size=model.report["batch_size"])
     return train(url, config).model.digest
 
 
@@ -100,13 +94,14 @@ def test_by_hand_with_tls(reviews, tmp_path, monkeypatch):
             ["bash", "-c", f"{use_tls} {one.replace('dask ', 'exec dask ', 1)}"]
             for one in (scheduler, worker)
         ]
+        logs = [tmp_path / "s.log", tmp_path / "w.log"]
         with (
-            started(serving[0], tmp_path / "s.log", variables, folder),
-            started(serving[1], tmp_path / "w.log", variables, folder),
+            running(serving[0], environment=variables, log=logs[0], folder=folder),
+            running(serving[1], environment=variables, log=logs[1], folder=folder),
         ):
             wait_for_port(port)
             shell(use_tls + run, folder, variables)
-            said = (tmp_path / "s.log").read_text()
+            said = logs[0].read_text()
         assert f"Scheduler at:     tls://127.0.0.1:{port}" in said
         model = Model.load(f"s3://{BUCKET}/model")
         assert model.report["rows"] == 400
@@ -152,16 +147,20 @@ def test_the_services_of_compose(services, reviews, tmp_path, monkeypatch):
         for name in ("store", "scheduler", "worker"):
             command, more = processes(services[name], places, keys)
             variables = environment(tmp_path, **more)
-            log = tmp_path / f"{name}.log"
-            stack.enter_context(started(command, log, variables, tmp_path))
+            stack.enter_context(
+                running(
+                    command, environment=variables, log=tmp_path / f"{name}.log", folder=tmp_path
+                )
+            )
             if name != "worker":
                 wait_for_port(store if name == "store" else scheduler)
         command, more = processes(services["train"], places, keys)
-        variables = environment(tmp_path, **more)
-        shell(ingest, tmp_path, variables)
-        shell(shlex.join(command), tmp_path, variables)
         for name, text in more.items():
             monkeypatch.setenv(name, text)
+        for program, *arguments in (shlex.split(ingest), command):
+            assert program == "dadagrad"
+            result = CliRunner().invoke(dadagrad, arguments)
+            assert result.exit_code == 0, result.output
         model = Model.load("s3://dadagrad/model")
         assert model.report["rows"] == 400
         assert model.digest == digest_of_threads("s3://dadagrad/train.zarr", model)
@@ -208,14 +207,15 @@ def test_a_slurm_job_that_runs_out_of_time_goes_on_when_it_is_started_again(revi
     script += ["--checkpoints", str(tmp_path / "run"), "--model", str(tmp_path / "model")]
     script += ["--or-resume", "--batch-size", "20", "--passes", "20", *SETTINGS.split()]
     script += ["--checkpoint-every", "50", "--quiet"]
-    with started(script, tmp_path / "first.log", variables, tmp_path) as job:
-        wait_for_file("run/manifest-*50*.json", tmp_path)
+    options: dict[str, Any] = {"environment": variables, "folder": tmp_path, "patience": 20.0}
+    with running(script, log=tmp_path / "first.log", **options) as job:
+        wait_until(lambda: any(tmp_path.glob("run/manifest-*50*.json")), 60.0, "a checkpoint")
         job.send_signal(signal.SIGUSR1)
-        assert job.wait(60) == 130, (tmp_path / "first.log").read_text()
+        assert job.wait(60) == 130
     assert (jobs / "requeued").read_text() == "requeue 77\n"
     assert not (tmp_path / "model/model.json").exists()
-    with started(script, tmp_path / "second.log", variables, tmp_path) as job:
-        assert job.wait(60) == 0, (tmp_path / "second.log").read_text()
+    with running(script, log=tmp_path / "second.log", **options) as job:
+        assert job.wait(60) == 0
     assert (jobs / "requeued").read_text() == "requeue 77\n"
     model = Model.load(str(tmp_path / "model"))
     config = TrainConfig(batch_size=20, passes=20, step_size=0.3)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -27,22 +28,22 @@ def test_a_setting_counts_from_when_it_is_set():
     assert count("retries", 0) == 2
 
 
-@pytest.mark.parametrize("value", ["soon", "-1s", None, [], "3 parsecs"])
-def test_a_setting_that_is_not_a_time_is_refused(value):
-    with (
-        dask.config.set({"dadagrad.connect-timeout": value}),
-        pytest.raises(InputError, match=r"it must be a time, such as 60s .*GRAD__CONNECT_TIMEOUT"),
-    ):
-        seconds("connect-timeout")
-
-
-@pytest.mark.parametrize("value", ["many", 0, 1.5, True, None])
-def test_a_setting_that_is_not_a_count_is_refused(value):
-    with (
-        dask.config.set({"dadagrad.task-work": value}),
-        pytest.raises(InputError, match=r"dadagrad\.task-work is .* whole number of at least 1"),
-    ):
-        count("task-work", 1)
+@pytest.mark.parametrize(
+    ("read", "name", "values", "message"),
+    [
+        (seconds, "connect-timeout", ["soon", "-1s", None, [], "3 parsecs"], "a time, such as 60s"),
+        (partial(count, minimum=1), "task-work", ["many", 0, 1.5, True, None], "a whole number of"),
+    ],
+)
+def test_a_setting_of_another_kind_is_refused(read, name, values, message):
+    for value in values:
+        with (
+            dask.config.set({f"dadagrad.{name}": value}),
+            pytest.raises(
+                InputError, match=rf"dadagrad\.{name} is .*; it must be {message}.*DASK_"
+            ),
+        ):
+            read(name)
 
 
 def test_variables_go_before_files_and_files_before_defaults(tmp_path):

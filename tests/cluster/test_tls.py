@@ -7,11 +7,8 @@ import contextlib
 import gc
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import dask.config
@@ -19,14 +16,15 @@ import distributed  # noqa: F401 (adds its defaults to the configuration)
 import pytest
 import trustme
 from click.testing import CliRunner
-from helpers.processes import dask_command, free_port, running, wait_for_port
+from helpers.processes import dask_command, dask_scheduler, running, wait_for_port
 from tornado.ioloop import IOLoop
 
 from dadagrad import TrainConfig, ingest, train
 from dadagrad.cli import dadagrad
+from dadagrad.data import open_dataset
 from dadagrad.data.synthetic import Corpus
 
-TRAIN = ("--batch-size", "100", "--step-size", "0.3", "--model", "model", "--json", "--quiet")
+TRAIN = ("--batch-size", "100", "--step-size", "0.3", "--json", "--quiet")
 
 
 def write_certificates(folder: Path) -> dict[str, str]:
@@ -47,14 +45,6 @@ def write_certificates(folder: Path) -> dict[str, str]:
     )
 
 
-def running_dask(
-    log: Path, variables: dict[str, str], *arguments: str
-) -> AbstractContextManager[subprocess.Popen[bytes]]:
-    """A `dask` command that is there until the end of the block."""
-    environment = os.environ | {"DASK_DISTRIBUTED__WORKER__DAEMON": "False"} | variables
-    return running(dask_command(*arguments), environment=environment, log=log)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("tls")
@@ -72,33 +62,23 @@ def data(folder) -> Path:
     return folder / "train"
 
 
-def at(port: int) -> tuple[str, ...]:
-    """The options of a scheduler that listens there."""
-    host = ("--host", "127.0.0.1", "--port", str(port))
-    return (*host, "--dashboard-address", "127.0.0.1:0")
-
-
-@pytest.fixture(scope="module")
-def scheduler(folder, certificates) -> Iterator[str]:
-    """The host and port of a scheduler that requires TLS, and has a worker."""
-    port = free_port()
-    host = f"127.0.0.1:{port}"
-    worker = ("--nthreads", "1", "--no-nanny", "--dashboard-address", "127.0.0.1:0")
-    with (
-        running_dask(folder / "scheduler.log", certificates, "scheduler", *at(port)),
-        running_dask(folder / "worker.log", certificates, "worker", f"tls://{host}", *worker),
-    ):
-        wait_for_port(port)
+@contextlib.contextmanager
+def listening(variables: dict[str, str]) -> Iterator[str]:
+    """The host and port of a scheduler with these variables."""
+    with dask_scheduler(os.environ | variables) as address:
+        host = address.removeprefix("tcp://")
+        wait_for_port(int(host.partition(":")[2]))
         yield host
 
 
 @pytest.fixture(scope="module")
-def open_scheduler(folder) -> Iterator[str]:
-    """The host and port of a scheduler without TLS."""
-    port = free_port()
-    with running_dask(folder / "open.log", {}, "scheduler", *at(port)):
-        wait_for_port(port)
-        yield f"127.0.0.1:{port}"
+def scheduler(certificates) -> Iterator[str]:
+    """The host and port of a scheduler that requires TLS, and has a worker."""
+    options = ("--nthreads", "1", "--no-nanny", "--no-dashboard")
+    with listening(certificates) as host:
+        command = dask_command("worker", f"tls://{host}", *options)
+        with running(command, environment=os.environ | certificates):
+            yield host
 
 
 @contextlib.contextmanager
@@ -108,22 +88,21 @@ def configured(variables: dict[str, str]) -> Iterator[None]:
         yield
 
 
-def test_a_run_over_tls_has_the_bits_of_one_here(scheduler, certificates, data, tmp_path):
-    """By the command, and what is documented: nothing but Dask's own configuration."""
-    command = [sys.executable, "-m", "dadagrad", "train", str(data), *TRAIN]
-    answer = subprocess.run(
-        [*command, "--scheduler", f"tls://{scheduler}"],
-        env=os.environ | certificates | {"DASK_DADAGRAD__WORKERS_TIMEOUT": "90s"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert answer.returncode == 0, answer.stderr
-    secret = json.loads(answer.stdout)
-    assert secret["rows"] == 600
+def test_ingest_and_a_run_over_tls_have_the_bits_of_those_here(
+    scheduler, certificates, data, tmp_path
+):
+    """By what is documented: nothing but Dask's own configuration."""
+    source, copy = str(data.with_name("train.svmlight")), str(tmp_path / "copy")
     config = TrainConfig(batch_size=100, step_size=0.3)
-    assert secret["digest"] == train(str(data), config).model.digest
+    with configured(certificates):
+        for command in (
+            ("ingest", source, "--out", copy, "--partition-nnz", "2000"),
+            ("train", copy, *TRAIN, "--model", str(tmp_path / "model")),
+        ):
+            result = CliRunner().invoke(dadagrad, [*command, "--scheduler", f"tls://{scheduler}"])
+            assert result.exit_code == 0, result.output
+    assert open_dataset(copy).digest == open_dataset(str(data)).digest
+    assert json.loads(result.stdout)["digest"] == train(str(data), config).model.digest
 
 
 def test_all_connections_are_encrypted(scheduler, certificates):
@@ -139,17 +118,6 @@ def test_all_connections_are_encrypted(scheduler, certificates):
                 pytest.raises(OSError),  # noqa: PT011 (Dask's own, and the reset of a connection)
             ):
                 Client(f"tcp://{address}", timeout=1, set_as_default=False)
-
-
-def test_ingest_over_tls(scheduler, certificates, data, tmp_path):
-    source = data.with_name("train.svmlight")
-    given = ["ingest", str(source), "--out", str(tmp_path / "out"), "--partition-nnz", "2000"]
-    with configured(certificates):
-        result = CliRunner().invoke(dadagrad, [*given, "--scheduler", f"tls://{scheduler}"])
-    assert result.exit_code == 0, result.output
-    from dadagrad.data import open_dataset
-
-    assert open_dataset(str(tmp_path / "out")).digest == open_dataset(str(data)).digest
 
 
 CASES = {
@@ -182,9 +150,9 @@ def test_a_refusal_says_what_the_library_says(case, scheduler, certificates, dat
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-def test_a_tls_address_of_a_scheduler_without_tls(open_scheduler, certificates, data, tmp_path):
-    with configured(certificates):
-        error = refused(data, f"tls://{open_scheduler}", tmp_path)
+def test_a_tls_address_of_a_scheduler_without_tls(certificates, data, tmp_path):
+    with listening({}) as host, configured(certificates):
+        error = refused(data, f"tls://{host}", tmp_path)
     assert "SSL" in error
     assert "check that `dask scheduler` runs there" in error
 

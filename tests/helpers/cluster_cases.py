@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
-
-from helpers.processes import running, wait_until
 
 CLUSTER = Path(__file__).parents[2] / "cluster"
 
@@ -43,15 +39,3 @@ def environment(folder: Path, **variables: str) -> dict[str, str]:
     kept["PYTHONPATH"] = str(CLUSTER.parent)
     usual = {"DASK_LOGGING__DISTRIBUTED": "info", "DASK_DADAGRAD__WORKERS_TIMEOUT": "90s"}
     return kept | usual | variables
-
-
-def started(
-    command: list[str], log: Path, variables: Mapping[str, str], folder: Path
-) -> AbstractContextManager[subprocess.Popen[bytes]]:
-    """A process that is there until the end of the block, told to end and then made to."""
-    return running(command, environment=variables, log=log, folder=folder, patience=20.0)
-
-
-def wait_for_file(pattern: str, folder: Path) -> None:
-    """Until a file of that pattern is in the folder."""
-    wait_until(lambda: any(folder.glob(pattern)), 60.0, f"{pattern} in {folder}")

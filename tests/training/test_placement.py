@@ -57,7 +57,7 @@ def test_work_follows_the_rows():
 def test_a_worker_that_joins_gets_its_share_where_steps_are_worth_cutting(tasks, moved):
     placement, _ = placed({"a": 1}, tasks, 4)
     placement.update({"a": 1, "b": 1})
-    shared = [("a", [0, 1]), ("b", [2, 3])]
+    shared = [("a", [0, 2]), ("b", [1, 3])]
     assert placement.tasks_of(range(4)) == (shared if moved else [("a", [0, 1, 2, 3])])
 
 

@@ -133,9 +133,8 @@ class DaskDriver:
             logger.warning("not all workers are known to be ready: %r", error)
             return
         errors = [answer for answer in answers.values() if isinstance(answer, Exception)]
-        if any(isinstance(error, OSError) for error in errors):  # a worker has left meanwhile
-            return
-        if errors and len(errors) == len(answers):
+        left = any(isinstance(error, OSError) for error in errors)  # a worker has left meanwhile
+        if errors and len(errors) == len(answers) and not left:
             raise InputError(
                 f"the workers of the cluster cannot load dadagrad ({errors[0]}); install the same "
                 "release there as here"

@@ -45,15 +45,9 @@ class Placement:
         self._threads = dict(threads)
         self._home = {reading: home for reading, home in self._home.items() if home in threads}
         used = self._used_workers()
-        moving = bool(used)
-        while moving:
-            moving = False
-            for reading, home in sorted(self._home.items(), reverse=True):
-                n_open = Counter(self._home.values())
-                best = min(used, key=lambda worker: self._load(worker, n_open))
-                if home not in used or self._load(best, n_open) < n_open[home] / threads[home]:
-                    self._home[reading] = best
-                    moving = True
+        homes, self._home = self._home, {}
+        for reading, home in sorted(homes.items()):
+            self._home[reading] = self._least_loaded(used, home)
 
     def open(self, reading: int, partition: int) -> str | None:
         """Choose the worker that reads `partition`; None if there are no workers.
@@ -63,28 +57,26 @@ class Placement:
         """
         if not self._threads:
             return None
-        n_open = Counter(self._home.values())
         reader = self._reader.get(partition)
-        self._home[reading] = min(
-            self._used_workers(),
-            key=lambda worker: (self._load(worker, n_open), worker != reader),
-        )
+        self._home[reading] = self._least_loaded(self._used_workers(), reader)
         return self._home[reading]
 
-    def _load(self, worker: str, n_open: Mapping[str, int]) -> float:
-        """Return the open partitions for each thread of `worker`, if it gets one more."""
-        return (n_open[worker] + 1) / self._threads[worker]
+    def _least_loaded(self, workers: Iterable[str], preferred: str | None) -> str:
+        """Return the worker with the fewest open partitions a thread, if it gets one more."""
+        n_open = Counter(self._home.values())
+        loads = {worker: (n_open[worker] + 1) / self._threads[worker] for worker in workers}
+        return min(loads, key=lambda worker: (loads[worker], worker != preferred))
 
     def _used_workers(self) -> list[str]:
         """Return as many workers as have threads for all tasks of a step."""
         n_open = Counter(self._home.values())
-        used: set[str] = set()
+        used: list[str] = []
         missing = self._tasks
         for worker in sorted(self._threads, key=lambda worker: -n_open[worker]):
             if missing > 0:
-                used.add(worker)
+                used.append(worker)
                 missing -= self._threads[worker]
-        return [worker for worker in self._threads if worker in used]
+        return used
 
     def read_by(self, reading: int, partition: int, worker: str) -> None:
         """Record that `worker` has the rows, which may not be the preferred one."""
