@@ -7,11 +7,11 @@
 #SBATCH --open-mode=append
 #SBATCH --signal=B:USR1@120
 #
-# The scheduler and the run; the workers are jobs that it submits. From the root of the repository:
+# Runs the scheduler and the coordinator, and submits jobs of workers. From the root of the repository:
 #     sbatch cluster/slurm.sh JOBS train DATA --checkpoints URL --model URL --or-resume
-# Two minutes before its time is up it stops with a checkpoint, and is queued again to go on.
+# Two minutes before its time limit it saves a checkpoint, stops and queues itself again.
 
-# Of each job of workers; every setting of dask-jobqueue can be given like this.
+# Settings of each job of workers; every setting of dask-jobqueue can be set like this.
 export DASK_JOBQUEUE__SLURM__CORES="${DASK_JOBQUEUE__SLURM__CORES:-16}"
 export DASK_JOBQUEUE__SLURM__PROCESSES="${DASK_JOBQUEUE__SLURM__PROCESSES:-16}"
 export DASK_JOBQUEUE__SLURM__MEMORY="${DASK_JOBQUEUE__SLURM__MEMORY:-32GB}"
@@ -19,9 +19,9 @@ export DASK_JOBQUEUE__SLURM__WALLTIME="${DASK_JOBQUEUE__SLURM__WALLTIME:-04:00:0
 # Workers leave before they are killed, not all at once.
 lifetime='["--lifetime", "230m", "--lifetime-stagger", "5m"]'
 export DASK_JOBQUEUE__SLURM__WORKER_EXTRA_ARGS="${DASK_JOBQUEUE__SLURM__WORKER_EXTRA_ARGS:-$lifetime}"
-# Settings of Dask's for this job, which is the scheduler, and for those of the workers.
+# Dask settings of this job, which runs the scheduler, and of the jobs of workers.
 export DASK_CONFIG="${DASK_CONFIG:-${SLURM_SUBMIT_DIR:-.}/cluster/dask.yaml}"
-# They may be queued for long.
+# Jobs of workers may wait in the queue.
 export DASK_DADAGRAD__WORKERS_TIMEOUT="${DASK_DADAGRAD__WORKERS_TIMEOUT:-12h}"
 
 python "${SLURM_SUBMIT_DIR:-.}/cluster/slurm.py" "$@" &

@@ -24,18 +24,10 @@ def running(
     folder: Path | None = None,
     patience: float = 10.0,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is told to end at the end of the block, and made to where it does not.
+    """A process that is told to end at the end of the block, and made to after `patience` seconds.
 
-    Parameters
-    ----------
-    environment
-        All its variables; those of this process by default.
-    log
-        Takes what it writes, which is then said with any error in the block.
-    folder
-        Where it works.
-    patience
-        Seconds that it has to end.
+    `environment` has all its variables, those of this process by default. `log` takes what it
+    writes, which is then said with any error in the block. It works in `folder`.
     """
     with contextlib.ExitStack() as stack:
         output = subprocess.DEVNULL if log is None else stack.enter_context(log.open("wb"))
@@ -64,10 +56,7 @@ def dask_command(*arguments: str) -> list[str]:
 
 @contextlib.contextmanager
 def dask_scheduler(environment: Mapping[str, str] | None = None) -> Iterator[str]:
-    """The address of a scheduler on the loopback interface; it may take a moment to listen.
-
-    `environment` is as that of `running`.
-    """
+    """The address of a scheduler on the loopback interface; it may take a moment to listen."""
     port = str(free_port())
     options = ("--host", "127.0.0.1", "--port", port, "--no-dashboard")
     with running(dask_command("scheduler", *options), environment=environment):

@@ -73,7 +73,7 @@ rng = random.Random(int(seed))
 for trial in range(int(n_trials)):
     checkpoints = f"{folder}/trial-{trial}"
     kills = 0
-    while status := end_of_child(checkpoints, rng.uniform(0.02, 0.15 + 0.15 * kills)):
+    while status := end_of_child(checkpoints, rng.uniform(0.02, 0.15 * 1.3**kills)):
         assert os.WIFSIGNALED(status), "the child failed"
         kills += 1
     print(trial, kills, open(checkpoints + ".done").read(), flush=True)
@@ -93,23 +93,21 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("n_trials", "settings"),
+    "settings",
     [
-        (4, {"step_size": "auto", "update": "dual-averaging", "batch_size": 1, "l1": 1e-4}),
-        (3, {"step_size": 0.3, "update": "mirror-descent", "batch_size": 16, "l1": 1e-4}),
-        (3, {"step_size": "auto", "update": "ftrl", "batch_size": 16, "class_weight": "balanced"}),
+        {"step_size": "auto", "update": "dual-averaging", "batch_size": 1, "l1": 1e-4},
+        {"step_size": 0.3, "update": "mirror-descent", "batch_size": 16, "l1": 1e-4},
+        {"step_size": "auto", "update": "ftrl", "batch_size": 16, "class_weight": "balanced"},
     ],
     ids=["online", "exact", "auto"],
 )
-def test_killed_at_any_moment_and_resumed_the_bits_are_the_same(n_trials, settings, folder):
+def test_killed_at_any_moment_and_resumed_the_bits_are_the_same(settings, folder):
     data = write_zarr(make_data((150,) * 4, labels="multiclass"), folder / "data")
     settings = settings | {"passes": 2}
     undisturbed = train(data, TrainConfig(**settings)).model.digest
-    arguments = [data, str(folder), "7", str(n_trials), json.dumps(settings)]
-    command = [sys.executable, "-c", TRIALS, *arguments]
+    command = [sys.executable, "-c", TRIALS, data, str(folder), "7", "2", json.dumps(settings)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     outcomes = [line.split() for line in done.stdout.splitlines()]
-    assert len(outcomes) == n_trials
-    assert [digest for _, _, digest in outcomes] == [undisturbed] * n_trials
-    assert sum(int(kills) for _, kills, _ in outcomes) >= n_trials
+    assert [digest for _, _, digest in outcomes] == [undisturbed] * 2
+    assert sum(int(kills) for _, kills, _ in outcomes) >= 2
