@@ -66,22 +66,11 @@ def find_files(storage: Storage) -> list[str]:
 class ParquetDataset(Dataset):
     """A Parquet file, or a folder of them with the same columns.
 
-    Parameters
-    ----------
-    url : str
-        A path or URL that `Storage` accepts. Needed are the columns ``indices`` (list of integers:
-        sorted, distinct, non-negative) and, unless the rows are to be predicted only, ``label`` or
-        several whose names start with ``label``; ``values`` (list of floats, as long as the
-        indices), ``weight`` and ``query`` (a whole number, for rankings: rows of one query must be
-        neighbours in one row group) are optional.
+    Needed are the columns ``indices`` (list of integers: sorted, distinct, non-negative) and,
+    unless the rows are to be predicted only, ``label`` or several whose names start with
+    ``label``; ``values`` (list of floats, as long as the indices), ``weight`` and ``query`` (a
+    whole number, for rankings: rows of one query must be neighbours in one row group) are optional.
 
-    Raises
-    ------
-    InputError
-        For missing or unsuitable columns, labels that are null or not finite, and no rows.
-
-    Notes
-    -----
     The number of features is that of the schema metadata ``dadagrad.n_features``, or one more than
     the largest index, from the column statistics or else from a scan. In `partitions`, ``n_local``
     is an upper bound, and a checksum covers the row group's metadata in the footer: a file that was

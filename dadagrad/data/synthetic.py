@@ -41,15 +41,9 @@ _WRONG = 0.02  # share of wrong labels
 class Corpus:
     """A corpus that is made block by block.
 
-    Attributes
-    ----------
-    n_rows, n_features : int
-    nnz_per_row : float
-        Distinct words of a document, on average.
-    seed : int
-        Equal parameters give equal bits; more rows continue fewer.
-    part : int
-        Parts share words and labelling but not documents, as training and test data do.
+    Documents have `nnz_per_row` distinct words on average. Equal parameters give equal bits; more
+    rows continue fewer. Parts share words and labelling but not documents, as training and test
+    data do.
     """
 
     n_rows: int

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
@@ -96,18 +96,9 @@ def once_at(proxy: Proxy, stage: str, action: str) -> Act:
 class Proxy(ThreadingHTTPServer):
     """Listens on the loopback interface and passes requests on to a server; a context manager.
 
-    Attributes
-    ----------
-    act : callable
-        Decides on each request; may be replaced at any time.
-    server : Server
-        The address to use in the place of the server behind.
-    held : threading.Event
-        Set when a request is being held.
-    n_failed : int
-        Number of requests that did not just pass.
-    bytes_per_second : float or None
-        Speed at which the bodies of requests are read.
+    `server` is the address to use in the place of the server behind. `act` decides on each request,
+    and may be replaced at any time. The event `held` is set when a request is being held;
+    `n_failed` requests did not just pass. Bodies are read at `bytes_per_second`, if given.
     """
 
     request_queue_size = 64
@@ -116,17 +107,14 @@ class Proxy(ThreadingHTTPServer):
     def __init__(self, behind: Server) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.act: Act = always("pass")
-        self.held = threading.Event()
+        self.held, self.released = threading.Event(), threading.Event()
         self.bytes_per_second: float | None = None
         self.requests: list[Request] = []
-        self.n_active = 0
-        self.n_failed = 0
+        self.n_active = self.n_failed = 0
         self.lock = threading.Lock()
         self.clients: set[socket.socket] = set()
-        self.released = threading.Event()
         self.behind = urlsplit(behind.endpoint).netloc
-        endpoint = f"http://127.0.0.1:{self.server_port}"
-        self.server = Server(endpoint, behind.key, behind.secret, behind.client)
+        self.server = replace(behind, endpoint=f"http://127.0.0.1:{self.server_port}")
         self._thread = threading.Thread(target=self.serve_forever, args=(0.05,))
 
     def __enter__(self) -> Proxy:
@@ -134,7 +122,7 @@ class Proxy(ThreadingHTTPServer):
         return self
 
     def __exit__(self, *details: object) -> None:
-        self.released.set()
+        self.release()
         self.shutdown()
         self.server_close()
         self._thread.join(10)
@@ -158,10 +146,9 @@ class Proxy(ThreadingHTTPServer):
     @property
     def busy(self) -> bool:
         """True while a request is on its way to the server."""
-        with self.lock:
-            return self.n_active > 0
+        return self.n_active > 0
 
-    def count(self, method: str, pattern: str = "") -> int:
+    def count(self, method: str, pattern: str) -> int:
         """Number of requests of a method so far, with a path that matches `pattern`."""
         return sum(
             request.method == method and bool(re.search(pattern, request.path))
@@ -216,9 +203,7 @@ class Handler(BaseHTTPRequestHandler):
         body = self._body(size)
         if action.isdigit():
             code = "ConditionalRequestConflict" if action == "409" else "Injected"
-            headers = [("Content-Type", "application/xml")]
-            text = f"<Error><Code>{code}</Code></Error>".encode()
-            self._reply(int(action), headers, text)
+            self._reply(int(action), [], f"<Error><Code>{code}</Code></Error>".encode())
             return
         if action == "stall":
             self.rfile.read(1)  # until the client gives up

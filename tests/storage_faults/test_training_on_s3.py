@@ -182,7 +182,7 @@ def test_a_store_that_is_gone_for_good(
     how: str, engine: str, hindered: Proxy, local_data: str, nursery: Nursery
 ) -> None:
     """The run ends in bounded time, says what it was asking for, and can be resumed later."""
-    patience = {"DADAGRAD_STORAGE_PATIENCE": "1.5"}
+    patience = {"DADAGRAD_STORAGE_PATIENCE": "0.7"}
     name = f"gone-{how}-{engine}"
     with hindered_program(hindered, engine, nursery, name, patience, passes=8) as program:
         with saved(program, 10) as process:

@@ -39,20 +39,9 @@ def chunk_grid(length: int) -> tuple[int, int]:
 class ArrayDecoder:
     """Decoder of one array of numbers: `allocate`, read the chunks, then `decode`.
 
-    Parameters
-    ----------
-    metadata
-        The array's ``zarr.json``.
-    seals
-        Size and CRC-32C of each chunk.
-    length, dtype
-        The expected shape and type.
-
-    Raises
-    ------
-    CorruptionError
-        If `metadata` does not describe such an array in the chunks that the writer makes, or its
-        chunks cannot have the sizes in `seals`. No memory is taken before this is known.
+    `metadata` is the array's ``zarr.json``; `seals` are size and CRC-32C of each chunk. Raises
+    `CorruptionError`, before any memory is taken, unless they describe an array of this `length`
+    and `dtype` in the chunks that the writer makes.
     """
 
     def __init__(self, metadata: Any, seals: Any, length: int, dtype: str) -> None:
@@ -80,11 +69,7 @@ class ArrayDecoder:
                 )
 
     def allocate(self, name: str, arena: Arena, scratch: Arena) -> list[NDArray[np.uint8]]:
-        """Buffers to read the chunks into.
-
-        The array lies in `arena`. Chunks that are not compressed are read to their final places,
-        others to `scratch`.
-        """
+        """Buffers to read the chunks into: the array in `arena`, or `scratch` if compressed."""
         n_chunks = len(self.sizes)
         self._array = arena.empty(name, n_chunks * self._chunk, self.dtype)
         self._decoded = list(self._array.view(np.uint8).reshape(n_chunks, -1)) if n_chunks else []
@@ -99,7 +84,9 @@ class ArrayDecoder:
         if self._compressed:
             pairs = zip(self._stored, self._decoded, strict=True)
             for number, (stored, decoded) in enumerate(pairs):
-                if _blosc_sizes(stored) != (decoded.nbytes, len(stored)):
+                # The header holds the sizes of the content and of the whole.
+                sizes = stored[:16].view("<u4").tolist() if len(stored) >= 16 else [0] * 4
+                if sizes[1::2] != [decoded.nbytes, len(stored)]:
                     raise CorruptionError(f"chunk {number} is not {decoded.nbytes} bytes of blosc")
                 try:
                     blosc.decompress(stored, decoded)
@@ -111,14 +98,6 @@ class ArrayDecoder:
 def _need(name: str, declared: Any, needed: Any) -> None:
     if declared != needed:
         raise CorruptionError(f"its {name} is {reprlib.repr(declared)}; needed is {needed!r}")
-
-
-def _blosc_sizes(chunk: NDArray[np.uint8]) -> tuple[int, int]:
-    """Sizes of the content and of the whole, from the header."""
-    if len(chunk) < 16:
-        return 0, 0
-    _, content, _, whole = chunk[:16].view("<u4").tolist()
-    return content, whole
 
 
 def check_strings_size(size: Any, length: int) -> int:

@@ -58,24 +58,11 @@ def looks_like_zarr(storage: Storage) -> bool:
 
 
 class ZarrDataset(Dataset):
-    """A dataset in the project's own format.
+    """A dataset in the project's own format, at a path or URL that `Storage` accepts.
 
-    Parameters
-    ----------
-    url : str
-        A path or URL that `Storage` accepts.
-
-    Attributes
-    ----------
-    provenance : dict
-        Origin of the data, as ingest noted it.
-
-    Raises
-    ------
-    InputError
-        For a half-written dataset, or a Zarr group of another kind.
-    CorruptionError
-        If the root metadata does not match its checksum.
+    `provenance` is the origin of the data, as ingest noted it. Raises `InputError` for a
+    half-written dataset or a Zarr group of another kind, `CorruptionError` if the root metadata
+    does not match its checksum.
     """
 
     def __init__(self, url: str) -> None:
@@ -91,11 +78,7 @@ class ZarrDataset(Dataset):
             raise self._corrupt(f"is malformed: {error}") from None
 
     def read(self, partition: int) -> Rows:
-        """Read and check partition number `partition`.
-
-        Raises `CorruptionError`, naming dataset, partition and array, if any byte differs from
-        those that were written.
-        """
+        """Read and check a partition; `CorruptionError` names the array of any changed byte."""
         return self._reader(partition).read_rows()
 
     def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
@@ -103,11 +86,9 @@ class ZarrDataset(Dataset):
         return self._reader(partition, arena, scratch).read_rows()
 
     def read_vocabulary(self, partition: int) -> NDArray[np.int64]:
-        """The (n_local,) int64 feature ids that occur in the partition, increasing."""
         return self._reader(partition).read_vocabulary()
 
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
-        """Names of those `ids` that have one."""
         wanted = np.asarray(ids, np.int64)
         names: dict[int, str] = {}
         for number, partition in enumerate(self.partitions):
@@ -210,16 +191,10 @@ class _PartitionReader:
             labels[:, number] = arrays[f"obs/{name}"]
         indptr = self._arena.empty("indptr", n_rows + 1, np.int64)
         indptr[:] = arrays["X/indptr"]
-        return Rows(
-            arrays["var/feature"],
-            indptr,
-            arrays["X/indices"],
-            arrays.get("X/data"),
-            labels,
-            arrays.get("obs/weight"),
-            arrays.get("obs/row_scale"),
-            arrays.get("obs/query"),
-        )
+        paths = ("obs/weight", "obs/row_scale", "obs/query")
+        columns = [arrays.get(path) for path in paths]
+        vocabulary, indices = arrays["var/feature"], arrays["X/indices"]
+        return Rows(vocabulary, indptr, indices, arrays.get("X/data"), labels, *columns)
 
     def read_vocabulary(self) -> NDArray[np.int64]:
         """The (n_local,) int64 feature ids that occur."""

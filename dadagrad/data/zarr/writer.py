@@ -87,28 +87,11 @@ def write_partition(
     tags: Sequence[str] | NDArray[Any] | None = None,
     names: Mapping[int, str] | None = None,
 ) -> Partition:
-    """Write one partition of the dataset at `storage`.
+    """Write partition `name` of the dataset at `storage`; one of that name is overwritten.
 
-    Parameters
-    ----------
-    storage : Storage
-        Folder of the dataset.
-    name : str
-        ``part-00000`` and so on. An existing partition of that name is overwritten.
-    rows : Rows
-        Values that are all 1 are not stored, and are read as None.
-    label_names : sequence of str
-        One for each column of ``rows.labels``.
-    tags : (n_rows,) str, optional
-    names : mapping of int to str, optional
-        Names of global feature ids; those of other partitions are left out.
-
-    Raises
-    ------
-    InputError
-        If the rows are not valid (see `Rows.check`) or a name cannot be stored.
-    StorageError
-        If the store cannot be written.
+    There is a name for each column of ``rows.labels``. Values that are all 1 are not stored, and
+    are read as None. `names` are those of global feature ids, also of other partitions. Raises
+    `InputError` if the rows are not valid (see `Rows.check`) or a name cannot be stored.
     """
     check_partition_name(name)
     check_label_names(label_names)
@@ -141,8 +124,7 @@ def write_root(
 ) -> None:
     """Make the dataset visible: write its root metadata, after all of its partitions.
 
-    `provenance` is plain JSON: where the data came from and how. Raises `InputError` for a
-    dataset without partitions or with two of the same name.
+    `provenance` is plain JSON: where the data came from and how.
     """
     if not partitions:
         raise InputError(f"{storage.url}: the dataset would be empty; give it at least one row")
