@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from errno import EACCES, EFBIG, EISDIR, ENOTDIR, EPERM
-from functools import cached_property, partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -27,7 +26,7 @@ from dadagrad.storage.retries import (
 )
 
 if TYPE_CHECKING:
-    from obstore.store import ClientConfig, MemoryStore, ObjectStore, RetryConfig
+    from obstore.store import ClientConfig, MemoryStore, ObjectStore
 
 SCHEMES = ("file", "memory", "s3", "gs", "az", "http", "https")
 
@@ -45,22 +44,8 @@ _policies: dict[tuple[str, str, str], RetryPolicy] = {}
 _lock = threading.Lock()
 
 
-class Backend:
-    """The store of a URL ``scheme://name``; `policy` is None for memory, which never fails."""
-
-    def __init__(self, scheme: str, name: str) -> None:
-        self._open = partial(_open, scheme, name)
-        self.policy = None if scheme == "memory" else _shared_policy(scheme, name)
-        self.store = self._open(timeout_seconds())
-
-    @cached_property
-    def uploads(self) -> ObjectStore:
-        """The same store with a longer timeout, which also runs while a large object is sent."""
-        return self._open(_UPLOAD_TIMES * timeout_seconds())
-
-
-def open_backend(scheme: str, rest: str, url: str) -> tuple[Backend, str]:
-    """Open the store of a URL that is not local; return it and the prefix in it."""
+def parse(scheme: str, rest: str, url: str) -> tuple[str, str]:
+    """The bucket or host of a URL that is not local, and the prefix in it."""
     if "@" in rest.partition("/")[0]:
         credentials = _CREDENTIALS.get(scheme, _NETRC)
         raise InputError(f"{url} was given with credentials in it; set {credentials} instead")
@@ -69,18 +54,13 @@ def open_backend(scheme: str, rest: str, url: str) -> tuple[Backend, str]:
         raise InputError(f"{url} names no bucket or host; write {scheme}://NAME/PREFIX")
     if scheme in ("http", "https"):
         prefix = unquote(prefix)
-    try:
-        backend = Backend(scheme, name)
-    except InputError:
-        raise
-    except Exception as error:
-        hint = f"; set {_CREDENTIALS[scheme]}" if scheme in _CREDENTIALS else ""
-        raise InputError(f"cannot open {url}: {_first_line(error)}{hint}") from None
-    return backend, "/".join(segments(prefix.lstrip("/")))
+    return name, "/".join(segments(prefix.lstrip("/")))
 
 
-def _shared_policy(scheme: str, name: str) -> RetryPolicy:
-    """The retry policy that this process has for one bucket or host of one endpoint."""
+def shared_policy(scheme: str, name: str) -> RetryPolicy | None:
+    """The retry policy that this process has for one bucket or host; None if nothing can fail."""
+    if scheme in ("file", "memory"):
+        return None
     key = (scheme, name, _s3_endpoint() if scheme == "s3" else "")
     with _lock:
         policy = _policies.setdefault(key, RetryPolicy(f"{scheme}://{name}"))
@@ -88,32 +68,42 @@ def _shared_policy(scheme: str, name: str) -> RetryPolicy:
     return policy
 
 
-def _open(scheme: str, name: str, timeout: float) -> ObjectStore:
+def open_store(scheme: str, name: str, url: str, *, for_uploads: bool = False) -> ObjectStore:
+    """Open the store of a URL; raises `InputError` if the environment lacks what it needs."""
     import obstore.store as stores
 
+    if scheme == "file":
+        return stores.LocalStore("/")  # a prefix would be created before anything is written
     if scheme == "memory":
         with _lock:
             return _memory_stores.setdefault(name, stores.MemoryStore())
-    retry: RetryConfig = {"max_retries": 0}
+    timeout = timeout_seconds()
+    seconds = timeout * (_UPLOAD_TIMES if for_uploads else 1)
     client: ClientConfig = {
         "connect_timeout": timedelta(seconds=min(4.0, timeout)),
-        "read_timeout": timedelta(seconds=timeout),
+        "read_timeout": timedelta(seconds=seconds),
         "timeout": "10m",
-    }
-    clouds: dict[str, Callable[..., ObjectStore]] = {
-        "s3": stores.S3Store,
-        "gs": stores.GCSStore,
-        "az": stores.AzureStore,
     }
     if scheme == "http" or (scheme == "s3" and _s3_endpoint().startswith("http://")):
         client["allow_http"] = True
-    if scheme in clouds:
-        return clouds[scheme](name, client_options=client, retry_config=retry)
-    user = _user_of(name)
-    if user is not None:
-        token = base64.b64encode(user.encode()).decode()
-        client["default_headers"] = {"authorization": f"Basic {token}"}
-    return stores.HTTPStore(f"{scheme}://{name}", client_options=client, retry_config=retry)
+    kinds: dict[str, Callable[..., ObjectStore]] = {
+        "s3": stores.S3Store,
+        "gs": stores.GCSStore,
+        "az": stores.AzureStore,
+        "http": stores.HTTPStore,
+        "https": stores.HTTPStore,
+    }
+    place = name
+    if kinds[scheme] is stores.HTTPStore:
+        place, user = f"{scheme}://{name}", _user_of(name)
+        if user is not None:
+            token = base64.b64encode(user.encode()).decode()
+            client["default_headers"] = {"authorization": f"Basic {token}"}
+    try:
+        return kinds[scheme](place, client_options=client, retry_config={"max_retries": 0})
+    except Exception as error:
+        hint = f"; set {_CREDENTIALS[scheme]}" if scheme in _CREDENTIALS else ""
+        raise InputError(f"cannot open {url}: {_first_line(error)}{hint}") from None
 
 
 def _s3_endpoint() -> str:

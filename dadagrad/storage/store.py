@@ -14,13 +14,20 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar, cast
 from urllib.parse import unquote
 
 from dadagrad.errors import InputError, MissingKey, StorageError, TooLarge
-from dadagrad.storage.backends import SCHEMES, Backend, explain, open_backend, segments
-from dadagrad.storage.retries import RetryPolicy
+from dadagrad.storage.backends import (
+    SCHEMES,
+    explain,
+    open_store,
+    parse,
+    segments,
+    shared_policy,
+)
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -76,20 +83,20 @@ class Storage:
                 f"cannot open {text}: the scheme must be one of {', '.join(SCHEMES)}, "
                 "or give a path"
             )
-        self.url = text
-        self._address = self.url
-        self._backend: Backend | None = None
-        if self._scheme == "file":
-            path = _path_of(self.url) if separator else os.path.expanduser(text)
+        self.url = self._address = text
+        if self.is_local:
+            path = _path_of(text) if separator else os.path.expanduser(text)
             self._root = self._address = os.path.abspath(path)
-            self._prefix = self._root.strip("/")
+            self._name, self._prefix = "", self._root.strip("/")
         else:
-            self._backend, self._prefix = open_backend(self._scheme, rest, self.url)
+            self._name, self._prefix = parse(self._scheme, rest, text)
+            _ = self._store  # raises if the environment does not say what it needs
+        self._policy = shared_policy(self._scheme, self._name)
 
     @property
     def is_local(self) -> bool:
         """True for a folder of the local file system."""
-        return self._backend is None
+        return self._scheme == "file"
 
     def local_path(self, key: str = "") -> str:
         """The path of a key in a local folder; only if `is_local`."""
@@ -218,21 +225,14 @@ class Storage:
         with suppress(MissingKey), self._explained("delete", prefix):
             shutil.rmtree(self.local_path(prefix))
 
-    @property
+    @cached_property
     def _store(self) -> ObjectStore:
-        if self._backend is not None:
-            return self._backend.store
-        from obstore.store import LocalStore
+        return open_store(self._scheme, self._name, self.url)
 
-        return LocalStore("/")  # a prefix would be created before anything is written
-
-    @property
+    @cached_property
     def _uploads(self) -> ObjectStore:
-        return self._store if self._backend is None else self._backend.uploads
-
-    @property
-    def _policy(self) -> RetryPolicy | None:
-        return None if self._backend is None else self._backend.policy
+        """The same store with a longer timeout, which also runs while a large object is sent."""
+        return open_store(self._scheme, self._name, self.url, for_uploads=True)
 
     def _full(self, key: str) -> str:
         """The key from the root of the store."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote
@@ -94,30 +95,20 @@ def test_missing_objects_are_named(storage: Storage) -> None:
     assert storage.exists("folder/x")
 
 
-def test_create_refuses_what_exists(storage: Storage) -> None:
-    storage.put("a", b"1", create=True)
-    with pytest.raises(AlreadyExists, match="exists already"):
-        storage.put("a", b"2", create=True)
-    assert storage.get("a") == b"1"
-
-
 def test_of_many_creators_one_wins(storage: Storage) -> None:
-    wins = []
-
-    def create(number: int) -> None:
+    def create(number: int) -> bool:
         try:
             storage.put("lock", str(number).encode(), create=True)
         except AlreadyExists:
-            return
-        wins.append(number)
+            return False
+        return True
 
-    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(wins) == 1
-    assert storage.get("lock") == str(wins[0]).encode()
+    with ThreadPoolExecutor(8) as pool:
+        wins = list(pool.map(create, range(8)))
+    assert sum(wins) == 1
+    assert storage.get("lock") == str(wins.index(True)).encode()
+    with pytest.raises(AlreadyExists, match="exists already"):
+        storage.put("lock", b"", create=True)
 
 
 @pytest.mark.parametrize("key", ["../x", "a/../../x", "/etc/passwd", "a/./b", "a\0b"])
