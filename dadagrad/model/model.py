@@ -86,27 +86,6 @@ class Model:
     def __post_init__(self) -> None:
         if self.task not in get_args(Task):
             raise InputError(f"the task is {self.task!r}; it must be one of {get_args(Task)}")
-        n_outputs = self._expected_outputs()
-        for name, dtype, shape in (
-            ("ids", np.int64, (len(self.ids),)),
-            ("weights", np.float32, (len(self.ids), n_outputs)),
-            ("intercept", np.float64, (n_outputs,)),
-        ):
-            array = getattr(self, name)
-            if array.dtype != dtype or array.shape != shape:
-                raise InputError(
-                    f"the {name} of a model are {array.dtype}, shape {array.shape}; with "
-                    f"{len(self.ids)} ids and {n_outputs} outputs they must be "
-                    f"{np.dtype(dtype)}, shape {shape}"
-                )
-        inside = not len(self.ids) or (self.ids[0] >= 0 and self.ids[-1] < self.n_features)
-        if not inside or (self.ids[1:] <= self.ids[:-1]).any():
-            raise InputError(
-                f"the ids of a model must increase strictly within 0 to {self.n_features - 1}"
-            )
-
-    def _expected_outputs(self) -> int:
-        """Number of outputs for the task and the labels."""
         columns = self.label_columns
         if self.task in ("binary", "multiclass") and len(columns) != 1:
             raise InputError(f"a {self.task} model has one label column; {len(columns)} were given")
@@ -116,7 +95,23 @@ class Model:
                     f"label column {column.name!r} has no list of values; a {self.task} model "
                     "needs to know them"
                 )
-        return len(columns[0].values or ()) if self.task == "multiclass" else len(columns)
+        k, n_outputs = len(self.ids), len(self.output_names)
+        for name, dtype, shape in (
+            ("ids", np.int64, (k,)),
+            ("weights", np.float32, (k, n_outputs)),
+            ("intercept", np.float64, (n_outputs,)),
+        ):
+            array = getattr(self, name)
+            if array.dtype != dtype or array.shape != shape:
+                raise InputError(
+                    f"the {name} of a model are {array.dtype}, shape {array.shape}; with {k} ids "
+                    f"and {n_outputs} outputs they must be {np.dtype(dtype)}, shape {shape}"
+                )
+        inside = not k or (self.ids[0] >= 0 and self.ids[-1] < self.n_features)
+        if not inside or (self.ids[1:] <= self.ids[:-1]).any():
+            raise InputError(
+                f"the ids of a model must increase strictly within 0 to {self.n_features - 1}"
+            )
 
     @property
     def n_outputs(self) -> int:
@@ -151,28 +146,21 @@ class Model:
 
         first, last = rows.indptr[0], rows.indptr[-1]
         values = np.ones(rows.nnz) if rows.values is None else rows.values[first:last]
-        matrix = csr_array(
-            (values, rows.indices[first:last], rows.indptr - first),
-            shape=(rows.n_rows, rows.n_local),
-        )
-        weights = self._weights_of(rows.vocabulary)
+        entries = values, rows.indices[first:last], rows.indptr - first
+        matrix = csr_array(entries, shape=(rows.n_rows, rows.n_local))
+        weights = np.zeros((rows.n_local, self.n_outputs))
+        if len(self.ids):
+            position = np.searchsorted(self.ids, rows.vocabulary)
+            np.minimum(position, len(self.ids) - 1, out=position)
+            known = self.ids[position] == rows.vocabulary
+            weights[known] = self.weights[position[known]]
         # A product with a vector is twice as fast as one with a single column.
-        weights = weights[:, 0] if self.n_outputs == 1 else weights
-        scores: Vector = np.reshape(matrix @ weights, (rows.n_rows, self.n_outputs))
+        products = matrix @ (weights[:, 0] if self.n_outputs == 1 else weights)
+        scores: Vector = np.reshape(products, (rows.n_rows, self.n_outputs))
         if rows.row_scale is not None:
             scores *= rows.row_scale[:, None]
         scores += self.intercept
         return scores
-
-    def _weights_of(self, vocabulary: NDArray[np.int64]) -> Vector:
-        """The (n_local, n_outputs) weights of some features."""
-        weights = np.zeros((len(vocabulary), self.n_outputs))
-        if len(self.ids):
-            position = np.searchsorted(self.ids, vocabulary)
-            np.minimum(position, len(self.ids) - 1, out=position)
-            known = self.ids[position] == vocabulary
-            weights[known] = self.weights[position[known]]
-        return weights
 
     @property
     def link(self) -> Link:
@@ -189,9 +177,8 @@ class Model:
         """The label values that (n_rows, n_outputs) `scores` stand for.
 
         (n_rows,) float64 for one label column, else (n_rows, n_label_columns). A score above 0
-        stands for the larger of two values. Of several classes the one with the largest score is
-        chosen, the first among equals. A regression and a ranking return the score itself, a
-        regression with Poisson loss its exponential.
+        stands for the larger of two values, and the largest score for one of several classes. A
+        regression and a ranking return the score, a regression with Poisson loss its exponential.
         """
         scores = self._checked(scores)
         if self.task in ("regression", "ranking"):
@@ -254,10 +241,8 @@ class Model:
     def save(self, url: str | os.PathLike[str] | Storage) -> None:
         """Write the model to a folder of any store, in place of a model that is there.
 
-        A reader sees the old model or the new one, at any time.
-
-        Raises `InputError` if the folder holds a dataset or the checkpoints of a run, and
-        `StorageError` if the store fails.
+        A reader sees the old model or the new one, at any time. Raises `InputError` if the folder
+        holds a dataset or the checkpoints of a run, and `StorageError` if the store fails.
         """
         storage = url if isinstance(url, Storage) else Storage(url)
         content = what_is_at(storage)

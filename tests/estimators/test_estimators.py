@@ -164,12 +164,16 @@ def test_labels_of_a_matrix_are_learned_as_each_alone() -> None:
     assert pieces.predict(X).shape == y.shape
 
 
-def test_targets_of_a_matrix_are_learned_as_each_alone() -> None:
+def test_targets_of_a_matrix_are_learned_as_each_alone_and_in_pieces() -> None:
     X, y = make_regression(300, 10, n_targets=3, random_state=0)
-    model = AdaGradRegressor(step_size=30.0).fit(X, y)
+    model = AdaGradRegressor(step_size=30.0, passes=1, shuffle=False).fit(X, y)
     alone = clone(model).fit(X, y[:, 1])
     assert (model.predict(X).shape, alone.predict(X).shape) == ((300, 3), (300,))
     assert_allclose(alone.coef_, model.coef_[1], rtol=1e-3, atol=1e-3)
+    pieces = clone(model).partial_fit(X[:50], y[:50]).partial_fit(X[50:], y[50:])
+    assert_array_equal(pieces.coef_, model.coef_)
+    with pytest.raises(InputError, match="y has 1 columns of labels, before there were 3"):
+        pieces.partial_fit(X, y[:, 1])
 
 
 # Weights.
@@ -237,14 +241,6 @@ def test_pieces_give_the_bits_of_the_whole(
     assert whole.t_ == pieces.t_
     assert_array_equal(whole.intercept_, pieces.intercept_)
     assert_allclose(whole.report_["progressive_loss"], pieces.report_["progressive_loss"])
-
-
-def test_pieces_of_a_regression_give_the_bits_of_the_whole() -> None:
-    X, y = make_regression(N_ROWS, 6, random_state=0)
-    pieces = AdaGradRegressor(step_size=9.0, shuffle=False)
-    whole = clone(pieces).set_params(passes=1).fit(X, y)
-    pieces.partial_fit(X[:50], y[:50]).partial_fit(X[50:], y[50:])
-    assert_array_equal(whole.coef_, pieces.coef_)
 
 
 def test_partial_fit_continues_from_fit_and_after_pickling() -> None:
@@ -430,27 +426,27 @@ def test_the_current_client_trains_on_a_dataset_with_the_same_bits(tmp_path: Pat
     assert same_bits(model, clone(model).set_params(client=None).fit(url))
 
 
-def test_a_dataset_of_texts_as_labels() -> None:
+def test_datasets_in_memory() -> None:
     X, y = make_data()
     names = np.array(["ham", "spam"])
     data = dataset_from_arrays(X, names[y])
     model = AdaGradClassifier().fit(data)
     assert_array_equal(model.classes_, names)
     assert model.score(data) == np.mean(model.predict(X) == names[y])
-    with pytest.raises(InputError, match="has the labels eggs, spam; the classes are ham, spam"):
-        model.partial_fit(dataset_from_arrays(X, np.array(["eggs", "spam"])[y]))
-    with pytest.raises(InputError, match="are texts; a regression needs numbers"):
-        AdaGradRegressor().fit(data)
-
-
-def test_a_regression_on_a_dataset() -> None:
-    X, y = make_regression(200, 8, n_targets=2, random_state=0)
-    data = dataset_from_arrays(X, y)
-    model = AdaGradRegressor(step_size=30.0, shuffle=False).fit(data)
-    assert_array_equal(model.coef_, clone(model).fit(X, y).coef_)
-    assert model.score(data) == pytest.approx(model.score(X, y), rel=1e-5)
-    with pytest.raises(InputError, match="too many distinct values"):
-        AdaGradClassifier().fit(dataset_from_arrays(*make_regression(1200, 3, random_state=0)))
+    targets = make_regression(1200, 8, n_targets=2, random_state=0)
+    regression = AdaGradRegressor(step_size=30.0, shuffle=False).fit(dataset_from_arrays(*targets))
+    assert_array_equal(regression.coef_, clone(regression).fit(*targets).coef_)
+    score = regression.score(*targets)
+    assert regression.score(dataset_from_arrays(*targets)) == pytest.approx(score, rel=1e-5)
+    others = dataset_from_arrays(X, np.array(["eggs", "spam"])[y])
+    many = dataset_from_arrays(targets[0], targets[1][:, 0])
+    for message, fit, wrong in (
+        ("the labels eggs, spam; the classes are ham, spam", model.partial_fit, others),
+        ("are texts; a regression needs numbers", AdaGradRegressor().fit, data),
+        ("too many distinct values", AdaGradClassifier().fit, many),
+    ):
+        with pytest.raises(InputError, match=message):
+            fit(wrong)
 
 
 class InterruptedDataset(MemoryDataset):
@@ -501,15 +497,15 @@ def test_grid_search_in_a_pipeline() -> None:
 
 @pytest.mark.parametrize("estimator", [AdaGradClassifier("logistic"), AdaGradRegressor()])
 def test_a_pickle_is_small_and_has_the_same_bits(estimator: Any) -> None:
-    X, y = make_data(rows=20_000)
+    X, y = make_data(rows=2000)
     estimator = clone(estimator).set_params(passes=1, step_size=0.3).fit(X, y)
     pickled = pickle.dumps(estimator)
-    assert len(pickled) < 20_000
+    assert len(pickled) < 10_000
     restored = pickle.loads(pickled)
-    assert same_bits(estimator, restored)
     assert_array_equal(restored.predict(X), estimator.predict(X))
+    for name in ("report_", "t_", "n_iter_"):
+        assert getattr(restored, name) == getattr(estimator, name)
     assert restored.get_params() == estimator.get_params()
-    assert restored.report_ == estimator.report_
 
 
 def test_probabilities_need_the_logistic_loss() -> None:
