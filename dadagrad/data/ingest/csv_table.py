@@ -25,7 +25,7 @@ from dadagrad.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns of a CSV file, as features.
+    """Columns of a CSV file as features.
 
     Without `hash_bits`, feature k is the k-th column that is not the label, and its name is that
     of the column. With it, a number's feature is the hashed name of its column, and a category's
@@ -76,9 +76,9 @@ def read_table(
         if not is_text.any():
             continue
         if hash_bits is None:
-            row = int(np.flatnonzero(is_text)[0])
+            row = int(is_text.argmax())
             raise cells.error(
-                row,
+                int(cells.positions[row]),
                 f"column {shown(layout.names()[column])} holds "
                 f"{shown(cells.columns[column][row].as_py())}, which is not a number; give "
                 "--hash-bits to hash each category as a feature, or choose --format text if the "
@@ -104,11 +104,8 @@ def parse(
     cells = read_cells(chunk, table.layout, path=path, offset=offset, on_error=on_error)
     names = table.layout.names()
     shape = (len(cells.positions), len(table.features))
-    values, ids, empty = (
-        np.empty(shape, np.float32),
-        np.empty(shape, np.int64),
-        np.empty(shape, bool),
-    )
+    values, ids = np.empty(shape, np.float32), np.empty(shape, np.int64)
+    empty = np.empty(shape, bool)
     for number, column in enumerate(table.features):
         trimmed = pc.utf8_trim_whitespace(cells.columns[column])
         empty[:, number] = pc.equal(trimmed, "").to_numpy(zero_copy_only=False)
@@ -122,34 +119,33 @@ def parse(
                 number if table.hash_bits is None else _hash([names[column]], table.hash_bits)[0]
             )
     wrong = ~np.isfinite(values) & ~empty
-    if on_error == "raise" and wrong.any():
-        row, number = (int(index) for index in np.argwhere(wrong)[0])
-        column = table.features[number]
-        raise cells.error(
-            row,
+
+    def describe(row: int) -> str:
+        column = table.features[int(wrong[row].argmax())]
+        return (
             f"column {shown(names[column])} holds {shown(cells.columns[column][row].as_py())}; the "
-            "first rows have numbers there, so every cell must be a finite number or empty",
+            "first rows have numbers there, so every cell must be a finite number or empty"
         )
-    right = cells.keep(np.asarray(~wrong.any(axis=1)))
+
+    is_wrong = np.asarray(wrong.any(axis=1))
+    cells.refuse(is_wrong, describe)
+    right = cells.keep(~is_wrong)
     labelled, labels = read_labels(right, table.label)
     rows = np.isin(cells.positions, labelled.positions)
     values, ids, empty = values[rows], ids[rows], empty[rows]
     present = ~empty & (values != 0)
     indptr = np.zeros(len(values) + 1, np.int64)
     np.cumsum(present.sum(axis=1), out=indptr[1:])
-    ids, values = ids[present], values[present]
+    shape = (len(values), 2**table.hash_bits if table.hash_bits else len(table.features))
+    matrix = scipy.sparse.csr_array((values[present], ids[present], indptr), shape=shape)
     if table.hash_bits is not None:
         # Hashed ids come in any order, and two of a row may be the same: their values add up.
-        matrix = scipy.sparse.csr_array(
-            (values, ids, indptr), shape=(len(labels), 2**table.hash_bits)
-        )
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
-        indptr, ids, values = matrix.indptr.astype(np.int64), matrix.indices, matrix.data
     return Block(
-        indptr,
-        ids.astype(np.int64),
-        values,
+        matrix.indptr.astype(np.int64),
+        matrix.indices.astype(np.int64),
+        matrix.data,
         labels,
         skipped=labelled.skipped,
         names=table.feature_names(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,24 +34,22 @@ _MAX_NAMES = 30
 _FIELD = rb'(?:"(?:[^"]++|"")*+"[^,\n]*+|[^",\n][^,\n]*+|)'
 _ROW = {",": rb"(?:" + _FIELD + rb",)*+" + _FIELD + rb"\n", "\t": rb"[^\n]*+\n"}
 _CSV_ROWS = re.compile(rb"(?:" + _ROW[","] + rb")*+")
+_NOT_UTF8 = "the row is not UTF-8 text; convert the file, for example with iconv -t utf-8"
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Columns of a file, as its first row shows them.
-
-    `header` holds the names of the columns if the first row of the file has them.
-    """
+    """Columns of a file, and their names if its first row has them."""
 
     delimiter: Delimiter
     width: int
     header: tuple[str, ...] | None = None
 
-    @property
-    def separated(self) -> str:
-        """The delimiter for a message."""
-        return f"{'tab' if self.delimiter == chr(9) else 'comma'}-separated"
+    def fields(self, number: int) -> str:
+        """Format a number of fields of a row for a message."""
+        separated = "tab-separated" if self.delimiter == "\t" else "comma-separated"
+        return f"{number} {separated} field{'s' * (number != 1)}"
 
     def column(self, name: int | str, option: str, path: str) -> int:
         """Position of the column that `option` gives by name or by number, counted from 0."""
@@ -66,7 +64,7 @@ class Layout:
         if not 0 <= int(name) < self.width:
             raise InputError(
                 f"{path}: {option} is {name}, counted from 0, but the first row has "
-                f"{self.width} {self.separated} field{'s' * (self.width != 1)}"
+                f"{self.fields(self.width)}"
             )
         return int(name)
 
@@ -158,13 +156,8 @@ def end_of_rows(data: bytes) -> int:
 class Cells:
     """Cells of the rows of a chunk, all as wide as the layout says.
 
-    Attributes
-    ----------
-    columns : list of (n_rows,) Arrow arrays of text
-    positions : (n_rows,) int64
-        Number, from 0, of each row in the chunk.
-    skipped : int
-        Rows left out because they were wrong.
+    `columns` are Arrow arrays of text, `positions` the numbers of the rows in the chunk, from 0;
+    `skipped` rows were left out because they were wrong.
     """
 
     columns: list[Any]
@@ -177,7 +170,7 @@ class Cells:
     on_error: OnError
 
     def keep(self, rows: NDArray[np.bool_]) -> Cells:
-        """Rows where `rows`, (n_rows,), is true; the others count as skipped."""
+        """Rows where `rows` is true; the others count as skipped."""
         if rows.all():
             return self
         return replace(
@@ -187,15 +180,17 @@ class Cells:
             skipped=self.skipped + int((~rows).sum()),
         )
 
-    def error(self, row: int, message: str) -> InputError:
-        """An error about row number `row`."""
-        return self.error_at(int(self.positions[row]), message)
-
-    def error_at(self, position: int, message: str) -> InputError:
+    def error(self, position: int, message: str) -> InputError:
         """An error about row number `position` of the chunk."""
         rows = _rows(self.chunk, self.layout.delimiter)
         _, start = next(itertools.islice(rows, position, None), (b"", 0))
         return InputError(f"{place(self.path, self.chunk, self.offset, start)}: {message}")
+
+    def refuse(self, wrong: NDArray[np.bool_], describe: Callable[[int], str]) -> None:
+        """Raise `InputError` about the first `wrong` row, unless such rows are to be skipped."""
+        if self.on_error == "raise" and wrong.any():
+            row = int(wrong.argmax())
+            raise self.error(int(self.positions[row]), describe(row))
 
 
 def read_cells(chunk: bytes, layout: Layout, *, path: str, offset: int, on_error: OnError) -> Cells:
@@ -216,10 +211,10 @@ def read_cells(chunk: bytes, layout: Layout, *, path: str, offset: int, on_error
     positions = np.delete(np.arange(n_rows), np.array([row.number - 1 for row in wrong], int))
     cells = Cells(columns, positions, len(wrong), chunk, path, offset, layout, on_error)
     if wrong and on_error == "raise":
-        raise cells.error_at(
+        raise cells.error(
             wrong[0].number - 1,
-            f"{wrong[0].actual_columns} {layout.separated} fields, but the first row of the file "
-            f"has {layout.width}; every row must have the same columns",
+            f"{layout.fields(wrong[0].actual_columns)}, but the first row of the file has "
+            f"{layout.width}; every row must have the same columns",
         )
     if offset == 0 and layout.header is not None and n_rows:
         cells = replace(
@@ -232,9 +227,7 @@ def _only_utf8(cells: Cells) -> Cells:
     """Rows whose bytes, read as Latin-1, are UTF-8 as well."""
     columns = [[cell.encode("latin-1") for cell in c.to_pylist()] for c in cells.columns]
     right = np.array([all(map(_is_utf8, row)) for row in zip(*columns, strict=True)], bool)
-    if cells.on_error == "raise" and not right.all():
-        message = "the row is not UTF-8 text; convert the file, for example with iconv -t utf-8"
-        raise cells.error(int(np.flatnonzero(~right)[0]), message)
+    cells.refuse(~right, lambda row: _NOT_UTF8)
     texts = [[cell.decode("utf-8", "replace") for cell in column] for column in columns]
     return replace(cells, columns=[pa.array(column, pa.string()) for column in texts]).keep(right)
 
@@ -297,24 +290,18 @@ def _arrow_table(
 
 
 def to_numbers(cells: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Numbers in cells, without white space around them.
+    """Numbers in cells, which have no white space around them, and which cells hold texts.
 
-    Returns
-    -------
-    numbers : (n_rows,) float64
-        NaN for a cell that is empty or a text.
-    texts : (n_rows,) bool
-        True for a cell that is neither empty nor a number.
+    The number is NaN for a cell that is empty or a text.
     """
     try:
         numbers = pc.cast(pc.if_else(pc.equal(cells, ""), "nan", cells), pa.float64())
     except pa.ArrowInvalid:  # some are texts, or numbers that only Python reads, such as "+1"
         coded = cells.dictionary_encode()
-        values = coded.dictionary.to_pylist()
-        parsed = [np.nan if value == "" else _as_number(value) for value in values]
+        parsed = [np.nan if v == "" else _as_number(v) for v in coded.dictionary.to_pylist()]
         codes = coded.indices.to_numpy()
-        table = np.array([np.nan if number is None else number for number in parsed], np.float64)
-        return table[codes], np.array([number is None for number in parsed], bool)[codes]
+        is_text = np.array([number is None for number in parsed], bool)
+        return np.array(parsed, np.float64)[codes], is_text[codes]
     return numbers.to_numpy(zero_copy_only=False), np.zeros(len(cells), bool)
 
 
@@ -329,13 +316,8 @@ def _as_number(cell: str) -> float | None:
 def read_labels(cells: Cells, column: int | None) -> tuple[Cells, NDArray[Any]]:
     """Rows that have a label, and their labels.
 
-    Returns
-    -------
-    cells
-        The rows.
-    labels
-        (n_rows, 1) float64 if all labels are numbers, else (n_rows,) object array of str;
-        (n_rows, 0) if `column` is None.
+    Labels are (n_rows, 1) float64 if all are numbers, else (n_rows,) objects of str; (n_rows, 0)
+    if `column` is None.
 
     Raises
     ------
@@ -349,16 +331,17 @@ def read_labels(cells: Cells, column: int | None) -> tuple[Cells, NDArray[Any]]:
     labelled = np.isfinite(numbers)
     if is_text.any():
         labelled = pc.not_equal(texts, "").to_numpy(zero_copy_only=False)
-    if cells.on_error == "raise" and not labelled.all():
-        row = int(np.flatnonzero(~labelled)[0])
+
+    def describe(row: int) -> str:
         label = texts[row].as_py()
         problem = f"is {label[:MAX_SHOWN]}" if label else "is missing"
-        raise cells.error(
-            row,
+        return (
             f"the label, column {column} counted from 0, {problem}; every row needs a class or "
             "a finite number there (--on-error skip leaves out rows that have none, and "
-            "--no-labels reads a file without labels, to be predicted)",
+            "--no-labels reads a file without labels, to be predicted)"
         )
+
+    cells.refuse(~labelled, describe)
     if not is_text.any():
         return cells.keep(labelled), numbers[labelled, None]
     labels: NDArray[np.object_] = texts.filter(pa.array(labelled)).to_numpy(zero_copy_only=False)

@@ -20,7 +20,7 @@ import numpy as np
 
 from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ, finish_rows
 from dadagrad.data.dataset import Partition, Schema
-from dadagrad.data.ingest import csv_table, parsing, text
+from dadagrad.data.ingest import parsing
 from dadagrad.data.ingest.external_shuffle import ExternalShuffle
 from dadagrad.data.ingest.files import expand, source_bytes
 from dadagrad.data.ingest.labels import LabelTable, keep_class_names
@@ -182,7 +182,7 @@ def ingest(
         no_labels,
     )
     storage = Storage(out)
-    _prepare_output(storage, overwrite=overwrite, remove=False)
+    _check_output(storage, overwrite=overwrite)
     total_bytes = sum(map(source_bytes, paths))
     done_bytes = 0
     kernel = {"svmlight": parsing.svmlight_rows, "vw": parsing.vw_rows}.get(options.format)
@@ -201,10 +201,12 @@ def ingest(
                 progress(done_bytes, total_bytes, collected.n_rows)
         collected.finish()
         if not collected.n_rows:
-            raise _no_rows(summary, paths)
+            reason = f" ({summary.skipped} were wrong and skipped)" if summary.skipped else ""
+            reason += f" ({summary.zero_weight} have weight 0)" if summary.zero_weight else ""
+            raise InputError(f"no rows in {_listed(paths)}{reason}; give sources with at least one")
         labels = summary.labels.settle()
-        schema = _schema(options, summary, labels, n_features)
-        _prepare_output(storage, overwrite=overwrite, remove=True)
+        schema = _schema(summary, labels, n_features)
+        _remove(storage, _check_output(storage, overwrite=overwrite))
         provenance = {
             "sources": paths,
             "options": asdict(options),
@@ -227,65 +229,55 @@ def ingest(
     )
 
 
-def _no_rows(summary: SourceSummary, paths: list[str]) -> InputError:
-    reason = f" ({summary.skipped} were wrong and skipped)" if summary.skipped else ""
-    reason += f" ({summary.zero_weight} have weight 0)" if summary.zero_weight else ""
-    names = ", ".join(paths[:_MAX_SHOWN]) + (" ..." if len(paths) > _MAX_SHOWN else "")
-    return InputError(f"no rows in {names}{reason}; give sources with at least one")
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:_MAX_SHOWN]) + (" ..." if len(names) > _MAX_SHOWN else "")
 
 
-def _schema(
-    options: Options, summary: SourceSummary, labels: LabelTable, n_features: int | None
-) -> Schema:
+def _schema(summary: SourceSummary, labels: LabelTable, n_features: int | None) -> Schema:
+    hash_bits, table = summary.options.hashed_bits, summary.table
     minimum = max(summary.largest_id + 1 - summary.first_id, summary.n_features)
-    if options.format == "text":
-        minimum = 2 ** (options.hash_bits or text.DEFAULT_HASH_BITS)
-    elif options.hash_bits is not None:
-        minimum = 2**options.hash_bits
-    elif summary.table is not None:
-        minimum = len(summary.table.features)
+    if hash_bits is not None:
+        minimum = 2**hash_bits
+    elif table is not None:
+        minimum = len(table.features)
     if n_features is not None and n_features < minimum:
         raise InputError(
             f"n_features is {n_features}, but the sources have features up to id {minimum - 1}, "
             f"counted from 0; give {minimum} or more"
         )
-    zero_based = bool(options.zero_based) and summary.first_id == 0
-    space = _feature_space(options, summary.table, zero_based)
-    if space is None and all(other == summary.spaces[0] for other in summary.spaces):
-        space = next(iter(summary.spaces), None)
     return Schema(
         n_features or max(minimum, 1),
         keep_class_names(labels.columns, summary.label_columns),
         summary.weighted,
-        space,
+        _feature_space(summary),
         queried=bool(summary.queried),
     )
 
 
-def _feature_space(
-    options: Options, table: csv_table.Table | None, zero_based: bool
-) -> dict[str, Any] | None:
-    """Describe, as plain JSON, how the source became features; None if ids are the source's own.
+def _feature_space(summary: SourceSummary) -> dict[str, Any] | None:
+    """Describe, as plain JSON, how the sources became features; None if that is not known.
 
     Two datasets of the same space can share a model.
     """
+    options = summary.options
     space: dict[str, Any] = {"format": options.format}
     if options.format == "text":
-        space["hash_bits"] = options.hash_bits or text.DEFAULT_HASH_BITS
+        space["hash_bits"] = options.hashed_bits
         space["ngrams"] = options.ngrams
         # The sign of a hash changes no value if values are all 1.
         space["alternate_sign"] = options.alternate_sign and not options.binary
     elif options.format == "vw":
-        space["hash_bits"] = options.hash_bits
+        space["hash_bits"] = options.hashed_bits
     elif options.format == "svmlight":
-        space["zero_based"] = zero_based
-    elif table is not None:
-        names = table.layout.names()
-        space["hash_bits"] = options.hash_bits
-        space["columns"] = [names[column] for column in table.features]
-        space["categorical"] = [names[column] for column in table.categorical]
+        space["zero_based"] = bool(options.zero_based) and summary.first_id == 0
+    elif summary.table is not None:
+        names = summary.table.layout.names()
+        space["hash_bits"] = options.hashed_bits
+        space["columns"] = [names[column] for column in summary.table.features]
+        space["categorical"] = [names[column] for column in summary.table.categorical]
     elif not options.binary and options.norm == "none":
-        return None
+        first, *others = summary.spaces
+        return first if all(other == first for other in others) else None
     return {**space, "binary": options.binary, "norm": options.norm}
 
 
@@ -298,7 +290,7 @@ def _write(
     partition_nnz: int,
     workers: int,
 ) -> list[Partition]:
-    """Write all partitions, several at a time; compression releases the GIL."""
+    """Write all partitions, several at a time: compression releases the GIL."""
     bounds = collected.bounds(partition_nnz, len(schema.label_columns))
     label_names = [column.name for column in schema.label_columns]
 
@@ -319,11 +311,8 @@ def _write(
         return list(run(write, range(bounds.shape[1] - 1)))
 
 
-def _prepare_output(storage: Storage, *, overwrite: bool, remove: bool) -> None:
-    """Check that a dataset can be written to `storage`.
-
-    With `remove`, remove a dataset that is to be overwritten, and what an unfinished ingest left:
-    first the root metadata, so that nothing left is taken for a dataset.
+def _check_output(storage: Storage, *, overwrite: bool) -> list[str]:
+    """Check that a dataset can be written to `storage`; return the keys of the one to overwrite.
 
     Raises
     ------
@@ -338,14 +327,14 @@ def _prepare_output(storage: Storage, *, overwrite: bool, remove: bool) -> None:
         )
     if foreign := [key for key in keys if not _OF_DATASET.match(key)]:
         raise InputError(
-            f"{storage.url} holds files that do not belong to a dataset, like "
-            f"{', '.join(foreign[:_MAX_SHOWN])}; give a URL with nothing in it"
+            f"{storage.url} holds files that do not belong to a dataset, like {_listed(foreign)}; "
+            "give a URL with nothing in it"
         )
-    if remove:
-        _remove(storage, keys)
+    return keys
 
 
 def _remove(storage: Storage, keys: list[str]) -> None:
+    """Remove a dataset, the root first, so that nothing left is taken for one."""
     if _ROOT in keys:
         storage.delete(_ROOT)
     for part in sorted({key.partition("/")[0] for key in keys if "/" in key}):

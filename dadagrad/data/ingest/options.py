@@ -16,6 +16,9 @@ Format = Literal["svmlight", "vw", "text", "csv", "parquet", "anndata", "npz"]
 FORMATS: tuple[Format, ...] = ("svmlight", "vw", "text", "csv", "parquet", "anndata", "npz")
 ARRAY_FORMATS = ("parquet", "anndata", "npz")
 
+DEFAULT_HASH_BITS = 20
+"""HashingVectorizer's own default: about a million features."""
+
 MAX_HASH_BITS = {"text": 30, "csv": 30, "vw": 31}
 """The hash has 31 bits without its sign; scikit-learn's ids are numbers of 32 bits."""
 
@@ -101,6 +104,12 @@ class Options:
         for name in ("label_column", "multilabel"):
             if self.no_labels and getattr(self, name):
                 raise InputError(f"no_labels and {name} exclude each other; give one of them")
+
+    @property
+    def hashed_bits(self) -> int | None:
+        """Features are hashed to this many bits; None if they are not hashed."""
+        default = DEFAULT_HASH_BITS if self.format == "text" else None
+        return default if self.hash_bits is None else self.hash_bits
 
 
 def guess_format(path: str, *, prefer_text: bool) -> Format:

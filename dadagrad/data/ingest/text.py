@@ -11,9 +11,6 @@ from dadagrad.data.blocks import Block
 from dadagrad.data.ingest.delimited import Layout, read_cells, read_labels
 from dadagrad.data.ingest.options import Options
 
-DEFAULT_HASH_BITS = 20
-"""HashingVectorizer's own default: about a million features."""
-
 
 def parse(
     chunk: bytes,
@@ -27,24 +24,20 @@ def parse(
 ) -> Block:
     """Parse whole rows of a delimited text file, in UTF-8.
 
+    Features are the runs of 1 to ``options.ngrams`` words of two letters or more, in lower case;
+    the id of a feature is its hash modulo ``2**hash_bits``.
+
     Parameters
     ----------
     path, offset
-        File of the chunk and position of the chunk in it, for messages. At offset 0 a header is
-        left out.
-    options
-        Features are the runs of 1 to ``options.ngrams`` words of two letters or more, in lower
-        case; the id of a feature is its hash modulo ``2**hash_bits``.
-    layout
-        Columns of the file.
+        File of the chunk and position of the chunk in it. At offset 0 a header is left out.
     label, text
         Positions of the two columns, from 0; a `label` of None means that there are no labels.
 
     Returns
     -------
     Block
-        Its labels are (n_rows, 1) float64 if all are numbers, else (n_rows,) texts; (n_rows, 0)
-        if there are no labels.
+        Its labels are those of `read_labels`.
     """
     cells = read_cells(chunk, layout, path=path, offset=offset, on_error=options.on_error)
     cells, labels = read_labels(cells, label)
@@ -53,10 +46,7 @@ def parse(
         no_ids = np.zeros(0, np.int64)
         return Block(np.zeros(1, np.int64), no_ids, None, labels, skipped=cells.skipped)
     matrix = _vectorizer(
-        options.ngrams,
-        options.hash_bits or DEFAULT_HASH_BITS,
-        options.binary,
-        options.alternate_sign,
+        options.ngrams, options.hashed_bits, options.binary, options.alternate_sign
     ).transform(texts)
     if not options.binary:
         matrix.eliminate_zeros()
@@ -70,7 +60,7 @@ def parse(
 
 
 @lru_cache(maxsize=4)
-def _vectorizer(ngrams: int, hash_bits: int, binary: bool, alternate_sign: bool) -> Any:
+def _vectorizer(ngrams: int, hash_bits: Any, binary: bool, alternate_sign: bool) -> Any:
     from sklearn.feature_extraction.text import HashingVectorizer
 
     return HashingVectorizer(
