@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import bz2
 import contextlib
 import ctypes
 import gzip
 import io
 import json
-import lzma
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zstandard
 from click.testing import CliRunner
+from helpers.line_formats import COMPRESS
 from helpers.processes import free_port
 from helpers.servers import BUCKET, moto_server
 
@@ -87,57 +84,34 @@ def npz(**changes: Any) -> bytes:
     return sink.getvalue()
 
 
-NAN, INF = float("nan"), float("inf")
-
-
+# One file for each reader and each kind of damage; the tests of a reader have all its messages.
 BAD_FILES: list[tuple[str, str | bytes, list[str]]] = [
-    # numbers that are not finite or too large
     ("a.svmlight", "1 1:1\n0 2:nan\n", ["line 2", "feature '2'", "'nan'", "finite"]),
-    ("a.svmlight", "1 1:1\n0 2:-inf\n", ["line 2", "'-inf'"]),
-    ("a.svmlight", "1 1:1\n0 2:1e39\n", ["line 2", "'1e39'", "too large"]),
-    ("a.svmlight", "1 1:1\nnan 2:1\n", ["line 2", "label", "'nan'"]),
-    ("a.vw", "1 | 1:1\n0 | 2:nan\n", ["line 2", "feature '2'", "'nan'"]),
-    ("a.vw", "1 | 1:1\n0 inf | 2\n", ["line 2", "'inf'"]),
-    ("a.vw", "1 | 1:1e39\n", ["line 1", "too large"]),
+    ("a.vw", "1 | 1:1\n0 | 2:1e39\n", ["line 2", "feature '2'", "'1e39'", "too large"]),
     ("a.tsv", "1\tgood day\nnan\tbad day\n", ["line 2", "nan", "column 0"]),
     ("a.csv", "label,x\n1,2\n0,inf\n", ["line 3", "'x'", "'inf'"]),
-    ("a.csv", "label,x\n1,2\nnan,3\n", ["line 3", "nan"]),
-    ("a.npz", npz(data=[1, NAN, 1]), ["row 0", "feature 2", "nan"]),
-    ("a.npz", npz(data=[1, 1, 1e39]), ["row 1", "feature 1", "1e+39"]),
-    ("a.npz", npz(labels=[0, INF]), ["row 1", "label inf"]),
-    ("a.npz", npz(weights=[1, NAN]), ["row 1", "weight nan"]),
-    ("a.npz", npz(weights=["a", "b"]), ["a.npz", "a weight is not a number"]),
-    ("a.parquet", parquet(values=[[1, NAN], [1]]), ["row group 0", "feature 2", "nan"]),
-    ("a.parquet", parquet(label=[0, NAN]), ["row 1", "label nan"]),
-    ("a.parquet", parquet(weight=[1.0, -1.0]), ["row 1", "weight -1.0"]),
-    # ids that are out of order, twice or negative
-    ("a.svmlight", "1 1:1\n0 3:1 2:1\n", ["line 2", "feature '2' comes after '3'"]),
-    ("a.svmlight", "1 1:1\n0 2:1 2:1\n", ["line 2", "feature '2' comes after '2'"]),
-    ("a.svmlight", "1 1:1\n0 -2:1\n", ["line 2", "'-2:1'", "ids from 0 up"]),
-    ("a.vw", "1 | 1:1\n0 | -2:1\n", ["line 2", "'-2:1'"]),
-    ("a.npz", npz(indices=[0, -2, 1]), ["a.npz", "indices"]),
-    ("a.npz", npz(indices=[0, 7, 1]), ["a.npz", "indices"]),
-    ("a.parquet", parquet(indices=[[2, 0], [1]]), ["row 0", "feature 0 out of order"]),
-    ("a.parquet", parquet(indices=[[2, 2], [1]]), ["row 0", "feature 2 twice"]),
-    ("a.parquet", parquet(indices=[[-1, 2], [1]]), ["row 0", "feature -1"]),
-    # no rows, or no file of that format
-    ("a.svmlight", "", ["no rows"]),
-    ("a.svmlight", "# nothing\n\n", ["no rows"]),
-    ("a.vw", "", ["no rows"]),
-    ("a.tsv", "\n\n", ["no rows"]),
-    ("a.csv", "label,x\n", ["no rows"]),
-    ("a.npz", npz(data=[], indices=[], indptr=[0], shape=[0, 3], labels=[]), ["no rows"]),
-    ("a.npz", npz(weights=[0, 0]), ["no rows", "2 have weight 0"]),
-    ("a.parquet", parquet(weight=[0.0, 0.0]), ["no rows", "2 have weight 0"]),
-    ("a.npz", b"", ["not a zip file"]),
-    ("a.npz", b"something else", ["not a zip file"]),
-    ("a.parquet", b"", ["not a whole Parquet file"]),
-    ("a.h5ad", b"", ["cannot read"]),
-    # tables without columns
     ("a.csv", "label,x\n1,2\n0,red\n", ["line 3", "'x'", "'red'", "--hash-bits"]),
     ("a.csv", "label;x\n1;2\n", ["one column", "'label;x'", "--delimiter"]),
     ("a.csv", "1,2\r0,3\r", ["line 1", "not a number"]),
-    ("a.csv", "label,x\n1,2\n0\n", ["line 3", "1 comma-separated field"]),
+    ("a.csv", "label,x\n1,2\n0\n", ["line 3", "1 comma-separated field,"]),
+    ("a.npz", npz(data=[1, 1, 1e39]), ["row 1", "feature 1", "1e+39"]),
+    ("a.npz", npz(labels=[0, float("inf")]), ["row 1", "label inf"]),
+    ("a.npz", npz(weights=["a", "b"]), ["a.npz", "a weight is not a number"]),
+    ("a.npz", npz(indices=[0, 7, 1]), ["a.npz", "indices"]),
+    ("a.parquet", parquet(values=[[1, float("nan")], [1]]), ["row group 0", "feature 2", "nan"]),
+    ("a.parquet", parquet(label=[0, float("nan")]), ["row 1", "label nan"]),
+    ("a.parquet", parquet(indices=[[2, 0], [1]]), ["row 0", "feature 0 out of order"]),
+    ("a.parquet", parquet(indices=[[-1, 2], [1]]), ["row 0", "feature -1"]),
+    # no rows, or no file of that format
+    ("a.svmlight", "# nothing\n\n", ["no rows"]),
+    ("a.tsv", "\n\n", ["no rows"]),
+    ("a.csv", "label,x\n", ["no rows"]),
+    ("a.csv.gz", gzip.compress(b""), ["no rows"]),
+    ("a.npz", npz(data=[], indices=[], indptr=[0], shape=[0, 3], labels=[]), ["no rows"]),
+    ("a.parquet", parquet(weight=[0.0, 0.0]), ["no rows", "2 have weight 0"]),
+    ("a.npz", b"something else", ["not a zip file"]),
+    ("a.parquet", b"", ["not a whole Parquet file"]),
+    ("a.h5ad", b"", ["cannot read"]),
 ]
 
 
@@ -154,24 +128,9 @@ def check_ingest(folder: Path, name: str, content: str | bytes, said: list[str])
     assert not out.exists()
 
 
-def twice(compress: Callable[[bytes], bytes]) -> bytes:
-    """Two streams, one after the other."""
-    return compress(b"1 1:1\n0 2:1\n" * 500) * 2
-
-
-@pytest.mark.parametrize(
-    ("kind", "compress"),
-    [
-        ("gz", gzip.compress),
-        ("bz2", bz2.compress),
-        ("xz", lzma.compress),
-        ("zst", zstandard.ZstdCompressor(write_checksum=True).compress),
-    ],
-)
-def test_compressed_files_that_are_cut_or_damaged(
-    tmp_path: Path, kind: str, compress: Callable[[bytes], bytes]
-) -> None:
-    whole = twice(compress)
+@pytest.mark.parametrize("kind", COMPRESS)
+def test_compressed_files_that_are_cut_or_damaged(tmp_path: Path, kind: str) -> None:
+    whole = COMPRESS[kind](b"1 1:1\n0 2:1\n" * 500) * 2  # two streams, one after the other
     name, half = f"a.svmlight.{kind}", len(whole) // 2
     damaged = bytearray(whole)
     damaged[half : half + 4] = b"oops"
@@ -180,13 +139,6 @@ def test_compressed_files_that_are_cut_or_damaged(
     (tmp_path / name).write_bytes(whole)
     result = run("ingest", tmp_path / name, "--out", tmp_path / "out", "--json")
     assert json.loads(result.stdout)["rows"] == 2000
-
-
-def test_padding_of_xz_is_no_damage(tmp_path: Path) -> None:
-    source = tmp_path / "a.svmlight.xz"
-    source.write_bytes(lzma.compress(b"1 1:1\n") + bytes(8) + lzma.compress(b"0 2:1\n") + bytes(4))
-    result = run("ingest", source, "--out", tmp_path / "out", "--json")
-    assert json.loads(result.stdout)["rows"] == 2
 
 
 @pytest.mark.parametrize(
@@ -205,22 +157,17 @@ def test_skipped_rows_are_counted(tmp_path: Path, name: str, content: str) -> No
     assert (report["rows"], report["skipped"]) == (2, 2)
 
 
-@pytest.mark.parametrize("loss", ["squared", "hinge", "logistic"])
+@pytest.mark.parametrize("loss", ["squared", "hinge"])
 def test_training_that_diverges_leaves_no_model(made: Path, tmp_path: Path, loss: str) -> None:
     train = ["train", made / "data", "--model", tmp_path / "m", "--loss", loss]
     error = error_of(*train, "--step-size", "1e300")
-    assert "not finite" in error
-    assert "partition part-" in error
-    assert "row " in error
+    assert all(words in error for words in ("not finite", "partition part-", "row ")), error
     assert not (tmp_path / "m" / "model.json").exists()
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-1"])
-@pytest.mark.parametrize("option", ["--step-size", "--l1", "--l2", "--delta"])
-def test_settings_that_are_not_finite(made: Path, tmp_path: Path, option: str, value: str) -> None:
-    error = error_of("train", made / "data", "--model", tmp_path / "m", option, value)
-    assert option.strip("-").replace("-", "_") in error
-    assert "finite" in error
+def test_a_setting_that_is_not_finite(made: Path, tmp_path: Path) -> None:
+    error = error_of("train", made / "data", "--model", tmp_path / "m", "--step-size", "nan")
+    assert "step_size must be a finite number" in error
 
 
 def test_labels_outside_the_classes(made: Path, tmp_path: Path) -> None:
@@ -236,9 +183,7 @@ def test_a_model_of_another_feature_space(made: Path, tmp_path: Path) -> None:
     run("ingest", tmp_path / "a.tsv", "--format", "text", "--out", tmp_path / "d")
     for command in (["evaluate"], ["predict", "--out", tmp_path / "p.parquet"]):
         error = error_of(*command, made / "model", tmp_path / "d")
-        assert "feature space" in error
-        assert "svmlight" in error
-        assert "text" in error
+        assert all(words in error for words in ("feature space", "svmlight", "text")), error
     assert not (tmp_path / "p.parquet").exists()
 
 
@@ -249,21 +194,25 @@ READ = (
 
 
 @pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
-@pytest.mark.parametrize("key", READ)
-def test_a_damaged_dataset(places: Path, key: str, how: str) -> None:
-    damage(places / "data" / key, how)
-    out = places / "p.parquet"
-    for command in (
-        ["train", places / "data", "--model", places / "m", "--step-size", 0.3],
-        ["evaluate", places / "model", places / "data"],
-        ["predict", places / "model", places / "data", "--out", out],
-        ["ingest", places / "data", "--format", "parquet", "--out", places / "copy"],
-    ):
-        error = error_of(*command)
-        assert str(places / "data") in error
-        if key != "zarr.json" or how != "gone":  # or else there is no dataset any more
-            assert key.partition("/")[0] in error
-            assert "make the dataset again with `dadagrad ingest`" in error
+def test_a_damaged_dataset(places: Path, how: str) -> None:
+    """Each file that is read is missed by one command, and one file by every command."""
+    out, data = places / "p.parquet", places / "data"
+    commands = [
+        ["train", data, "--model", places / "m", "--step-size", 0.3],
+        ["evaluate", places / "model", data],
+        ["predict", places / "model", data, "--out", out],
+        ["ingest", data, "--format", "parquet", "--out", places / "copy"],
+    ]
+    for number, key in enumerate(READ):
+        whole = (data / key).read_bytes()
+        damage(data / key, how)
+        for command in commands if number == 2 else [commands[number % 4]]:
+            error = error_of(*command)
+            assert str(data) in error
+            if key != "zarr.json" or how != "gone":  # or else there is no dataset any more
+                assert key.partition("/")[0] in error
+                assert "make the dataset again with `dadagrad ingest`" in error
+        (data / key).write_bytes(whole)
     assert not out.exists()
     assert not (places / "m" / "model.json").exists()
     assert not (places / "copy").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import lzma
 import os
@@ -10,20 +9,13 @@ import threading
 from pathlib import Path
 
 import pytest
-import zstandard
+from helpers.line_formats import COMPRESS
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dadagrad.data.ingest import files
 from dadagrad.data.ingest.files import Range, place, plan_ranges, read_chunks
 from dadagrad.errors import InputError
-
-COMPRESSORS = {
-    "gz": gzip.compress,
-    "bz2": bz2.compress,
-    "xz": lzma.compress,
-    "zst": zstandard.ZstdCompressor().compress,
-}
 
 
 def incompressible_lines(n: int) -> bytes:
@@ -57,47 +49,22 @@ def test_ranges_cover_every_line_once(
     assert joined == text
 
 
-def test_chunks_are_bounded(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    path.write_bytes(incompressible_lines(5000))
-    sizes = [len(chunk) for chunk, _ in read_chunks(Range(str(path), 0, None), 4096)]
-    assert len(sizes) > 20
-    assert max(sizes) <= 4096
-
-
-@pytest.mark.parametrize("suffix", COMPRESSORS)
+@pytest.mark.parametrize("suffix", COMPRESS)
 def test_compression_is_recognised_by_content_and_streams_are_joined(
     tmp_path: Path, suffix: str
 ) -> None:
     first, last = incompressible_lines(20_000), b"no newline at the end\r"
     text = first + last
     path = tmp_path / "misleading.txt"
-    compress = COMPRESSORS[suffix]
+    compress = COMPRESS[suffix]
     path.write_bytes(compress(first[:100_000]) + compress(first[100_000:] + last))
     (source,) = plan_ranges(str(path), 100)
     assert source == Range(str(path), 0, None)
     chunks = list(read_chunks(source, 10_000))
     assert b"".join(chunk for chunk, _ in chunks) == text
     assert all(text[offset : offset + len(chunk)] == chunk for chunk, offset in chunks)
-    assert max(len(chunk) for chunk, _ in chunks) <= 10_000
+    assert 5000 < max(len(chunk) for chunk, _ in chunks) <= 10_000
     assert place(str(path), b"", text.index(b"\n777 ") + 1, 0) == f"{path}, line 778"
-
-
-@pytest.mark.parametrize("suffix", COMPRESSORS)
-@pytest.mark.parametrize("damage", ["cut", "changed", "garbage after it"])
-def test_a_damaged_compressed_file_is_named(tmp_path: Path, suffix: str, damage: str) -> None:
-    packed = bytearray(COMPRESSORS[suffix](incompressible_lines(20_000)))
-    middle = len(packed) // 2
-    if damage == "cut":
-        del packed[middle:]
-    elif damage == "changed":
-        packed[middle : middle + 64] = b"\xff" * 64
-    else:
-        packed += b"what is this?"
-    path = tmp_path / f"damaged.{suffix}"
-    path.write_bytes(packed)
-    with pytest.raises(InputError, match=rf"damaged\.{suffix}: .*damaged or cut short"):
-        list(read_chunks(Range(str(path), 0, None), 1000))
 
 
 def test_an_xz_file_may_end_in_zeros(tmp_path: Path) -> None:

@@ -224,8 +224,8 @@ ERRORS = {
 
 @pytest.mark.parametrize("line", ERRORS)
 def test_errors_name_file_line_and_reason(tmp_path: Path, line: str) -> None:
-    options = {"format": "svmlight", "zero_based": False}
-    check_error(tmp_path / "bad.svm", "1 2:3", line, ERRORS[line], parse, options)
+    options: dict[str, Any] = {"format": "svmlight", "zero_based": False}
+    check_error(tmp_path / "bad.svm", "1 2:3", line, ERRORS[line], parse, **options)
 
 
 def test_the_first_wrong_line_is_reported() -> None:

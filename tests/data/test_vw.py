@@ -213,8 +213,8 @@ ERRORS = {
 
 @pytest.mark.parametrize("line", ERRORS)
 def test_errors_name_file_line_and_reason(tmp_path: Path, line: str) -> None:
-    options = {"format": "vw", "hash_bits": BITS}
-    check_error(tmp_path / "bad.vw", "1 | a", line, ERRORS[line], parse, options)
+    options: dict[str, Any] = {"format": "vw", "hash_bits": BITS}
+    check_error(tmp_path / "bad.vw", "1 | a", line, ERRORS[line], parse, **options)
 
 
 @pytest.mark.parametrize("line", ["1 | word", "1 |f 3:1", "1 | 3:1 4x", "1 | -3"])

@@ -1,7 +1,10 @@
-"""References and checks for parsers of formats with one row a line."""
+"""References and checks for parsers of text, and the compressions of text files."""
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import math
 import re
 from collections.abc import Callable
@@ -10,11 +13,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 
 from dadagrad.data.blocks import Block
 from dadagrad.data.ingest.options import Options
 from dadagrad.errors import InputError
 
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": lambda content: gzip.compress(content, 1),
+    "bz2": bz2.compress,
+    "xz": lambda content: lzma.compress(content, preset=0),
+    "zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+}
 NUMBER = re.compile(rb"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -51,12 +61,7 @@ def reference_rows(
 
 
 def check_error(
-    path: Path,
-    right: str,
-    line: str,
-    message: str,
-    parse: Callable[..., Block],
-    options: dict[str, Any],
+    path: Path, right: str, line: str, message: str, parse: Callable[..., Block], **options: Any
 ) -> None:
     """Check that a wrong `line` between right ones is named, and that it can be skipped."""
     before = f"{right}\n\n" * 10

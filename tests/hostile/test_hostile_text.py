@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
-import lzma
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import zstandard
-from helpers.hostile_cases import CORPUS, only_our_errors
-from hypothesis import HealthCheck, example, given, settings
+from helpers.hostile_cases import CORPUS, many, only_our_errors
+from helpers.line_formats import COMPRESS
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dadagrad import ingest
@@ -19,13 +17,10 @@ from dadagrad.data import open_dataset
 from dadagrad.data.blocks import Block
 from dadagrad.data.ingest import csv_table, svmlight, vw
 from dadagrad.data.ingest.delimited import cut_at_rows, read_layout
-from dadagrad.data.ingest.files import plan_ranges, read_chunks
+from dadagrad.data.ingest.files import Range, read_chunks
 from dadagrad.data.ingest.options import Options
 from dadagrad.errors import DadagradError, InputError
 
-SLOW = settings(
-    max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
-)
 TOKENS = [
     b"1e400", b"-1e400", b"1e-400", b"5e-324", b"1e99999999999", b"0x10", b"1_0", b"nan", b"inf",
     b"9" * 30, b"9" * 5000, b"0" * 5000 + b"5", b"9223372036854775807", b"9223372036854775799",
@@ -69,15 +64,10 @@ def check_svmlight(data: bytes, on_error: Any, zero_based: bool, multilabel: boo
 
 
 def check_vw(data: bytes, on_error: Any, hashed: bool, unlabelled: bool | None) -> None:
-    options = Options(
-        "vw",
-        hash_bits=5 if hashed else None,
-        keep_names=hashed,
-        no_labels=bool(unlabelled),
-        on_error=on_error,
-    )
+    options: dict[str, Any] = {"hash_bits": 5, "keep_names": True} if hashed else {}
+    options |= {"no_labels": bool(unlabelled), "on_error": on_error}
     with only_our_errors():
-        block = vw.parse(data, path="a.vw", offset=0, options=options)
+        block = vw.parse(data, path="a.vw", offset=0, options=Options("vw", **options))
         check_block(block, unlabelled=bool(unlabelled))
 
 
@@ -104,7 +94,7 @@ def test_spoilt_text_gives_sound_blocks_or_an_input_error(check: Any, text: byte
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("check", "text"), CHECKS)
 def test_much_spoilt_text(check: Any, text: bytes) -> None:
-    SLOW(given(spoilt(text), *options)(check))()
+    many(given(spoilt(text), *options)(check))()
 
 
 BROKE = {
@@ -130,31 +120,20 @@ def test_files_that_broke_a_reader_once(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@example(257)
-@given(st.integers(200, 300))
-@settings(max_examples=3, deadline=None)
+@pytest.mark.parametrize("length", [255, 256])
 def test_only_long_tags_are_skipped(length: int) -> None:
     data = b"1 | 1\n1 '" + b"t" * length + b"| 1\n0 | 1\n"
     block = vw.parse(data, path="a.vw", offset=0, options=Options("vw", on_error="skip"))
-    assert block.skipped == (length + 1 > vw.MAX_TAG_BYTES)
-    assert block.n_rows == 3 - block.skipped
+    assert (block.n_rows, block.skipped) == ((3, 0) if length == 255 else (2, 1))
 
 
-@pytest.mark.parametrize("kind", ["gz", "zst", "xz", "plain"])
+@pytest.mark.parametrize("kind", ["gz", "xz"])
 def test_a_line_without_an_end(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A megabyte of ones is a kilobyte of gzip: it is an error when the limit is reached."""
     monkeypatch.setattr("dadagrad.data.ingest.files.MAX_LINE_BYTES", 1 << 20)
-    ones = b"1 1:1\n" + b"1" * (30 << 20)
-    compress: Any = {
-        "gz": lambda data: gzip.compress(data, 1),
-        "zst": zstandard.ZstdCompressor().compress,
-        "xz": lambda data: lzma.compress(data, preset=0),
-        "plain": lambda data: data,
-    }[kind]
-    (tmp_path / "a").write_bytes(compress(ones))
-    (source, *_) = plan_ranges(str(tmp_path / "a"), 1 << 30)
+    (tmp_path / "a").write_bytes(COMPRESS[kind](b"1 1:1\n" + b"1" * (5 << 20)))
     with pytest.raises(InputError, match="a, line 2 is longer than 1048576 bytes"):
-        list(read_chunks(source, 1 << 16))
+        list(read_chunks(Range(str(tmp_path / "a"), 0, None), 1 << 16))
 
 
 TEXTS = {
@@ -165,7 +144,7 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "latin-1", "utf-8-sig"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "latin-1", "utf-8-sig"])
 @pytest.mark.parametrize("name", TEXTS)
 def test_other_encodings_are_read_whole_or_refused(
     name: str, encoding: str, tmp_path: Path

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
-from dadagrad.data.ingest.files import COMPRESSED_NAME, plan_ranges, read_chunks
+from dadagrad.data.ingest.files import COMPRESSED_NAME, Range, read_chunks
 from dadagrad.errors import InputError
 
 Delimiter = Literal["\t", ","]
@@ -133,8 +133,7 @@ def guess_format(path: str, *, prefer_text: bool) -> Format:
         )
     if not os.path.isfile(path):
         raise InputError(f"cannot tell the format of {path}, a pipe; give it with --format")
-    ranges = plan_ranges(path)
-    head = next(read_chunks(replace(ranges[0], stop=None), _HEAD_BYTES))[0] if ranges else b""
+    head, _ = next(read_chunks(Range(path, 0, None), _HEAD_BYTES), (b"", 0))
     if head[:4] in _MAGIC:
         return _MAGIC[head[:4]]
     lines = [line for line in head.decode("utf-8", "replace").split("\n") if line.strip()]
