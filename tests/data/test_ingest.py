@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import json
-import lzma
 import os
 import subprocess
 import sys
@@ -21,8 +18,8 @@ import pandas
 import pyarrow.parquet
 import pytest
 import scipy.sparse
-import zstandard
 from helpers.blocks import dense_dataset
+from helpers.line_formats import COMPRESS
 from helpers.processes import local_cluster
 from sklearn.datasets import dump_svmlight_file
 from sklearn.feature_extraction.text import HashingVectorizer
@@ -33,13 +30,6 @@ from dadagrad.data.ingest import external_shuffle, readers
 from dadagrad.data.ingest.ingest import IngestReport, ingest
 from dadagrad.data.ingest.options import guess_format
 from dadagrad.errors import InputError
-
-COMPRESS = {
-    "gz": gzip.compress,
-    "bz2": bz2.compress,
-    "xz": lambda content: lzma.compress(content, preset=0),
-    "zst": zstandard.compress,
-}
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -63,6 +53,12 @@ def refused(message: str, out: Path) -> Iterator[None]:
     with pytest.raises(InputError, match=message):
         yield
     assert before == (files_of(out) if out.exists() else None)
+
+
+def ingested(source: Path, out: Path, **options: Any) -> Dataset:
+    """The dataset of one source."""
+    ingest(source, str(out), **options)
+    return open_dataset(str(out))
 
 
 def make_svmlight(path: Path, n_rows: int, *, zero_based: bool = True, seed: int = 0) -> Any:
@@ -168,17 +164,15 @@ def test_npz_with_labels_inside_or_beside(tmp_path: Path) -> None:
     with refused(r"a\.npz has no labels: .* save the labels as .*a\.label", tmp_path / "out"):
         ingest(tmp_path / "a.npz", str(tmp_path / "out"))
     np.save(tmp_path / "a.labels.npy", np.array(["no", "yes", "no"]))
-    ingest(tmp_path / "a.npz", str(tmp_path / "out"))
-    dense, labels = dense_dataset(open_dataset(str(tmp_path / "out")))
+    dense, labels = dense_dataset(ingested(tmp_path / "a.npz", tmp_path / "out"))
     np.testing.assert_array_equal(dense, matrix.toarray())
     assert labels[:, 0].tolist() == [0, 1, 0]
     np.savez(tmp_path / "b.npz", X=matrix.toarray(), labels=[1, 0, 1], weights=[1, 0, 2])
-    ingest(tmp_path / "b.npz", str(tmp_path / "out2"), binary=True)
-    assert dense_dataset(open_dataset(str(tmp_path / "out2")))[0].tolist() == [[0, 1], [1, 1]]
+    dataset = ingested(tmp_path / "b.npz", tmp_path / "out2", binary=True)
+    assert dense_dataset(dataset)[0].tolist() == [[0, 1], [1, 1]]
 
 
-@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
-@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize(("suffix", "sparse"), [("h5ad", True), ("zarr", False)])
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 def test_anndata(tmp_path: Path, suffix: str, sparse: bool) -> None:
     matrix = np.array([[0, 2.0, 0], [1, 0, 0], [3, 3, 0]], np.float32)
@@ -187,8 +181,7 @@ def test_anndata(tmp_path: Path, suffix: str, sparse: bool) -> None:
     data = anndata.AnnData(scipy.sparse.csr_matrix(matrix) if sparse else matrix, obs, var)
     path = tmp_path / f"a.{suffix}"
     data.write_h5ad(path) if suffix == "h5ad" else data.write_zarr(path)
-    ingest(path, str(tmp_path / "out"), label_column="kind")
-    dataset = open_dataset(str(tmp_path / "out"))
+    dataset = ingested(path, tmp_path / "out", label_column="kind")
     dense, labels = dense_dataset(dataset)
     np.testing.assert_array_equal(dense, matrix)
     assert labels[:, 0].tolist() == [1, 0, 1]
@@ -201,13 +194,11 @@ def test_parquet_and_datasets_can_be_ingested(tmp_path: Path) -> None:
     lists = {"indices": [[1, 4], [], [0]], "values": [[2.0, 1.0], [], [3.0]]}
     table = pyarrow.table({**lists, "label": [1.0, 0.0, 1.0]})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
-    ingest(tmp_path / "a.parquet", str(tmp_path / "one"), norm="l2")
-    one = open_dataset(str(tmp_path / "one"))
+    one = ingested(tmp_path / "a.parquet", tmp_path / "one", norm="l2")
     norm = 5**0.5
     expected = [[0, 2 / norm, 0, 0, 1 / norm], [0] * 5, [1, 0, 0, 0, 0]]
     np.testing.assert_allclose(dense_dataset(one)[0], expected, rtol=1e-6)
-    ingest(tmp_path / "one", str(tmp_path / "two"), partition_nnz=2, shuffle=1)
-    two = open_dataset(str(tmp_path / "two"))
+    two = ingested(tmp_path / "one", tmp_path / "two", partition_nnz=2, shuffle=1)
     assert one.schema == two.schema
     assert len(two.partitions) > 1
     rows = [sorted(map(tuple, np.hstack(dense_dataset(data)).tolist())) for data in (one, two)]
@@ -246,10 +237,8 @@ def test_text_by_processes_and_by_dask_equals_text_by_one_process(tmp_path: Path
     labels = ["pos"] * 150 + ["neg"] * 150
     rows = zip(labels, texts, strict=True)
     (tmp_path / "a.tsv").write_text("".join(f"train\t{label}\t{text}\n" for label, text in rows))
-    options: dict[str, Any] = {
-        "label_column": 1, "text_column": "2", "ngrams": 2, "hash_bits": 8, "binary": True,
-        "norm": "l2", "partition_nnz": 700,
-    }  # fmt: skip
+    options: dict[str, Any] = {"label_column": 1, "text_column": "2", "ngrams": 2, "hash_bits": 8}
+    options |= {"binary": True, "norm": "l2", "partition_nnz": 700}
     with (
         local_cluster(1, threads_per_worker=2, processes=False) as cluster,
         Client(cluster) as client,
@@ -282,7 +271,7 @@ def test_a_scheduler_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Mo
         ingest(tmp_path / "a.svm", str(tmp_path / "out"), client="tcp://127.0.0.1:1")
 
 
-@pytest.mark.parametrize("name", ["a.svm.gz", "a.svm.bz2", "a.svm.xz", "a.svm.zst", "a.csv.gz"])
+@pytest.mark.parametrize("name", ["a.svm.bz2", "a.svm.xz", "a.csv.gz"])
 def test_progress_through_one_compressed_file_is_in_its_own_bytes(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,28 +334,38 @@ from dadagrad.data.ingest import ingest as module
 write = module.write_partition
 def killed(storage, name, *rest, **options):
     if name == "part-00002":
-        os._exit(9) if sys.argv[3] == "kill" else sys.exit(9)
+        os._exit(9)
     return write(storage, name, *rest, **options)
 module.write_partition = killed
 module.ingest(sys.argv[1], sys.argv[2], partition_nnz=50)
 """
 
 
-@pytest.mark.parametrize("end", ["kill", "exit"])
-def test_an_unfinished_ingest_leaves_no_dataset_and_can_run_again(tmp_path: Path, end: str) -> None:
+def test_an_ingest_that_was_killed_leaves_no_dataset_and_can_run_again(tmp_path: Path) -> None:
     make_svmlight(tmp_path / "a.svm", 40)
     out = tmp_path / "out"
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "a.svm"), str(out), end]
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "a.svm"), str(out)]
     assert subprocess.run(command, check=False).returncode == 9
-    if end == "kill":
-        assert (out / "part-00001").exists()
-        with pytest.raises(InputError, match="half-written"):
-            open_dataset(str(out))
-    else:
-        assert files_of(out) == {}
-    ingest(tmp_path / "a.svm", str(out), partition_nnz=1000)
-    assert [part.name for part in open_dataset(str(out)).partitions] == ["part-00000"]
+    assert (out / "part-00001").exists()
+    with pytest.raises(InputError, match="half-written"):
+        open_dataset(str(out))
+    dataset = ingested(tmp_path / "a.svm", out, partition_nnz=1000)
+    assert [part.name for part in dataset.partitions] == ["part-00000"]
     assert not (out / "part-00001").exists()
+
+
+def test_an_ingest_that_is_interrupted_removes_what_it_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_svmlight(tmp_path / "a.svm", 40)
+
+    def interrupted(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dadagrad.data.ingest.ingest.write_root", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ingest(tmp_path / "a.svm", str(tmp_path / "out"), partition_nnz=50)
+    assert files_of(tmp_path / "out") == {}
 
 
 # --- options and errors
@@ -401,12 +400,13 @@ def test_n_features_can_be_more_than_the_sources_show(tmp_path: Path) -> None:
 
 def test_sources_without_rows(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with refused(r"no rows in .*a\.svm; give sources", out):
-        write_and_ingest(tmp_path, {"a.svm": ""})
-    with refused(r"no rows in .*b\.vw \(1 have weight 0\)", out):
-        write_and_ingest(tmp_path, {"b.vw": "1 0 | x\n"}, hash_bits=5)
-    with refused(r"no rows in .*c\.svm \(1 were wrong and skipped\)", out):
-        write_and_ingest(tmp_path, {"c.svm": "what\n"}, on_error="skip")
+    for name, content, options, reason in (
+        ("a.svm", "", {}, "; give sources"),
+        ("b.vw", "1 0 | x\n", {"hash_bits": 5}, r" \(1 have weight 0\)"),
+        ("c.svm", "what\n", {"on_error": "skip"}, r" \(1 were wrong and skipped\)"),
+    ):
+        with refused(rf"no rows in .*{name}{reason}", out):
+            write_and_ingest(tmp_path, {name: content}, **options)
     with refused(r"there is no file .*d\.svm", out):
         ingest(tmp_path / "d.svm", str(out))
     (tmp_path / "folder").mkdir()
@@ -508,16 +508,15 @@ def test_arrays_without_labels(tmp_path: Path) -> None:
     scipy.sparse.save_npz(tmp_path / "x.npz", scipy.sparse.csr_array(matrix))
     with refused(r"has no labels.*--no-labels", tmp_path / "a"):
         ingest(tmp_path / "x.npz", str(tmp_path / "a"))
-    ingest(tmp_path / "x.npz", str(tmp_path / "a"), no_labels=True)
+    dense, _ = dense_dataset(ingested(tmp_path / "x.npz", tmp_path / "a", no_labels=True))
+    np.testing.assert_array_equal(dense, matrix.toarray().astype(np.float32))
     with refused(r"has no labels.*--no-labels", tmp_path / "b"):
         ingest(tmp_path / "a", str(tmp_path / "b"), format="parquet")
-    ingest(tmp_path / "a", str(tmp_path / "b"), format="parquet", no_labels=True, shuffle=3)
-    dense = [dense_dataset(open_dataset(str(tmp_path / name)))[0] for name in "ab"]
-    np.testing.assert_array_equal(dense[0], matrix.toarray().astype(np.float32))
-    assert sorted(dense[1].tolist()) == sorted(dense[0].tolist())
+    again = ingested(tmp_path / "a", tmp_path / "b", format="parquet", no_labels=True)
+    np.testing.assert_array_equal(dense_dataset(again)[0], dense)
 
 
 def test_labels_of_a_dataset_are_left_out_on_request(tmp_path: Path) -> None:
     write_and_ingest(tmp_path, {"a.svm": LABELLED["a.svm"]})
-    ingest(tmp_path / "out", str(tmp_path / "b"), format="parquet", no_labels=True)
-    assert open_dataset(str(tmp_path / "b")).schema.label_columns == ()
+    dataset = ingested(tmp_path / "out", tmp_path / "b", format="parquet", no_labels=True)
+    assert dataset.schema.label_columns == ()

@@ -178,21 +178,6 @@ def test_parquet_and_its_folder(tmp_path):
     assert isinstance(error, InputError)
 
 
-def test_text_may_come_out_of_a_pipe(tmp_path):
-    (tmp_path / "text").write_text(LINES)
-    os.mkfifo(tmp_path / "pipe")
-    # It opens when it is read from.
-    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text(LINES), daemon=True)
-    writer.start()
-    digests = [
-        dadagrad.open_dataset(str(tmp_path / f"{name}.zarr")).digest
-        for name in ("text", "pipe")
-        if dadagrad.ingest(tmp_path / name, str(tmp_path / f"{name}.zarr"), format="svmlight")
-    ]
-    writer.join(SECONDS)
-    assert digests[0] == digests[1]
-
-
 def test_a_pipe_in_a_folder_of_sources_is_left_out(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "text").write_text(LINES)
