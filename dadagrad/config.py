@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import product
 from typing import Any, Literal
 
 from dadagrad.errors import InputError
@@ -26,13 +27,17 @@ from dadagrad.settings import (
     Named,
     Number,
     Setting,
+    Several,
     Spec,
     Switch,
     parameter_docs,
     setting,
 )
 
-__all__ = ["SETTINGS", "TrainConfig", "baselines", "make_config", "projection_tree"]
+__all__ = ["SETTINGS", "SWEPT", "TrainConfig", "baselines", "make_config", "projection_tree"]
+
+SWEPT = ("step_size", "l1", "l2")
+"""Settings that may have several values, tried side by side in one pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +65,15 @@ class TrainConfig:
         "Matrix that scales the steps, such as sketch:rank=20 or block:size=4. Training with "
         "diagonal is compiled; the others run in NumPy.",
     )
-    l1: float = setting(
+    l1: float | tuple[float, ...] = setting(
         0.0,
-        Number(minimum=0),
+        Several(Number(minimum=0)),
         "Strength of the penalty l1 |w|_1 at each step; the intercept is free of it.",
         "Common",
     )
-    l2: float = setting(
+    l2: float | tuple[float, ...] = setting(
         0.0,
-        Number(minimum=0),
+        Several(Number(minimum=0)),
         "Strength of the penalty l2/2 |w|_2^2 at each step; the intercept is free of it.",
         "Common",
     )
@@ -91,10 +96,12 @@ class TrainConfig:
         "that contains the weights of each output, such as l1-ball:radius=10.",
         "Regularizers and constraints",
     )
-    step_size: float | Literal["auto"] = setting(
+    step_size: float | tuple[float, ...] | Literal["auto"] = setting(
         "auto",
-        Number(above=0, words=("auto",)),
-        "Step size eta. auto tries a grid on the first rows and takes the best.",
+        Several(Number(above=0, words=("auto",))),
+        "Step size eta. auto tries a grid on the first rows and takes the best. Of several values "
+        "of step_size, l1 and l2, each combination is trained in the same pass, and the model is "
+        "the one with the least progressive loss.",
         "Common",
     )
     delta: float | None = setting(
@@ -174,12 +181,25 @@ class TrainConfig:
             if getattr(value, "shape", None) == ():  # a number of NumPy
                 value = value.item()
             object.__setattr__(self, name, described.kind.convert(name, value))
-        _check_algorithm(self)
+        if self.alternatives() == (self,):
+            _check_algorithm(self)
+        else:  # each has been checked by itself
+            _check_compiled(self, "several values of step_size, l1 or l2 need")
         _check_streams(self)
+
+    def alternatives(self) -> tuple[TrainConfig, ...]:
+        """The configurations that are trained side by side: all combinations of values."""
+        values = [getattr(self, name) for name in SWEPT]
+        if not any(isinstance(value, tuple) for value in values):
+            return (self,)
+        combinations = product(*(each if isinstance(each, tuple) else (each,) for each in values))
+        return tuple(replace(self, **dict(zip(SWEPT, each, strict=True))) for each in combinations)
 
     @property
     def penalties(self) -> Regularizer:
         """The regularizer together with l1, l2 and the bounds."""
+        assert not isinstance(self.l1, tuple), "of one alternative"
+        assert not isinstance(self.l2, tuple), "of one alternative"
         return add_penalties(self.regularizer, self.l1, self.l2, self.low, self.high)
 
     @property
@@ -188,7 +208,7 @@ class TrainConfig:
         return (
             self.update.has_kernels
             and isinstance(self.preconditioner, Diagonal)
-            and isinstance(self.penalties, ElasticBox)
+            and isinstance(self.regularizer, ElasticBox | None)
             and not self.average
         )
 
@@ -198,6 +218,8 @@ class TrainConfig:
         for name, described in SETTINGS.items():
             if isinstance(described.kind, Named) and plain[name] is not None:
                 plain[name] = describe(plain[name])
+            elif isinstance(plain[name], tuple):
+                plain[name] = list(plain[name])
         plain["low"], plain["high"] = str(self.low), str(self.high)
         if isinstance(self.class_weight, Mapping):
             plain["class_weight"] = [[key, value] for key, value in self.class_weight.items()]
@@ -309,15 +331,19 @@ def _check_streams(config: TrainConfig) -> None:
             )
         return
     streams = f"streams={config.streams}"
-    if not (config.has_kernels and config.loss.has_kernels):
-        raise InputError(
-            f"{streams} merges the sums of each coordinate, which is for the updates "
-            "dual-averaging, mirror-descent and ftrl in the preconditioner 'diagonal' with l1, l2 "
-            "and bounds, without averaging, with a compiled loss; leave out streams, or "
-            "change the other settings"
-        )
+    _check_compiled(config, f"{streams} merges the sums of each coordinate, which needs")
     if config.batch_size not in (1, "auto"):
         raise InputError(
             f"with {streams} each row is a step of its stream, so batch_size {config.batch_size} "
             "is not possible; leave out batch_size or streams"
+        )
+
+
+def _check_compiled(config: TrainConfig, needs: str) -> None:
+    """Refuse settings that compiled loops cannot run; the message begins with `needs`."""
+    if not (config.has_kernels and config.loss.has_kernels):
+        raise InputError(
+            f"{needs} one of the updates dual-averaging, mirror-descent and ftrl in the "
+            "preconditioner 'diagonal' with l1, l2 and bounds, without averaging, with a compiled "
+            "loss; change one or the other"
         )

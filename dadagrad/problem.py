@@ -7,6 +7,7 @@ that the kernels take.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -41,18 +42,16 @@ class Problem:
     Attributes
     ----------
     config : TrainConfig
-        With `batch_size` a number; `step_size` is superseded by `step_sizes`.
+        With `batch_size` a number. Each of its alternatives is a setting, and every setting trains
+        all targets, in the same pass over the data.
     task : {"binary", "multiclass", "multilabel", "regression", "ranking"}
     label_columns : tuple of LabelColumn
-    step_sizes : tuple of float
-        One setting each; every setting trains all targets, in the same pass over the data.
     n_features : int
     """
 
     config: TrainConfig
     task: Task
     label_columns: tuple[LabelColumn, ...]
-    step_sizes: tuple[float, ...]
     n_features: int
 
     def __getstate__(self) -> dict[str, object]:
@@ -87,12 +86,24 @@ class Problem:
         return self.config.update.by_row
 
     @cached_property
+    def settings(self) -> tuple[Problem, ...]:
+        """The problem of each setting alone."""
+        configs = self.config.alternatives()
+        return tuple(replace(self, config=each) for each in configs) if configs[1:] else (self,)
+
+    @property
+    def step_size(self) -> float:
+        """The step size of the only setting; 1 before one is chosen."""
+        step_size = self.config.step_size
+        assert not isinstance(step_size, tuple), "of one setting"
+        return 1.0 if step_size == "auto" else step_size
+
+    @cached_property
     def algorithm(self) -> GradientUpdate | Learner:
         """The update with everything that it needs, of the only setting."""
-        (step_size,) = self.step_sizes
         algorithm = self.config.update.bind(
             loss=self.loss,
-            step_size=step_size,
+            step_size=self.step_size,
             preconditioner=self.preconditioner,
             regularizer=self.config.penalties,
         )
@@ -111,7 +122,7 @@ class Problem:
 
     @property
     def n_settings(self) -> int:
-        return len(self.step_sizes)
+        return len(self.settings)
 
     @property
     def n_outputs(self) -> int:
@@ -183,24 +194,28 @@ class Problem:
         """The settings of the update as the kernels take them."""
         from dadagrad.kernels.training import Hyperparameters
 
-        groups_of_setting = self.n_targets // self.group_width
-        penalties, delta = self.config.penalties, self.config.delta
-        box = penalties if isinstance(penalties, ElasticBox) else ElasticBox()
+        delta = self.config.delta
         if delta is None:
             delta = getattr(self.preconditioner, "delta", Diagonal().delta)
+        penalties = [setting.config.penalties for setting in self.settings]
+        boxes = [each if isinstance(each, ElasticBox) else ElasticBox() for each in penalties]
+
+        def of_groups(of_settings: list[float]) -> NDArray[np.float64]:
+            return np.repeat(np.array(of_settings, np.float64), self.n_targets // self.group_width)
+
         return Hyperparameters(
-            np.repeat(np.array(self.step_sizes, np.float64), groups_of_setting),
-            np.full(self.n_groups, float(box.l1)),
-            np.full(self.n_groups, float(box.l2)),
-            float(box.low),
-            float(box.high),
+            of_groups([setting.step_size for setting in self.settings]),
+            of_groups([box.l1 for box in boxes]),
+            of_groups([box.l2 for box in boxes]),
+            float(boxes[0].low),
+            float(boxes[0].high),
             float(delta),
             self.config.update.is_proximal,
         )
 
-    def with_step_sizes(self, step_sizes: tuple[float, ...]) -> Problem:
+    def with_step_sizes(self, step_sizes: Sequence[float]) -> Problem:
         """Return the same problem with other step sizes."""
-        return replace(self, step_sizes=step_sizes)
+        return replace(self, config=replace(self.config, step_size=tuple(step_sizes)))
 
     def targets(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:
         """Targets of each output: (n_rows, n_outputs) signs, or values of a regression."""
@@ -252,12 +267,10 @@ def make_problem(config: TrainConfig, schema: Schema, batch_size: int) -> Proble
             "the ranking loss compares rows of one query, and the data has no queries: ingest "
             "svmlight with a qid:N in each line, give Parquet a column 'query', or arrays a query="
         )
-    step_sizes = (1.0,) if isinstance(config.step_size, str) else (float(config.step_size),)
     problem = Problem(
         replace(config, batch_size=batch_size, fit_intercept=config.fit_intercept and not ranks),
         _task(config, columns),
         columns,
-        step_sizes,
         schema.n_features,
     )
     if config.class_weight is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -109,6 +109,34 @@ class Number:
             if isinstance(error, InputError):
                 raise
             return self.convert(name, text)
+
+
+@dataclass(frozen=True)
+class Several:
+    """A number, or several that are tried side by side in one pass."""
+
+    number: Number
+
+    @property
+    def type_text(self) -> str:
+        return f"{self.number.type_text} or list of float"
+
+    @property
+    def metavar(self) -> str:
+        return f"{self.number.metavar},..."
+
+    def convert(self, name: str, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            return self.number.convert(name, value)
+        alone = replace(self.number, words=())
+        numbers = tuple(alone.convert(name, each) for each in value)
+        if not numbers:
+            raise InputError(f"{name} must have at least one number, not an empty list")
+        return numbers if len(numbers) > 1 else numbers[0]
+
+    def parse(self, name: str, text: str) -> Any:
+        numbers = [self.number.parse(name, each) for each in text.split(",")]
+        return self.convert(name, numbers if len(numbers) > 1 else numbers[0])
 
 
 @dataclass(frozen=True)

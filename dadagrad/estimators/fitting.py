@@ -183,5 +183,5 @@ def _continue(problem: Problem, before: Problem) -> Problem:
                 "of the one with the other: clone the estimator, or call fit"
             )
     if problem.config.step_size == "auto":
-        return problem.with_step_sizes(before.step_sizes)
+        return replace(problem, config=replace(problem.config, step_size=before.config.step_size))
     return problem

@@ -72,7 +72,7 @@ def make_report(
         "progressive_loss": float(metrics.mean_loss(problem)[0]),
         "progressive_error": None if error is None else float(error[0]),
         "features": problem.n_features,
-        "step_size": problem.step_sizes[0] if problem.config.update.has_step_size else None,
+        "step_size": problem.step_size if problem.config.update.has_step_size else None,
         "batch_size": problem.config.batch_size,
         "skipped": n_skipped(data),
         "skipped_partitions": list(skipped_partitions(data)),

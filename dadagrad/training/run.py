@@ -31,7 +31,7 @@ from dadagrad.training.memory.check import memory_shortage
 from dadagrad.training.memory.estimate import Estimate, estimate_run
 from dadagrad.training.result import TrainResult, make_model, make_report
 from dadagrad.training.schedule import Cursor, make_schedule, with_batch_size
-from dadagrad.training.schedule.batches import CHUNK_ROWS, PLAIN_CHUNK_ROWS
+from dadagrad.training.schedule.base import CHUNK_ROWS, PLAIN_CHUNK_ROWS
 from dadagrad.training.state import zero_state
 from dadagrad.training.step_size import choose_step_size
 
@@ -377,8 +377,7 @@ class Run:
             trim_malloc()
             self.announce(f"step size {step_size:g}")
             self.config = replace(self.config, step_size=step_size)
-            config = replace(self.problem.config, step_size=step_size)
-            self.problem = replace(self.problem, config=config, step_sizes=(step_size,))
+            self.problem = self.problem.with_step_sizes([step_size])
             if saver is not None:
                 saver.config = self.config
         seconds = time.perf_counter() - begun

@@ -1,32 +1,33 @@
 """``step_size="auto"``: a trial of a grid of step sizes on the first rows of a pass.
 
-Each partition is read once, for all step sizes. The trial keeps state for the features of its few
-partitions only. No step size is dropped on the way, because the fastest at first is not the best:
-dropping those three standard errors behind after a quarter of the rows made the error of a whole
-pass 0.096 instead of 0.085.
+The trial is a run over these rows, in which all step sizes are settings that are learned side by
+side. It keeps state for the features of its few partitions only. No step size is dropped on the
+way, because the fastest at first is not the best: dropping those three standard errors behind after
+a quarter of the rows made the error of a whole pass 0.096 instead of 0.085.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dadagrad.config import SETTINGS
 from dadagrad.data.dataset import Dataset
-from dadagrad.data.rows import Rows
 from dadagrad.errors import TrainingError
 from dadagrad.problem import Problem
-from dadagrad.training.schedule import Schedule, Slice
+from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.engines.threads import LocalEngine
+from dadagrad.training.engines.watcher import Watcher
+from dadagrad.training.messages import Report
+from dadagrad.training.schedule import Cursor, Schedule
+from dadagrad.training.schedule.batches import FirstRows
 from dadagrad.training.state import zero_state
-from dadagrad.training.state.base import TrainingState
-from dadagrad.training.state.compiled import State
 from dadagrad.training.worker.partition_reader import Loaded, Loader
 from dadagrad.training.worker.progressive import ProgressiveMetrics
 
@@ -44,9 +45,6 @@ PLAIN_ROWS = 1_024
 KEPT = 2
 """Partitions that the run finds read when the trial is over: one to learn from, and the next."""
 
-LEGS = (0.5, 1.0)
-"""Ends of the legs of the trial, as shares of its rows; the last leg decides."""
-
 
 def choose_step_size(
     data: Dataset,
@@ -60,262 +58,160 @@ def choose_step_size(
     The rows are the first 3 % in the order of the first pass, but at least 16,384 (or all there
     are) and at most 262,144; 1,024 if the algorithm is not compiled. Each row is a step, whatever
     the batch size of the run. The choice depends on data, configuration and seed alone, not on
-    `threads`. If `loader` is that of the run, the partitions that the run reads first stay there.
+    `threads`. Of several l1 and l2 the first are used. If `loader` is that of the run, the
+    partitions that the run reads first stay there.
     """
-    problem = replace(problem, config=replace(problem.config, batch_size=1))
-    with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad-trial") as pool:
-        first_rows = _FirstRows(data, schedule, problem.compiled, pool, loader)
-        scaled = problem.task == "regression" and problem.loss.link != "log"
-        scale = _target_scale(data, first_rows.chosen) if scaled else 1.0
-        grid = tuple(step_size * scale for step_size in GRID)
-        compact = replace(problem, n_features=first_rows.n_features)
-        trials = [_Trial.of(compact, step_size) for step_size in grid]
-        trial_metrics = _try_all(first_rows, trials, schedule.chunk_rows, threads)
-    losses, errors = np.empty(len(grid)), np.empty(len(grid))
-    for number, metrics in enumerate(trial_metrics):
-        error = None if metrics is None else metrics.error(problem)
-        losses[number] = np.inf if metrics is None else metrics.mean_loss(problem)[0]
-        errors[number] = 0.0 if error is None else error[0]
-    n_rows = next(metrics.rows for metrics in trial_metrics if metrics is not None)
+    rows = first_rows(schedule, problem.compiled)
+    reader = _TrialReader(data, loader, rows, schedule.order(0)[:KEPT], threads)
+    scaled = problem.task == "regression" and problem.loss.link != "log"
+    scale = _target_scale(data, rows) if scaled else 1.0
+    grid = [step_size * scale for step_size in GRID]
+    config = replace(
+        problem.settings[0].config, batch_size=1, streams=1, rounds=SETTINGS["rounds"].default
+    )
+    n_features = len(reader.vocabulary) if problem.compiled else problem.n_features
+    trial = replace(problem, config=config, n_features=n_features)
+    # Algorithms that are not compiled have one setting at a time.
+    settings = [grid] if problem.compiled else [[step_size] for step_size in grid]
+    runs = [
+        _last_half(LocalEngine(data, threads, reader), trial.with_step_sizes(each), rows)
+        for each in settings
+    ]
+    reader.finish()
+    n_rows, weight = max((metrics.rows, metrics.weight) for metrics in runs)
+    losses = np.concatenate([metrics.loss for metrics in runs])
+    losses[~np.isfinite(losses)] = np.inf
+    if np.isinf(losses).all():
+        raise TrainingError(
+            f"step_size='auto': the weights diverge with each of {', '.join(map(str, grid))}; give "
+            "a smaller step size, or normalise the rows"
+        )
     if not n_rows:
         found = "pair of rows of one query" if problem.loss.ranks else "row of positive weight"
         raise TrainingError(f"step_size='auto' found no {found} in the first rows; give a number")
+    errors = np.concatenate([metrics.mistakes for metrics in runs]) / weight
     errors[np.isinf(losses)] = 1.0
-    best = _best(losses, errors, n_rows)
-    logger.info("step size %g of %s chosen on %d rows", grid[best], grid, first_rows.n_rows)
+    best = _best(losses / weight, errors, n_rows)
+    n_tried = sum(n for _, n in rows.parts)
+    logger.info("step size %g of %s chosen on %d rows", grid[best], grid, n_tried)
     return grid[best]
 
 
-@dataclass(slots=True)
-class _Trial:
-    """Training with one step size, with metrics for each leg.
+def first_rows(schedule: Schedule, compiled: bool) -> FirstRows:
+    """The schedule of the trial before a run."""
+    n_rows = min(max(MIN_ROWS, int(SHARE * sum(schedule.partition_rows))), MAX_ROWS)
+    return FirstRows(
+        schedule.partition_rows,
+        shuffle=schedule.shuffle,
+        seed=schedule.seed,
+        chunk_rows=schedule.chunk_rows,
+        n_rows=n_rows if compiled else PLAIN_ROWS,
+    )
 
-    It has a state from its first rows to its last. `failure` is the error that ended it before: the
-    weights diverged.
+
+def _last_half(engine: LocalEngine, problem: Problem, rows: FirstRows) -> ProgressiveMetrics:
+    """Learn from `rows`; the metrics of the last half, when most weights have been seen to.
+
+    If all weight is in the first half, these are the metrics of both.
     """
-
-    problem: Problem
-    legs: list[ProgressiveMetrics]
-    state: TrainingState | None = None
-    failure: TrainingError | None = None
-
-    @classmethod
-    def of(cls, problem: Problem, step_size: float) -> _Trial:
-        metrics = [ProgressiveMetrics.zero(problem) for _ in LEGS]
-        return cls(problem.with_step_sizes((step_size,)), metrics)
-
-    def learn(self, part: _Part, chunk_rows: int, states: _States) -> None:
-        """Learn from the rows of `part`."""
-        if self.state is None:
-            self.state = states.take(self.problem)
-        for start, stop, leg in part.stretches:
-            self._learn(part, start, stop, leg, chunk_rows)
-            if self.failure is not None:
-                break
-        if part.last or self.failure is not None:
-            states.give_back(self.state)
-            self.state = None
-
-    def _learn(self, part: _Part, first: int, end: int, leg: int, chunk_rows: int) -> None:
-        from dadagrad.training.worker.compute import compute
-
-        assert self.state is not None
-        rows = replace(part.rows, vocabulary=part.positions)
-        for start in range(first, end, chunk_rows):
-            stop = min(start + chunk_rows, end)
-            slice_ = Slice(0, part.partition, start, stop, False)
-            try:
-                result = compute(self.problem, rows, slice_, self.state, part.place)
-            except TrainingError as error:
-                self.failure = error
-                return
-            self.legs[leg] += result.metrics
-
-    def so_far(self) -> ProgressiveMetrics:
-        """Metrics of all legs together."""
-        return sum(self.legs[1:], self.legs[0])
+    reports: list[Report] = []
+    coordinator = Coordinator(problem, rows, zero_state(problem))
+    try:
+        engine.run(coordinator, Watcher(progress=reports.append))
+    except TrainingError:
+        if problem.n_settings > 1:
+            raise
+        return replace(ProgressiveMetrics.zero(problem), loss=np.array([np.inf]))
+    half = ProgressiveMetrics.zero(problem)
+    seen, middle = 0, sum(n for _, n in rows.parts) // 2
+    for report, learned in zip(reports, rows.rounds(Cursor()), strict=True):
+        seen += sum(slice_.n_rows for slice_ in learned.slices)
+        if seen == middle:
+            half = report.metrics
+    with np.errstate(invalid="ignore"):  # of losses that are infinite in both
+        last = coordinator.metrics - half
+    return last if last.rows else coordinator.metrics
 
 
-class _States:
-    """States for trials, in the memory of trials that have ended: fresh memory is slow."""
+class _TrialReader(Loader):
+    """Reads the partitions of a trial, over the union of their vocabularies, with another loader.
 
-    def __init__(self) -> None:
-        self._idle: list[State] = []
+    Parameters
+    ----------
+    data : Dataset
+    loader : Loader or None
+        That of the run that follows, for which the partitions `wanted` stay in memory.
+    rows : FirstRows
+    wanted : sequence of int
+    threads : int
+        Partitions that are read at the same time.
 
-    def take(self, problem: Problem) -> TrainingState:
-        """The state before the first step."""
-        try:
-            state = self._idle.pop()
-        except IndexError:
-            return zero_state(problem)
-        state.reset()
-        return state
-
-    def give_back(self, state: TrainingState) -> None:
-        """Take back the state of a trial that has ended."""
-        if isinstance(state, State):
-            self._idle.append(state)
-
-
-def _try_all(
-    first_rows: _FirstRows, trials: list[_Trial], chunk_rows: int, threads: int
-) -> list[ProgressiveMetrics | None]:
-    """Metrics of the last leg of each trial; None if the trial failed before."""
-    # States over all features may be large: then no more trials go through several parts at a time
-    # than there are threads.
-    together = len(trials) if first_rows.compact or len(first_rows.chosen) == 1 else threads
-    states = _States()
-    for first in range(0, len(trials), together):
-        for part in first_rows.read():
-            running = [trial for trial in trials[first : first + together] if trial.failure is None]
-            learn = partial(_Trial.learn, part=part, chunk_rows=chunk_rows, states=states)
-            list(first_rows.pool.map(learn, running))
-    if all(trial.failure is not None for trial in trials):
-        raise next(trial.failure for trial in trials if trial.failure is not None)
-    # If all weight is in the first half, its metrics decide.
-    late = any(trial.legs[-1].rows for trial in trials)
-    return [
-        None if trial.failure else trial.legs[-1] if late else trial.so_far() for trial in trials
-    ]
-
-
-def _standard_error(error: float, n_rows: int) -> float:
-    return math.sqrt(error * (1.0 - error) / n_rows)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The part of a partition that the trial takes: of its `rows` some stretches from the first on.
-
-    `positions` are those of its vocabulary in that of the trial; `stretches` are rows from the
-    first to before the second number, and the leg they are on; `last` is that of the last part.
-    """
-
-    partition: int
-    rows: Rows
-    positions: NDArray[np.int64]
-    stretches: tuple[tuple[int, int, int], ...]
-    last: bool
-    place: str
-
-
-def first_partitions(data: Dataset, schedule: Schedule, compiled: bool) -> list[tuple[int, int]]:
-    """The partitions that the trial takes, and how many rows of each."""
-    least, most = (MIN_ROWS, MAX_ROWS) if compiled else (PLAIN_ROWS, PLAIN_ROWS)
-    missing = min(max(least, int(SHARE * data.n_rows)), most)
-    chosen = []
-    for partition in schedule.order(0):
-        taken = min(missing, data.partitions[partition].n_rows)
-        if taken:
-            chosen.append((partition, taken))
-        missing -= taken
-    return chosen
-
-
-class _FirstRows:
-    """The first rows of a pass, over the union of their partitions' vocabularies.
-
-    Each partition is read while the one before it is in use. Where the run has its `loader` read
-    them, those it will want first stay there, and if they are more than the trial needs, they are
-    read all the same: while the very first is read, there is nothing else to do.
+    Attributes
+    ----------
+    vocabulary : (n,) int64
     """
 
     def __init__(
         self,
         data: Dataset,
-        schedule: Schedule,
-        compiled: bool,
-        pool: Executor,
         loader: Loader | None,
+        rows: FirstRows,
+        wanted: Sequence[int],
+        threads: int,
     ) -> None:
         self._data = data
-        self.pool = pool
-        self.compact = compiled
-        self.chosen = first_partitions(data, schedule, compiled)
-        self.n_rows = sum(taken for _, taken in self.chosen)
-        self._loader = Loader(data) if loader is None else loader
-        self._kept = [] if loader is None else list(schedule.order(0)[:KEPT])
-        self._loading: deque[Future[Loaded]] = deque()
-        self._begin()
-        self._union: NDArray[np.int64]
-        if not compiled:  # blocks, simplices and the like are about all features there are
-            self._union = np.arange(data.schema.n_features)
-        elif len(self.chosen) == 1:
-            self._union = self._loading[0].result().rows.vocabulary
-        else:
-            partitions = [partition for partition, _ in self.chosen]
-            vocabularies = list(pool.map(data.read_vocabulary, partitions))
-            self._union = np.unique(np.concatenate(vocabularies))
-        self.n_features = len(self._union)
+        self._loader = loader or Loader(data)
+        tried = [partition for partition, _ in rows.parts]
+        # While the very first is read, there is nothing else to do but to read the next.
+        early = tried[:KEPT] if loader is None else wanted
+        with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad-trial") as pool:
+            self._early = dict(zip(early, pool.map(self._loader.load, early), strict=True))
+            vocabularies = list(pool.map(self._vocabulary_of, tried))
+        self.vocabulary = vocabularies[0]
+        if len(vocabularies) > 1:
+            self.vocabulary = np.unique(np.concatenate(vocabularies))
 
-    def _begin(self) -> None:
-        """Begin to read the first two partitions."""
-        chosen = [partition for partition, _ in self.chosen]
-        self._to_load = deque(chosen + self._kept[len(chosen) :])
-        for _ in range(KEPT):
-            self._load_next()
+    def _vocabulary_of(self, partition: int) -> NDArray[np.int64]:
+        early = self._early.get(partition)
+        return self._data.read_vocabulary(partition) if early is None else early.rows.vocabulary
 
-    def _load_next(self) -> None:
-        if self._to_load:
-            self._loading.append(self.pool.submit(self._loader.load, self._to_load.popleft()))
+    def load(self, partition: int) -> Loaded:
+        """The rows of a partition, whose vocabulary is that of the trial."""
+        loaded = self._early.get(partition) or self._loader.load(partition)
+        positions = np.searchsorted(self.vocabulary, loaded.rows.vocabulary)
+        return replace(loaded, rows=replace(loaded.rows, vocabulary=positions))
 
-    def read(self) -> Iterator[_Part]:
-        """The parts in order, each of which is valid until the next one is asked for."""
-        if not self._loading:
-            self._begin()
-        offset = 0
-        for partition, n_rows in self.chosen:
-            loaded = self._loading.popleft().result()
-            rows = loaded.rows
-            place = f"{self._data.url}, partition {self._data.partitions[partition].name}"
-            positions = (
-                np.arange(rows.n_local)
-                if len(self._union) == rows.n_local
-                else np.searchsorted(self._union, rows.vocabulary)
-            )
-            last = offset + n_rows == self.n_rows
-            yield _Part(partition, rows, positions, self._stretches(offset, n_rows), last, place)
-            offset += n_rows
-            self._done_with(loaded)
-            self._load_next()
-        while self._loading:
-            self._done_with(self._loading.popleft().result())
-
-    def _done_with(self, loaded: Loaded) -> None:
-        if loaded.partition in self._kept:
-            self._loader.keep(loaded)
-        else:
+    def release(self, loaded: Loaded) -> None:
+        """Let go of the rows, unless they were read early."""
+        if loaded.partition not in self._early:
             self._loader.release(loaded)
 
-    def _stretches(self, offset: int, n_rows: int) -> tuple[tuple[int, int, int], ...]:
-        """The stretches of a part that begins with row `offset` of all."""
-        ends = [min(max(int(end * self.n_rows) - offset, 0), n_rows) for end in LEGS]
-        return tuple(
-            (start, stop, leg)
-            for leg, (start, stop) in enumerate(zip([0, *ends], ends, strict=False))
-            if stop > start
-        )
+    def clear(self) -> None:
+        """Nothing: more runs may follow."""
+
+    def finish(self) -> None:
+        """Leave what was read early to the run."""
+        for loaded in self._early.values():
+            self._loader.keep(loaded)
 
 
-def _target_scale(data: Dataset, chosen: list[tuple[int, int]]) -> float:
+def _target_scale(data: Dataset, rows: FirstRows) -> float:
     """The root mean square of a regression's targets.
 
     A step moves a weight by the step size, whatever the gradients: margins that have to reach a
     thousand need steps a thousand times as large as those that have to reach one.
     """
-    labels = [data.read(partition).labels[:n_rows] for partition, n_rows in chosen]
+    labels = [data.read(partition).labels[:n_rows] for partition, n_rows in rows.parts]
     return float(np.sqrt(np.mean(np.square(np.concatenate(labels))))) or 1.0
 
 
 def _best(losses: NDArray[np.float64], errors: NDArray[np.float64], n_rows: int) -> int:
     """The least error (all 0 in a regression), and the least loss among near ties.
 
-    Both are those of the last leg, when most weights have been seen to.
-
     Early in a stream the loss falls fastest with steps that are too large for the rest of it
     (margins still have to grow); the error does not depend on the scale of margins. It is coarse,
     so that step sizes within half its standard error of the best count as ties.
     """
     least = float(errors.min())
-    tie = 0.5 * _standard_error(least, n_rows)
+    tie = 0.5 * math.sqrt(least * (1.0 - least) / n_rows)
     return int(np.argmin(np.where(errors <= least + tie, losses, np.inf)))

@@ -55,7 +55,7 @@ class Changes:
     def none(cls, problem: Problem, streams: int, state: NDArray[np.floating]) -> Changes:
         u, G = state[..., 0].astype(np.float64), state[..., 1].astype(np.float64)
         sums = [np.zeros(u.shape) for _ in fields(cls)[5:]]
-        return cls(streams, problem.step_sizes[0], problem.hyperparameters.delta, u, G, *sums)
+        return cls(streams, problem.step_size, problem.hyperparameters.delta, u, G, *sums)
 
     def weight(self, u: Array, G: Array) -> Array:
         return -self.eta * u / (self.delta + np.sqrt(G))

@@ -22,7 +22,7 @@ from dadagrad.training.messages import (
     Opened,
     Save,
 )
-from dadagrad.training.schedule.batches import BatchSchedule
+from dadagrad.training.schedule import Schedule, make_schedule
 from dadagrad.training.state import zero_state
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import LazyFeatureSlice
@@ -91,18 +91,10 @@ def as_dataset(parts: Sequence[Rows], n_features: int = N_FEATURES) -> MemoryDat
     return MemoryDataset(parts, Schema(n_features, columns, weighted))
 
 
-def make_schedule_of(data: Dataset, config: TrainConfig, chunk_rows: int = 7) -> BatchSchedule:
+def make_schedule_of(data: Dataset, config: TrainConfig, chunk_rows: int = 7) -> Schedule:
     """A schedule whose online stretches are short, so that there are several in a partition."""
-    assert isinstance(config.batch_size, int)
-    return BatchSchedule(
-        tuple(partition.n_rows for partition in data.partitions),
-        config.batch_size,
-        config.partitions_per_batch,
-        config.passes,
-        config.shuffle,
-        config.seed,
-        chunk_rows,
-    )
+    rows = [partition.n_rows for partition in data.partitions]
+    return make_schedule(config, rows, chunk_rows=chunk_rows)
 
 
 def method_of(data: Dataset, config: TrainConfig) -> Problem:

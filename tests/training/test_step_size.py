@@ -107,7 +107,7 @@ def test_the_trial_takes_three_percent_of_many_rows():
     data = make_data((40,) * 5)
     data.partitions = tuple(replace(one, n_rows=1_000_000) for one in data.partitions)
     schedule = make_schedule_of(data, TrainConfig(batch_size=1))
-    assert sum(rows for _, rows in module.first_partitions(data, schedule, True)) == 150_000
+    assert sum(rows for _, rows in module.first_rows(schedule, True).parts) == 150_000
 
 
 def test_a_label_that_is_no_class_is_found_here_already():

@@ -21,13 +21,16 @@ from dadagrad.training.worker.partition_reader import Loaded, Loader
 
 
 class LocalEngine(Engine):
-    """Engine of `threads` threads that compute; others read meanwhile, except with 1 thread."""
+    """Engine of `threads` threads that compute; others read meanwhile, except with 1 thread.
 
-    def __init__(self, data: Dataset, threads: int) -> None:
+    A `loader` that is given outlives the run.
+    """
+
+    def __init__(self, data: Dataset, threads: int, loader: Loader | None = None) -> None:
         self._data = data
         self._threads = threads
         self._events: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
-        self.loader: Loader = Loader(data)
+        self.loader: Loader = loader or Loader(data)
         self._loaded: dict[int, Loaded] = {}
 
     def run(self, coordinator: Coordinator, watcher: Watcher) -> bool:

@@ -22,7 +22,7 @@ from dadagrad.training.schedule import Cursor, Schedule, Slice
 from dadagrad.training.schedule.streams import StreamSchedule
 from dadagrad.training.state import feature_bytes, state_bytes
 from dadagrad.training.state.compiled import CHUNK_WEIGHTS
-from dadagrad.training.step_size import GRID, KEPT, first_partitions
+from dadagrad.training.step_size import GRID, KEPT, first_rows
 
 PREFETCH = 2
 """Number of partitions that are opened ahead of their use."""
@@ -340,17 +340,16 @@ def _trial_bytes(data: Dataset, problem: Problem, schedule: Schedule, threads: i
     """Bytes of the states of the trial of step sizes, and of the partitions that it holds."""
     if problem.config.step_size != "auto" or not problem.config.update.has_step_size:
         return 0
-    numbers = [number for number, _ in first_partitions(data, schedule, problem.compiled)]
-    chosen = [data.partitions[number] for number in numbers]
+    parts = first_rows(schedule, problem.compiled).parts
+    chosen = [data.partitions[number] for number, _ in parts]
     read = [data.partitions[number] for number in schedule.order(0)[: max(len(chosen), KEPT)]]
     # The partitions kept for the run, the one in use, and the next one.
     rows = sum(sorted(decoded_bytes(data, partition) for partition in read)[-KEPT - 2 :])
     rows += KEPT * max(reading_bytes(data, partition) for partition in read)
     if not problem.compiled:
-        return rows + threads * (state_bytes(problem) + _plain_bytes(problem))
+        return rows + state_bytes(problem) + _plain_bytes(problem)
     n_features = distinct_features(problem.n_features, chosen)
     ids = 8 * n_features + 8 * sum(partition.n_local for partition in chosen)
-    n_states = len(GRID) if len(chosen) > 1 else min(threads, len(GRID))
-    states = n_states * n_features * feature_bytes(problem)
+    states = len(GRID) * n_features * feature_bytes(problem.settings[0])
     slices = threads * max(p.n_local for p in chosen) * _online_feature_bytes(problem)
     return rows + ids + states + slices

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset
-from dadagrad.training.schedule.base import Cursor, Round, Schedule, Slice, Stretch
-from dadagrad.training.schedule.batches import CHUNK_ROWS, BatchSchedule
+from dadagrad.training.schedule.base import CHUNK_ROWS, Cursor, Round, Schedule, Slice, Stretch
+from dadagrad.training.schedule.batches import BatchSchedule, OnlineSchedule
 from dadagrad.training.schedule.streams import StreamSchedule
 
 __all__ = [
@@ -32,18 +32,13 @@ def make_schedule(
     `chunk_rows` rows.
     """
     assert isinstance(config.batch_size, int)
-    batches = BatchSchedule(
-        tuple(partition_rows),
-        config.batch_size,
-        config.partitions_per_batch,
-        config.passes,
-        config.shuffle,
-        config.seed,
-        chunk_rows,
-    )
-    return (
-        batches if config.streams == 1 else StreamSchedule(batches, config.streams, config.rounds)
-    )
+    rows, batch_size = tuple(partition_rows), config.batch_size
+    common = rows, config.passes, config.shuffle, config.seed, chunk_rows, batch_size
+    if config.streams > 1:
+        return StreamSchedule(*common, config.streams, config.rounds)
+    if batch_size == 1:
+        return OnlineSchedule(*common)
+    return BatchSchedule(*common, config.partitions_per_batch)
 
 
 def auto_batch_size(data: Dataset, on_cluster: bool) -> int:

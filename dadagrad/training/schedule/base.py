@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias
 
-T = TypeVar("T")
+import numpy as np
+
+CHUNK_ROWS = 262_144
+"""Rows worked on in one go, at most: nearly always all of a partition, whose part of the state is
+copied out and back each time."""
+
+PLAIN_CHUNK_ROWS = 32_768
+"""The same for algorithms that are not compiled, which are slow and copy nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,10 @@ Stretch: TypeAlias = tuple[Slice, ...]
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A place between two rounds: `round` counts from the start of the pass."""
+    """A place between two rounds: `round` counts from the start of the pass.
+
+    It is all that a checkpoint needs to say where the run was.
+    """
 
     pass_number: int = 0
     round: int = 0
@@ -65,48 +76,55 @@ class Round:
         ]
 
 
-class Schedule(Protocol):
+@dataclass(frozen=True)
+class Schedule(ABC):
     """The rounds of a run, fixed before the first row is read.
 
-    They depend on the rows of the partitions, the settings and the seed, and on nothing else: not
-    on threads, workers or who is fast.
+    They depend on these fields and nothing else: not on threads, workers or who is fast.
+
+    Attributes
+    ----------
+    partition_rows : tuple of int
+        Rows of each partition.
+    passes : int
+    shuffle : bool
+        Whether each pass has its own order of partitions.
+    seed : int
+    chunk_rows : int
+        Rows of a slice at most, where each row is a step; no bit of the model depends on it.
+    batch_size : int
+        Rows of a step at most.
     """
 
-    @property
-    def partition_rows(self) -> tuple[int, ...]:
-        """Rows of each partition."""
-
-    @property
-    def batch_size(self) -> int:
-        """Rows of a step at most; 1 for one step for each row."""
-
-    @property
-    def chunk_rows(self) -> int:
-        """Rows of a slice at most, where each row is a step."""
-
-    @property
-    def passes(self) -> int: ...
+    partition_rows: tuple[int, ...]
+    passes: int = 1
+    shuffle: bool = True
+    seed: int = 0
+    chunk_rows: int = CHUNK_ROWS
+    batch_size: int = 1
 
     def order(self, pass_number: int) -> Sequence[int]:
         """The partitions that have rows, in the order of the pass."""
+        filled = [number for number, rows in enumerate(self.partition_rows) if rows]
+        if not self.shuffle:
+            return filled
+        generator = np.random.default_rng([self.seed, pass_number])
+        return [filled[position] for position in generator.permutation(len(filled))]
 
     def rounds(self, start: Cursor) -> Iterator[Round]:
         """The rounds from `start` on, over all the passes that are left."""
+        for pass_number in range(start.pass_number, self.passes):
+            rest = iter(self.stretches(pass_number))
+            following = next(rest, None)
+            number = 0
+            while following is not None:
+                content, following = following, next(rest, None)
+                at_end = following is None
+                after = Cursor(pass_number + 1) if at_end else Cursor(pass_number, number + 1)
+                if pass_number > start.pass_number or number >= start.round:
+                    yield Round(Cursor(pass_number, number), after, content)
+                number += 1
 
-
-def rounds_of_passes(
-    start: Cursor, passes: int, stretches: Callable[[int], Iterable[tuple[Stretch, ...]]]
-) -> Iterator[Round]:
-    """The rounds from `start` on, with the stretches that `stretches` gives for each pass."""
-    for pass_number in range(start.pass_number, passes):
-        rest = iter(stretches(pass_number))
-        following = next(rest, None)
-        number = 0
-        while following is not None:
-            content, following = following, next(rest, None)
-            after = (
-                Cursor(pass_number + 1) if following is None else Cursor(pass_number, number + 1)
-            )
-            if pass_number > start.pass_number or number >= start.round:
-                yield Round(Cursor(pass_number, number), after, content)
-            number += 1
+    @abstractmethod
+    def stretches(self, pass_number: int) -> Iterable[tuple[Stretch, ...]]:
+        """The stretches of each round of a pass."""

@@ -1,97 +1,83 @@
-"""The schedule of batches: which rows make up which step; and that of the online pass.
-
-A cursor into a schedule is all that a checkpoint needs to say where the run was.
-"""
+"""The schedules of one stream: the online pass, and batches."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
-import numpy as np
-
-from dadagrad.training.schedule.base import Cursor, Round, Slice, Stretch, rounds_of_passes
-
-CHUNK_ROWS = 262_144
-"""Rows worked on in one go, at most: nearly always all of a partition, whose part of the state is
-copied out and back each time."""
-
-PLAIN_CHUNK_ROWS = 32_768
-"""The same for algorithms that are not compiled, which are slow and copy nothing."""
+from dadagrad.training.schedule.base import Schedule, Slice, Stretch
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSchedule:
-    """Rounds of one batch each, or of neighbouring rows with one step each.
+@dataclass(frozen=True)
+class OnlineSchedule(Schedule):
+    """Rounds of neighbouring rows with one step each, one partition after the other."""
 
-    Attributes
-    ----------
-    partition_rows : tuple of int
-        Rows of each partition.
-    batch_size : int
-        Rows of a step at most; 1 makes the online pass, one partition after the
-        other.
-    partitions_per_batch : int
-        Number of partitions that each batch takes rows from.
-    passes : int
-    shuffle : bool
-        Whether each pass has its own order of partitions.
-    seed : int
-    chunk_rows : int
-        Rows of a slice of the online pass at most; no bit of the model depends on it.
-    """
-
-    partition_rows: tuple[int, ...]
-    batch_size: int
-    partitions_per_batch: int
-    passes: int
-    shuffle: bool
-    seed: int
-    chunk_rows: int = CHUNK_ROWS
-
-    def order(self, pass_number: int) -> Sequence[int]:
-        """The partitions that have rows, in the order of the pass."""
-        filled = [number for number, rows in enumerate(self.partition_rows) if rows]
-        if not self.shuffle:
-            return filled
-        generator = np.random.default_rng([self.seed, pass_number])
-        return [filled[position] for position in generator.permutation(len(filled))]
-
-    def rounds(self, start: Cursor) -> Iterator[Round]:
-        """The rounds from `start` on, over all the passes that are left."""
-        stretches = self._online if self.batch_size == 1 else self._batches
-        return rounds_of_passes(start, self.passes, stretches)
-
-    def _batch_sizes(self) -> Iterator[int]:
-        """Rows of each batch of a pass: at most `batch_size`, and even.
-
-        A short last batch would count as much as any other: its few rows would be learned from
-        with many times the weight of the rest.
-        """
-        n_rows = sum(self.partition_rows)
-        n_batches = -(-n_rows // self.batch_size)
-        share, extra = divmod(n_rows, n_batches) if n_batches else (0, 0)
-        for number in range(n_batches):
-            yield share + (number < extra)
-
-    def _reading(self, pass_number: int, position: int) -> int:
-        return pass_number * len(self.partition_rows) + position
-
-    def _online(self, pass_number: int) -> Iterator[tuple[Stretch, ...]]:
+    def stretches(self, pass_number: int) -> Iterator[tuple[Stretch, ...]]:
+        """One slice for each round."""
         in_last_pass = pass_number + 1 == self.passes
         for position, partition in enumerate(self.order(pass_number)):
             rows = self.partition_rows[partition]
-            reading = self._reading(pass_number, position)
+            reading = pass_number * len(self.partition_rows) + position
             for start in range(0, rows, self.chunk_rows):
                 stop = min(start + self.chunk_rows, rows)
                 last = stop == rows
                 yield ((Slice(reading, partition, start, stop, last, last and in_last_pass),),)
 
-    def _batches(self, pass_number: int) -> Iterator[tuple[Stretch, ...]]:
+
+@dataclass(frozen=True)
+class FirstRows(Schedule):
+    """The first rows of the first pass, in two halves; each row is a step.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows of both halves; fewer if the partitions have fewer.
+    """
+
+    n_rows: int = 0
+
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """The partitions that are read, and the rows of each that are used."""
+        parts, missing = [], self.n_rows
+        for partition in self.order(0):
+            used = min(missing, self.partition_rows[partition])
+            if used:
+                parts.append((partition, used))
+            missing -= used
+        return parts
+
+    def stretches(self, pass_number: int) -> Iterator[tuple[Stretch, ...]]:
+        """One slice for each round; one ends in the middle of all rows."""
+        before, middle = 0, sum(rows for _, rows in self.parts) // 2
+        for reading, (partition, rows) in enumerate(self.parts):
+            cut = min(max(middle - before, 0), rows)
+            first_half = range(0, cut, self.chunk_rows)
+            second_half = range(cut, rows, self.chunk_rows)
+            for start, stop in pairwise([*first_half, *second_half, rows]):
+                yield ((Slice(reading, partition, start, stop, stop == rows),),)
+            before += rows
+
+
+@dataclass(frozen=True)
+class BatchSchedule(Schedule):
+    """Rounds of one batch each.
+
+    Attributes
+    ----------
+    partitions_per_batch : int
+        Number of partitions that each batch takes rows from.
+    """
+
+    partitions_per_batch: int = 4
+
+    def stretches(self, pass_number: int) -> Iterator[tuple[Stretch, ...]]:
+        """The slices of each batch."""
         in_last_pass = pass_number + 1 == self.passes
         waiting = deque(
-            [self._reading(pass_number, position), partition, 0]
+            [pass_number * len(self.partition_rows) + position, partition, 0]
             for position, partition in enumerate(self.order(pass_number))
         )
         # Of each partition that gives rows now: [reading, partition, next row].
@@ -117,3 +103,15 @@ class BatchSchedule:
                     place[2] = stop
                 giving = [place for place in giving if place[2] < self.partition_rows[place[1]]]
             yield tuple((slice_,) for slice_ in slices.values())
+
+    def _batch_sizes(self) -> Iterator[int]:
+        """Rows of each batch of a pass: at most `batch_size`, and even.
+
+        A short last batch would count as much as any other: its few rows would be learned from
+        with many times the weight of the rest.
+        """
+        n_rows = sum(self.partition_rows)
+        n_batches = -(-n_rows // self.batch_size)
+        share, extra = divmod(n_rows, n_batches) if n_batches else (0, 0)
+        for number in range(n_batches):
+            yield share + (number < extra)

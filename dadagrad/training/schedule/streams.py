@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TypeAlias
 
-from dadagrad.training.schedule.base import Cursor, Round, Slice, Stretch, rounds_of_passes
-from dadagrad.training.schedule.batches import BatchSchedule
+from dadagrad.training.schedule.base import Schedule, Slice, Stretch
 
 CLOSE = 2, 5
 """A stretch may end two fifths of its length from its place. Were it half, it could lose all its
@@ -32,72 +33,68 @@ rows to its neighbours; only the last of a pass can, which may be shorter than t
 SHARING = 4
 """Streams that share an open partition at most: others read it again, maybe elsewhere."""
 
+_Piece: TypeAlias = tuple[int, int, int, int, int]
+"""Round, stream, position of a partition in the pass, and its rows from the first to before the
+last."""
 
-@dataclass(frozen=True, slots=True)
-class StreamSchedule:
+
+@dataclass(frozen=True)
+class StreamSchedule(Schedule):
     """The rounds of a run with several streams.
 
     Attributes
     ----------
-    online : BatchSchedule
-        The online pass over the same partitions, whose passes, order, seed and `chunk_rows` are
-        those of the streams. With one stream, all rows come in its order.
     streams : int
+        With one stream, all rows come in the order of the online pass.
     first_rounds : int
         Rounds of the first pass, if it has rows enough.
     """
 
-    online: BatchSchedule
-    streams: int
-    first_rounds: int
+    streams: int = 2
+    first_rounds: int = 40
 
-    @property
-    def batch_size(self) -> int:
-        """1: each row is a step."""
-        return self.online.batch_size
-
-    @property
-    def passes(self) -> int:
-        return self.online.passes
-
-    @property
-    def chunk_rows(self) -> int:
-        """Rows of a slice at most."""
-        return self.online.chunk_rows
-
-    @property
-    def partition_rows(self) -> tuple[int, ...]:
-        """Rows of each partition."""
-        return self.online.partition_rows
-
-    def order(self, pass_number: int) -> Sequence[int]:
-        """The partitions that have rows, in the order of the pass."""
-        return self.online.order(pass_number)
-
-    def rounds(self, start: Cursor) -> Iterator[Round]:
-        """The rounds from `start` on, over all the passes that are left."""
-        return rounds_of_passes(start, self.passes, self._pass)
-
-    def _pass(self, pass_number: int) -> list[tuple[Stretch, ...]]:
+    def stretches(self, pass_number: int) -> list[tuple[Stretch, ...]]:
         """The stretches of each round of a pass; rounds without rows are left out."""
         order = self.order(pass_number)
-        starts = [0]
-        for partition in order:
-            starts.append(starts[-1] + self.partition_rows[partition])
+        places: list[tuple[int, int]] = []  # of each slice, its round and stream
+        slices: list[Slice] = []
+        pieces = self._pieces(pass_number, [self.partition_rows[partition] for partition in order])
+        readings = self._readings(pass_number, pieces)
+        for number, stream, position, start, stop in pieces:
+            reading = readings[position, stream]
+            for first in range(start, stop, self.chunk_rows):
+                end = min(first + self.chunk_rows, stop)
+                places.append((number, stream))
+                slices.append(Slice(reading, order[position], first, end, False))
+        for place in {slice_.reading: place for place, slice_ in enumerate(slices)}.values():
+            slices[place] = replace(slices[place], last=True)
+        if pass_number + 1 == self.passes:
+            for place in {slice_.partition: place for place, slice_ in enumerate(slices)}.values():
+                slices[place] = replace(slices[place], final=True)
+        rounds: dict[int, dict[int, list[Slice]]] = {}
+        for (number, stream), slice_ in zip(places, slices, strict=True):
+            rounds.setdefault(number, {}).setdefault(stream, []).append(slice_)
+        return [tuple(map(tuple, streams.values())) for streams in rounds.values()]
+
+    def _pieces(self, pass_number: int, sizes: list[int]) -> list[_Piece]:
+        """The rows of each stream in each round, in that order, cut where partitions end."""
+        starts = [0, *accumulate(sizes)]
         n_rows = starts[-1]
         blocks = [
             (n_rows * stream // self.streams, n_rows * (stream + 1) // self.streams)
             for stream in range(self.streams)
         ]
-        rounds: list[list[list[tuple[int, int, int]]]] = []
+        pieces: list[_Piece] = []
+        number = 0
         reached = [first for first, _ in blocks]
         for done, following in self._shares(pass_number):
             ends = [_end(starts, block, done, following) for block in blocks]
-            stretches = [list(_cut(starts, *ends)) for ends in zip(reached, ends, strict=True)]
-            if any(stretches):
-                rounds.append(stretches)
+            before = len(pieces)
+            for stream, (first, stop) in enumerate(zip(reached, ends, strict=True)):
+                pieces += [(number, stream, *cut) for cut in _cut(starts, first, stop)]
+            number += len(pieces) > before
             reached = ends
-        return self._pieces(pass_number, order, rounds)
+        return pieces
 
     def _shares(self, pass_number: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
         """The shares of the pass that were seen before and after each of its rounds."""
@@ -110,38 +107,7 @@ class StreamSchedule:
             yield (seen, whole), (following, whole)
             seen = following
 
-    def _pieces(
-        self,
-        pass_number: int,
-        order: Sequence[int],
-        rounds: list[list[list[tuple[int, int, int]]]],
-    ) -> list[tuple[Stretch, ...]]:
-        """The same stretches, with slices instead of (position, start, stop)."""
-        readings = self._readings(pass_number, rounds)
-        last: dict[int, tuple[int, int, int]] = {}
-        final: dict[int, tuple[int, int, int]] = {}
-        made: list[list[list[Slice]]] = []
-        for number, stretches in enumerate(rounds):
-            made.append([])
-            for stream, stretch in enumerate(stretches):
-                slices: list[Slice] = []
-                for position, start, stop in stretch:
-                    reading = readings[position, stream]
-                    for first in range(start, stop, self.chunk_rows):
-                        last[reading] = final[position] = number, stream, len(slices)
-                        end = min(first + self.chunk_rows, stop)
-                        slices.append(Slice(reading, order[position], first, end, False))
-                made[-1].append(slices)
-        for number, stream, position in last.values():
-            made[number][stream][position] = replace(made[number][stream][position], last=True)
-        if pass_number + 1 == self.online.passes:
-            for number, stream, position in final.values():
-                made[number][stream][position] = replace(made[number][stream][position], final=True)
-        return [tuple(tuple(slices) for slices in each if slices) for each in made]
-
-    def _readings(
-        self, pass_number: int, rounds: list[list[list[tuple[int, int, int]]]]
-    ) -> dict[tuple[int, int], int]:
+    def _readings(self, pass_number: int, pieces: list[_Piece]) -> dict[tuple[int, int], int]:
         """The reading in which each stream learns from its part of each partition.
 
         Streams share one where the rounds in which they are at the partition meet. Where they do
@@ -149,18 +115,17 @@ class StreamSchedule:
         open all the time between, and is read again instead. So it is for more than `SHARING`
         streams, or few partitions would keep few workers busy.
         """
-        spans: dict[int, dict[int, list[int]]] = {}
-        for number, stretches in enumerate(rounds):
-            for stream, stretch in enumerate(stretches):
-                for position, _, _ in stretch:
-                    span = spans.setdefault(position, {}).setdefault(stream, [number, number])
-                    span[1] = number
+        spans: dict[int, dict[int, tuple[int, int]]] = {}
+        for number, stream, position, _, _ in pieces:
+            of_streams = spans.setdefault(position, {})
+            first, _ = of_streams.get(stream, (number, number))
+            of_streams[stream] = first, number
         # More than there can be in a pass.
         following = pass_number * (len(self.partition_rows) + self.streams)
         readings = {}
         for position, of_streams in sorted(spans.items()):
             until, sharing = -2, 0
-            for stream, (first, last) in sorted(of_streams.items(), key=lambda one: one[1]):
+            for stream, (first, last) in sorted(of_streams.items(), key=lambda item: item[1]):
                 if first > until + 1 or sharing == SHARING:
                     following += 1
                     sharing = 0

@@ -59,7 +59,7 @@ def compute(
     content = given.take(positions)
     if isinstance(content, Weights):
         result = _gradient(problem, compact, importance, content, place_of_rows)
-        _check_finite(result, rows.vocabulary, positions, place)
+        _check_finite(problem, result, rows.vocabulary, positions, place)
     else:
         state = content.copy()
         # The rows are over all features of the state.
@@ -167,18 +167,21 @@ def _moved(gradient: NDArray[np.float32]) -> NDArray[np.bool_]:
 
 
 def _check_finite(
+    problem: Problem,
     result: Result,
     vocabulary: NDArray[np.int64],
     positions: NDArray[np.int32] | None,
     place: str,
 ) -> None:
-    """Raise `TrainingError` unless the gradient is finite.
+    """Make the loss of settings infinite whose gradient is not finite.
 
-    Its features are those at `positions` of the vocabulary, or all of it.
+    The features of the gradient are those at `positions` of the vocabulary, or all of it. Raise
+    `TrainingError` if all settings have diverged.
     """
     change = result.change
     assert isinstance(change, Gradient)
     culprit = None
+    diverged = np.zeros(problem.n_outputs, np.bool_)
     for array in (change.gradient, change.squares):
         if not np.isfinite(array).all():
             first = np.argwhere(~np.isfinite(array))[0][0]
@@ -186,13 +189,17 @@ def _check_finite(
             if positions is not None:
                 position = positions[position]
             culprit = f"feature {vocabulary[position]}"
+            diverged |= ~np.isfinite(array).all(axis=0)
     if not np.isfinite(change.intercept).all():
         culprit = "the intercept"
-    if culprit is not None:
+        diverged |= ~np.isfinite(change.intercept).all(axis=0)
+    settings = diverged.reshape(problem.n_settings, -1).any(axis=1)
+    if settings.all():
         raise TrainingError(
             f"{place}: the gradient of {culprit} is not finite, so the weights have diverged or a "
             "value is too large; choose a smaller step size, or normalise the rows"
         )
+    result.metrics.loss[settings] = np.inf
 
 
 def row_importance(problem: Problem, rows: Rows) -> NDArray[np.float64] | None:

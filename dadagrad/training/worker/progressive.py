@@ -184,16 +184,20 @@ class MetricsAccumulator:
     def metrics(self) -> ProgressiveMetrics:
         """Return the metrics, when all groups are counted.
 
+        The loss of a setting that has diverged is infinite.
+
         Raises
         ------
         TrainingError
-            A margin is not finite; names `place` and the row.
+            Every setting has a margin that is not finite; names `place` and the first row of one.
         InputError
             A label is not one of the classes, or no target of the loss; names `place`, the row
             and the label.
         """
         self._check()
         problem, batch = self._problem, self._batch
+        loss = self._loss.reshape(problem.n_settings, -1).mean(axis=1)
+        loss[self._not_finite.reshape(problem.n_settings, -1).any(axis=1)] = np.inf
         lengths = np.diff(batch.indptr)
         n_rows = len(lengths)
         counted = batch.importance > 0.0 if len(batch.importance) else np.ones(n_rows, np.bool_)
@@ -207,7 +211,7 @@ class MetricsAccumulator:
             int(np.count_nonzero(counted)),
             int(lengths[counted].sum()),
             float(batch.importance.sum()) if len(batch.importance) else float(n_rows),
-            self._loss.reshape(problem.n_settings, -1).mean(axis=1),
+            loss,
             mistakes,
         )
 
@@ -224,13 +228,13 @@ class MetricsAccumulator:
 
     def _check(self) -> None:
         problem, labels = self._problem, self._batch.labels.T
-        if self._not_finite.any():
+        if self._not_finite.reshape(problem.n_settings, -1).any(axis=1).all():
             finite = np.isfinite(self._margins).all(axis=0)
             for row in np.flatnonzero(~finite)[:1]:
                 raise TrainingError(
                     f"{self._place}: the score of row {self._first_row + row} is not finite, so "
                     "the weights have diverged or a value is too large; choose a step size below "
-                    f"{max(problem.step_sizes):g}, or normalise the rows"
+                    f"{problem.hyperparameters.step_size.max():g}, or normalise the rows"
                 )
         if problem.task in ("regression", "ranking"):
             check_targets(problem.loss, labels, self._place, self._first_row)
