@@ -150,8 +150,8 @@ def _train_half(
             client=client,
             checkpoints=paths["checkpoints"],
             progress=stop_half_way,
-            announce=shown["announce"],
-            notes={"model": paths["model"]},
+            messages=shown["messages"],
+            metadata={"model": paths["model"]},
         )
     if not stops:
         raise Interrupted("interrupted")

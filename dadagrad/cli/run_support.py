@@ -25,7 +25,7 @@ _RESULTS = (
     "rows", "steps", "passes", "seconds", "rows_per_second", "nnz_per_second",
     "progressive_loss", "progressive_error", "nonzeros", "features", "step_size", "checkpoints",
     "digest", "batch_size", "bytes_per_step", "compile_seconds", "skipped",
-    "skipped_partitions", "complete",
+    "skipped_partitions", "complete", "settings", "best",
 )  # fmt: skip
 """Entries of a report that are shown, in this order."""
 
@@ -53,7 +53,7 @@ _MEMORY_OF_WORKER = {
 def showing_run(
     display: Display, config: TrainConfig, data: Dataset, *, done: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """Yield the arguments `progress` and `announce` of `train`, which show the run.
+    """Yield the arguments `progress` and `messages` of `train`, which show the run.
 
     The bar opens after all preparations; `done` rows were learned from before.
     """
@@ -71,12 +71,13 @@ def showing_run(
             metrics = report.metrics
             note = ""
             if metrics.weight:
-                note = f", loss {metrics.loss.mean() / metrics.weight:.4g}"
+                best = metrics.loss.argmin()
+                note = f", loss {metrics.loss[best] / metrics.weight:.4g}"
                 if has_errors:
-                    note += f", error {metrics.mistakes[0] / metrics.weight:.4f}"
+                    note += f", error {metrics.mistakes[best] / metrics.weight:.4f}"
             bar.update(metrics.rows, total, note)
 
-        yield {"progress": progress, "announce": display.say}
+        yield {"progress": progress, "messages": display.say}
 
 
 def finish(
@@ -98,7 +99,10 @@ def finish(
         print_json(shown)
     elif result.complete:
         measured = shown.pop("holdout", {})
+        settings, best = shown.pop("settings"), shown.pop("best")
         print_facts(shown | {f"holdout_{name}": value for name, value in measured.items()})
+        for number, setting in enumerate(settings if len(settings) > 1 else ()):
+            print_facts(setting, title=f"setting {number}{' (the model)' * (number == best)}")
     if not result.complete:
         saved = f"go on with `dadagrad resume {checkpoints}`"
         lost = "nothing was saved: give --checkpoints URL to be able to resume"

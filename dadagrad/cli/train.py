@@ -134,7 +134,7 @@ def train(
             **shown,
             **how_to_save,
             checkpoints=None if checkpoints is None else absolute(checkpoints),
-            notes={"model": absolute(model), "holdout": holdout, **how_to_save},
+            metadata={"model": absolute(model), "holdout": holdout, **how_to_save},
             on_error=on_error,
         )
     finish(result, display, model, holdout, checkpoints)

@@ -19,15 +19,17 @@ from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.checkpoints.writer import CheckpointReader
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.resources import Resources
+from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.result import make_model, make_report
 from dadagrad.training.run import Run, resolve_config, resume, train
 from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.state.base import TrainingState
+from dadagrad.training.warm_up import warm_up
 from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 _CUMULATIVE = (
     "rows", "steps", "progressive_loss", "progressive_error", "features", "step_size",
-    "batch_size",
+    "batch_size", "settings", "best",
 )  # fmt: skip
 """Entries of a report that describe all calls of `partial_fit` together."""
 
@@ -155,16 +157,17 @@ def partial_fit(
         run.check_memory([], checkpoints=False)
     else:
         run.problem = _continue(run.problem, before.problem)
-    run.compile()
+    warm_up(run.problem, run.messages)
     with resources.engine(data) as engine:
         if before is None:
             start = run.begin(engine)
         else:
             start = Start(before.state, Cursor(), before.steps, before.metrics)
-        coordinator, complete, seconds = run.learn(engine, start)
+        watcher = Watcher()
+        coordinator, complete = run.learn(engine, start, watcher)
     if not complete:
         raise KeyboardInterrupt("training was interrupted; the model has learned from some rows")
-    report = make_report(coordinator, data, complete, seconds)
+    report = make_report(coordinator, data, complete, watcher.seconds)
     report = {name: report[name] for name in _CUMULATIVE}
     model = None
     if not isinstance(data, MemoryDataset | DaskDataset):
@@ -182,6 +185,11 @@ def _continue(problem: Problem, before: Problem) -> Problem:
                 f"{name} was {old!r} and is {new!r} now; training cannot continue from the state "
                 "of the one with the other: clone the estimator, or call fit"
             )
+    if problem.n_settings != before.n_settings:
+        raise InputError(
+            f"{before.n_settings} combinations of step_size, l1 and l2 were learned and now there "
+            f"are {problem.n_settings}; give as many, clone the estimator, or call fit"
+        )
     if problem.config.step_size == "auto":
         return replace(problem, config=replace(problem.config, step_size=before.config.step_size))
     return problem

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import n_skipped, skipped_partitions
 from dadagrad.model.model import Model
@@ -12,6 +14,7 @@ from dadagrad.optim.registry import describe
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.state.base import TrainingState
+from dadagrad.training.state.compiled import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,9 @@ class TrainResult:
     report : dict
         Counts, rates and losses, as `dadagrad train --json` prints them. `bytes_per_step` is the
         mean size of the weights sent to workers and of the gradients received, for a step of this
-        call; None without a cluster.
+        call; None without a cluster. `settings` are the step size, l1, l2, progressive loss and
+        error of each setting that was learned (None where it diverged); the model is that of number
+        `best`.
     complete : bool
         False if the run was stopped on request and can be resumed.
     coordinator : Coordinator
@@ -40,7 +45,14 @@ class TrainResult:
 def make_model(
     problem: Problem, state: TrainingState, data: Dataset, report: dict[str, Any]
 ) -> Model:
-    """The predict-only model: the features with a weight, their names where known."""
+    """The predict-only model: the features with a weight, their names where known.
+
+    Of several settings it is that of the best, whose number `report` has.
+    """
+    if problem.n_settings > 1:
+        assert isinstance(state, State), "several settings are compiled"
+        state = state.of_setting(problem, report["best"])
+        problem = problem.settings[report["best"]]
     ids, weights = state.nonzero_weights(problem)
     return Model(
         n_features=problem.n_features,
@@ -61,7 +73,20 @@ def make_report(
 ) -> dict[str, Any]:
     """Counts, rates and losses of a run on `data` that took so long; plain JSON."""
     metrics, problem = coordinator.metrics, coordinator.problem
-    error = metrics.error(problem)
+    losses, errors = metrics.mean_loss(problem), metrics.error(problem)
+    best = int(np.argmin(np.where(np.isnan(losses), np.inf, losses)))
+    settings = [
+        {
+            "step_size": setting.step_size if problem.config.update.has_step_size else None,
+            "l1": setting.config.l1,
+            "l2": setting.config.l2,
+            "progressive_loss": float(losses[number]),
+            "progressive_error": None if errors is None else float(errors[number]),
+        }
+        for number, setting in enumerate(problem.settings)
+    ]
+    for diverged in np.flatnonzero(~np.isfinite(losses)).tolist():
+        settings[diverged] |= {"progressive_loss": None, "progressive_error": None}
     return {
         "rows": metrics.rows,
         "steps": coordinator.steps,
@@ -69,12 +94,14 @@ def make_report(
         "seconds": seconds,
         "rows_per_second": metrics.rows / seconds,
         "nnz_per_second": metrics.entries / seconds,
-        "progressive_loss": float(metrics.mean_loss(problem)[0]),
-        "progressive_error": None if error is None else float(error[0]),
+        "progressive_loss": float(losses[best]),
+        "progressive_error": None if errors is None else float(errors[best]),
         "features": problem.n_features,
-        "step_size": problem.step_size if problem.config.update.has_step_size else None,
+        "step_size": settings[best]["step_size"],
         "batch_size": problem.config.batch_size,
         "skipped": n_skipped(data),
         "skipped_partitions": list(skipped_partitions(data)),
         "complete": complete,
+        "settings": settings,
+        "best": best,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,12 +14,12 @@ from dadagrad.config import TrainConfig, make_config
 from dadagrad.data import open_dataset
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import OnError, skipping
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, TrainingError
 from dadagrad.optim.losses import Loss
 from dadagrad.optim.preconditioners import Preconditioner
 from dadagrad.optim.regularizers import Regularizer
 from dadagrad.optim.updates import Update
-from dadagrad.problem import make_problem
+from dadagrad.problem import Problem, make_problem
 from dadagrad.training.checkpoints.snapshot import IN_MEMORY, CheckpointSaver, Start, restore
 from dadagrad.training.checkpoints.writer import CheckpointReader
 from dadagrad.training.coordinator import Coordinator
@@ -34,6 +34,7 @@ from dadagrad.training.schedule import Cursor, make_schedule, with_batch_size
 from dadagrad.training.schedule.base import CHUNK_ROWS, PLAIN_CHUNK_ROWS
 from dadagrad.training.state import zero_state
 from dadagrad.training.step_size import choose_step_size
+from dadagrad.training.warm_up import warm_up
 
 __all__ = ["TrainResult", "resume", "train"]
 
@@ -65,8 +66,8 @@ def train(
     save_seconds: float | None = 60.0,
     keep: int = 3,
     progress: Progress | None = None,
-    announce: Callable[[str], None] | None = None,
-    notes: dict[str, Any] | None = None,
+    messages: Callable[[str], None] | None = None,
+    metadata: dict[str, Any] | None = None,
     on_error: OnError = "raise",
     **settings: Any,
 ) -> TrainResult:
@@ -96,9 +97,9 @@ def train(
         Seconds between checkpoints where `save_every` is None.
     keep : int
         Checkpoints that are kept.
-    progress, announce : callable or None
+    progress, messages : callable or None
         Called with the progress of the run, and with messages for people.
-    notes : dict
+    metadata : dict
         Plain JSON that is stored with the checkpoints.
     on_error : "raise" or "skip"
         End the run at a partition that is missing or damaged, or leave it out from then on, like
@@ -106,6 +107,8 @@ def train(
         are first read; the report names them.
     **settings
         Single settings of `TrainConfig`, such as ``loss="hinge"``; they replace those of `config`.
+        Lists of `step_size`, `l1` and `l2` are tried side by side in the same pass: the model is
+        that with the least progressive loss, and the report has the losses of all.
 
     Raises
     ------
@@ -120,26 +123,22 @@ def train(
     data = open_dataset(data) if isinstance(data, str) else data
     resources = Resources(threads, workers, client, memory)
     config = resolve_config(data, make_config(config, settings), on_cluster=resources.on_cluster)
-    run = Run(data, config, resources, save_every, save_seconds, progress, announce)
-    run.readable = skipping(data, on_error)
-    if checkpoints is None:
-        with resources.engine(run.readable) as engine:
-            run.check_memory(engine.workers(), checkpoints=False)
-            return run.execute(engine)
-    if CheckpointReader(checkpoints).list():
+    run = Run(data, config, resources, on_error=on_error, messages=messages)
+    if checkpoints is not None and CheckpointReader(checkpoints).list():
         raise InputError(
             f"{checkpoints} already holds the checkpoints of a run; go on with it by "
             "`dadagrad resume`, or choose another folder"
         )
     # A cluster that is not there, or too little memory, is no beginning of a run.
     with resources.engine(run.readable) as engine:
-        run.check_memory(engine.workers(), checkpoints=True)
-        kept = notes or {}
+        run.check_memory(engine.workers(), checkpoints=checkpoints is not None)
+        if checkpoints is None:
+            return run.execute(engine, progress=progress)
         with CheckpointSaver(
-            checkpoints, run.readable, config, keep=keep, notes=kept, new=True
+            checkpoints, run.readable, config, keep=keep, notes=metadata or {}, new=True
         ) as saver:
             saver.begin()
-            return run.execute(engine, saver)
+            return run.execute(engine, saver, None, save_every, save_seconds, progress)
 
 
 def resume(
@@ -158,7 +157,7 @@ def resume(
     save_seconds: float | None = 60.0,
     keep: int = 3,
     progress: Progress | None = None,
-    announce: Callable[[str], None] | None = None,
+    messages: Callable[[str], None] | None = None,
     on_error: OnError | None = None,
 ) -> TrainResult:
     """Go on with the run whose checkpoints are at `checkpoints`, from the newest valid one.
@@ -199,92 +198,130 @@ def resume(
     }
     config = TrainConfig.from_json(meta["config"], objects)
     resources = Resources(threads, workers, client, memory)
-    run = Run(data, config, resources, save_every, save_seconds, progress, announce)
     skipped = meta.get("skipped")
-    on_error = on_error or ("raise" if skipped is None else "skip")
-    run.readable = skipping(data, "skip" if skipped else on_error, skipped)
+    if on_error is None or skipped:
+        on_error = "raise" if skipped is None else "skip"
+    run = Run(data, config, resources, on_error=on_error, skipped=skipped, messages=messages)
     start = restore(snapshot, run.problem, checkpoints) if snapshot.arrays else None
     if start is not None and start.cursor.pass_number >= config.passes:
-        return run.at_end(start, checkpoints)
+        run.messages(f"the run at {checkpoints} is complete: there is nothing to resume")
+        return run.result(run.coordinator(start), True, start.seconds, checkpoints)
     with resources.engine(run.readable) as engine:
         run.check_memory(engine.workers(), checkpoints=True)
-        notes = meta["notes"]
-        with CheckpointSaver(checkpoints, run.readable, config, keep=keep, notes=notes) as saver:
-            return run.execute(engine, saver, start)
+        with CheckpointSaver(
+            checkpoints, run.readable, config, keep=keep, notes=meta["notes"]
+        ) as saver:
+            return run.execute(engine, saver, start, save_every, save_seconds, progress)
 
 
 class Run:
-    """One execution of a run, from the start or from a snapshot."""
+    """One execution of a run, from the start or from a snapshot.
+
+    Attributes
+    ----------
+    data, readable : Dataset
+        The data, and the same without partitions that are skipped.
+    problem : Problem
+    schedule : Schedule
+    messages : callable
+        Called with messages for people.
+    """
 
     def __init__(
         self,
         data: Dataset,
         config: TrainConfig,
         resources: Resources,
-        save_every: int | None = None,
-        save_seconds: float | None = None,
-        progress: Progress | None = None,
-        announce: Callable[[str], None] | None = None,
+        *,
+        on_error: OnError = "raise",
+        skipped: Mapping[str, str] | None = None,
+        messages: Callable[[str], None] | None = None,
     ) -> None:
-        self.data = self.readable = data
-        self.config = config
-        self.save_every = save_every
-        self.save_seconds = save_seconds
-        self.progress = progress
-        self.announce = announce or logger.info
         assert isinstance(config.batch_size, int)
         if resources.on_cluster and config.batch_size == 1 and config.streams == 1:
             raise InputError(
                 "batch_size 1 takes one row after the other, which no cluster can share; choose "
                 "'auto' or a larger batch_size, or several streams, or train without workers"
             )
+        self.data = data
+        self.readable = skipping(data, on_error, skipped)
         self.resources = resources
+        self.messages = messages or logger.info
         self.problem = make_problem(config, data.schema, config.batch_size)
         rows = [partition.n_rows for partition in data.partitions]
-        self.schedule = make_schedule(config, rows, chunk_rows=self._chunk_rows())
+        self.schedule = make_schedule(config, rows, chunk_rows=_chunk_rows(self.problem))
 
-    def _chunk_rows(self) -> int:
-        """Rows of a slice at most: their scores take 8 MB, or a sixteenth of the state."""
-        problem = self.problem
-        most = CHUNK_ROWS if problem.compiled else min(CHUNK_ROWS, PLAIN_CHUNK_ROWS)
-        return min(most, max(256, 2**20 // problem.n_outputs, problem.n_features // 16))
+    def estimate(self, workers: Sequence[WorkerMemory], *, checkpoints: bool) -> Estimate:
+        """Estimate the memory and the traffic of the run."""
+        return estimate_run(
+            self.data,
+            self.problem,
+            self.schedule,
+            on_cluster=self.resources.on_cluster,
+            threads=self.resources.local_threads,
+            worker_threads=max((worker.threads for worker in workers), default=1),
+            checkpoints=checkpoints,
+        )
+
+    def check_memory(self, workers: Sequence[WorkerMemory], *, checkpoints: bool) -> None:
+        """Refuse what cannot fit, before anything is made."""
+        estimate = self.estimate(workers, checkpoints=checkpoints)
+        shortage = memory_shortage(estimate, self.problem, self.resources.memory, workers)
+        if shortage is not None:
+            raise InputError(shortage)
 
     def execute(
         self,
         engine: Engine,
         saver: CheckpointSaver | None = None,
         start: Start | None = None,
+        save_every: int | None = None,
+        save_seconds: float | None = None,
+        progress: Progress | None = None,
     ) -> TrainResult:
         """Run to the end, or until somebody asks to stop; from the beginning if `start` is None."""
-        compile_seconds = self.compile()
+        compile_seconds = warm_up(self.problem, self.messages)
         start = start or self.begin(engine, saver)
-        coordinator, complete, seconds = self.learn(engine, start, saver)
-        url = None if saver is None else saver.url
+        save_seconds = None if save_every is not None else save_seconds
+        watcher = Watcher(saver, save_seconds, progress, start.seconds)
+        coordinator, complete = self.learn(engine, start, watcher, save_every)
         steps, moved = coordinator.steps - start.steps, engine.bytes_moved
-        per_step = moved / steps if moved is not None and steps else None
-        return self._result(
-            coordinator, complete, seconds, compile_seconds, url, bytes_per_step=per_step
+        return self.result(
+            coordinator,
+            complete,
+            watcher.seconds,
+            None if saver is None else saver.url,
+            bytes_per_step=moved / steps if moved is not None and steps else None,
+            compile_seconds=compile_seconds,
         )
 
-    def learn(
-        self, engine: Engine, start: Start, saver: CheckpointSaver | None = None
-    ) -> tuple[Coordinator, bool, float]:
-        """Train from `start`, until the end or until a stop is requested.
+    def begin(self, engine: Engine, saver: CheckpointSaver | None = None) -> Start:
+        """Choose the step size if it is "auto", and return the start of a new run."""
+        begun = time.perf_counter()
+        config = self.problem.config
+        if config.step_size == "auto" and config.update.has_step_size:
+            self.messages("choosing the step size on the first rows")
+            threads = self.resources.local_threads
+            step_size = choose_step_size(
+                self.readable, self.problem, self.schedule, threads, engine.loader
+            )
+            trim_malloc()
+            self.messages(f"step size {step_size:g}")
+            self.problem = self.problem.with_step_sizes([step_size])
+            if saver is not None:
+                saver.config = replace(saver.config, step_size=step_size)
+        seconds = time.perf_counter() - begun
+        return Start(zero_state(self.problem), Cursor(), seconds=seconds)
 
-        Returns
-        -------
-        coordinator : Coordinator
-            With the state at the end.
-        complete : bool
-        seconds : float
-            Time of the run, with that before `start`.
-        """
-        coordinator = self._coordinator(start, None if saver is None else self.save_every)
-        save_seconds = None if self.save_every is not None else self.save_seconds
-        watcher = Watcher(saver, save_seconds, self.progress, start.seconds)
+    def learn(
+        self, engine: Engine, start: Start, watcher: Watcher, save_every: int | None = None
+    ) -> tuple[Coordinator, bool]:
+        """Train from `start`; the coordinator at the end, and False if a stop was requested."""
+        coordinator = self.coordinator(start, save_every)
         with watcher.on_interrupt():
             complete = engine.run(coordinator, watcher)
-        if complete and coordinator.metrics.weight == 0.0:
+        metrics = coordinator.metrics
+        if complete and metrics.weight == 0.0:
             if self.problem.loss.ranks:
                 raise InputError(
                     f"no query of {self.data.url} has rows of different relevance and of weight "
@@ -294,37 +331,15 @@ class Run:
                 f"all rows of {self.data.url} have weight 0, by themselves or by their class; "
                 "training needs at least one that counts"
             )
-        return coordinator, complete, watcher.seconds
+        if self.problem.n_settings > 1 and not np.isfinite(metrics.loss).any():
+            raise TrainingError(
+                f"{self.data.url}: the weights have diverged with every setting; choose smaller "
+                "step sizes, or normalise the rows"
+            )
+        return coordinator, complete
 
-    def estimate(self, worker_threads: int, checkpoints: bool) -> Estimate:
-        """Estimate the memory and the traffic of the run."""
-        return estimate_run(
-            self.data,
-            self.problem,
-            self.schedule,
-            on_cluster=self.resources.on_cluster,
-            threads=self.resources.local_threads,
-            worker_threads=worker_threads,
-            checkpoints=checkpoints,
-        )
-
-    def check_memory(self, workers: Sequence[WorkerMemory], *, checkpoints: bool) -> None:
-        """Refuse what cannot fit, before anything is made."""
-        threads = max((worker.threads for worker in workers), default=1)
-        why = memory_shortage(
-            self.estimate(threads, checkpoints), self.problem, self.resources.memory, workers
-        )
-        if why is not None:
-            raise InputError(why)
-
-    def at_end(self, start: Start, checkpoints: str) -> TrainResult:
-        """The result of a run that is complete already; nothing is computed or saved."""
-        self.announce(f"the run at {checkpoints} is complete: there is nothing to resume")
-        compile_seconds = self.compile()
-        coordinator = self._coordinator(start, None)
-        return self._result(coordinator, True, start.seconds, compile_seconds, checkpoints)
-
-    def _coordinator(self, start: Start, save_every: int | None) -> Coordinator:
+    def coordinator(self, start: Start, save_every: int | None = None) -> Coordinator:
+        """The coordinator of the run from `start` on."""
         return Coordinator(
             self.problem,
             self.schedule,
@@ -335,16 +350,17 @@ class Run:
             save_every=save_every,
         )
 
-    def _result(
+    def result(
         self,
         coordinator: Coordinator,
         complete: bool,
         seconds: float,
-        compile_seconds: float,
         checkpoints: str | None,
         *,
         bytes_per_step: float | None = None,
+        compile_seconds: float = 0.0,
     ) -> TrainResult:
+        """The model and the report at the end of the run."""
         report = make_report(coordinator, self.readable, complete, seconds) | {
             "bytes_per_step": bytes_per_step,
             "compile_seconds": compile_seconds,
@@ -356,29 +372,8 @@ class Run:
         report["digest"] = model.digest
         return TrainResult(model, report, complete, coordinator)
 
-    def compile(self) -> float:
-        """Have the kernels compiled, or loaded from the cache, before the clock runs."""
-        from dadagrad.training.warm_up import warm_up
 
-        return warm_up(self.problem, self.announce)
-
-    def begin(self, engine: Engine, saver: CheckpointSaver | None = None) -> Start:
-        """Choose the step size if it is "auto", and return the start of a new run."""
-        begun = time.perf_counter()
-        if self.config.step_size == "auto" and self.config.update.has_step_size:
-            self.announce("choosing the step size on the first rows")
-            step_size = choose_step_size(
-                self.readable,
-                self.problem,
-                self.schedule,
-                self.resources.local_threads,
-                engine.loader,
-            )
-            trim_malloc()
-            self.announce(f"step size {step_size:g}")
-            self.config = replace(self.config, step_size=step_size)
-            self.problem = self.problem.with_step_sizes([step_size])
-            if saver is not None:
-                saver.config = self.config
-        seconds = time.perf_counter() - begun
-        return Start(zero_state(self.problem), Cursor(), seconds=seconds)
+def _chunk_rows(problem: Problem) -> int:
+    """Rows of a slice at most: their scores take 8 MB, or a sixteenth of the state."""
+    most = CHUNK_ROWS if problem.compiled else min(CHUNK_ROWS, PLAIN_CHUNK_ROWS)
+    return min(most, max(256, 2**20 // problem.n_outputs, problem.n_features // 16))

@@ -27,10 +27,10 @@ from dadagrad.training.worker.progressive import count
 _warm: set[tuple[bool, ...]] = set()
 
 
-def warm_up(problem: Problem, announce: Callable[[str], None]) -> float:
+def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
     """Compile, or load from the cache on disk, the kernels of `problem`; the seconds it took.
 
-    A run on a few rows has all of them compiled: types decide, not sizes. `announce` is told
+    A run on a few rows has all of them compiled: types decide, not sizes. `messages` is called
     beforehand if it may take long.
     """
     begun = time.perf_counter()
@@ -51,7 +51,7 @@ def warm_up(problem: Problem, announce: Callable[[str], None]) -> float:
     if kind in _warm:
         return 0.0
     if not is_compiled(first):
-        announce("compiling the kernels (once on this machine, a few seconds)")
+        messages("compiling the kernels (once on this machine, a few seconds)")
     few = replace(
         config,
         batch_size=1 if problem.online else 4,

@@ -59,7 +59,7 @@ def test_a_dataset(run, places):
 
 def test_checkpoints_and_their_damage(run, places, tmp_path):
     config = TrainConfig(step_size=0.2, passes=2)
-    options = {"save_every": 3000, "keep": 9, "notes": {"model": "somewhere"}}
+    options = {"save_every": 3000, "keep": 9, "metadata": {"model": "somewhere"}}
     train(str(places.train), config, checkpoints=str(tmp_path), **options)
     result = run("inspect", tmp_path, "--json").json
     assert (result["kind"], result["notes"]["model"], result["config"]["passes"]) == (

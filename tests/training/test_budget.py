@@ -30,7 +30,7 @@ from dadagrad.training.memory.estimate import (
     estimate_run,
     touched_features,
 )
-from dadagrad.training.schedule.batches import BatchSchedule
+from dadagrad.training.schedule import make_schedule
 from dadagrad.training.state import feature_bytes, state_bytes, zero_state
 
 PRECONDITIONERS = (
@@ -118,9 +118,7 @@ def test_steps_and_open_partitions_are_those_of_the_coordinator(batch_size, tmp_
     data = dadagrad.open_dataset(write_wide(tmp_path / "data", 10, 9, 40, 8))
     config = TrainConfig(step_size=0.1, batch_size=batch_size, passes=2)
     problem = make_problem(config, data.schema, batch_size)
-    schedule = BatchSchedule(
-        (40,) * 9, batch_size, config.partitions_per_batch, 2, True, 0, chunk_rows=7
-    )
+    schedule = make_schedule(config, (40,) * 9, chunk_rows=7)
     coordinator = Coordinator(problem, schedule, zero_state(problem))
     by_hand = ByHand(data, coordinator).run()
     estimate = estimate_run(data, problem, schedule, on_cluster=True)
@@ -191,7 +189,7 @@ def test_a_run_that_cannot_fit_is_refused_before_anything_is_made(values, advice
     config = TrainConfig(**{"step_size": 0.1, **values})
     announced: list[str] = []
     with pytest.raises(InputError, match="are free") as caught:
-        train(data, config, checkpoints=str(tmp_path / "run"), announce=announced.append)
+        train(data, config, checkpoints=str(tmp_path / "run"), messages=announced.append)
     message = str(caught.value)
     assert "1,099,511,627,776 features, 1 output(s)" in message
     assert advice in message
@@ -256,7 +254,7 @@ def test_rows_that_metadata_only_declares_are_not_planned_for():
     data.partitions = tuple(replace(partition, n_rows=declared) for partition in data.partitions)
     config = TrainConfig(step_size=0.1, batch_size=64, partitions_per_batch=1)
     problem = make_problem(config, data.schema, 64)
-    schedule = BatchSchedule((declared,) * 3, 64, 1, 1, True, 0)
+    schedule = make_schedule(config, (declared,) * 3)
     assert estimate_run(data, problem, schedule, on_cluster=True).steps == -(-declared * 3 // 64)
     assert Coordinator(problem, schedule, zero_state(problem)).start()
 

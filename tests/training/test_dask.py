@@ -239,7 +239,7 @@ def test_an_address_without_a_scheduler_is_refused(data, scheduler, tmp_path):
                     replace(CONFIG, step_size="auto"),
                     client=address,
                     checkpoints=str(tmp_path / "run"),
-                    announce=announced.append,
+                    messages=announced.append,
                 )
             assert time.monotonic() - begun < 8
             assert not announced

@@ -74,7 +74,7 @@ def test_a_finished_run_is_only_looked_at_any_number_of_times(tmp_path, batch_si
     before = content_of(tmp_path / "run")
     announced: list[str] = []
     for _ in range(2):
-        again = resume(folder, client=client, announce=announced.append)
+        again = resume(folder, client=client, messages=announced.append)
         assert content_of(tmp_path / "run") == before
         assert everything(again) == everything(finished)
         assert again.complete
@@ -171,7 +171,7 @@ def test_data_at_a_url_is_found_again_from_another_folder(tmp_path, monkeypatch)
     write_zarr(make_data(), tmp_path / "data")
     monkeypatch.chdir(tmp_path)
     config = TrainConfig(step_size=0.3)
-    first = train("data", config, checkpoints="run", notes={"mine": [1, 2]})
+    first = train("data", config, checkpoints="run", metadata={"mine": [1, 2]})
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert everything(resume("../run")) == everything(first)

@@ -75,7 +75,7 @@ def test_progress_is_told_of_every_round():
 
 def test_what_is_about_to_happen_is_announced():
     said: list[str] = []
-    train(make_data(), TrainConfig(), announce=said.append)
+    train(make_data(), TrainConfig(), messages=said.append)
     assert any("choosing the step size" in line for line in said)
 
 

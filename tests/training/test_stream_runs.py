@@ -64,8 +64,9 @@ configs = st.builds(
 def plan_of(
     data: Dataset, config: TrainConfig, chunk_rows: int = 7, n_streams: int | None = None
 ) -> StreamSchedule:
-    walk = make_schedule_of(data, config, chunk_rows)
-    return StreamSchedule(walk, n_streams or config.streams, config.rounds)
+    schedule = make_schedule_of(data, config, chunk_rows)
+    assert isinstance(schedule, StreamSchedule)
+    return replace(schedule, streams=n_streams or config.streams)
 
 
 def coordinator_of(
@@ -299,7 +300,7 @@ def test_a_value_that_is_too_large_is_named():
     ("settings", "reason"),
     [
         ({"batch_size": 8}, "each row is a step of its stream, so batch_size 8"),
-        ({"update": "pa", "l1": 0.0}, "merges the sums of each coordinate, which is for the"),
+        ({"update": "pa", "l1": 0.0}, "merges the sums of each coordinate, which needs one"),
         ({"update": "coin-betting", "l1": 0.0}, "merges the sums of each coordinate"),
         ({"preconditioner": "full"}, "in the preconditioner 'diagonal' with l1"),
         ({"regularizer": "l2-norm:strength=1.0"}, "in the preconditioner 'diagonal' with l1"),

@@ -19,6 +19,7 @@ from dadagrad.training.memory.available import (
 )
 from dadagrad.training.memory.check import memory_shortage
 from dadagrad.training.run import Run, resolve_config
+from dadagrad.training.warm_up import warm_up
 from dadagrad.training.worker.partition_cache import cache_bytes
 
 
@@ -101,11 +102,11 @@ def dry_run(
     config = resolve_config(data, make_config(config, settings), on_cluster=on_cluster)
     run = Run(data, config, resources)
     limits = _worker_limits(resources)
-    n_threads = max((worker.threads for worker in limits), default=1)
-    estimate = run.estimate(n_threads, checkpoints is not None)
+    estimate = run.estimate(limits, checkpoints=checkpoints is not None)
     shortage = memory_shortage(estimate, run.problem, memory, limits)
     if shortage is None:
-        run.compile()  # loads the libraries, which are part of the memory of a run
+        # This loads the libraries, which are part of the memory of a run.
+        warm_up(run.problem, run.messages)
     process, added = resident(), estimate.process
     down, up = round(estimate.bytes_down), round(estimate.bytes_up)
     return DryRun(

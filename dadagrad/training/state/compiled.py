@@ -217,6 +217,13 @@ class State:
             last_update=np.ascontiguousarray(self.last_update[:, start:stop]),
         )
 
+    def of_setting(self, problem: Problem, number: int) -> State:
+        """The state of one setting alone, in the same memory."""
+        n_groups = problem.n_groups // problem.n_settings
+        own = slice(number * n_groups, (number + 1) * n_groups)
+        arrays = {name: array[own] for name, array in self.arrays.items()}
+        return self.with_arrays(arrays, self.t)
+
     def differences(self, other: State) -> NDArray[np.int64]:
         """Positions, increasing, of the features whose state differs from that in `other`."""
         different = np.zeros(self.n_features, np.bool_)

@@ -1,0 +1,247 @@
+"""Which rows make up which step: every row once a pass, in rounds that a cursor finds again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import fields, replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dadagrad.training.schedule import Cursor, Round, Schedule, Slice
+from dadagrad.training.schedule.batches import BatchSchedule, FirstRows, OnlineSchedule
+from dadagrad.training.schedule.streams import SHARING, StreamSchedule
+
+COMMON = {
+    "partition_rows": st.lists(st.integers(0, 40), min_size=1, max_size=8).map(tuple),
+    "passes": st.integers(1, 3),
+    "shuffle": st.booleans(),
+    "seed": st.integers(0, 1000),
+    "chunk_rows": st.integers(1, 30),
+}
+online = st.builds(OnlineSchedule, **COMMON)
+batches = st.builds(
+    BatchSchedule,
+    **COMMON,
+    batch_size=st.integers(1, 50),
+    partitions_per_batch=st.integers(1, 5),
+)
+streams = st.builds(
+    StreamSchedule, **COMMON, streams=st.integers(1, 12), first_rounds=st.integers(1, 12)
+)
+schedules = st.one_of(online, batches, streams)
+
+
+def all_rounds(schedule: Schedule) -> list[Round]:
+    return list(schedule.rounds(Cursor()))
+
+
+def rows_of(slices: list[Slice] | tuple[Slice, ...]) -> list[tuple[int, int]]:
+    return [
+        (slice_.partition, row) for slice_ in slices for row in range(slice_.start, slice_.stop)
+    ]
+
+
+def in_order(schedule: Schedule, pass_number: int) -> dict[tuple[int, int], int]:
+    """The place of each row in the pass."""
+    order = schedule.order(pass_number)
+    rows = [(part, row) for part in order for row in range(schedule.partition_rows[part])]
+    return {row: place for place, row in enumerate(rows)}
+
+
+@given(schedules)
+def test_every_row_comes_exactly_once_a_pass(schedule):
+    seen = defaultdict(list)
+    for round_ in all_rounds(schedule):
+        assert round_.slices
+        assert all(slice_.n_rows > 0 for slice_ in round_.slices)
+        seen[round_.cursor.pass_number] += rows_of(round_.slices)
+    for pass_number in range(schedule.passes):
+        assert sorted(seen[pass_number]) == sorted(in_order(schedule, pass_number))
+
+
+@given(schedules)
+def test_a_reading_ends_with_its_last_slice_and_a_partition_with_its_final_one(schedule):
+    """So that a worker which lets go of a partition there does not read it again."""
+    rounds = all_rounds(schedule)
+    of_reading = defaultdict(list)
+    for number, round_ in enumerate(rounds):
+        for stretch in round_.stretches:
+            for slice_ in stretch:
+                of_reading[slice_.reading].append((number, slice_))
+    for visits in of_reading.values():
+        assert len({(rounds[number].cursor.pass_number, s.partition) for number, s in visits}) == 1
+        (end,) = [number for number, slice_ in visits if slice_.last]
+        assert end == max(number for number, _ in visits)
+    slices = [s for round_ in rounds for stretch in round_.stretches for s in stretch]
+    latest = {slice_.partition: slice_ for slice_ in slices}
+    final = [slice_ for slice_ in slices if slice_.final]
+    assert sorted(slice_.partition for slice_ in final) == sorted(latest)
+    assert all(slice_.last and slice_ == latest[slice_.partition] for slice_ in final)
+
+
+@given(schedules, st.data())
+def test_from_any_cursor_the_same_rounds_follow(schedule, data):
+    rounds = all_rounds(schedule)
+    # A schedule is its fields: an equal one made anew says the same.
+    assert all_rounds(replace(schedule)) == rounds
+    start = data.draw(st.integers(0, len(rounds)))
+    cursor = rounds[start].cursor if start < len(rounds) else Cursor(schedule.passes)
+    assert list(schedule.rounds(cursor)) == rounds[start:]
+    for before, after in pairwise(rounds):
+        assert before.after == after.cursor
+    if rounds:
+        assert rounds[-1].after == Cursor(schedule.passes)
+
+
+@given(st.one_of(online, batches))
+def test_the_rows_of_a_partition_come_in_order_and_few_partitions_are_open(schedule):
+    most = getattr(schedule, "partitions_per_batch", 1)
+    reached: dict[int, int] = {}
+    begun: set[int] = set()
+    for round_ in all_rounds(schedule):
+        readings = [slice_.reading for slice_ in round_.slices]
+        assert len(set(readings)) == len(readings)
+        for slice_ in round_.slices:
+            assert slice_.start == reached.get(slice_.reading, 0)
+            reached[slice_.reading] = slice_.stop
+        begun |= set(readings)
+        begun -= {slice_.reading for slice_ in round_.slices if slice_.last}
+        assert len(begun) <= most
+
+
+@given(batches)
+def test_batches_are_even_and_none_is_too_large(schedule):
+    sizes = [sum(slice_.n_rows for slice_ in round_.slices) for round_ in all_rounds(schedule)]
+    n_rows = sum(schedule.partition_rows)
+    assert len(sizes) == schedule.passes * -(-n_rows // schedule.batch_size)
+    if sizes:
+        assert max(sizes) <= schedule.batch_size
+        assert max(sizes) - min(sizes) <= 1
+
+
+@given(st.one_of(online, streams))
+def test_slices_of_rows_that_are_steps_are_short(schedule):
+    for round_ in all_rounds(schedule):
+        assert all(slice_.n_rows <= schedule.chunk_rows for slice_ in round_.slices)
+
+
+@given(COMMON["partition_rows"], st.integers(1, 99), st.integers(1, 30), st.integers(0, 9))
+def test_the_first_rows_are_those_of_the_first_pass_in_two_halves(sizes, n_rows, chunk, seed):
+    schedule = FirstRows(sizes, seed=seed, chunk_rows=chunk, n_rows=n_rows)
+    rounds = all_rounds(schedule)
+    whole = [row for round_ in all_rounds(OnlineSchedule(sizes, seed=seed))
+             for row in rows_of(round_.slices)]  # fmt: skip
+    first = [row for round_ in rounds for row in rows_of(round_.slices)]
+    assert first == whole[:n_rows]
+    ends, seen = {0}, 0
+    for round_ in rounds:
+        (slice_,) = round_.slices
+        assert slice_.n_rows <= chunk
+        seen += slice_.n_rows
+        ends.add(seen)
+        assert slice_.last == (slice_.stop == dict(schedule.parts)[slice_.partition])
+    assert seen // 2 in ends
+
+
+def test_passes_have_orders_of_their_own_when_shuffled():
+    schedule = OnlineSchedule((5,) * 20, 3, True, seed=1)
+    orders = [list(schedule.order(number)) for number in range(3)]
+    assert all(sorted(order) == list(range(20)) for order in orders)
+    assert orders[0] != orders[1] != orders[2] != orders[0]
+    assert list(replace(schedule, seed=2).order(0)) != orders[0]
+    assert list(replace(schedule, shuffle=False).order(1)) == list(range(20))
+
+
+@pytest.mark.parametrize("kind", [OnlineSchedule, BatchSchedule])
+def test_a_late_cursor_is_found_quickly(kind):
+    size = {"batch_size": 64} if kind is BatchSchedule else {}
+    schedule = kind((1000,) * 200, 50, chunk_rows=100, **size)
+    assert next(schedule.rounds(Cursor(49, 1000))).cursor == Cursor(49, 1000)
+
+
+# Streams.
+
+
+@given(streams)
+def test_each_stream_learns_from_its_own_block_in_order(schedule):
+    for pass_number in range(schedule.passes):
+        places = in_order(schedule, pass_number)
+        learned: dict[int, list[int]] = defaultdict(list)
+        readers: dict[int, set[int]] = defaultdict(set)
+        for round_ in all_rounds(schedule):
+            if round_.cursor.pass_number != pass_number:
+                continue
+            numbers = []
+            for stretch in round_.stretches:
+                rows = [places[row] for row in rows_of(stretch)]
+                numbers.append((rows[0] * schedule.streams + schedule.streams - 1) // len(places))
+                learned[numbers[-1]] += rows
+                for slice_ in stretch:
+                    readers[slice_.reading].add(numbers[-1])
+            assert numbers == sorted(set(numbers))
+        for stream, rows in learned.items():
+            first = len(places) * stream // schedule.streams
+            assert rows == list(range(first, len(places) * (stream + 1) // schedule.streams))
+        assert max(map(len, readers.values()), default=0) <= SHARING
+
+
+@given(streams)
+def test_one_stream_takes_the_rows_of_the_online_pass_in_order(schedule):
+    common = {field.name: getattr(schedule, field.name) for field in fields(OnlineSchedule)}
+    rows = [
+        [row for round_ in all_rounds(each) for row in rows_of(round_.slices)]
+        for each in (replace(schedule, streams=1), OnlineSchedule(**common))
+    ]
+    assert rows[0] == rows[1]
+
+
+@given(st.integers(1, 3), st.integers(1, 12), st.integers(1, 12))
+def test_rounds_grow_with_the_data_seen(passes, n_streams, first_rounds):
+    schedule = StreamSchedule((20_000, 30_000), passes, True, 0, 1000, 1, n_streams, first_rounds)
+    total, before, number = 0, 0, 0
+    for round_ in all_rounds(schedule):
+        number += 1
+        wanted = min(50_000 * number**2 / first_rounds**2, 50_000 * passes)
+        if round_.after.round == 0:  # a pass ends with its own round
+            wanted = 50_000 * round_.after.pass_number
+            number = int(first_rounds * round_.after.pass_number**0.5)
+        total += sum(slice_.n_rows for slice_ in round_.slices)
+        # A stretch may end two fifths of its length from there, with a partition.
+        assert abs(total - wanted) <= n_streams + 0.4 * (wanted - before)
+        before = wanted
+    assert total == 50_000 * passes
+
+
+def stream_rounds(sizes: tuple[int, ...], passes: int, n_streams: int, rounds: int) -> list[Round]:
+    return all_rounds(StreamSchedule(sizes, passes, False, streams=n_streams, first_rounds=rounds))
+
+
+def test_stretches_end_with_partitions_where_some_do_nearby():
+    # They would end after 20, 80, 180, 320 rows and so on; 80 is two fifths of 60 from 100.
+    rounds = stream_rounds((100,) * 40, 1, 2, 10)
+    cut = [
+        sum((slice_.start, slice_.stop) != (0, 100) for slice_ in stretch)
+        for round_ in rounds
+        for stretch in round_.stretches
+    ]
+    assert cut == [1, 1, 1, 1, *[0] * 16]
+
+
+def test_later_passes_have_fewer_rounds():
+    passes = [round_.cursor.pass_number for round_ in stream_rounds((90_000,), 3, 16, 40)]
+    # Up to 40 times the roots of 1, 2 and 3.
+    assert [passes.count(number) for number in range(3)] == [40, 17, 14]
+
+
+def test_streams_share_a_reading_only_where_they_meet():
+    """One stream begins in the middle of a partition, another ends there, a pass later."""
+    readings = defaultdict(set)
+    for round_ in stream_rounds((300, 300, 300), 1, 2, 10):
+        for slice_ in round_.slices:
+            readings[slice_.partition].add(slice_.reading)
+    assert [len(readings[partition]) for partition in range(3)] == [1, 2, 1]
+    few = stream_rounds((3000,), 1, 16, 10)
+    assert len({slice_.reading for round_ in few for slice_ in round_.slices}) == 16 // SHARING
