@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,14 +101,6 @@ def _learn(
     return accumulator.metrics()
 
 
-def _slopes(problem: Problem, rows: Rows, margins: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n_rows, n_outputs) slopes of a loss that runs in NumPy."""
-    shape = (rows.n_rows, problem.n_settings, problem.n_targets)
-    labels = problem.targets(rows.labels).reshape(shape)
-    slopes = problem.loss.slope(margins.reshape(shape), labels)
-    return np.ascontiguousarray(slopes, np.float64).reshape(margins.shape)
-
-
 def _gradient(
     problem: Problem,
     rows: Rows,
@@ -116,25 +109,15 @@ def _gradient(
     place: tuple[str, int],
 ) -> Result:
     """The gradient of rows at fixed weights; positions are those in the weights."""
-    weights = given.weights
-    gradient = np.zeros(weights.shape, np.float32)
-    squares = np.zeros_like(gradient) if problem.config.accumulate == "row" else _NO_SQUARES
-    intercept = np.zeros((2, problem.n_outputs))
-    margins = np.empty((rows.n_rows, problem.n_outputs))
     batch = as_batch(rows, importance)
-    targets = problem.kernel_targets
-    if not problem.loss.has_kernels:
-        kernels.margins(batch, weights, given.intercept, margins)
-        targets = targets._replace(loss=_slopes(problem, rows, margins))
-    kernels.batch_gradient(
-        batch,
-        targets,
-        weights,
-        given.intercept,
-        gradient,
-        squares,
-        intercept,
-        margins,
+    # One setting after the other: the bits are those of a run of its own.
+    parts = []
+    for number, setting in enumerate(problem.settings):
+        own = slice(number * problem.n_targets, (number + 1) * problem.n_targets)
+        weights = np.ascontiguousarray(given.weights[:, own])
+        parts.append(_gradient_of_setting(setting, rows, batch, weights, given.intercept[own]))
+    margins, gradient, squares, intercept = (
+        arrays[0] if len(arrays) == 1 else np.hstack(arrays) for arrays in zip(*parts, strict=True)
     )
     metrics = count(problem, batch, margins.T, *place)
     moved = _moved(gradient)
@@ -143,6 +126,29 @@ def _gradient(
         squares = squares[moved]
     kept = np.flatnonzero(moved).astype(np.int32)
     return Result(metrics, kept, Gradient(gradient[moved], squares, intercept))
+
+
+def _gradient_of_setting(
+    problem: Problem,
+    rows: Rows,
+    batch: kernels.Batch,
+    weights: NDArray[np.float32],
+    intercept: NDArray[np.float64],
+) -> tuple[NDArray[Any], ...]:
+    """The margins of the rows, and the gradient, squares and intercept of a `Gradient`."""
+    gradient = np.zeros(weights.shape, np.float32)
+    squares = np.zeros_like(gradient) if problem.config.accumulate == "row" else _NO_SQUARES
+    intercept_sums = np.zeros((2, problem.n_outputs))
+    margins = np.empty((rows.n_rows, problem.n_outputs))
+    targets = problem.kernel_targets
+    if not problem.loss.has_kernels:
+        kernels.margins(batch, weights, intercept, margins)
+        slopes = problem.loss.slope(margins, problem.targets(rows.labels))
+        targets = targets._replace(loss=np.ascontiguousarray(slopes, np.float64))
+    kernels.batch_gradient(
+        batch, targets, weights, intercept, gradient, squares, intercept_sums, margins
+    )
+    return margins, gradient, squares, intercept_sums
 
 
 def touched(rows: Rows, slice_: Slice) -> NDArray[np.int32] | None:

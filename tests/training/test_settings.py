@@ -1,0 +1,125 @@
+"""Several step sizes and penalties in one pass: each is a model of its own, the best is kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from helpers.training_cases import UPDATES, make_data
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dadagrad.config import TrainConfig
+from dadagrad.errors import InputError, TrainingError
+from dadagrad.training import run as run_module
+from dadagrad.training.messages import Report
+from dadagrad.training.result import TrainResult, make_model
+from dadagrad.training.run import resume, train
+
+MANY = {"step_size": [0.05, 0.4, 1.5], "l1": [0.0, 1e-2]}
+MODES = ({"batch_size": 1}, {"batch_size": 9}, {"streams": 3, "rounds": 4})
+
+
+def digests(result: TrainResult) -> list[str]:
+    """The digest of the model of each setting."""
+    end = result.coordinator
+    settings = range(end.problem.n_settings)
+    data = make_data()
+    return [make_model(end.problem, end.state, data, {"best": k}).digest for k in settings]
+
+
+@given(
+    update=st.sampled_from(UPDATES),
+    mode=st.sampled_from(MODES),
+    loss_labels=st.sampled_from(
+        [
+            ("hinge", "binary"),
+            ("hinge", "multiclass"),
+            ("softmax", "multiclass"),
+            ("squared", "real"),
+        ]
+    ),
+)
+def test_each_setting_has_the_bits_of_a_run_of_its_own(update, mode, loss_labels):
+    loss, labels = loss_labels
+    data = make_data(labels=labels, weighted=True)
+    config = TrainConfig(loss=loss, update=update, l2=1e-3, passes=2, **mode)
+    together = train(data, config, **MANY)
+    report = together.report
+    expected = list(product(*MANY.values()))
+    found = [(setting["step_size"], setting["l1"]) for setting in report["settings"]]
+    assert found == expected
+    alone = [train(data, config, step_size=step_size, l1=l1) for step_size, l1 in expected]
+    assert digests(together) == [result.model.digest for result in alone]
+    for setting, result in zip(report["settings"], alone, strict=True):
+        for name in ("progressive_loss", "progressive_error"):
+            assert setting[name] == result.report[name]
+    losses = [result.report["progressive_loss"] for result in alone]
+    assert report["best"] == int(np.argmin(losses))
+    best = alone[report["best"]]
+    assert together.model.digest == best.model.digest
+    assert together.model.report["config"] == best.model.report["config"]
+    for name in ("progressive_loss", "progressive_error", "step_size", "rows", "steps", "nonzeros"):
+        assert report[name] == best.report[name]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_that_stopped_goes_on_with_all_settings(mode, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_module, "CHUNK_ROWS", 7)
+    data, config = make_data(), TrainConfig(**MANY, **mode, passes=2)
+    whole = train(data, config)
+
+    def stop(report: Report) -> None:
+        if report.cursor.pass_number:
+            raise KeyboardInterrupt
+
+    folder = str(tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt):
+        train(data, config, checkpoints=folder, save_every=1, progress=stop)
+    resumed = resume(folder, data=data)
+    assert resumed.report["settings"] == whole.report["settings"]
+    assert digests(resumed) == digests(whole)
+
+
+def test_an_automatic_step_size_is_for_all_penalties():
+    data = make_data((200, 100))
+    result = train(data, l2=[1e-3, 1e-1], batch_size=1)
+    chosen = train(data, l2=1e-3, batch_size=1)
+    step_size = chosen.report["step_size"]
+    assert [setting["step_size"] for setting in result.report["settings"]] == [step_size] * 2
+    assert result.report["settings"][0]["progressive_loss"] == chosen.report["progressive_loss"]
+
+
+@pytest.mark.parametrize("mode", MODES[:2])
+def test_a_setting_that_diverges_leaves_the_others_alone(mode):
+    data = make_data((300,), labels="real")
+    config = TrainConfig(loss="squared", fit_intercept=False, passes=3, **mode)
+    result = train(data, config, step_size=[1e25, 0.1])
+    assert result.report["settings"][0]["progressive_loss"] is None
+    assert result.report["best"] == 1
+    assert result.model.digest == train(data, config, step_size=0.1).model.digest
+    with pytest.raises(TrainingError, match=r"diverged"):
+        train(data, config, step_size=[1e25, 1e26])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"preconditioner": "full"}, "several values of step_size, l1 or l2 need one of the upd"),
+        ({"update": "pa", "l1": 0.0}, "need one of the updates"),
+        ({"average": True}, "without averaging"),
+        ({"step_size": []}, "step_size must have at least one number"),
+        ({"step_size": [0.1, "auto"]}, "step_size must be a finite number above 0, not 'auto'"),
+        ({"l1": [0.1, -1.0]}, "l1 must be a finite number of at least 0, not -1.0"),
+    ],
+)
+def test_what_is_not_possible_is_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        TrainConfig(**{"step_size": [0.1, 0.2], "l1": [0.0, 1.0], **settings})
+
+
+def test_a_list_of_one_is_its_number():
+    assert TrainConfig(step_size=[0.1]) == TrainConfig(step_size=0.1)
+    assert replace(TrainConfig(), l1=(1.0,)).l1 == 1.0
