@@ -19,7 +19,7 @@ RESULTS = (
     "model", "rows", "steps", "passes", "seconds", "rows_per_second", "nnz_per_second",
     "progressive_loss", "progressive_error", "nonzeros", "features", "step_size", "checkpoints",
     "digest", "batch_size", "bytes_per_step", "compile_seconds", "skipped",
-    "skipped_partitions", "complete",
+    "skipped_partitions", "complete", "settings", "best",
 )  # fmt: skip
 
 
@@ -95,6 +95,17 @@ def test_every_setting_has_an_option_and_reaches_the_run(run, places, tmp_path, 
     }
     known = {option.name for option in module.train.params}
     assert {field.name for field in fields(TrainConfig)} <= known
+
+
+def test_several_values_are_tried_in_one_pass(run, places, tmp_path):
+    command = ("train", places.train, "--model", tmp_path / "m", "--step-size", "0.05,0.2,0.8")
+    result = run(*command, "--l1", "0,1e-3", "--json").json
+    expected = train(str(places.train), step_size=[0.05, 0.2, 0.8], l1=[0.0, 1e-3])
+    assert result["settings"] == expected.report["settings"]
+    assert (result["best"], result["digest"]) == (expected.report["best"], expected.model.digest)
+    shown = run(*command, "--quiet").stdout
+    assert "setting 2" in shown
+    assert shown.count("(the model)") == 1
 
 
 def test_options_replace_the_settings_of_a_file(run, places, tmp_path):

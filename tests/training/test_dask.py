@@ -86,10 +86,13 @@ def test_a_running_cluster_makes_the_bits_of_threads(scheduler, data, update, ac
     check_bits(data, replace(CONFIG, update=update, accumulate=accumulate), client=scheduler)
 
 
-def test_several_outputs_and_class_weights_too(scheduler, tmp_path):
+def test_several_outputs_settings_and_class_weights_too(scheduler, tmp_path):
     url = write_zarr(make_data((100, 80, 120), labels="multiclass"), tmp_path / "data")
     config = replace(CONFIG, class_weight="balanced", loss="logistic", update="ftrl")
-    check_bits(url, config, client=scheduler)
+    check_bits(url, replace(config, step_size=(0.1, 0.3)), client=scheduler)
+    streams = replace(config, streams=3, batch_size=1, l1=(0.0, 1e-3), step_size=(1e30, 0.3))
+    report = check_bits(url, streams, client=scheduler).report
+    assert report["best"] in (2, 3)
 
 
 def test_a_cluster_of_its_own_takes_one_task_a_worker_and_is_gone_after(data, slices_of_tasks):
