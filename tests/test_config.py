@@ -127,6 +127,24 @@ REFUSED = [
 ]
 
 
+STREAMS_REFUSED = [
+    ({"batch_size": 8}, "each row is a step of its stream, so batch_size 8"),
+    ({"update": "coin-betting"}, "merges the sums of each coordinate, which needs one of"),
+    ({"preconditioner": "full"}, "in the preconditioner 'diagonal' with l1"),
+    ({"regularizer": "l2-norm:strength=1.0"}, "in the preconditioner 'diagonal' with l1"),
+    ({"average": True}, "without averaging"),
+    ({"streams": 0}, "streams must be a whole number of at least 1, not 0"),
+    ({"rounds": 0}, "rounds must be a whole number of at least 1, not 0"),
+    ({"streams": 1}, "rounds=8 is the number of merges of several streams"),
+]
+
+
+@pytest.mark.parametrize(("values", "reason"), STREAMS_REFUSED, ids=str)
+def test_what_cannot_be_combined_with_streams_is_refused(values, reason):
+    with pytest.raises(InputError, match=reason):
+        TrainConfig(**{"streams": 3, "rounds": 8, **values})
+
+
 @pytest.mark.parametrize(("name", "value", "message"), REFUSED)
 def test_an_error_names_the_setting_and_its_permitted_values(name, value, message):
     with pytest.raises(InputError, match=message):

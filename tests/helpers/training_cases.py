@@ -102,9 +102,11 @@ def method_of(data: Dataset, config: TrainConfig) -> Problem:
     return make_problem(config, data.schema, config.batch_size)
 
 
-def new_coordinator(data: Dataset, config: TrainConfig, **options: object) -> Coordinator:
-    problem = method_of(data, config)
-    return Coordinator(problem, make_schedule_of(data, config), zero_state(problem), **options)
+def new_coordinator(
+    data: Dataset, config: TrainConfig, chunk_rows: int = 7, **options: object
+) -> Coordinator:
+    problem, schedule = method_of(data, config), make_schedule_of(data, config, chunk_rows)
+    return Coordinator(problem, schedule, zero_state(problem), **options)
 
 
 def gone_on_from(

@@ -22,7 +22,7 @@ from helpers.processes import local_cluster, wait_until
 from helpers.training_cases import UPDATES, as_dataset, make_data, metrics_bytes, state_bytes
 from helpers.zarr_cases import write_zarr
 
-from dadagrad import clusters  # noqa: F401 (adds its defaults to the configuration)
+from dadagrad import clusters, dry_run  # noqa: F401 (adds its defaults to the configuration)
 from dadagrad.config import TrainConfig
 from dadagrad.data import open_dataset
 from dadagrad.data.rows import Rows
@@ -93,6 +93,8 @@ def test_several_outputs_settings_and_class_weights_too(scheduler, tmp_path):
     streams = replace(config, streams=3, batch_size=1, l1=(0.0, 1e-3), step_size=(1e30, 0.3))
     report = check_bits(url, streams, client=scheduler).report
     assert report["best"] in (2, 3)
+    predicted = dry_run(url, streams, client=scheduler).bytes_per_step
+    assert report["bytes_per_step"] == pytest.approx(sum(predicted.values()), rel=0.4)
 
 
 def test_a_cluster_of_its_own_takes_one_task_a_worker_and_is_gone_after(data, slices_of_tasks):

@@ -137,15 +137,13 @@ class TestRefused:
         ):
             train(data, config)
 
-    @pytest.mark.parametrize("batch_size", [1, 7])
-    def test_a_margin_that_is_not_finite(self, batch_size):
+    @pytest.mark.parametrize("mode", [{"batch_size": 1}, {"batch_size": 7}, {"streams": 2}])
+    def test_a_margin_that_is_not_finite(self, mode):
         data = make_data((20, 20), labels="real")
         rows = data.read(1)
         first = rows.indptr[11]
         rows.values[first : rows.indptr[12]] = 3e38
-        config = replace(
-            CONFIG, loss="squared", batch_size=batch_size, shuffle=False, partitions_per_batch=1
-        )
+        config = replace(CONFIG, loss="squared", shuffle=False, partitions_per_batch=1, **mode)
         with pytest.raises(TrainingError, match=r"partition part-00001: the (score|gradient)"):
             train(data, config)
 

@@ -32,13 +32,13 @@ def memory_shortage(
     `memory` is what the run may take in this process; None stands for the free memory.
     """
     needed = estimate.process["total"]
-    if memory is not None or needed > _UNCHECKED_BYTES:
-        limit = free_memory() if memory is None else memory
-        if needed > limit:
-            reason = f"{decimal(limit)} are free"
-            if memory is not None:
-                reason = f"memory={decimal(limit)} allows less"
-            return _process_shortage(estimate.process, problem, limit, reason)
+    if memory is None and needed > _UNCHECKED_BYTES:
+        free = free_memory()
+        if needed > free:
+            return _process_shortage(estimate.process, problem, free, f"{decimal(free)} are free")
+    if memory is not None and needed > memory:
+        reason = f"memory={decimal(memory)} allows less"
+        return _process_shortage(estimate.process, problem, memory, reason)
     limited = [worker for worker in workers if worker.limit is not None]
     if estimate.worker is not None and limited:
         smallest = min(limited, key=lambda worker: worker.limit or 0)

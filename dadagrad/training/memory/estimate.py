@@ -51,25 +51,19 @@ _WORKER_LIBRARIES = 230 << 20
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Estimate of a run.
+    """Estimate of a run, in the words of `DryRun`.
 
     Attributes
     ----------
     process : dict of str to int
-        Bytes that the run adds to the process that holds the state: arrays of the ``state``; its
-        copy for a ``checkpoint``; open partitions and the reading of the next one (``rows``);
-        arrays and messages of a ``step``; non-zero weights of the ``model``; states and rows of the
-        ``trial`` of step sizes, before the run has a state; ``libraries`` of a cluster's client;
-        and the peak (``total``).
+        What the run adds to the process that holds the state. The ``trial`` is over before the run
+        has a state; ``total`` is the peak.
     worker : dict of str to int, or None
-        Bytes of a worker: ``libraries``; one partition for each thread (``reading``); weights and
-        gradients of a ``step``; their sum (``minimum``); and the decoded partitions worth keeping,
-        of all workers together (``rows``). None without a cluster.
+        Of each worker: ``libraries``, ``reading`` and ``step``, their sum (``minimum``), and the
+        ``rows`` worth keeping, of all workers together. None without a cluster.
     steps : int
-        Steps of all passes, if every row counts.
     bytes_down, bytes_up : float
-        Mean bytes of a step to the workers (weights) and from them (gradients, and the positions of
-        touched features).
+        Means of a step.
     """
 
     process: dict[str, int]
@@ -92,41 +86,41 @@ def estimate_run(
     """Estimate a run, on `threads` of this process or `worker_threads` of a worker."""
     slices = _Slices.of(data, problem, schedule)
     state = state_bytes(problem)
-    step = _plain_bytes(problem)
+    decoded = [decoded_bytes(data, partition) for partition in data.partitions]
+    reading = max(reading_bytes(data, partition) for partition in data.partitions)
+    step = _plain_bytes(problem) + _round_bytes(problem, schedule, slices)
     if on_cluster:
         step += _MESSAGES * slices.round_bytes + _FINISHED_TASKS
+        vocabularies = [8 * partition.n_local for partition in data.partitions]
+        rows = _sum_of_largest(vocabularies, slices.n_open)
+    else:
+        rows = _sum_of_largest(decoded, slices.n_open) + max(1, threads - 1) * reading
     if not on_cluster or problem.online:
         step += _local_bytes(data, problem, slices, threads)
-    if isinstance(schedule, StreamSchedule):
-        step += _merge_bytes(problem, slices)
-    elif not problem.online:
-        step += _sum_bytes(problem, schedule, slices)
-    reading = max((reading_bytes(data, p) for p in data.partitions), default=0)
-    local_rows = slices.open_bytes + max(1, threads - 1) * reading
     process = {
         "state": state,
         "checkpoint": state if checkpoints else 0,
-        "rows": slices.vocabulary_bytes if on_cluster else local_rows,
+        "rows": rows,
         "step": step,
         "model": _model_bytes(data, problem),
         "trial": (trial := _trial_bytes(data, problem, schedule, threads)),
         "libraries": _CLIENT_LIBRARIES if on_cluster else 0,
     }
-    learning = state + process["checkpoint"] + max(process["rows"] + step, process["model"])
+    learning = state + process["checkpoint"] + max(rows + step, process["model"])
     peak = max(trial, learning + min(_MALLOC_KEPT, trial // 2))
     process["total"] = process["libraries"] + peak
     steps = schedule.passes * -(-sum(schedule.partition_rows) // schedule.batch_size)
     if not on_cluster:
         return Estimate(process, None, steps, 0.0, 0.0)
-    decoded = [decoded_bytes(data, partition) for partition in data.partitions]
-    reading += max(decoded, default=0)
     worker = {
         "libraries": _WORKER_LIBRARIES,
-        "reading": worker_threads * reading,
+        "reading": worker_threads * (reading + max(decoded)),
         "step": worker_threads * slices.work_bytes + 2 * slices.round_bytes,
     }
     worker["minimum"] = sum(worker.values())
-    worker["rows"] = sum(decoded) if schedule.passes > 1 else slices.open_bytes
+    worker["rows"] = (
+        sum(decoded) if schedule.passes > 1 else _sum_of_largest(decoded, slices.n_open)
+    )
     return Estimate(process, worker, steps, slices.bytes_down, slices.bytes_up)
 
 
@@ -180,20 +174,17 @@ class _Slices:
 
     Attributes
     ----------
-    open_bytes, vocabulary_bytes : int
-        Rows, and vocabularies, of the partitions that are open at the same time.
-    nnz, touched : int
-        Of the largest slice.
-    work_bytes : int
-        Indices and scores of the largest slice.
+    n_open : int
+        Partitions that are open at the same time.
+    nnz, touched, work_bytes : int
+        Of the largest slice: non-zeros, features touched, and bytes of indices and scores.
     round_touched, round_bytes : int
-        Sums over the slices of the largest round: features touched, and bytes that travel.
+        Of the slices of the largest round together: features touched, and bytes that travel.
     bytes_down, bytes_up : float
         Mean of the bytes that travel for a step.
     """
 
-    open_bytes: int
-    vocabulary_bytes: int
+    n_open: int
     nnz: int
     touched: int
     work_bytes: int
@@ -214,15 +205,14 @@ class _Slices:
         steps = sums[:, 0].sum() if isinstance(schedule, StreamSchedule) else len(sums)
         arrays = _COUPLED_SCORES if problem.loss.couples else _SCORES
         return cls(
-            _sum_of_largest([decoded_bytes(data, one) for one in data.partitions], n_open),
-            _sum_of_largest([8 * one.n_local for one in data.partitions], n_open),
-            int(nnz),
-            int(touched),
-            int(4 * nnz + arrays * 8 * problem.n_outputs * rows),
-            int(sums[:, 2].max()),
-            int((sums[:, 3] + sums[:, 4]).max()),
-            sums[:, 3].sum() / steps,
-            sums[:, 4].sum() / steps,
+            n_open=n_open,
+            nnz=int(nnz),
+            touched=int(touched),
+            work_bytes=int(4 * nnz + arrays * 8 * problem.n_outputs * rows),
+            round_touched=int(sums[:, 2].max()),
+            round_bytes=int((sums[:, 3] + sums[:, 4]).max()),
+            bytes_down=sums[:, 3].sum() / steps,
+            bytes_up=sums[:, 4].sum() / steps,
         )
 
 
@@ -265,8 +255,6 @@ def _slice_sizes(problem: Problem, partition: Partition, slice_: Slice) -> tuple
 
 def _sum_of_largest(sizes: Sequence[int], n: int) -> int:
     """Sum the `n` largest of `sizes`, each of which occurs as often as needed."""
-    if not sizes:
-        return 0
     rounds, rest = divmod(n, len(sizes))
     return rounds * sum(sizes) + sum(sorted(sizes, reverse=True)[:rest])
 
@@ -277,43 +265,37 @@ def _local_bytes(data: Dataset, problem: Problem, slices: _Slices, threads: int)
         # Each stream has a slice of the state, and a copy to find what it has changed.
         return threads * (slices.work_bytes + 2 * feature_bytes(problem) * slices.touched)
     if problem.online:
-        # Each thread learns in the slice of a partition and of one group of outputs.
-        n_local = max((partition.n_local for partition in data.partitions), default=0)
         at_once = min(threads, problem.n_groups) if problem.compiled else 0
-        scores = slices.work_bytes - 4 * slices.nnz
-        return scores + at_once * n_local * _online_feature_bytes(problem)
+        return slices.work_bytes - 4 * slices.nnz + at_once * _group_bytes(problem, data.partitions)
     weights = 4 * problem.n_outputs * slices.touched
-    return threads * (slices.work_bytes + weights) + slices.round_touched * (
-        24 + 8 * problem.n_outputs
-    )
+    sums = slices.round_touched * (24 + 8 * problem.n_outputs)
+    return threads * (slices.work_bytes + weights) + sums
 
 
-def _online_feature_bytes(problem: Problem) -> int:
-    """Bytes of a feature in the slice of one group of outputs, in memory an eighth larger."""
-    return 9 * problem.group_width + 8 * (problem.config.update.shrinks_lazily)
+def _group_bytes(problem: Problem, partitions: Sequence[Partition]) -> int:
+    """Bytes of the slice of a partition and of one group of outputs, in which a thread learns."""
+    # The accumulators are in memory that is an eighth larger.
+    feature = 9 * problem.group_width + 8 * problem.config.update.shrinks_lazily
+    return feature * max((partition.n_local for partition in partitions), default=0)
 
 
-def _id_set_bytes(problem: Problem) -> int:
-    """Bytes of the marks that find the distinct features of several slices."""
-    return problem.n_features // 5
-
-
-def _sum_bytes(problem: Problem, schedule: Schedule, slices: _Slices) -> int:
-    """Bytes of the sums of a batch in float64, their mean, and the slice of the state."""
-    several = min(problem.config.partitions_per_batch, sum(map(bool, schedule.partition_rows))) > 1
-    arrays = 3 + (problem.config.accumulate == "row")
-    sums = slices.round_touched * (8 + arrays * 8 * problem.n_outputs)
-    return sums + several * _id_set_bytes(problem)
-
-
-def _merge_bytes(problem: Problem, slices: _Slices) -> int:
-    """Bytes of the changes of the streams of a round, and of their sums."""
+def _round_bytes(problem: Problem, schedule: Schedule, slices: _Slices) -> int:
+    """Bytes of the sums of a batch, or of the changes of streams and their merge."""
+    if schedule.batch_size == 1 and problem.config.streams == 1:
+        return 0
+    marks = problem.n_features // 5  # that find the distinct features of several slices
+    if problem.config.streams == 1:
+        # The sums in float64, their mean, and the slice of the state.
+        several = min(problem.config.partitions_per_batch, len(schedule.order(0)))
+        arrays = 3 + (problem.config.accumulate == "row")
+        sums = slices.round_touched * (8 + arrays * 8 * problem.n_outputs)
+        return sums + (marks if several > 1 else 0)
     feature = feature_bytes(problem)
     # Groups of outputs are merged one after the other, except those of mirror descent.
     lazy = problem.config.update.shrinks_lazily
     width = problem.n_outputs if lazy else problem.group_width
     union = min(slices.round_touched, problem.n_features) * (8 + 2 * feature + 36 * width)
-    return slices.round_touched * (12 + feature) + union + _id_set_bytes(problem)
+    return slices.round_touched * (12 + feature) + union + marks
 
 
 def _plain_bytes(problem: Problem) -> int:
@@ -327,7 +309,8 @@ def _plain_bytes(problem: Problem) -> int:
 
 
 def _model_bytes(data: Dataset, problem: Problem) -> int:
-    """Bytes of the non-zero weights, which are made in chunks."""
+    """Bytes of the non-zero weights of one setting, which are made in chunks."""
+    problem = problem.settings[0]
     if not problem.compiled:
         return 22 * problem.n_features * problem.n_outputs
     chunk = min(CHUNK_WEIGHTS, problem.n_features * problem.n_outputs)
@@ -340,8 +323,8 @@ def _trial_bytes(data: Dataset, problem: Problem, schedule: Schedule, threads: i
     """Bytes of the states of the trial of step sizes, and of the partitions that it holds."""
     if problem.config.step_size != "auto" or not problem.config.update.has_step_size:
         return 0
-    parts = first_rows(schedule, problem.compiled).parts
-    chosen = [data.partitions[number] for number, _ in parts]
+    problem = problem.settings[0]
+    chosen = [data.partitions[number] for number, _ in first_rows(schedule, problem.compiled).parts]
     read = [data.partitions[number] for number in schedule.order(0)[: max(len(chosen), KEPT)]]
     # The partitions kept for the run, the one in use, and the next one.
     rows = sum(sorted(decoded_bytes(data, partition) for partition in read)[-KEPT - 2 :])
@@ -350,6 +333,5 @@ def _trial_bytes(data: Dataset, problem: Problem, schedule: Schedule, threads: i
         return rows + state_bytes(problem) + _plain_bytes(problem)
     n_features = distinct_features(problem.n_features, chosen)
     ids = 8 * n_features + 8 * sum(partition.n_local for partition in chosen)
-    states = len(GRID) * n_features * feature_bytes(problem.settings[0])
-    slices = threads * max(p.n_local for p in chosen) * _online_feature_bytes(problem)
-    return rows + ids + states + slices
+    states = len(GRID) * n_features * feature_bytes(problem)
+    return rows + ids + states + threads * _group_bytes(problem, chosen)
