@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-from dadagrad.data.blocks import Block, compact, drop_entries, take
+from dadagrad.data.blocks import Block, compact, drop_entries, row_pointers, take
 from dadagrad.data.dataset import MemoryDataset, Schema
 from dadagrad.data.ingest.external_shuffle import ExternalShuffle
 from dadagrad.data.ingest.labels import LabelEncoder, rename
@@ -58,8 +58,7 @@ def _as_csr(X: Any, place: str) -> Any:
             matrix.eliminate_zeros()
         return matrix
     present = X != 0
-    indptr = np.zeros(X.shape[0] + 1, np.int64)
-    np.cumsum(np.count_nonzero(present, axis=1), out=indptr[1:])
+    indptr = row_pointers(np.count_nonzero(present, axis=1))
     # Unlike np.nonzero, this does not make the row of each entry, of 64 bits, as well.
     columns = np.flatnonzero(present) if X.shape[1] else np.zeros(0, np.int64)
     columns %= max(X.shape[1], 1)

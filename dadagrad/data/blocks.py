@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 PER_ROW = ("labels", "weights", "row_scale", "queries", "tags")
 """The columns of a block that hold one item for each row."""
 
-_MISSING: dict[str, Any] = {"weights": 1.0, "row_scale": 1.0, "queries": 0, "tags": ""}
+_MISSING: dict[str, Any] = {
+    "values": 1.0,
+    "weights": 1.0,
+    "row_scale": 1.0,
+    "queries": 0,
+    "tags": "",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,13 @@ def n_bytes(block: Block) -> int:
     return sum(column.nbytes for column in columns if column is not None)
 
 
+def row_pointers(lengths: NDArray[Any]) -> NDArray[np.int64]:
+    """The (n_rows + 1,) bounds of rows of these (n_rows,) lengths."""
+    indptr = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=indptr[1:])
+    return indptr
+
+
 def concatenate(blocks: Sequence[Block]) -> Block:
     """The rows of all `blocks`, in order; a column that only some have is filled for the rest.
 
@@ -85,34 +98,24 @@ def concatenate(blocks: Sequence[Block]) -> Block:
     """
     if len(blocks) == 1:
         return blocks[0]
-    lengths = [np.diff(block.indptr) for block in blocks]
-    indptr = np.zeros(sum(map(len, lengths)) + 1, np.int64)
-    np.cumsum(np.concatenate(lengths), out=indptr[1:])
-    values = None
-    if any(block.values is not None for block in blocks):
-        values = np.concatenate(
-            [np.ones(b.nnz, np.float32) if b.values is None else b.values for b in blocks]
-        )
+
+    def join(name: str, sizes: list[int]) -> Any:
+        columns = [getattr(block, name) for block in blocks]
+        present = [column for column in columns if column is not None]
+        if not present:
+            return None
+        filler = np.asarray(_MISSING.get(name, 0), present[0].dtype)
+        pairs = zip(columns, sizes, strict=True)
+        return np.concatenate([np.full(n, filler) if c is None else c for c, n in pairs])
+
+    n_rows, nnz = [block.n_rows for block in blocks], [block.nnz for block in blocks]
     return Block(
-        indptr=indptr,
-        ids=np.concatenate([block.ids for block in blocks]),
-        values=values,
+        indptr=row_pointers(np.concatenate([np.diff(block.indptr) for block in blocks])),
+        ids=join("ids", nnz),
+        values=join("values", nnz),
         skipped=sum(block.skipped for block in blocks),
-        **{name: _join([getattr(b, name) for b in blocks], name, lengths) for name in PER_ROW},
+        **{name: join(name, n_rows) for name in PER_ROW},
     )
-
-
-def _join(columns: list[Any], name: str, lengths: list[NDArray[np.int64]]) -> Any:
-    present = [column for column in columns if column is not None]
-    if not present:
-        return None
-    if len(present) < len(columns):
-        filler = np.asarray(_MISSING[name], present[0].dtype)
-        columns = [
-            np.full(len(rows), filler) if column is None else column
-            for column, rows in zip(columns, lengths, strict=True)
-        ]
-    return np.concatenate(columns)
 
 
 def cut(block: Block, start: int, stop: int) -> Block:
@@ -129,8 +132,7 @@ def cut(block: Block, start: int, stop: int) -> Block:
 
 def take(block: Block, rows: NDArray[np.int64]) -> Block:
     """The given `rows` of `block`, in the given order."""
-    indptr = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(np.diff(block.indptr)[rows], out=indptr[1:])
+    indptr = row_pointers(np.diff(block.indptr)[rows])
 
     def gather(column: Any) -> Any:
         if column is None:
@@ -164,10 +166,9 @@ def _gather(indptr, rows, out_indptr, column, out):  # type: ignore[no-untyped-d
 
 def drop_entries(block: Block, keep: NDArray[np.bool_]) -> Block:
     """`block` without the entries where `keep`, (nnz,), is false; no row goes."""
-    kept_before = np.zeros(block.nnz + 1, np.int64)
-    np.cumsum(keep, out=kept_before[1:])
     values = None if block.values is None else block.values[keep]
-    return replace(block, indptr=kept_before[block.indptr], ids=block.ids[keep], values=values)
+    indptr = row_pointers(keep)[block.indptr]
+    return replace(block, indptr=indptr, ids=block.ids[keep], values=values)
 
 
 def transform_values(block: Block, *, binary: bool, norm: str) -> Block:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from helpers.cluster_processes import Nursery
+from helpers.cluster_processes import Nursery, Process
 from helpers.runs import Program, assert_undisturbed, digest, refusal
 
 from dadagrad.data import open_dataset
@@ -28,17 +28,19 @@ class Disk:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._filler = path / "filler"
 
-    def leave(self, size: int) -> None:
-        """Fill it up but for `size` bytes."""
-        with self._filler.open("wb", buffering=0) as file, suppress(OSError):
+    def refuses(self, pages: int, start: Callable[[], Process]) -> str:
+        """The message of a process that finds the disk full but for so many pages."""
+        filler = self.path / "filler"
+        with filler.open("wb", buffering=0) as file, suppress(OSError):
             while True:
                 file.write(bytes(PAGE))
-        os.truncate(self._filler, self._filler.stat().st_size - size)
-
-    def make_room(self) -> None:
-        self._filler.unlink()
+        os.truncate(filler, filler.stat().st_size - pages * PAGE)
+        message = refusal(start())
+        filler.unlink()
+        assert message.startswith("cannot write ")
+        assert "No space left on device" in message
+        return message
 
 
 @pytest.fixture
@@ -72,30 +74,23 @@ def test_checkpoints(
     pages: int, resumed: bool, disk: Disk, local_data: str, nursery: Nursery
 ) -> None:
     """Full before the first one is there, which makes the run, and after."""
-    disk.leave(pages * PAGE)
     program = Program(nursery, local_data, str(disk.path))
-    message = refusal(program.train())
-    assert message.startswith("cannot write ")
+    message = disk.refuses(pages, program.train)
     assert f" in {program.checkpoints}: {NO_SPACE}" in message
     assert not Storage(program.model).list()
     begun = CheckpointReader(program.checkpoints).list(verify=True)
     assert all(info.valid for info in begun)
     assert bool(begun) is resumed
-    disk.make_room()
     process = program.resume() if resumed else program.train()
     assert_undisturbed(program, process, local_data)
 
 
 def test_model(disk: Disk, local_data: str, nursery: Nursery, tmp_path: Path) -> None:
-    disk.leave(PAGE)
     program = Program(nursery, local_data, str(tmp_path))
     program.model = f"{disk.path}/model"
-    message = refusal(program.train())
-    assert message.startswith("cannot write ")
-    assert f" in {program.model}: {NO_SPACE}" in message
+    assert f" in {program.model}: {NO_SPACE}" in disk.refuses(1, program.train)
     with pytest.raises(DadagradError, match=r"there is no model\.json"):
         Model.load(program.model)
-    disk.make_room()
     assert_undisturbed(program, program.resume(), local_data)
 
 
@@ -105,33 +100,25 @@ def test_predictions(
 ) -> None:
     program = Program(nursery, local_data, str(tmp_path))
     digest(program.train())
-    disk.leave(PAGE)
     out = disk.path / f"predictions.{suffix}"
-    predict = ("predict", program.model, local_data, "--out", str(out))
-    message = refusal(nursery.start("dadagrad", *predict))
+    command = ("dadagrad", "predict", program.model, local_data, "--out", str(out))
+    message = disk.refuses(1, lambda: nursery.start(*command))
     assert message.startswith(f"cannot write {out}: ")
-    assert "No space left on device" in message
-    assert os.listdir(disk.path) == ["filler"]
-    disk.make_room()
-    assert nursery.start("dadagrad", *predict).wait(30) == 0
+    assert os.listdir(disk.path) == []
+    assert nursery.start(*command).wait(30) == 0
     assert out.exists()
 
 
 @pytest.mark.parametrize("pages", [0, 20])
 def test_ingest(pages: int, disk: Disk, nursery: Nursery, tmp_path: Path) -> None:
-    text = tmp_path / "corpus.svm"
+    text, out = tmp_path / "corpus.svm", str(disk.path / "data")
     Corpus(3000, n_features=5000, nnz_per_row=20).write_text(text)
-    out = str(disk.path / "data")
-    disk.leave(pages * PAGE)
-    ingest = ("ingest", str(text), "--format", "svmlight", "--shuffle", "0", "--out", out)
-    ingest += ("--partition-nnz", "5000")
-    message = refusal(nursery.start("dadagrad", *ingest))
+    command = ("dadagrad", "ingest", str(text), "--format", "svmlight", "--shuffle", "0")
+    command += ("--out", out, "--partition-nnz", "5000")
+    message = disk.refuses(pages, lambda: nursery.start(*command))
     assert message.startswith("cannot write part-0")
     assert f" in {out}: {NO_SPACE}" in message
     assert not Storage(out).list()
-    with pytest.raises(DadagradError):
-        open_dataset(out)
-    disk.make_room()
-    process = nursery.start("dadagrad", *ingest)
+    process = nursery.start(*command)
     assert process.wait(30) == 0, process.text()
     assert open_dataset(out).n_rows == 3000
