@@ -14,7 +14,7 @@ from dadagrad.data.blocks import Block, compact, drop_entries, row_pointers, tak
 from dadagrad.data.dataset import MemoryDataset, Schema
 from dadagrad.data.ingest.external_shuffle import ExternalShuffle
 from dadagrad.data.ingest.labels import LabelEncoder, rename
-from dadagrad.data.rows import Rows, check_column
+from dadagrad.data.rows import Rows, check_column, row_of
 from dadagrad.errors import InputError
 
 DEFAULT_PARTITION_NNZ = 2_000_000
@@ -30,7 +30,7 @@ def block_from_arrays(X: Any, y: ArrayLike, sample_weight: ArrayLike | None, pla
     finite = np.isfinite(values)
     if not finite.all():
         entry = int(finite.argmin())
-        row = int(np.searchsorted(block.indptr, entry, side="right")) - 1
+        row = row_of(block.indptr, entry)
         raise InputError(
             f"{place}: row {row}, feature {matrix.indices[entry]} is {matrix.data[entry]}; every "
             "value must be a finite number that fits in 32 bits"

@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,10 +35,9 @@ from dadagrad.data.parquet_columns import (
     label_numbers,
     lists_of,
     numbers_of,
-    row_of,
 )
 from dadagrad.data.parquet_footer import RowGroup, read_row_groups
-from dadagrad.data.rows import Rows
+from dadagrad.data.rows import Rows, row_of
 from dadagrad.errors import CorruptionError, DadagradError, InputError
 from dadagrad.storage.store import Storage
 
@@ -46,8 +47,6 @@ _MAX_REASON = 300
 _ARROW_ERRORS = (pa.ArrowException, OSError, ArithmeticError, LookupError, MemoryError,
                  RuntimeError, TypeError, ValueError)  # fmt: skip
 _SUFFIXES = (".parquet", ".pq")
-
-T = TypeVar("T")
 
 
 def find_files(storage: Storage) -> list[str]:
@@ -61,6 +60,16 @@ def find_files(storage: Storage) -> list[str]:
         if key.lower().endswith(_SUFFIXES)
         and not any(name.startswith(("_", ".")) for name in key.split("/"))
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A row group of a file; `signed` if its feature ids are."""
+
+    file: int
+    number: int
+    metadata: RowGroup
+    signed: bool
 
 
 class ParquetDataset(Dataset):
@@ -84,15 +93,16 @@ class ParquetDataset(Dataset):
         if not self._files:
             raise InputError(f"no Parquet file at {self.url}; give one, or a folder of *.parquet")
         self._footers: list[pq.FileMetaData] = []
-        self._groups: list[tuple[int, int, RowGroup]] = []  # file, number within it, metadata
-        schemas = [self._open(number) for number in range(len(self._files))]
+        self._groups: list[_Group] = []
+        self._columns: dict[str, str] = {}
+        for file in range(len(self._files)):
+            self._open(file)
         if not self._groups:
             raise InputError(f"{self.url} has no rows; give at least one")
-        self._columns = self._common_columns(schemas)
         self._label_names = [name for name in self._columns if name.startswith("label")]
         self._codes: dict[str, dict[str, float]] = {}
         self.schema = Schema(
-            self._count_features(schemas),
+            self._count_features(),
             tuple(self._describe_label(name) for name in self._label_names),
             "weight" in self._columns,
             queried="query" in self._columns,
@@ -140,56 +150,44 @@ class ParquetDataset(Dataset):
         return f"{self.url}/{key}" if key else self.url
 
     def _place(self, partition: int) -> str:
-        file, number, _ = self._groups[partition]
-        return f"{self._name(file)}, row group {number}"
+        group = self._groups[partition]
+        return f"{self._name(group.file)}, row group {group.number}"
 
-    def _open(self, file: int) -> pa.Schema:
-        """Read the footer of a file; its Arrow schema."""
+    def _open(self, file: int) -> None:
+        """Read the footer of a file, and compare its columns with those of the first."""
         name = self._name(file)
         with self._storage.open(self._files[file]) as source:
-            groups = read_row_groups(source, name)
-            footer, schema = _ask_arrow(
-                lambda: _footer_and_schema(source),
-                InputError,
-                f"{name} is not a whole Parquet file",
-                "write it again",
-            )
-        if footer.num_row_groups != len(groups):
+            metadata = read_row_groups(source, name)
+            with _arrow_errors(InputError, f"{name} is not a whole Parquet file", "write it again"):
+                footer = pq.ParquetFile(source).metadata
+                schema = footer.schema.to_arrow_schema()
+                names = Counter(schema.names)  # raises if a name is not UTF-8
+        if footer.num_row_groups != len(metadata):
             raise InputError(f"{name} contradicts itself; write it again")
-        names = Counter(schema.names)
         if len(names) < len(schema.names):
             column = min(column for column, count in names.items() if count > 1)
             raise InputError(f"{name} has two columns {column[:60]!r}; rename one")
+        columns = find_columns(schema, name)
+        self._columns = self._columns or columns
+        if columns != self._columns:
+            raise InputError(
+                f"{name} has the columns {columns} where {self._name(0)} has {self._columns}; all "
+                "files need the same"
+            )
         self._footers.append(footer)
-        self._groups += [
-            (file, number, group) for number, group in enumerate(groups) if group.n_rows
-        ]
-        return schema
+        signed = pa.types.is_signed_integer(schema.field("indices").type.value_type)
+        groups = (_Group(file, number, group, signed) for number, group in enumerate(metadata))
+        self._groups += [group for group in groups if group.metadata.n_rows]
 
     def _table(self, partition: int, columns: list[str]) -> pa.Table:
-        file, number, _ = self._groups[partition]
-        footer = self._footers[file]
-        with self._storage.open(self._files[file]) as source:
-            return _ask_arrow(
-                lambda: pq.ParquetFile(
-                    source, metadata=footer, page_checksum_verification=True
-                ).read_row_group(number, columns=columns, use_threads=False),
-                CorruptionError,
-                f"{self._place(partition)} cannot be decoded",
-                "write or copy the file again",
-            )
-
-    def _common_columns(self, schemas: list[pa.Schema]) -> dict[str, str]:
-        first, *others = (
-            find_columns(schema, self._name(file)) for file, schema in enumerate(schemas)
-        )
-        for file, other in enumerate(others, start=1):
-            if other != first:
-                raise InputError(
-                    f"{self._name(file)} has the columns {other} where {self._name(0)} has "
-                    f"{first}; all files need the same"
-                )
-        return first
+        group = self._groups[partition]
+        footer, problem = self._footers[group.file], f"{self._place(partition)} cannot be decoded"
+        with (
+            self._storage.open(self._files[group.file]) as source,
+            _arrow_errors(CorruptionError, problem, "write or copy the file again"),
+        ):
+            file = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True)
+            return file.read_row_group(group.number, columns=columns, use_threads=False)
 
     def _describe_label(self, name: str) -> LabelColumn:
         """The distinct values of a label column, from a scan of it."""
@@ -212,12 +210,12 @@ class ParquetDataset(Dataset):
         self._codes[name] = {value: float(code) for code, value in enumerate(values)}
         return LabelColumn(name, tuple(self._codes[name].values()), listed, tuple(values))
 
-    def _count_features(self, schemas: list[pa.Schema]) -> int:
+    def _count_features(self) -> int:
         declared: list[Any] = [
             (footer.metadata or {}).get(N_FEATURES_KEY) for footer in self._footers
         ]
         if None in declared:
-            return 1 + max(self._largest_id(n, schemas) for n in range(len(self._groups)))
+            return 1 + max(self._largest_id(partition) for partition in range(len(self._groups)))
         for text in declared:
             if not text.isdigit() or len(text) > 20 or not 0 < int(text) <= MAX_FEATURES:
                 raise InputError(
@@ -226,13 +224,12 @@ class ParquetDataset(Dataset):
                 )
         return max(map(int, declared))
 
-    def _largest_id(self, partition: int, schemas: list[pa.Schema]) -> int:
+    def _largest_id(self, partition: int) -> int:
         """The largest index of a row group, or -1 if it has none."""
-        file, _, metadata = self._groups[partition]
-        maximum = metadata.maximum
-        signed = pa.types.is_signed_integer(schemas[file].field("indices").type.value_type)
+        group = self._groups[partition]
+        maximum = group.metadata.maximum
         if maximum is not None and len(maximum) in (4, 8):
-            largest = int.from_bytes(maximum, "little", signed=signed)
+            largest = int.from_bytes(maximum, "little", signed=group.signed)
         else:
             column = self._table(partition, ["indices"]).column("indices")
             scanned = pc.max(pc.list_flatten(column)).as_py()
@@ -245,10 +242,11 @@ class ParquetDataset(Dataset):
         return largest
 
     def _partition(self, number: int) -> Partition:
-        file, group, metadata = self._groups[number]
-        content = json.dumps([self._files[file], group, metadata.digest])
+        group = self._groups[number]
+        file, metadata = self._files[group.file], group.metadata
+        content = json.dumps([file, group.number, metadata.digest])
         checksum = hashlib.sha256(content.encode()).hexdigest()
-        name = f"{self._files[file] or 'file'}:{group}"
+        name = f"{file or 'file'}:{group.number}"
         n_local = min(metadata.nnz, self.schema.n_features)
         return Partition(name, metadata.n_rows, metadata.nnz, n_local, checksum)
 
@@ -263,13 +261,6 @@ class ParquetDataset(Dataset):
             )
 
 
-def _footer_and_schema(source: Any) -> tuple[pq.FileMetaData, pa.Schema]:
-    footer = pq.ParquetFile(source).metadata
-    schema = footer.schema.to_arrow_schema()
-    list(schema.names)  # raises if a name is not UTF-8
-    return footer, schema
-
-
 def _check_lengths(indptr: NDArray[np.int64], ends: NDArray[np.int64], place: str) -> None:
     if not np.array_equal(indptr, ends):
         row = int(np.flatnonzero(indptr[1:] != ends[1:])[0])
@@ -279,10 +270,11 @@ def _check_lengths(indptr: NDArray[np.int64], ends: NDArray[np.int64], place: st
         )
 
 
-def _ask_arrow(call: Callable[[], T], kind: type[DadagradError], problem: str, advice: str) -> T:
-    """Return the result of a call of pyarrow; raise its errors as `kind`, in one line."""
+@contextmanager
+def _arrow_errors(kind: type[DadagradError], problem: str, advice: str) -> Iterator[None]:
+    """Raise errors of pyarrow as `kind`, in one line."""
     try:
-        return call()
+        yield
     except DadagradError:
         raise
     except _ARROW_ERRORS as error:

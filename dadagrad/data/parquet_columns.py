@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
-from dadagrad.data.rows import check_column
+from dadagrad.data.rows import check_column, row_of
 from dadagrad.errors import InputError
 
 
@@ -114,11 +114,6 @@ def label_counts(column: pa.ChunkedArray, place: str, name: str) -> dict[Any, in
     check_column(numbers, name, place)
     values, counts = np.unique(numbers, return_counts=True)
     return dict(zip(values.tolist(), counts.tolist(), strict=True))
-
-
-def row_of(indptr: NDArray[np.int64], entry: int) -> int:
-    """The row to which an entry belongs."""
-    return int(np.searchsorted(indptr, entry, side="right")) - 1
 
 
 def _without_nulls(column: pa.ChunkedArray, place: str, name: str) -> pa.Array:

@@ -116,7 +116,7 @@ class Rows:
                 column = self.vocabulary[self.indices[entry]]
                 kind = "twice" if step[entry - 1] == 0 else "out of order"
                 raise InputError(
-                    f"{place}: row {self._row_of(entry)} has feature {column} {kind}; the "
+                    f"{place}: row {row_of(self.indptr, entry)} has feature {column} {kind}; the "
                     "features of a row must be sorted and distinct"
                 )
             if self.vocabulary[0] < 0:
@@ -125,17 +125,19 @@ class Rows:
                 )
         if self.values is not None and not np.isfinite(self.values).all():
             entry = int(np.isfinite(self.values).argmin())
-            column = self.vocabulary[self.indices[entry]]
+            row, column = row_of(self.indptr, entry), self.vocabulary[self.indices[entry]]
             raise InputError(
-                f"{place}: row {self._row_of(entry)}, feature {column} is {self.values[entry]}; "
-                "every value must be finite"
+                f"{place}: row {row}, feature {column} is {self.values[entry]}; every value must "
+                "be finite"
             )
         check_column(self.labels, "label", place)
         check_column(self.weights, "weight", place)
         check_column(self.row_scale, "row scale", place)
 
-    def _row_of(self, entry: int) -> int:
-        return int(np.searchsorted(self.indptr - self.indptr[0], entry, side="right")) - 1
+
+def row_of(indptr: NDArray[np.int64], entry: int) -> int:
+    """The row to which an entry belongs."""
+    return int(np.searchsorted(indptr - indptr[0], entry, side="right")) - 1
 
 
 def check_column(column: NDArray[Any] | None, name: str, place: str) -> None:
