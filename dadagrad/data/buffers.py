@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -61,26 +60,12 @@ class Arena:
         return buffer[:nbytes].view(dtype)
 
 
-class Arenas:
-    """A pool of unused arenas, which threads may take from and give back to at the same time."""
-
-    def __init__(self) -> None:
-        self._free: list[Arena] = []
-
-    def __iter__(self) -> Iterator[Arena]:
-        return iter(self._free)
+class Arenas(list[Arena]):
+    """Unused arenas, which threads may `take` and `append` at the same time."""
 
     def take(self) -> Arena:
-        """The arena that was given back last, or a new one."""
+        """The arena that was appended last, or a new one."""
         try:
-            return self._free.pop()
+            return self.pop()
         except IndexError:
             return Arena()
-
-    def give_back(self, arena: Arena) -> None:
-        """Return `arena`, whose arrays are not used any more."""
-        self._free.append(arena)
-
-    def clear(self) -> None:
-        """Free the memory of all unused arenas."""
-        self._free.clear()

@@ -135,7 +135,7 @@ class State:
         else:
             t = kernels.train_dual(batch, targets, steps, accumulators, intercept, self.t, scores)
         self._put_back(group, ids, accumulators)
-        self._arenas.give_back(arena)
+        self._arenas.append(arena)
         self.intercept[group] = intercept
         return float(t)
 

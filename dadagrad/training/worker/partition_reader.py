@@ -33,12 +33,12 @@ class Loader:
             return kept
         arena, scratch = self._arenas.take(), self._scratch.take()
         rows = self._data.read_into(partition, arena, scratch)
-        self._scratch.give_back(scratch)
+        self._scratch.append(scratch)
         return Loaded(partition, rows, arena)
 
     def release(self, loaded: Loaded) -> None:
         """Nobody looks at the rows any more: their memory is for others."""
-        self._arenas.give_back(loaded.arena)
+        self._arenas.append(loaded.arena)
 
     def keep(self, loaded: Loaded) -> None:
         """Have the next `load` of this partition give these rows."""
