@@ -17,7 +17,7 @@ from dadagrad.optim.regularizers import REGULARIZERS
 from dadagrad.optim.updates import UPDATES
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "algorithms.md"
-N_FEATURES = 300
+N_FEATURES = 100
 
 
 def table() -> list[tuple[str, list[str]]]:

@@ -14,7 +14,6 @@ from dadagrad.config import SETTINGS
 ESTIMATORS = [
     AdaGradClassifier(),
     AdaGradClassifier(loss="logistic", update="ftrl", step_size=0.5, batch_size=8, passes=20),
-    AdaGradRegressor(),
     AdaGradRegressor(loss="huber", update="mirror-descent"),
 ]
 

@@ -419,7 +419,7 @@ def test_the_current_client_trains_on_a_dataset_with_the_same_bits(tmp_path: Pat
     X, y = make_data()
     url = write_dataset(tmp_path, X, y)
     model = AdaGradClassifier(client="current", batch_size=20, **IN_ORDER)
-    with Client(n_workers=1, threads_per_worker=1, dashboard_address=":0"):
+    with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0"):
         model.fit(url)
         with pytest.raises(InputError, match="X is a dask collection"):
             model.fit(da.from_array(X, chunks=(40, 12)), y)
