@@ -275,7 +275,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     def _open(
         self, data: Dataset, own: dict[str, Any], *, reset: bool, new_labels: bool
     ) -> Dataset:
-        """Return a stored dataset with the label columns of all calls."""
+        """Return a stored dataset, in `partial_fit` with the label columns of the first call."""
         for name, value in own.items():
             if value is not None:
                 raise InputError(
@@ -289,8 +289,9 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
             self.model_.check_compatible(data.schema)
         columns = data.schema.label_columns
         columns = self._adopt_columns(columns, data.url, new_labels=new_labels)
-        data = copy(data)
-        data.schema = replace(data.schema, label_columns=columns)
+        if not new_labels:
+            data = copy(data)
+            data.schema = replace(data.schema, label_columns=columns)
         return data
 
     def _check_loss(self) -> None:

@@ -433,13 +433,15 @@ def test_datasets_in_memory() -> None:
     model = AdaGradClassifier().fit(data)
     assert_array_equal(model.classes_, names)
     assert model.score(data) == np.mean(model.predict(X) == names[y])
-    targets = make_regression(1200, 8, n_targets=2, random_state=0)
-    regression = AdaGradRegressor(step_size=30.0, shuffle=False).fit(dataset_from_arrays(*targets))
-    assert_array_equal(regression.coef_, clone(regression).fit(*targets).coef_)
-    score = regression.score(*targets)
-    assert regression.score(dataset_from_arrays(*targets)) == pytest.approx(score, rel=1e-5)
+    rows, targets = make_regression(1200, 8, n_targets=2, random_state=0)
+    few = rows[:900], targets[:900]  # few enough for a list of the distinct targets
+    numbers = dataset_from_arrays(*few)
+    regression = AdaGradRegressor(step_size=30.0, shuffle=False).fit(numbers)
+    assert regression.model_.label_columns == numbers.schema.label_columns
+    assert_array_equal(regression.coef_, clone(regression).fit(*few).coef_)
+    assert regression.score(numbers) == pytest.approx(regression.score(*few), rel=1e-5)
     others = dataset_from_arrays(X, np.array(["eggs", "spam"])[y])
-    many = dataset_from_arrays(targets[0], targets[1][:, 0])
+    many = dataset_from_arrays(rows, targets[:, 0])
     for message, fit, wrong in (
         ("the labels eggs, spam; the classes are ham, spam", model.partial_fit, others),
         ("are texts; a regression needs numbers", AdaGradRegressor().fit, data),
