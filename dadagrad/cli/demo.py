@@ -31,13 +31,23 @@ TEST_SHARE = 0.2
 
 @click.command()
 @click.option(
-    "--rows", type=click.IntRange(1000), default=100_000, metavar="N", help="Training rows."
+    "--rows",
+    type=click.IntRange(1000),
+    default=100_000,
+    metavar="N",
+    help="Number of rows to train on.",
 )
 @click.option("--workers", default=2, help="Number of processes of the Dask cluster.", **COUNT)
 @click.option(
     "--folder", metavar="DIR", help="New folder for all files.  [default: a temporary one]"
 )
-@click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Random seed.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Random seed of the corpus and of training.",
+)
 @output_options
 def demo(rows: int, workers: int, folder: str | None, seed: int, display: Display) -> None:
     """Train, stop, resume and evaluate on a made-up corpus.

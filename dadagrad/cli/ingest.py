@@ -37,10 +37,13 @@ def _zero_based(ctx: click.Context, param: click.Parameter, value: bool | None) 
     help="Format of the sources.  [default: by their names and first lines]",
 )
 @click.option(
-    "--hash-bits", type=int, metavar="B", help="Hash to 2^B ids (text, vw, csv).  [text: 20]"
+    "--hash-bits",
+    type=int,
+    metavar="B",
+    help="Hash features to 2^B ids (text, vw, csv).  [default for text: 20]",
 )
 @click.option(
-    "--ngrams", default=1, metavar="N", help="Make a feature of each 1 to N words in a row (text)."
+    "--ngrams", default=1, metavar="N", help="Make features of sequences of 1 to N words (text)."
 )
 @click.option("--binary", is_flag=True, help="Replace every value that is not zero by 1.")
 @click.option(
@@ -61,7 +64,9 @@ def _zero_based(ctx: click.Context, param: click.Parameter, value: bool | None) 
 )
 @click.option("--partition-nnz", default=2_000_000, metavar="N", help="Non-zeros of a partition.")
 @click.option("--shuffle", type=int, metavar="SEED", help="Put all rows in a random order.")
-@click.option("--workers", type=int, metavar="N", help="Threads or processes.  [default: 1]")
+@click.option(
+    "--workers", type=int, metavar="N", help="Number of threads or processes.  [default: 1]"
+)
 @click.option(
     "--scheduler", "client", metavar="ADDRESS", help="Parse on the workers of a Dask scheduler."
 )
