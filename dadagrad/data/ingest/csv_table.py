@@ -56,10 +56,7 @@ def read_table(
 ) -> Table:
     """Find the columns of categories in the first rows, `head`, of a file.
 
-    Raises
-    ------
-    InputError
-        Naming the column if there is one and features are not hashed.
+    Raises `InputError` for one if features are not hashed.
     """
     if layout.width == 1 and label is not None:
         raise InputError(
@@ -91,15 +88,10 @@ def read_table(
 def parse(
     chunk: bytes, *, path: str, offset: int, table: Table, on_error: OnError = "raise"
 ) -> Block:
-    """Parse whole rows of a CSV file.
+    """Parse whole rows of a CSV file. Zeros and empty cells are not stored.
 
-    Zeros and empty cells are not stored.
-
-    Raises
-    ------
-    InputError
-        Naming line and column of a cell that is not a finite number in a column of numbers, unless
-        such rows are to be skipped.
+    A cell that is not a finite number in a column of numbers raises `InputError`, or its row is
+    skipped.
     """
     cells = read_cells(chunk, table.layout, path=path, offset=offset, on_error=on_error)
     names = table.layout.names()

@@ -112,13 +112,7 @@ def read_layout(path: str, head: bytes, delimiter: Delimiter, header: bool | Non
 
 
 def cut_at_rows(path: str, chunks: Iterable[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
-    """Cut `chunks` of whole lines, and their offsets in the file, into whole CSV rows.
-
-    Raises
-    ------
-    InputError
-        Naming the line at which a quote opens that never closes.
-    """
+    """Cut `chunks` of whole lines, and their offsets in the file, into whole CSV rows."""
     open_row, start, searched = b"", 0, 0
     waiting: list[bytes] = []
     for chunk, offset in itertools.chain(chunks, [(b"", 0)]):
@@ -196,11 +190,7 @@ class Cells:
 def read_cells(chunk: bytes, layout: Layout, *, path: str, offset: int, on_error: OnError) -> Cells:
     """Read whole rows; the header of a file is left out.
 
-    Raises
-    ------
-    InputError
-        Naming the line of a row that has another number of fields, or that is not UTF-8, unless
-        such rows are to be skipped.
+    Rows with another number of fields, or that are not UTF-8, raise `InputError` or are skipped.
     """
     chunk = _plain(chunk, offset)
     wrong: list[Any] = []
@@ -314,15 +304,10 @@ def _as_number(cell: str) -> float | None:
 
 
 def read_labels(cells: Cells, column: int | None) -> tuple[Cells, NDArray[Any]]:
-    """Rows that have a label, and their labels.
+    """Rows that have a label, and their labels; others raise `InputError` or are skipped.
 
     Labels are (n_rows, 1) float64 if all are numbers, else (n_rows,) objects of str; (n_rows, 0)
     if `column` is None.
-
-    Raises
-    ------
-    InputError
-        Naming the line of the first row without a label, unless such rows are to be skipped.
     """
     if column is None:
         return cells, np.zeros((len(cells.positions), 0))

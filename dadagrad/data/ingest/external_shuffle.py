@@ -4,10 +4,9 @@ Labels, the first id and the number of partitions are known only after the last 
 first collected: runs of `RUN_BYTES` are written to temporary files as plain arrays, and partitions
 are then read from them. Data that fits in one run stays in memory.
 
-The shuffle is an external sort by random keys. Every row draws a 64-bit key; a run is sorted by it
-before it is written; partition p of n gets the rows whose key is in the p-th of n equal parts of
-the range of keys: one slice of each run. Inside a partition, rows are sorted by key once more. The
-result is all rows sorted by independent keys, so every order is equally likely, and it depends
+The shuffle is an external sort by random keys of 64 bits, one for each row. Each run is sorted by
+key; partition p of n gets the rows whose key is in the p-th of n equal parts of the range of keys,
+one slice of each run, sorted once more. Every order is equally likely, and the order depends
 neither on the number of partitions nor on that of workers.
 
 The rows of a query (for rankings) stay together: they share one key, and partitions are cut
@@ -81,16 +80,8 @@ def _explained(folder: Path) -> Iterator[None]:
 class ExternalShuffle:
     """Collects blocks and returns the rows of partitions.
 
-    Use it as a context manager: closing it removes the temporary files.
-
-    Parameters
-    ----------
-    seed
-        Seed of the shuffle; None keeps the order of the rows.
-    folder
-        Parent of the temporary folder; None is the system's (`TMPDIR`).
-    run_bytes
-        Bytes to hold in memory; None is `RUN_BYTES`.
+    A context manager: closing it removes the temporary files, which lie in `folder` (by default
+    the system's). A `seed` of None keeps the order of the rows.
     """
 
     def __init__(
@@ -151,7 +142,7 @@ class ExternalShuffle:
         self.runs.append(run)
 
     def bounds(self, partition_nnz: int, n_label_columns: int = 1) -> NDArray[np.int64]:
-        """Rows of each run that each partition gets.
+        """Cut the rows into partitions, none of which is empty.
 
         Parameters
         ----------
@@ -164,9 +155,8 @@ class ExternalShuffle:
         Returns
         -------
         (n_runs, n_partitions + 1) int64
-            Partition p takes rows ``bounds[r, p]:bounds[r, p + 1]`` of run r. In the order of the
-            source, partitions are of equal size, give or take a row or a query; shuffled, they
-            take equal parts of the range of keys. No partition is empty, and no query is cut.
+            Partition p takes rows ``bounds[r, p]:bounds[r, p + 1]`` of run r: as many by size, in
+            order, or equal parts of the range of keys.
         """
         row_size = max(1, n_label_columns // 4)
         total = self.nnz + self.n_rows * row_size

@@ -101,23 +101,17 @@ def plan_ranges(path: str, range_bytes: int = TASK_BYTES) -> list[Range]:
 
     An uncompressed file is cut every `range_bytes` bytes. A compressed file, or a pipe, is one
     range. An empty file has none.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read.
     """
     with _readable(path):
         if not os.path.exists(path) or os.path.isfile(path):
             with open(path, "rb") as file:
-                compressed = _compression(file.read(_MAX_MAGIC)) is not None
+                if _compression(file.read(_MAX_MAGIC)) is not None:
+                    return [Range(path, 0, None)]
                 size = file.seek(0, os.SEEK_END)
         elif os.path.isdir(path):
             raise InputError(f"{path} is a folder; name the files in it")
         else:  # a pipe: bytes read from it here would be lost
             return [Range(path, 0, None)]
-    if compressed:
-        return [Range(path, 0, None)]
     starts = range(0, size, range_bytes)
     return [Range(path, start, min(start + range_bytes, size)) for start in starts]
 
@@ -276,12 +270,10 @@ def _whole_lines(
     path: str, reader: _Reader, offset: int, stop: int | None, chunk_bytes: int
 ) -> Iterator[tuple[bytes, int]]:
     """Read from `offset` to `stop`, in chunks cut after their last newline."""
-    at = offset
-    rest: list[bytes] = []  # pieces of the line that the next chunk begins with
-    rest_bytes = 0
+    at, rest = offset, b""
     while True:
-        size = max(chunk_bytes - rest_bytes, rest_bytes, 1)  # doubles for a long line
-        size = min(size, max(MAX_LINE_BYTES, chunk_bytes) + 1 - rest_bytes)
+        size = max(chunk_bytes - len(rest), len(rest), 1)  # doubles for a long line
+        size = min(size, max(MAX_LINE_BYTES, chunk_bytes) + 1 - len(rest))
         if stop is not None:
             size = min(size, stop - at)
         data = _read(path, reader, size, at) if size > 0 else b""
@@ -290,18 +282,16 @@ def _whole_lines(
         at += len(data)
         end = data.rfind(b"\n") + 1
         if end:
-            chunk = b"".join([*rest, data[:end]]) if rest else data[:end]
-            rest = [data[end:]] if end < len(data) else []
-            rest_bytes = len(data) - end
+            chunk = rest + data[:end]
             yield chunk, offset
             offset += len(chunk)
+            rest = data[end:]
         else:
-            rest.append(data)
-            rest_bytes += len(data)
-            if rest_bytes > MAX_LINE_BYTES:
-                raise InputError(
-                    f"{place(path, b'', offset, 0)} is longer than {MAX_LINE_BYTES} bytes; give "
-                    "text with one row a line"
-                )
+            rest += data
+        if len(rest) > MAX_LINE_BYTES:
+            raise InputError(
+                f"{place(path, b'', offset, 0)} is longer than {MAX_LINE_BYTES} bytes; give text "
+                "with one row a line"
+            )
     if rest:
-        yield b"".join(rest), offset
+        yield rest, offset

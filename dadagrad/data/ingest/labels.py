@@ -53,10 +53,7 @@ class LabelTable:
 class LabelEncoder:
     """Encodes and counts the labels of blocks, and then settles their final values.
 
-    Parameters
-    ----------
-    several
-        True if a comma in a text separates several labels of one row.
+    If `several`, a comma in a text separates several labels of one row.
     """
 
     def __init__(self, *, several: bool = False) -> None:
@@ -93,11 +90,6 @@ class LabelEncoder:
 
         Texts become class codes in the order of the sorted texts, or, if any row has several
         labels, one column of 0 and 1 for each label.
-
-        Raises
-        ------
-        InputError
-            If there are more classes than a label column can list.
         """
         if not self._texts:
             n_columns = len(self._number_counts)

@@ -47,17 +47,9 @@ def ordered_map(workers: int, client: Any = None, *, threads: bool) -> Iterator[
     """Open workers, and yield a function that applies a function to items in parallel.
 
     It yields the results in the order of the items. Memory holds a few items and results only.
-
-    Parameters
-    ----------
-    workers
-        Number of threads or processes; 1 means this thread.
-    client
-        A ``distributed.Client`` or the address of a Dask scheduler, whose workers are used
-        instead. They must see the same files as this process.
-    threads
-        True if the function releases the GIL: threads start faster than processes, and their
-        results need not be copied.
+    The workers are `threads` (if the function releases the GIL: they start faster, and results
+    need not be copied), processes, this thread alone for 1, or those of a Dask `client`, which
+    must see the same files as this process.
     """
     if client is not None:
         from dadagrad.clusters import connected

@@ -34,11 +34,6 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     at 0 unless ``options.zero_based`` is False. If ``options.multilabel`` is None, a list of labels
     in any line of the chunk makes all labels texts, such as "1,3"; "" is a line without a label.
 
-    Returns
-    -------
-    Block
-        labels are (n_rows, 1) float64, or (n_rows,) object array of str, see above.
-
     Raises
     ------
     InputError

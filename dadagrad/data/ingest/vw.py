@@ -60,13 +60,8 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
 
     `path` and `offset` are the file of the chunk and its position there, for messages. Ids are
     ``abs(murmur3_32(name)) % 2**hash_bits``; without ``options.hash_bits``, names must be integers
-    in the unnamed namespace, and are the ids.
-
-    Returns
-    -------
-    Block
-        labels (n_rows, 1) float64; weights from the importances. Entries of one id are added up;
-        those of value 0 are left out.
+    in the unnamed namespace, and are the ids. Entries of one id are added up; those of value 0 are
+    left out.
 
     Raises
     ------
