@@ -10,6 +10,7 @@ import pickle
 import shutil
 import struct
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ import numcodecs.pickles
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.hostile_cases import mutated_bytes, only_our_errors
-from hypothesis import HealthCheck, given, settings
+from helpers.hostile_cases import many, mutated_bytes, only_our_errors
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dadagrad import ingest
@@ -30,9 +31,6 @@ from dadagrad.errors import InputError
 MATRIX = scipy.sparse.random(12, 9, 0.4, "csr", random_state=0)
 LABELS = np.arange(12.0) % 2
 NPZ = Options("npz")
-SLOW = settings(
-    max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
-)
 
 
 class Bomb:
@@ -84,13 +82,11 @@ def archives(draw: st.DrawFn) -> bytes:
         name = draw(st.sampled_from(sorted(arrays)))
         array = np.array(arrays[name])
         if draw(st.booleans()):
-            arrays[name] = draw(st.sampled_from(ODD))
+            array = draw(st.sampled_from(ODD))
         elif array.size and array.dtype.kind in "iuf":
             place = draw(st.integers(0, array.size - 1))
             array.flat[place] = draw(st.sampled_from([-1, 2**31 - 1, -(2**31), 100, 12]))
-            arrays[name] = array
-        else:
-            del arrays[name]
+        arrays[name] = array
     data = npz(**arrays)
     return draw(mutated_bytes(data)) if draw(st.integers(0, 3)) == 0 else data
 
@@ -115,7 +111,7 @@ def test_archives(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_great_many_archives(tmp_path: Path) -> None:
-    SLOW(given(archives())(lambda data: check_npz(tmp_path, data)))()
+    many(given(archives())(lambda data: check_npz(tmp_path, data)))()
 
 
 @pytest.mark.parametrize("kind", sorted(VALID))
@@ -228,22 +224,19 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 
 
-def edit_zarr(folder: Path, path: str, change: Any) -> None:
-    """Change the metadata of an array, also where it is consolidated."""
-    for document in [*folder.rglob(".zmetadata"), *folder.rglob("zarr.json")]:
+def edit_zarr(folder: Path, path: str, change: dict[str, Any]) -> None:
+    """Change the metadata of an array, which is then consolidated no more."""
+    (folder / ".zmetadata").unlink(missing_ok=True)
+    for document in folder.rglob("zarr.json"):
         plain = json.loads(document.read_text())
         plain.pop("consolidated_metadata", None)
         document.write_text(json.dumps(plain))
-        if document.name == ".zmetadata":
-            document.unlink()
     document = folder / path / ("zarr.json" if (folder / "zarr.json").exists() else ".zarray")
-    plain = json.loads(document.read_text())
-    change(plain)
-    document.write_text(json.dumps(plain))
+    document.write_text(json.dumps(json.loads(document.read_text()) | change))
 
 
 @pytest.mark.parametrize("where", ["filters", "compressor", "codecs", "sharding"])
-@pytest.mark.parametrize("name", ["pickle", "json2", "msgpack2", "categorize", "somebodys_own"])
+@pytest.mark.parametrize("name", ["pickle", "somebodys_own"])
 def test_no_codec_of_zarr_unpickles(
     stores: Path, where: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,18 +245,14 @@ def test_no_codec_of_zarr_unpickles(
     version = 2 if where in ("filters", "compressor") else 3
     folder = Path(shutil.copytree(stores / f"v{version}.zarr", tmp_path / "a.zarr"))
 
-    def change(plain: dict[str, Any]) -> None:
-        if where == "filters":
-            plain.update(filters=[{"id": name}], compressor=None)
-        elif where == "compressor":
-            plain.update(compressor={"id": name})
-        elif where == "codecs":
-            plain["codecs"] = [{"name": f"numcodecs.{name}", "configuration": {}}]
-        else:
-            inner = {"codecs": [{"name": name}], "index_codecs": [{"name": "bytes"}]}
-            plain["codecs"] = [{"name": "sharding_indexed", "configuration": inner}]
-
-    edit_zarr(folder, "obs/label", change)
+    inner = {"codecs": [{"name": name}], "index_codecs": [{"name": "bytes"}]}
+    changes: dict[str, dict[str, Any]] = {
+        "filters": {"filters": [{"id": name}], "compressor": None},
+        "compressor": {"compressor": {"id": name}},
+        "codecs": {"codecs": [{"name": f"numcodecs.{name}", "configuration": {}}]},
+        "sharding": {"codecs": [{"name": "sharding_indexed", "configuration": inner}]},
+    }
+    edit_zarr(folder, "obs/label", changes[where])
     for chunk in (folder / "obs/label").rglob("*0"):
         chunk.write_bytes(pickle.dumps(Bomb(tmp_path / "trace")))
     with pytest.raises(InputError, match=f"obs/label.*codec '.*{name}'"), only_our_errors(False):
@@ -273,16 +262,12 @@ def test_no_codec_of_zarr_unpickles(
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_shapes_of_zarr_that_lie(stores: Path, version: int, tmp_path: Path) -> None:
+    huge = [2**40]
+    grid = {"name": "regular", "configuration": {"chunk_shape": huge}}
+    chunks: dict[str, Any] = {"chunks": huge} if version == 2 else {"chunk_grid": grid}
     for path in ("X/indptr", "obs/label", "var/_index"):
-        for field in ("shape", "chunks"):
+        for change in ({"shape": huge}, chunks):
             folder = Path(shutil.copytree(stores / f"v{version}.zarr", tmp_path / "a.zarr"))
-
-            def change(plain: dict[str, Any], field: str = field) -> None:
-                if field == "chunks" and version == 3:
-                    plain["chunk_grid"]["configuration"]["chunk_shape"] = [2**40]
-                else:
-                    plain[field] = [2**40]
-
             edit_zarr(folder, path, change)
             with pytest.raises(InputError, match=f"{path} declares"), only_our_errors(False):
                 ingest(folder, str(tmp_path / "out"), format="anndata")
@@ -295,48 +280,38 @@ def test_h5ad_that_lies(stores: Path, tmp_path: Path) -> None:
         file["x"] = np.arange(12.0)
     (tmp_path / "secret.bin").write_bytes(bytes(96))
 
-    def huge(file: Any) -> None:
-        del file["obs/label"]
-        file.create_dataset("obs/label", shape=(2**40,), dtype="f8", chunks=(1 << 20,))
-
-    def outside(file: Any) -> None:
-        del file["obs/label"]
-        file["obs/label"] = h5py.ExternalLink(str(secret), "/x")
-
-    def raw(file: Any) -> None:
-        del file["obs/label"]
-        outer = [(str(tmp_path / "secret.bin"), 0, 96)]
-        file["obs"].create_dataset("label", shape=(12,), dtype="f8", external=outer)
+    def label(file: Any, **options: Any) -> None:
+        file["obs"].create_dataset("label", dtype="f8", **options)
 
     def virtual(file: Any) -> None:
-        del file["obs/label"]
         layout = h5py.VirtualLayout(shape=(12,), dtype="f8")
         layout[:] = h5py.VirtualSource(str(secret), "x", shape=(12,))
         file.create_virtual_dataset("obs/label", layout)
 
-    def circle(file: Any) -> None:
-        file["obs/again"] = file["obs"]
-
-    def columns(file: Any) -> None:
-        file["X/indices"][3] = 10**6
-
-    def pointers(file: Any) -> None:
-        file["X/indptr"][3] = 10**6
-
-    def shape(file: Any) -> None:
-        file["X"].attrs["shape"] = [12, 2**50]
-
-    said = {
-        huge: "declares", outside: "link to another file", raw: "lies in another file",
-        virtual: "lies in another file", circle: "lies too deep", columns: "a.h5ad",
-        pointers: "does not rise", shape: "var names 9 features",
-    }  # fmt: skip
-    for damage, text in said.items():
-        path = tmp_path / "a.h5ad"
+    raw = [(str(tmp_path / "secret.bin"), 0, 96)]
+    labels: list[tuple[Callable[[Any], object], str]] = [
+        (lambda file: label(file, shape=(2**40,), chunks=(1 << 20,)), "declares"),
+        (lambda file: label(file, shape=(12,), external=raw), "lies in another file"),
+        (virtual, "lies in another file"),
+        (
+            lambda file: file["obs"].update(label=h5py.ExternalLink(str(secret), "/x")),
+            "link to another file",
+        ),
+        (lambda file: file["obs"].update(again=file["obs"]), "lies too deep"),
+    ]
+    matrix: list[tuple[Callable[[Any], object], str]] = [
+        (lambda file: file["X/indices"].write_direct(np.full(MATRIX.nnz, 10**6)), "a.h5ad"),
+        (lambda file: file["X/indptr"].write_direct(np.arange(13) * 10**6), "does not rise"),
+        (lambda file: file["X"].attrs.update(shape=[12, 2**50]), "var names 9 features"),
+    ]
+    path = tmp_path / "a.h5ad"
+    for damage, said in [*labels, *matrix]:
         shutil.copy(stores / "a.h5ad", path)
         with h5py.File(path, "r+") as file:
+            if (damage, said) in labels:
+                del file["obs/label"]
             damage(file)
-        with pytest.raises(InputError, match=text), only_our_errors(False):
+        with pytest.raises(InputError, match=said), only_our_errors(False):
             ingest(path, str(tmp_path / "out"))
 
 

@@ -8,17 +8,16 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.hostile_cases import only_our_errors
 
 import dadagrad
 from dadagrad.data.parquet import ParquetDataset
-from dadagrad.errors import DadagradError, InputError
-from dadagrad.model.evaluate import evaluate
+from dadagrad.errors import InputError
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.writer import CheckpointReader
 
@@ -33,10 +32,9 @@ def in_time(call: Callable[[], object]) -> BaseException | None:
     def run() -> None:
         try:
             call()
+            raised.append(None)
         except BaseException as error:
             raised.append(error)
-        else:
-            raised.append(None)
 
     # Not waited for by the interpreter, were it to hang.
     thread = threading.Thread(target=run, daemon=True)
@@ -49,10 +47,10 @@ def in_time(call: Callable[[], object]) -> BaseException | None:
 def refused(call: Callable[[], object], path: Path, what: str = "a named pipe") -> None:
     """`call` must say in one line that `path` is no file."""
     error = in_time(call)
-    assert isinstance(error, DadagradError), error
-    with only_our_errors(), pytest.raises(InputError, match=what):
-        raise error
+    assert isinstance(error, InputError), error
+    assert what in str(error)
     assert str(path) in str(error)
+    assert "\n" not in str(error)
 
 
 @contextmanager
@@ -109,13 +107,11 @@ def test_every_file_of_a_dataset(folder):
     assert n_refused >= 5
 
 
-def test_training_and_evaluation(folder):
-    path, data = largest(folder), str(folder / "data")
-    config = dadagrad.TrainConfig(step_size=0.1)
+def test_training_skips_no_pipe(folder):
+    path = largest(folder)
     with pipe_at(path):
-        refused(lambda: dadagrad.train(data, config), path)
-        refused(lambda: dadagrad.train(data, config, on_error="skip"), path)
-        refused(lambda: evaluate(str(folder / "model"), data), path)
+        config = dadagrad.TrainConfig(step_size=0.1)
+        refused(lambda: dadagrad.train(str(folder / "data"), config, on_error="skip"), path)
 
 
 def test_every_file_of_a_model(folder):
@@ -137,30 +133,22 @@ def test_a_manifest_and_a_part_of_a_checkpoint(folder):
 
 
 def test_a_link_to_a_device_or_to_a_file(folder):
-    for name, device in (("data/zarr.json", "/dev/zero"), ("model/model.json", "/dev/random")):
-        path = folder / name
-        path.rename(folder / "elsewhere")
-        path.symlink_to(device)
-        load = {"data": use_data}.get(
-            path.parent.name, lambda at: dadagrad.Model.load(at / "model")
-        )
-        refused(lambda load=load: load(folder), path, "a device, or a link to one")
+    path = folder / "model" / "model.json"
+    path.rename(folder / "elsewhere")
+    for target in ("/dev/zero", "/dev/random"):
+        path.symlink_to(target)
+        refused(lambda: dadagrad.Model.load(folder / "model"), path, "a device, or a link to one")
         path.unlink()
-        path.symlink_to(folder / "elsewhere")
-        load(folder)
+    path.symlink_to(folder / "elsewhere")
+    dadagrad.Model.load(folder / "model")
 
 
 def test_every_reader_of_a_storage(tmp_path, monkeypatch):
     storage = Storage(str(tmp_path))
     os.mkfifo(tmp_path / "pipe")
     monkeypatch.chdir(tmp_path)  # the name of a socket must be short
-    readers = (
-        storage.get,
-        lambda key: storage.read_into(key, bytearray(5)),
-        storage.open,
-        storage.size,
-        storage.exists,
-    )
+    into = partial(storage.read_into, buffer=bytearray(5))
+    readers = (storage.get, into, storage.open, storage.size, storage.exists)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("socket")
         n_open = len(os.listdir("/proc/self/fd"))
