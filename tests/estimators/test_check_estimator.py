@@ -50,6 +50,6 @@ def test_parameters_are_the_settings(estimator: Any, loss: str, excluded: set[st
     first, *others = inspect.signature(estimator).parameters.values()
     assert first.name == "loss"
     assert {parameter.kind for parameter in others} == {inspect.Parameter.KEYWORD_ONLY}
-    assert "l1 : float, default=0.0" in estimator.__doc__
+    assert "passes : int, default=5" in estimator.__doc__
     with pytest.raises(TypeError, match="unexpected keyword argument 'l3'"):
         estimator(l3=1.0)
