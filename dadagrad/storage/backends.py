@@ -18,8 +18,6 @@ from dadagrad.storage.retries import (
     TIMEOUT,
     RetryPolicy,
     RetryTimeout,
-    describe,
-    is_transient,
     lacks_credentials,
     patience_seconds,
     timeout_seconds,
@@ -140,17 +138,27 @@ def _first_line(error: Exception) -> str:
 
 def explain(error: Exception, action: str, url: str, key: str, scheme: str) -> StorageError:
     """The error to raise for an error of obstore or of the system: what failed and what to do."""
-    waited = error.seconds if isinstance(error, RetryTimeout) else 0.0
-    error = error.error if isinstance(error, RetryTimeout) else error
     subject = f"{key} in {url}" if key else f"the objects in {url}" if action == "list" else url
-    kind, problem = _diagnose(error, action, scheme, waited)
-    return kind(f"cannot {action} {subject}: {problem}")
+    start = f"cannot {action} {subject}"
+    if isinstance(error, RetryTimeout):
+        return StorageError(f"{start}: {_no_answer(error, scheme)}")
+    kind, problem = _diagnose(error, action, scheme)
+    return kind(f"{start}: {problem}")
 
 
-def _diagnose(
-    error: Exception, action: str, scheme: str, waited: float
-) -> tuple[type[StorageError], str]:
-    """The kind of an error, and the problem with its remedy."""
+def _no_answer(error: RetryTimeout, scheme: str) -> str:
+    if lacks_credentials(error.error):
+        return f"{error.problem}; set {_CREDENTIALS.get(scheme, 'them')}"
+    tried = f"{error.problem} (tried for {error.seconds:.0f} s: {_first_line(error.error)})"
+    if error.problem.startswith("the store answers"):
+        return f"{tried}; try again later"
+    advice = "check the network, the host name" + (" and AWS_ENDPOINT_URL" * (scheme == "s3"))
+    slow = f"; on a slow network, raise {TIMEOUT}" if error.problem.startswith("no answer") else ""
+    return f"{tried}; {advice}{slow}"
+
+
+def _diagnose(error: Exception, action: str, scheme: str) -> tuple[type[StorageError], str]:
+    """The kind of an error that does not pass, and the problem with its remedy."""
     import obstore.exceptions as kinds
 
     text = str(error)
@@ -172,16 +180,8 @@ def _diagnose(
             f"permission denied{f' ({code[1]})' if code else ''}; check {credentials}, that they "
             "may read, list, write and delete in this bucket, and the clock of this machine"
         )
-    if "ExpiredToken" in text or lacks_credentials(error):
-        problem = "the credentials have expired" if "Expired" in text else "no credentials found"
-        return StorageError, f"{problem}; set {credentials}"
-    if is_transient(error):
-        problem = f"{describe(error)} (tried for {waited:.0f} s: {_first_line(error)})"
-        if problem.startswith("the store answers"):
-            return StorageError, f"{problem}; try again later"
-        advice = "check the network, the host name" + (" and AWS_ENDPOINT_URL" * (scheme == "s3"))
-        slow = f"; on a slow network, raise {TIMEOUT}" if problem.startswith("no answer") else ""
-        return StorageError, f"{problem}; {advice}{slow}"
+    if "ExpiredToken" in text:
+        return StorageError, f"the credentials have expired; set {credentials}"
     if number is not None:
         hint = "raise the limit (ulimit -f)" if number == EFBIG else "free some space"
         hint = f"; {hint} or write elsewhere" if action == "write" else ""

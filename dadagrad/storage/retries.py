@@ -59,10 +59,10 @@ def _seconds(name: str, default: float, minimum: float) -> float:
 
 
 class RetryTimeout(Exception):
-    """A failure that did not pass in time: `error`, after so many `seconds`."""
+    """A failure that did not pass in time: an `error`, in a few words a `problem`."""
 
-    def __init__(self, error: Exception, seconds: float) -> None:
-        self.error, self.seconds = error, seconds
+    def __init__(self, error: Exception, problem: str, seconds: float) -> None:
+        self.error, self.problem, self.seconds = error, problem, seconds
 
 
 class RetryPolicy:
@@ -90,19 +90,19 @@ class RetryPolicy:
             try:
                 result = call()
             except Exception as error:
-                transient = is_transient(error)
+                problem = passing_problem(error)
                 # Any answer of the store counts, unlike one of a server that keeps credentials.
-                if (not transient or _STATUS.search(str(error))) and not lacks_credentials(error):
+                if (problem is None or _STATUS.search(str(error))) and not lacks_credentials(error):
                     self.answered = True
-                if not transient:
+                if problem is None:
                     raise
                 waited = time.monotonic() - start
                 # Read in each turn: another thread may have given the store up meanwhile.
                 limit = self.seconds if self.answered else min(FIRST_SECONDS, self.seconds)
                 if waited >= limit:
                     self.answered = False  # requests that follow, to tidy up, wait shortly
-                    raise RetryTimeout(error, waited) from None
-                self._log(True, f"{describe(error)}; trying again for up to {limit:g} seconds")
+                    raise RetryTimeout(error, problem, waited) from None
+                self._log(True, f"{problem}; trying again for up to {limit:g} seconds")
             else:
                 self.answered = True
                 self._log(False, "answers again")
@@ -118,30 +118,28 @@ class RetryPolicy:
             logger.warning("%s %s" if not down else "%s: %s", self._name, text)
 
 
-def is_transient(error: Exception) -> bool:
-    """True if the same request may succeed later: no answer, 408, 429 and most of 5xx."""
+def passing_problem(error: Exception) -> str | None:
+    """An error in a few words if the same request may succeed later, else None.
+
+    That is no answer, 408, 429 and most of 5xx.
+    """
     import obstore.exceptions as kinds
 
+    text = str(error)
     if not isinstance(error, kinds.GenericError):
-        return False
-    status = _STATUS.search(str(error))
-    if status is None:
-        return "HTTP error" in str(error).partition("\n")[0]
-    number = int(status[2])
-    return number in (408, 429) or (number >= 500 and number not in (501, 505))
+        return None
+    if status := _STATUS.search(text):
+        number = int(status[2])
+        passes = number in (408, 429) or (number >= 500 and number not in (501, 505))
+        return f"the store answers {status[1].strip()}" if passes else None
+    if "HTTP error" not in text.partition("\n")[0]:
+        return None
+    if lacks_credentials(error):
+        return "no credentials found"
+    return "no answer in time" if "kind: Timeout" in text else "the endpoint cannot be reached"
 
 
 def lacks_credentials(error: Exception) -> bool:
     """True if obstore asked the metadata server of a cloud for credentials, in vain."""
     first_line = str(error).partition("\n")[0]
     return any(host in first_line for host in ("169.254.169.254", "metadata.google.internal"))
-
-
-def describe(error: Exception) -> str:
-    """Describe a transient error in a few words."""
-    text = str(error)
-    if lacks_credentials(error):
-        return "no credentials found"
-    if status := _STATUS.search(text):
-        return f"the store answers {status[1].strip()}"
-    return "no answer in time" if "kind: Timeout" in text else "the endpoint cannot be reached"
