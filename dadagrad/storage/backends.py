@@ -139,16 +139,17 @@ def _first_line(error: Exception) -> str:
 def explain(error: Exception, action: str, url: str, key: str, scheme: str) -> StorageError:
     """The error to raise for an error of obstore or of the system: what failed and what to do."""
     subject = f"{key} in {url}" if key else f"the objects in {url}" if action == "list" else url
-    start = f"cannot {action} {subject}"
-    if isinstance(error, RetryTimeout):
-        return StorageError(f"{start}: {_no_answer(error, scheme)}")
-    kind, problem = _diagnose(error, action, scheme)
-    return kind(f"{start}: {problem}")
+    kind: type[StorageError] = StorageError
+    if lacks_credentials(error.error if isinstance(error, RetryTimeout) else error):
+        problem = f"no credentials found; set {_CREDENTIALS.get(scheme, 'them')}"
+    elif isinstance(error, RetryTimeout):
+        problem = _no_answer(error, scheme)
+    else:
+        kind, problem = _diagnose(error, action, scheme)
+    return kind(f"cannot {action} {subject}: {problem}")
 
 
 def _no_answer(error: RetryTimeout, scheme: str) -> str:
-    if lacks_credentials(error.error):
-        return f"{error.problem}; set {_CREDENTIALS.get(scheme, 'them')}"
     tried = f"{error.problem} (tried for {error.seconds:.0f} s: {_first_line(error.error)})"
     if error.problem.startswith("the store answers"):
         return f"{tried}; try again later"
