@@ -4,23 +4,6 @@ With score m = <w, x> + b and label y, a loss has a ``value(m, y)`` and a
 ``slope(m, y) = d value / d m``; the gradient of a row is ``slope * x``. Everything here is plain
 NumPy over whole arrays. The compiled formulas in `dadagrad.kernels.training` are tested against it.
 
-=================  =====================================  =========================
-loss               value                                  labels
-=================  =====================================  =========================
-`Hinge`            max(0, 1 - y m)                        -1, +1
-`SquaredHinge`     max(0, 1 - y m)^2 / 2                  -1, +1
-`Logistic`         log(1 + exp(-y m))                     -1, +1
-`Squared`          (m - y)^2 / 2                          real
-`Absolute`         |m - y|                                real
-`Huber`            squared near y, linear beyond          real
-`Quantile`         q (y - m) below y, (1 - q)(m - y)      real
-                   above
-`Poisson`          exp(m) - y m, less its least value     real, at least 0
-`MulticlassHinge`  max(0, 1 + max_(j != c) m_j - m_c)     one of several classes, c
-`Softmax`          log(sum_j exp(m_j)) - m_c              one of several classes, c
-`Ranking`          max(0, 1 - (m_a - m_b))                pairs of rows, a before b
-=================  =====================================  =========================
-
 The losses of several classes couple the outputs: one loss belongs to the scores of all classes, and
 the slope of each depends on all of them. They take arrays whose last axis is the classes, with a
 label of +1 at the right class and -1 elsewhere.
@@ -35,12 +18,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadagrad.errors import InputError
-from dadagrad.optim.registry import Named, Registry, check_number
+from dadagrad.optim.arrays import Array
+from dadagrad.optim.registry import Named, Positive, Registry
 
-Array = NDArray[np.float64]
 Task = Literal["binary", "multiclass", "regression", "ranking"]
 Link = Literal["identity", "logit", "log"]
 
@@ -208,13 +190,10 @@ class Absolute(Loss):
 class Huber(Loss):
     """(m - y)^2 / 2 where |m - y| <= width, and width (|m - y| - width / 2) beyond."""
 
-    width: float = 1.0
+    width: Positive = 1.0
     name: ClassVar[str] = "huber"
     code: ClassVar[int | None] = 5
     task: ClassVar[Task] = "regression"
-
-    def __post_init__(self) -> None:
-        check_number("width of the huber loss", self.width, positive=True)
 
     def value(self, scores: Array, labels: Array) -> Array:
         distance = np.abs(scores - labels)
@@ -233,15 +212,15 @@ class Quantile(Loss):
     Its mean is least where a share q of the targets lies below m. The slope at m = y exactly is 0.
     """
 
-    q: float = 0.5
+    q: Positive = 0.5
     name: ClassVar[str] = "quantile"
     code: ClassVar[int | None] = 6
     task: ClassVar[Task] = "regression"
 
     def __post_init__(self) -> None:
-        check_number("q of the quantile loss", self.q, positive=True)
+        Loss.__post_init__(self)
         if self.q >= 1.0:
-            raise InputError(f"q of the quantile loss must be below 1, not {self.q!r}")
+            raise InputError(f"q of quantile must be below 1, not {self.q!r}")
 
     def value(self, scores: Array, labels: Array) -> Array:
         distance = scores - labels
@@ -344,21 +323,14 @@ def _right_and_wrong(scores: Array, labels: Array) -> tuple[Array, Array]:
 
 @LOSSES.register
 @dataclass(frozen=True, slots=True)
-class Ranking(Loss):
+class Ranking(Hinge):
     """max(0, 1 - m), m the score of a row less that of another row that belongs after it.
 
     It is the hinge loss of differences of rows, all with the label 1.
     """
 
     name: ClassVar[str] = "ranking"
-    code: ClassVar[int | None] = Hinge.code
     task: ClassVar[Task] = "ranking"
-
-    def value(self, scores: Array, labels: Array) -> Array:
-        return Hinge().value(scores, labels)
-
-    def slope(self, scores: Array, labels: Array) -> Array:
-        return Hinge().slope(scores, labels)
 
 
 HINGES = (Hinge.name, SquaredHinge.name, Ranking.name)

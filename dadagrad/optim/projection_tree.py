@@ -20,18 +20,15 @@ is O(1) per change.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadagrad.errors import InputError
-from dadagrad.optim.preconditioners.base import Arrays, Shapes, check_outputs
-from dadagrad.optim.registry import check_number
+from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, rows_of
+from dadagrad.optim.preconditioners.base import Step, check_outputs
+from dadagrad.optim.registry import Positive
 from dadagrad.optim.updates import UPDATES, GradientUpdate, State
-
-Array = NDArray[np.float64]
-Ids = NDArray[np.int64]
 
 
 class SparseL1Ball:
@@ -100,7 +97,7 @@ class SparseL1Ball:
 
     def weights(self, ids: Ids | None = None) -> Array:
         """All weights, (n_features,) float64, or those of `ids`."""
-        signed = self._signed if ids is None else self._signed[ids]
+        signed = rows_of(self._signed, ids)
         sizes = np.maximum(np.abs(signed) - self._totals[0], 0.0)
         weights: Array = np.copysign(sizes, signed)
         return weights
@@ -109,30 +106,6 @@ class SparseL1Ball:
     def n_nonzero(self) -> int:
         """Number of weights that are not 0."""
         return int(self._totals[2])
-
-    @property
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that is remembered, by name, to be stored; `from_arrays` goes on with the same bits.
-
-        signed (n_features,) float64, order (n_nonzero,) int32, totals (4,) float64.
-        """
-        return {
-            "signed": self._signed,
-            "order": self._order[: self.n_nonzero],
-            "totals": self._totals,
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]], radius: float) -> SparseL1Ball:
-        """Structure that made the given `arrays`."""
-        signed, order = arrays["signed"], arrays["order"]
-        ball = cls(len(signed), radius)
-        ball._signed[:] = signed
-        ball._order[: len(order)] = order
-        ball._keys[: len(order)] = np.abs(signed[order])
-        ball._place[order] = np.arange(len(order), dtype=np.int32)
-        ball._totals[:] = arrays["totals"]
-        return ball
 
     @classmethod
     def from_weights(cls, weights: Array, radius: float) -> SparseL1Ball:
@@ -171,15 +144,11 @@ class ProjectedGradient(GradientUpdate):
     the heap of each output in arrays with a leading axis of outputs.
     """
 
-    radius: float = field(kw_only=True)
+    radius: Positive = field(kw_only=True)
 
     name: ClassVar[str] = "projected-gradient"
     has_kernels: ClassVar[bool] = False
     uses_penalties: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check_number("step_size", self.step_size, positive=True)
-        check_number("radius", self.radius, positive=True)
 
     @property
     def weighs_ids(self) -> bool:
@@ -199,28 +168,20 @@ class ProjectedGradient(GradientUpdate):
         return {**heaps, "totals": (n_outputs, 4)}
 
     def weights(self, state: State, ids: Ids | None = None) -> Array:
-        signed = state.primary if ids is None else state.primary[ids]
+        signed = rows_of(state.primary, ids)
         sizes = np.maximum(np.abs(signed) - state.preconditioner["totals"][:, 0], 0.0)
         weights: Array = np.copysign(sizes, signed)
         return weights
 
-    def step(
-        self,
-        state: State,
-        gradient: Array,
-        importance: float = 1.0,
-        ids: Ids | None = None,
-        scales: Array | None = None,
-    ) -> State:
+    def _step(self, state: State, step: Step) -> State:
         from dadagrad.optim.projection_kernels import add
 
-        t, heaps = state.t + importance, state.preconditioner
-        for output, column in enumerate(gradient.T):
+        t, heaps = state.t + step.importance, state.preconditioner
+        for output, column in enumerate(step.gradient.T):
             moved = np.flatnonzero(column)
-            change = -self.step_size * importance / np.sqrt(t) * column[moved]
             add(
-                moved if ids is None else ids[moved],
-                change,
+                moved if step.ids is None else step.ids[moved],
+                -self.step_size / np.sqrt(t) * column[moved],
                 float(self.radius),
                 state.primary[:, output],
                 heaps["places"][output],

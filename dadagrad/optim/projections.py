@@ -21,11 +21,10 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadagrad.errors import InputError
+from dadagrad.optim.arrays import Array
 
-Array = NDArray[np.float64]
 Method = Literal["auto", "sort", "pivot"]
 
 SORT_BELOW = 4_000  # where sorting is as fast as pivots
@@ -166,12 +165,7 @@ def entropic_floor_projection(weights: Array, floor: float) -> Array:
         If a weight is negative or not finite, a sum is 0, or the floor is out of bounds.
     """
     n = len(weights)
-    # n (1 / n) may round to just above 1.
-    if not (np.isfinite(floor) and 0 <= n * floor <= 1.0 + 1e-12):
-        raise InputError(
-            f"a floor of {floor} under {n} weights that sum to 1 is not possible; choose a floor "
-            f"from 0 to {1 / max(n, 1):g}"
-        )
+    check_floor(floor, n)
     largest = weights.max(axis=0, initial=0.0)
     if not (np.all(weights >= 0) and np.all(np.isfinite(largest)) and np.all(largest > 0)):
         raise InputError(
@@ -189,6 +183,16 @@ def entropic_floor_projection(weights: Array, floor: float) -> Array:
     sums = np.where(above, ordered, 0.0).sum(axis=0)
     found: Array = np.maximum(floor, weights * ((1.0 - floor * at_floor) / sums))
     return found
+
+
+def check_floor(floor: float, n: int) -> None:
+    """Raise `InputError` if `n` weights that sum to 1 cannot all be at least `floor`."""
+    # n (1 / n) may round to just above 1.
+    if not 0 <= n * floor <= 1.0 + 1e-12:
+        raise InputError(
+            f"a floor of {floor} under {n} weights that sum to 1 is not possible; choose a floor "
+            f"from 0 to {1 / max(n, 1):g}"
+        )
 
 
 def _checked(vector: Array, total: float, name: str, weights: Array | None, method: str) -> Array:

@@ -20,16 +20,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from dadagrad.errors import InputError
 
 T = TypeVar("T")
 Class = TypeVar("Class", bound=type)
 
-
 BOUND = {"bound": True}
 """Metadata of a field that a run fills in, and that is no parameter: the loss of an update."""
+
+Positive = float
+"""Annotation of a parameter that is a finite number above 0."""
+NonNegative = float
+"""Annotation of a parameter that is a finite number of at least 0."""
+Rank = int
+"""Annotation of the rank of a sketch, at least 2."""
+Sizes = int | tuple[int, ...]
+"""Annotation of the size of all blocks, or the size of each."""
 
 
 class Named:
@@ -41,6 +49,14 @@ class Named:
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         cls.name = vars(cls).get("name", cls.__name__)
+
+    def __post_init__(self) -> None:
+        """Check the fields of a dataclass by their annotations, such as `Positive`."""
+        for each in fields(self):  # type: ignore[arg-type]
+            annotation, _, optional = str(each.type).partition(" | ")
+            value, kind = getattr(self, each.name), KINDS.get(annotation)
+            if kind and not kind.holds(value) and not (optional and value is None):
+                raise InputError(f"{each.name} of {self.name} must be {kind.words}, not {value!r}")
 
 
 class Registry(Generic[T]):
@@ -68,7 +84,7 @@ class Registry(Generic[T]):
     @property
     def names(self) -> tuple[str, ...]:
         """All names, in the order of registration."""
-        return tuple(self._classes)
+        return tuple(self)
 
     def register(self, cls: Class) -> Class:
         """Register a class under its `name`; for use as a decorator."""
@@ -157,36 +173,57 @@ def _text(value: Any) -> str:
 
 def _parse_value(place: str, text: str, annotation: str) -> Any:
     """Convert text to the type of a field, as its annotation names it."""
-    convert: list[Callable[[str], Any]] = [float] if "float" in annotation else [int]
-    if "tuple" in annotation:
-        convert.append(lambda text: tuple(int(part) for part in text.split("+")))
-    if "str" in annotation:
-        convert = [str]
-    for each in convert:
-        try:
-            return each(text)
-        except ValueError:
-            continue
-    kind = "a number" if convert[0] is float else "a whole number"
-    raise InputError(f"{place} must be {kind}, not {text!r}")
+    kind = KINDS[annotation.partition(" | ")[0]]
+    try:
+        return kind.parse(text)
+    except ValueError:
+        raise InputError(f"{place} must be {kind.words}, not {text!r}") from None
 
 
-def check_number(name: str, value: Any, *, minimum: float = 0.0, positive: bool = False) -> None:
-    """Refuse a parameter that is not a finite number from `minimum`, or above 0; `InputError`."""
+def _parse_sizes(text: str) -> int | tuple[int, ...]:
+    sizes = tuple(int(part) for part in text.split("+"))
+    return sizes if "+" in text else sizes[0]
+
+
+def _is_positive(value: Any) -> bool:
+    return _is_non_negative(value) and value > 0
+
+
+def _is_non_negative(value: Any) -> bool:
     number = hasattr(value, "__float__") and not isinstance(value, bool)
-    if number and math.isfinite(value) and (value > 0 if positive else value >= minimum):
-        return
-    bound = "above 0" if positive else f"of at least {minimum:g}"
-    raise InputError(f"{name} must be a finite number {bound}, not {value!r}")
+    return number and math.isfinite(value) and value >= 0
 
 
-def check_sizes(name: str, value: Any) -> None:
-    """Refuse a parameter that is not a whole number above 0, or a tuple of them; `InputError`."""
+def _is_whole(value: Any, minimum: int = 1) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool) and value >= minimum
+
+
+def _is_rank(value: Any) -> bool:
+    return _is_whole(value, 2)
+
+
+def _is_sizes(value: Any) -> bool:
     sizes = value if isinstance(value, tuple) else (value,)
-    if not sizes or not all(
-        hasattr(size, "__index__") and not isinstance(size, bool) and size >= 1 for size in sizes
-    ):
-        raise InputError(
-            f"{name} must be a whole number of at least 1, or a tuple of such numbers, not "
-            f"{value!r}"
-        )
+    return sizes != () and all(map(_is_whole, sizes))
+
+
+class Kind(NamedTuple):
+    """Values that a parameter may have: in words, from text, and a test of one."""
+
+    words: str
+    parse: Callable[[str], Any]
+    holds: Callable[[Any], bool] = lambda value: True
+
+
+KINDS = {
+    "str": Kind("text", str),
+    "int": Kind("a whole number", int),
+    "float": Kind("a number", float),
+    "Positive": Kind("a finite number above 0", float, _is_positive),
+    "NonNegative": Kind("a finite number of at least 0", float, _is_non_negative),
+    "Rank": Kind("a whole number of at least 2", int, _is_rank),
+    "Sizes": Kind(
+        "a whole number of at least 1, or a tuple of such numbers", _parse_sizes, _is_sizes
+    ),
+}
+"""Kinds of parameters by the annotations of fields."""

@@ -43,16 +43,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dadagrad.errors import InputError
+from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, add_rows, all_rows, rows_of, zeros
 from dadagrad.optim.preconditioners import Diagonal, DiagonalPreconditioner, Preconditioner
-from dadagrad.optim.preconditioners.base import Arrays, Ids, Shapes, zeros
-from dadagrad.optim.registry import BOUND, Named, Registry, check_number
+from dadagrad.optim.preconditioners.base import Step
+from dadagrad.optim.registry import BOUND, Named, Positive, Registry
 from dadagrad.optim.regularizers import ElasticBox, Regularizer
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +133,11 @@ UPDATES: Registry[Update] = Registry("update", Update)  # type: ignore[type-abst
 class GradientUpdate(Update):
     """Base of the updates that take gradients."""
 
-    step_size: float = field(default=1.0, metadata=BOUND)
+    step_size: Positive = field(default=1.0, metadata=BOUND)
     preconditioner: Preconditioner = field(default=Diagonal(), metadata=BOUND)
     regularizer: Regularizer = field(default=ElasticBox(), metadata=BOUND)
 
     has_kernels: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_number("step_size", self.step_size, positive=True)
 
     def init(self, n_features: int, n_outputs: int | None = None) -> State:
         """The state before the first step: no gradient seen, all weights 0.
@@ -162,7 +155,6 @@ class GradientUpdate(Update):
     def weights(self, state: State, ids: Ids | None = None) -> Array:
         """The weights after the steps seen so far, or their rows `ids`."""
 
-    @abstractmethod
     def step(
         self,
         state: State,
@@ -185,6 +177,12 @@ class GradientUpdate(Update):
             The largest absolute value that each feature has in the rows of the step, for the
             preconditioner `Normalized`.
         """
+        gradient = gradient if importance == 1.0 else importance * gradient
+        return self._step(state, Step(gradient, importance, ids, scales=scales))
+
+    @abstractmethod
+    def _step(self, state: State, step: Step) -> State:
+        """The state after a step whose gradient is multiplied by its importance."""
 
     @property
     def weighs_ids(self) -> bool:
@@ -209,7 +207,7 @@ class GradientUpdate(Update):
         weights = self.preconditioner.prox(
             state.preconditioner, self.regularizer, center, scale, rows
         )
-        return weights if ids is None or direct else weights[ids]
+        return weights if direct else rows_of(weights, ids)
 
 
 @UPDATES.register
@@ -222,21 +220,11 @@ class DualAveraging(GradientUpdate):
     def weights(self, state: State, ids: Ids | None = None) -> Array:
         return self._weights_around_sum(state, self.preconditioner.solve_sum, ids)
 
-    def step(
-        self,
-        state: State,
-        gradient: Array,
-        importance: float = 1.0,
-        ids: Ids | None = None,
-        scales: Array | None = None,
-    ) -> State:
-        gradient = _times(importance, gradient)
-        primary = _plus(state.primary, gradient, ids)
-        total = primary if ids is None else primary[ids]
-        arrays = self.preconditioner.add(
-            state.preconditioner, gradient, importance, ids, total, scales
-        )
-        return State(state.t + importance, primary, arrays)
+    def _step(self, state: State, step: Step) -> State:
+        primary = add_rows(state.primary, step.gradient, step.ids)
+        told = step._replace(total=rows_of(primary, step.ids))
+        arrays = self.preconditioner.add(state.preconditioner, *told)
+        return State(state.t + step.importance, primary, arrays)
 
 
 @UPDATES.register
@@ -252,26 +240,17 @@ class MirrorDescent(GradientUpdate):
         return True
 
     def weights(self, state: State, ids: Ids | None = None) -> Array:
-        return state.primary if ids is None else state.primary[ids]
+        return rows_of(state.primary, ids)
 
-    def step(
-        self,
-        state: State,
-        gradient: Array,
-        importance: float = 1.0,
-        ids: Ids | None = None,
-        scales: Array | None = None,
-    ) -> State:
-        gradient = _times(importance, gradient)
-        arrays = self.preconditioner.add(
-            state.preconditioner, gradient, importance, ids, scales=scales
-        )
-        moved = self.preconditioner.solve(arrays, _with_all_rows(gradient, state.primary, ids))
-        center = state.primary - self.step_size * moved
+    def _step(self, state: State, step: Step) -> State:
+        arrays = self.preconditioner.add(state.preconditioner, *step)
+        gradient = all_rows(step.gradient, step.ids, len(state.primary))
+        center = state.primary - self.step_size * self.preconditioner.solve(arrays, gradient)
+        scale = self.step_size * step.importance
         weights = self.preconditioner.prox(
-            arrays, self.regularizer, center, self.step_size * importance, start=state.primary
+            arrays, self.regularizer, center, scale, start=state.primary
         )
-        return State(state.t + importance, weights, arrays)
+        return State(state.t + step.importance, weights, arrays)
 
 
 @UPDATES.register
@@ -289,55 +268,22 @@ class FollowTheLeader(GradientUpdate):
     def weights(self, state: State, ids: Ids | None = None) -> Array:
         return self._weights_around_sum(state, self.preconditioner.solve, ids)
 
-    def step(
-        self,
-        state: State,
-        gradient: Array,
-        importance: float = 1.0,
-        ids: Ids | None = None,
-        scales: Array | None = None,
-    ) -> State:
-        gradient = _times(importance, gradient)
-        preconditioner = self.preconditioner
+    def _step(self, state: State, step: Step) -> State:
+        preconditioner, rows = self.preconditioner, None
         if isinstance(preconditioner, DiagonalPreconditioner):
             # Rows without gradient keep their curvature in a local preconditioner, and so their z.
-            rows = ids if preconditioner.local and self._by_feature() else None
-            before = preconditioner.curvature(state.preconditioner, rows)
+            rows = step.ids if preconditioner.local and self._by_feature() else None
             weights = self.weights(state, rows)
-            arrays = preconditioner.add(
-                state.preconditioner, gradient, importance, ids, scales=scales
-            )
+            before = preconditioner.curvature(state.preconditioner, rows)
+            arrays = preconditioner.add(state.preconditioner, *step)
             pull = (preconditioner.curvature(arrays, rows) - before) * weights
         else:
-            rows = None
             weights = self.weights(state)
             drawn = preconditioner.multiply(state.preconditioner, weights)
-            arrays = preconditioner.add(
-                state.preconditioner, gradient, importance, ids, scales=scales
-            )
+            arrays = preconditioner.add(state.preconditioner, *step)
             pull = preconditioner.multiply(arrays, weights) - drawn
+        gradient = step.gradient
         if rows is None:
-            gradient = _with_all_rows(gradient, state.primary, ids)
-        primary = _plus(state.primary, gradient - pull / self.step_size, rows)
-        return State(state.t + importance, primary, arrays)
-
-
-def _times(importance: float, gradient: Array) -> Array:
-    return gradient if importance == 1.0 else importance * gradient
-
-
-def _plus(total: Array, change: Array, ids: Ids | None) -> Array:
-    """`total` + `change`: in place where `change` has only the rows `ids`."""
-    if ids is None:
-        return total + change
-    total[ids] += change
-    return total
-
-
-def _with_all_rows(gradient: Array, like: Array, ids: Ids | None) -> Array:
-    """`gradient` with all rows."""
-    if ids is None:
-        return gradient
-    whole = np.zeros_like(like)
-    whole[ids] = gradient
-    return whole
+            gradient = all_rows(gradient, step.ids, len(state.primary))
+        primary = add_rows(state.primary, gradient - pull / self.step_size, rows)
+        return State(state.t + step.importance, primary, arrays)

@@ -25,111 +25,63 @@ from typing import ClassVar
 
 import numpy as np
 
-from dadagrad.optim.baselines.base import (
-    Array,
-    Ids,
-    Learner,
-    LearnerState,
-    Shapes,
-    counts,
-    rows_of,
-)
+from dadagrad.optim.arrays import Array, Ids, Shapes
+from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
 from dadagrad.optim.losses import HINGES, Hinge, Loss
-from dadagrad.optim.registry import BOUND, check_number
+from dadagrad.optim.registry import BOUND, Positive
 from dadagrad.optim.updates import UPDATES
+
+
+@dataclass(frozen=True, slots=True)
+class _Gaussian(Learner):
+    """Base of both. The larger r, the smaller the step of a row."""
+
+    r: Positive = 1.0
+    loss: Loss = field(default=Hinge(), metadata=BOUND)
+
+    losses: ClassVar[tuple[str, ...]] = HINGES
+
+    def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
+        return copy_rows(state.arrays["mean"], ids)
 
 
 @UPDATES.register
 @dataclass(frozen=True, slots=True)
-class Arow(Learner):
+class Arow(_Gaussian):
     """AROW with a variance per feature and output. O(nnz n_outputs) a row.
 
     Arrays, (n_features, n_outputs) each: `mean`, and `precision`, which is sum x_i^2 / r over the
     rows learned from, so that the variance is 1 / (1 + precision): both 0 for a feature never seen.
-
-    Attributes
-    ----------
-    r : float
-        Regularization: the larger, the smaller the step of a row.
-
-    Raises
-    ------
-    InputError
-        If r is not a finite number above 0.
     """
 
-    r: float = 1.0
-    loss: Loss = field(default=Hinge(), metadata=BOUND)
-
     name: ClassVar[str] = "arow"
-    losses: ClassVar[tuple[str, ...]] = HINGES
     local: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        check_number("r", self.r, positive=True)
-
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
-        return {"mean": (n_features, n_outputs), "precision": (n_features, n_outputs)}
+        return dict.fromkeys(("mean", "precision"), (n_features, n_outputs))
 
-    def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
-        margins: Array = values @ state.arrays["mean"][ids]
-        return margins
-
-    def learn(
-        self,
-        state: LearnerState,
-        ids: Ids,
-        values: Array,
-        targets: Array,
-        margins: Array,
-        importance: float = 1.0,
-    ) -> LearnerState:
-        if not counts(importance):
-            return state
-        state.t += importance
-        values = np.asarray(values, np.float64)
-        r = self.r / importance
-        missing = np.maximum(0.0, 1.0 - targets * margins)
-        variance = self.variances(state, ids)
-        beta = 1.0 / (np.square(values) @ variance + r)
-        state.arrays["mean"][ids] += variance * np.outer(values, missing * beta * targets)
-        state.arrays["precision"][ids] += np.outer(np.square(values) / r, missing > 0.0)
-        return state
-
-    def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
-        return rows_of(state.arrays["mean"], ids)
+    def _learn(self, state: LearnerState, row: Row) -> None:
+        r = self.r / row.importance
+        missing = np.maximum(0.0, 1.0 - row.targets * row.margins)
+        squares, variance = np.square(row.values), self.variances(state, row.ids)
+        steps = missing * (1.0 / (squares @ variance + r)) * row.targets
+        state.arrays["mean"][row.ids] += variance * np.outer(row.values, steps)
+        state.arrays["precision"][row.ids] += np.outer(squares / r, missing > 0.0)
 
     def variances(self, state: LearnerState, ids: Ids | None = None) -> Array:
         """The diagonals of Sigma, shaped as the weights: how unsure each weight still is."""
-        return 1.0 / (1.0 + rows_of(state.arrays["precision"], ids))
+        return 1.0 / (1.0 + copy_rows(state.arrays["precision"], ids))
 
 
 @UPDATES.register
 @dataclass(frozen=True, slots=True)
-class ArowFull(Learner):
+class ArowFull(_Gaussian):
     """AROW with the whole covariance. O(n_features (nnz + n_features)) a row and output.
 
     Arrays: `mean` (n_features, n_outputs), `covariance` (n_outputs, n_features, n_features).
-
-    Attributes
-    ----------
-    r : float
-        Regularization: the larger, the smaller the step of a row.
-
-    Raises
-    ------
-    InputError
-        If r is not a finite number above 0.
     """
 
-    r: float = 1.0
-    loss: Loss = field(default=Hinge(), metadata=BOUND)
-
     name: ClassVar[str] = "arow-full"
-    losses: ClassVar[tuple[str, ...]] = HINGES
-
-    def __post_init__(self) -> None:
-        check_number("r", self.r, positive=True)
 
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
         state = Learner.init(self, n_features, n_outputs)
@@ -140,31 +92,12 @@ class ArowFull(Learner):
         covariance = (n_outputs, n_features, n_features)
         return {"mean": (n_features, n_outputs), "covariance": covariance}
 
-    def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
-        margins: Array = values @ state.arrays["mean"][ids]
-        return margins
-
-    def learn(
-        self,
-        state: LearnerState,
-        ids: Ids,
-        values: Array,
-        targets: Array,
-        margins: Array,
-        importance: float = 1.0,
-    ) -> LearnerState:
-        if not counts(importance):
-            return state
-        state.t += importance
-        values = np.asarray(values, np.float64)
-        missing = np.maximum(0.0, 1.0 - targets * margins)
+    def _learn(self, state: LearnerState, row: Row) -> None:
+        missing = np.maximum(0.0, 1.0 - row.targets * row.margins)
         for output in np.flatnonzero(missing > 0.0):
             covariance = state.arrays["covariance"][output]
-            spread = values @ covariance[ids]  # Sigma x, by the symmetry of Sigma
-            beta = 1.0 / (values @ spread[ids] + self.r / importance)
-            state.arrays["mean"][:, output] += missing[output] * beta * targets[output] * spread
+            spread = row.values @ covariance[row.ids]  # Sigma x, by the symmetry of Sigma
+            beta = 1.0 / (row.values @ spread[row.ids] + self.r / row.importance)
+            step = missing[output] * beta * row.targets[output]
+            state.arrays["mean"][:, output] += step * spread
             covariance -= np.outer(beta * spread, spread)
-        return state
-
-    def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
-        return rows_of(state.arrays["mean"], ids)

@@ -15,16 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dadagrad.errors import InputError
-from dadagrad.optim.baselines.base import (
-    Array,
-    Arrays,
-    Ids,
-    Learner,
-    LearnerState,
-    Shapes,
-    counts,
-    rows_of,
-)
+from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes
+from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows, counts
 
 
 @dataclass(slots=True)
@@ -73,15 +65,7 @@ class Averaged(Learner):
 
     Arrays: those of the learner, and `weight_sums` (n_features, n_outputs) with `last_update`
     (n_features,): what the weights of a feature sum to over the rows up to the t of `last_update`.
-
-    Attributes
-    ----------
-    learner : Learner
-
-    Raises
-    ------
-    InputError
-        If the learner changes the weights of features that a row does not have.
+    The learner must be `local`; if not, `InputError`.
     """
 
     learner: Learner
@@ -107,28 +91,19 @@ class Averaged(Learner):
     def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
         return self.learner.margins(state, ids, values)
 
-    def learn(
-        self,
-        state: LearnerState,
-        ids: Ids,
-        values: Array,
-        targets: Array,
-        margins: Array,
-        importance: float = 1.0,
-    ) -> LearnerState:
-        if not counts(importance):
-            return state
-        now = state.t + importance  # the row meets the weights as they are before it
-        waited = now - state.arrays["last_update"][ids]
-        state.arrays["weight_sums"][ids] += waited[:, None] * self.learner.weights(state, ids)
-        state.arrays["last_update"][ids] = now
-        return self.learner.learn(state, ids, values, targets, margins, importance)
+    def _learn(self, state: LearnerState, row: Row) -> None:
+        # The row meets the weights as they are before it.
+        waited = state.t - state.arrays["last_update"][row.ids]
+        met = self.learner.weights(state, row.ids)
+        state.arrays["weight_sums"][row.ids] += waited[:, None] * met
+        state.arrays["last_update"][row.ids] = state.t
+        self.learner._learn(state, row)
 
     def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
         present = self.learner.weights(state, ids)
         if state.t == 0.0:
             return present
-        waited = state.t - rows_of(state.arrays["last_update"], ids)
-        sums = rows_of(state.arrays["weight_sums"], ids) + waited[:, None] * present
+        waited = state.t - copy_rows(state.arrays["last_update"], ids)
+        sums = copy_rows(state.arrays["weight_sums"], ids) + waited[:, None] * present
         mean: Array = sums / state.t
         return mean

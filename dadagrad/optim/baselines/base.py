@@ -11,20 +11,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadagrad.errors import InputError
+from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes
 from dadagrad.optim.losses import Loss
 from dadagrad.optim.updates import Update
-
-Array = NDArray[np.float64]
-Ids = NDArray[np.integer[Any]]
-Arrays = dict[str, Array]
-Shapes = dict[str, tuple[int, ...]]
-"""Of arrays by name; each of their numbers has 8 bytes."""
 
 
 @dataclass(slots=True)
@@ -47,8 +41,21 @@ class LearnerState:
         return LearnerState(self.t, {name: array.copy() for name, array in self.arrays.items()})
 
 
+class Row(NamedTuple):
+    """A row to learn from; see `Learner.learn`."""
+
+    ids: Ids
+    values: Array
+    targets: Array
+    margins: Array
+    importance: float
+
+
 class Learner(Update):
     """Update that learns linear models row by row.
+
+    A subclass defines `shapes`, `weights` and `_learn`, and `init` if its arrays are not 0 at
+    first.
 
     `local` tells whether a row changes the weights of its own features alone. Then the weights of
     all others keep their very bits, and averages of weights can be kept up lazily.
@@ -62,7 +69,7 @@ class Learner(Update):
     loss: Loss
 
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
-        """The state before the first row: all arrays are 0, unless a subclass sets them.
+        """The state before the first row.
 
         Raises
         ------
@@ -76,11 +83,11 @@ class Learner(Update):
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         """The shapes of the arrays that `init` gives, without taking their memory."""
 
-    @abstractmethod
     def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
         """The (n_outputs,) scores of the row with `values` at the features `ids`."""
+        margins: Array = values @ self.weights(state, ids)
+        return margins
 
-    @abstractmethod
     def learn(
         self,
         state: LearnerState,
@@ -110,13 +117,22 @@ class Learner(Update):
         InputError
             If the importance is negative or not finite.
         """
+        if counts(importance):
+            state.t += importance
+            row = Row(ids, np.asarray(values, np.float64), targets, margins, importance)
+            self._learn(state, row)
+        return state
+
+    @abstractmethod
+    def _learn(self, state: LearnerState, row: Row) -> None:
+        """Change the arrays of `state`, whose t counts the row already."""
 
     @abstractmethod
     def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
         """The (n_features, n_outputs) weights, or the (len(ids), n_outputs) of features `ids`."""
 
 
-def rows_of(array: Array, ids: Ids | None) -> Array:
+def copy_rows(array: Array, ids: Ids | None) -> Array:
     """A copy of the rows `ids` of `array`, or of all of it."""
     return array.copy() if ids is None else array[ids]
 

@@ -46,17 +46,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from dadagrad.optim.baselines.base import (
-    Array,
-    Ids,
-    Learner,
-    LearnerState,
-    Shapes,
-    counts,
-    rows_of,
-)
+from dadagrad.optim.arrays import Array, Ids, Shapes
+from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
 from dadagrad.optim.losses import Hinge, Loss
-from dadagrad.optim.registry import BOUND, check_number
+from dadagrad.optim.registry import BOUND, Positive
 from dadagrad.optim.updates import UPDATES
 
 NAMES = ("gradient_sum", "gradient_squares", "first", "largest", "travel")
@@ -79,51 +72,25 @@ class CoinBetting(Learner):
         more than its logarithm.
     leash : float
         How far a weight may go, in units of the square root of the gradients it has seen.
-
-    Raises
-    ------
-    InputError
-        If a setting is not a finite number above 0.
     """
 
-    wealth: float = 1.0
-    leash: float = 10.0
+    wealth: Positive = 1.0
+    leash: Positive = 10.0
     loss: Loss = field(default=Hinge(), metadata=BOUND)
 
     name: ClassVar[str] = "coin-betting"
     local: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        check_number("wealth", self.wealth, positive=True)
-        check_number("leash", self.leash, positive=True)
-
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return dict.fromkeys(NAMES, (n_features, n_outputs))
 
-    def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
-        margins: Array = values @ self.weights(state, ids)
-        return margins
-
-    def learn(
-        self,
-        state: LearnerState,
-        ids: Ids,
-        values: Array,
-        targets: Array,
-        margins: Array,
-        importance: float = 1.0,
-    ) -> LearnerState:
-        if not counts(importance):
-            return state
-        state.t += importance
-        slopes = importance * self.loss.slope(margins, targets)
+    def _learn(self, state: LearnerState, row: Row) -> None:
+        slopes = row.importance * self.loss.slope(row.margins, row.targets)
         if slopes.any():
-            gradient = np.outer(np.asarray(values, np.float64), slopes)
-            self._bet(state, ids, gradient)
-        return state
+            self._bet(state, row.ids, np.outer(row.values, slopes))
 
     def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
-        stake, bound = self._stake(*(rows_of(state.arrays[name], ids) for name in NAMES))
+        stake, bound = self._stake(*(copy_rows(state.arrays[name], ids) for name in NAMES))
         return np.clip(stake, -bound, bound)
 
     def _bet(self, state: LearnerState, ids: Ids, gradient: Array) -> None:

@@ -25,24 +25,18 @@ A row of importance c has its loss counted c times: c g in place of g.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
-from dadagrad.optim.baselines.base import (
-    Array,
-    Ids,
-    Learner,
-    LearnerState,
-    Shapes,
-    counts,
-    rows_of,
-)
+from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes
+from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
 from dadagrad.optim.losses import Hinge, Loss
-from dadagrad.optim.registry import BOUND, check_number
+from dadagrad.optim.registry import BOUND, Positive
 from dadagrad.optim.updates import UPDATES
+
+FANOUT = 32
 
 
 @UPDATES.register
@@ -62,71 +56,56 @@ class ExponentiatedGradient(Learner):
         eta.
     """
 
-    radius: float = 1.0
+    radius: Positive = 1.0
     loss: Loss = field(default=Hinge(), metadata=BOUND)
-    step_size: float = field(default=0.1, metadata=BOUND)
+    step_size: Positive = field(default=0.1, metadata=BOUND)
 
     name: ClassVar[str] = "eg"
     has_step_size: ClassVar[bool] = True
     signed: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        check_number("step_size", self.step_size, positive=True)
-        check_number("radius", self.radius, positive=True)
-
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
-        arrays = {"scores": np.zeros((n_features, n_outputs))}
-        state = LearnerState(0.0, arrays)
-        levels = build_tree(
-            lambda ids: self._log_shares(arrays["scores"][ids]), n_features, n_outputs
-        )
-        arrays.update({f"sums_{depth}": level for depth, level in enumerate(levels)})
+        state = Learner.init(self, n_features, n_outputs)
+        self._refresh(state.arrays, np.arange(n_features))
         return state
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
-        sizes = (n_features, *tree_sizes(n_features))
-        names = ("scores", *(f"sums_{depth}" for depth in range(len(sizes) - 1)))
-        return {name: (size, n_outputs) for name, size in zip(names, sizes, strict=True)}
+        shapes: Shapes = {"scores": (n_features, n_outputs)}
+        size = n_features
+        while len(shapes) == 1 or size > 1:
+            size = -(-size // FANOUT)
+            shapes[f"sums_{len(shapes) - 1}"] = (size, n_outputs)
+        return shapes
 
-    def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
-        margins: Array = values @ self.weights(state, ids)
-        return margins
-
-    def learn(
-        self,
-        state: LearnerState,
-        ids: Ids,
-        values: Array,
-        targets: Array,
-        margins: Array,
-        importance: float = 1.0,
-    ) -> LearnerState:
-        if not counts(importance):
-            return state
-        state.t += importance
-        slopes = importance * self.loss.slope(margins, targets)
-        if not slopes.any():
-            return state
-        values = np.asarray(values, np.float64)
-        scores = state.arrays["scores"]
-        scores[ids] -= self.step_size * self.radius * np.outer(values, slopes)
-        refresh_tree(
-            _levels(state), lambda places: self._log_shares(scores[places]), len(scores), ids
-        )
-        return state
+    def _learn(self, state: LearnerState, row: Row) -> None:
+        slopes = row.importance * self.loss.slope(row.margins, row.targets)
+        if slopes.any():
+            change = self.step_size * self.radius * np.outer(row.values, slopes)
+            state.arrays["scores"][row.ids] -= change
+            self._refresh(state.arrays, row.ids)
 
     def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
-        scores = rows_of(state.arrays["scores"], ids)
-        log_sum = _levels(state)[-1]
+        scores = copy_rows(state.arrays["scores"], ids)
+        log_sum = _levels(state.arrays)[-1]
         if not self.signed:
             return self.radius * np.exp(scores - log_sum)
         # 2 sinh(s) / Z, as the larger exponential times what the smaller one takes away from it.
         size = np.abs(scores)
         return -self.radius * np.sign(scores) * np.exp(size - log_sum) * np.expm1(-2.0 * size)
 
-    def _log_shares(self, scores: Array) -> Array:
-        """The logarithm of the term of each score in Z."""
-        return np.logaddexp(scores, -scores) if self.signed else scores
+    def _refresh(self, arrays: Arrays, ids: Ids) -> None:
+        """Compute the ancestors of the scores of `ids` again, from the leaves up."""
+        below, touched = arrays["scores"], ids
+        for level in _levels(arrays):
+            touched = np.unique(touched // FANOUT)
+            children = touched[:, None] * FANOUT + np.arange(FANOUT)
+            terms = below[np.minimum(children, len(below) - 1)]
+            if self.signed and below is arrays["scores"]:
+                terms = np.logaddexp(terms, -terms)
+            terms[children >= len(below)] = -np.inf
+            largest = terms.max(axis=1)
+            level[touched] = largest + np.log(np.exp(terms - largest[:, None]).sum(axis=1))
+            below = level
 
 
 @UPDATES.register
@@ -138,47 +117,6 @@ class SignedExponentiatedGradient(ExponentiatedGradient):
     signed: ClassVar[bool] = True
 
 
-def _levels(state: LearnerState) -> list[Array]:
-    """The levels of the tree, from the leaves up."""
-    return [state.arrays[f"sums_{depth}"] for depth in range(len(state.arrays) - 1)]
-
-
-FANOUT = 32
-
-
-def build_tree(leaves: Callable[[Ids], Array], n_leaves: int, n_columns: int) -> list[Array]:
-    """The levels of the tree over `leaves`, from the nodes above them to the (1, n_columns) root.
-
-    Parameters
-    ----------
-    leaves : function
-        Gives the scores at an array of places, with one more axis of n_columns.
-    n_leaves, n_columns : int
-        At least 1.
-    """
-    levels = [np.zeros((size, n_columns)) for size in tree_sizes(n_leaves)]
-    refresh_tree(levels, leaves, n_leaves, np.arange(n_leaves))
-    return levels
-
-
-def tree_sizes(n_leaves: int) -> list[int]:
-    """Number of nodes of each level, from the level above the leaves to the root."""
-    found = [-(-n_leaves // FANOUT)]
-    while found[-1] > 1:
-        found.append(-(-found[-1] // FANOUT))
-    return found
-
-
-def refresh_tree(
-    levels: list[Array], leaves: Callable[[Ids], Array], n_leaves: int, ids: Ids
-) -> None:
-    """Bring the `levels` up to date, in place, after the leaves `ids` changed."""
-    below, n_below, touched = leaves, n_leaves, ids
-    for level in levels:
-        touched = np.unique(touched // FANOUT)
-        children = touched[:, None] * FANOUT + np.arange(FANOUT)
-        terms = below(np.minimum(children, n_below - 1))
-        terms[children >= n_below] = -np.inf
-        largest = terms.max(axis=1)
-        level[touched] = largest + np.log(np.exp(terms - largest[:, None]).sum(axis=1))
-        below, n_below = level.__getitem__, len(level)
+def _levels(arrays: Arrays) -> list[Array]:
+    """The levels of the tree, from the one above the leaves to the root."""
+    return [arrays[f"sums_{depth}"] for depth in range(len(arrays) - 1)]

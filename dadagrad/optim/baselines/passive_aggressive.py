@@ -31,17 +31,10 @@ from typing import ClassVar
 import numpy as np
 
 from dadagrad.errors import InputError
-from dadagrad.optim.baselines.base import (
-    Array,
-    Ids,
-    Learner,
-    LearnerState,
-    Shapes,
-    counts,
-    rows_of,
-)
+from dadagrad.optim.arrays import Array, Ids, Shapes
+from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
 from dadagrad.optim.losses import HINGES, Hinge, Loss
-from dadagrad.optim.registry import BOUND, check_number
+from dadagrad.optim.registry import BOUND, NonNegative, Positive
 from dadagrad.optim.updates import UPDATES
 
 
@@ -62,15 +55,12 @@ class PassiveAggressive(Learner):
         hinge, squared-hinge, ranking, multiclass-hinge or absolute: PA has a loss of its own.
     """
 
-    epsilon: float = 0.1
+    epsilon: NonNegative = 0.1
     loss: Loss = field(default=Hinge(), metadata=BOUND)
 
     name: ClassVar[str] = "pa"
     losses: ClassVar[tuple[str, ...]] = (*HINGES, "multiclass-hinge", "absolute")
     local: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_number("epsilon", self.epsilon)
 
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
         if self.loss.couples and n_outputs < 2:
@@ -83,34 +73,17 @@ class PassiveAggressive(Learner):
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return {"weights": (n_features, n_outputs)}
 
-    def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
-        margins: Array = values @ state.arrays["weights"][ids]
-        return margins
-
-    def learn(
-        self,
-        state: LearnerState,
-        ids: Ids,
-        values: Array,
-        targets: Array,
-        margins: Array,
-        importance: float = 1.0,
-    ) -> LearnerState:
-        if not counts(importance):
-            return state
-        state.t += importance
-        values = np.asarray(values, np.float64)
-        squared_length = float(values @ values)
+    def _learn(self, state: LearnerState, row: Row) -> None:
+        squared_length = float(row.values @ row.values)
         if self.loss.couples:
             squared_length *= 2.0
         if squared_length > 0.0:  # a row without values has the same margin at any weights
-            loss, direction = self._demand(targets, margins)
-            steps = self._step_lengths(loss, squared_length, importance) * direction
-            state.arrays["weights"][ids] += np.outer(values, steps)
-        return state
+            loss, direction = self._demand(row.targets, row.margins)
+            steps = self._step_lengths(loss, squared_length, row.importance) * direction
+            state.arrays["weights"][row.ids] += np.outer(row.values, steps)
 
     def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
-        return rows_of(state.arrays["weights"], ids)
+        return copy_rows(state.arrays["weights"], ids)
 
     def _demand(self, targets: Array, margins: Array) -> tuple[Array, Array]:
         """The loss of each output, and the direction of its step along x."""
@@ -145,12 +118,8 @@ class PassiveAggressive1(PassiveAggressive):
         Price of slack.
     """
 
-    C: float = 1.0
+    C: Positive = 1.0
     name: ClassVar[str] = "pa-1"
-
-    def __post_init__(self) -> None:
-        check_number("C", self.C, positive=True)
-        check_number("epsilon", self.epsilon)
 
     def _step_lengths(self, loss: Array, squared_length: float, importance: float) -> Array:
         return np.minimum(self.C * importance, loss / squared_length)

@@ -27,18 +27,11 @@ from typing import ClassVar
 import numpy as np
 
 from dadagrad.errors import InputError
-from dadagrad.optim.baselines.base import (
-    Array,
-    Ids,
-    Learner,
-    LearnerState,
-    Shapes,
-    counts,
-    rows_of,
-)
+from dadagrad.optim.arrays import Array, Ids, Shapes
+from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
 from dadagrad.optim.losses import Hinge, Loss
-from dadagrad.optim.projections import entropic_floor_projection
-from dadagrad.optim.registry import BOUND, check_number
+from dadagrad.optim.projections import check_floor, entropic_floor_projection
+from dadagrad.optim.registry import BOUND, Positive
 from dadagrad.optim.updates import UPDATES
 
 MIN_SCALE = 1e-100
@@ -64,26 +57,19 @@ class StronglyConvexBall(Learner):
     radius : float or None
         Of the ball. None finds one that holds the minimiser: sqrt(2 loss(0) / sigma), since
         sigma/2 |w*|^2 <= g(w*) <= g(0) = loss(0). For the hinge loss, and ranking by it,
-        lemma 4 halves the square: 1 / sqrt(sigma).
-
-    Raises
-    ------
-    InputError
-        If a setting is not a finite number above 0, or the radius is None for a loss that is not
-        one of classification or ranking: its value at 0 depends on the targets.
+        lemma 4 halves the square: 1 / sqrt(sigma). In a regression the loss at 0 depends on the
+        targets, so None is refused.
     """
 
-    sigma: float = 1e-4
-    radius: float | None = None
+    sigma: Positive = 1e-4
+    radius: Positive | None = None
     loss: Loss = field(default=Hinge(), metadata=BOUND)
 
     name: ClassVar[str] = "strongly-convex"
 
     def __post_init__(self) -> None:
-        check_number("sigma", self.sigma, positive=True)
-        if self.radius is not None:
-            check_number("radius", self.radius, positive=True)
-        elif not (self.loss.classifies or self.loss.ranks):
+        Learner.__post_init__(self)
+        if self.radius is None and not (self.loss.classifies or self.loss.ranks):
             raise InputError(
                 f"no ball is known to hold the minimiser for the loss {self.loss.name!r}; give a "
                 "radius"
@@ -112,39 +98,26 @@ class StronglyConvexBall(Learner):
         margins: Array = (values @ state.arrays["direction"][ids]) * state.arrays["scale"]
         return margins
 
-    def learn(
-        self,
-        state: LearnerState,
-        ids: Ids,
-        values: Array,
-        targets: Array,
-        margins: Array,
-        importance: float = 1.0,
-    ) -> LearnerState:
-        if not counts(importance):
-            return state
-        state.t += importance
-        values = np.asarray(values, np.float64)
+    def _learn(self, state: LearnerState, row: Row) -> None:
         direction, scale = state.arrays["direction"], state.arrays["scale"]
         norm_squares = state.arrays["norm_squares"]
 
         # w - eta lambda = (1 - c / t) w - c / (sigma t) slope x
-        keep = 1.0 - importance / state.t
-        along = -importance / (self.sigma * state.t) * self.loss.slope(margins, targets)
-        grown = keep**2 * norm_squares + 2.0 * keep * along * margins
-        norm_squares[:] = np.maximum(grown + np.square(along) * (values @ values), 0.0)
+        keep = 1.0 - row.importance / state.t
+        along = -row.importance / (self.sigma * state.t) * self.loss.slope(row.margins, row.targets)
+        grown = keep**2 * norm_squares + 2.0 * keep * along * row.margins
+        norm_squares[:] = np.maximum(grown + np.square(along) * (row.values @ row.values), 0.0)
         scale *= keep
         _fold(direction, scale)
-        direction[ids] += np.outer(values, along / scale)
+        direction[row.ids] += np.outer(row.values, along / scale)
 
         ball = self.ball(len(scale))
         outside = norm_squares > ball**2
         scale[outside] *= ball / np.sqrt(norm_squares[outside])
         norm_squares[outside] = ball**2
-        return state
 
     def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
-        return rows_of(state.arrays["direction"], ids) * state.arrays["scale"]
+        return copy_rows(state.arrays["direction"], ids) * state.arrays["scale"]
 
 
 @UPDATES.register
@@ -165,28 +138,17 @@ class StronglyConvexSimplex(Learner):
         The smallest share a weight may have, at most 1 / n_features; None is 1 / n_features^2.
     radius : float
         What the weights of an output sum to; 1 in the paper.
-
-    Raises
-    ------
-    InputError
-        If a setting is not a finite number above 0.
     """
 
-    sigma: float = 1e-4
-    floor: float | None = None
-    radius: float = 1.0
+    sigma: Positive = 1e-4
+    floor: Positive | None = None
+    radius: Positive = 1.0
     loss: Loss = field(default=Hinge(), metadata=BOUND)
 
     name: ClassVar[str] = "strongly-convex-simplex"
 
-    def __post_init__(self) -> None:
-        check_number("sigma", self.sigma, positive=True)
-        check_number("radius", self.radius, positive=True)
-        if self.floor is not None:
-            check_number("floor", self.floor, positive=True)
-
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
-        _check_floor(self._floor(n_features), n_features)
+        check_floor(self._floor(n_features), n_features)
         return LearnerState(0.0, {"shares": np.full((n_features, n_outputs), 1.0 / n_features)})
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
@@ -196,44 +158,22 @@ class StronglyConvexSimplex(Learner):
         margins: Array = self.radius * (values @ state.arrays["shares"][ids])
         return margins
 
-    def learn(
-        self,
-        state: LearnerState,
-        ids: Ids,
-        values: Array,
-        targets: Array,
-        margins: Array,
-        importance: float = 1.0,
-    ) -> LearnerState:
-        if not counts(importance):
-            return state
-        state.t += importance
-        values = np.asarray(values, np.float64)
+    def _learn(self, state: LearnerState, row: Row) -> None:
         shares = state.arrays["shares"]
-        eta = importance / (self.sigma * state.t)
-        slopes = self.radius * self.loss.slope(margins, targets)
+        eta = row.importance / (self.sigma * state.t)
+        slopes = self.radius * self.loss.slope(row.margins, row.targets)
         # theta = log w - eta lambda, less what is the same for all: the sum of w settles that.
-        theta = (1.0 - importance / state.t) * np.log(shares)
-        theta[ids] -= eta * np.outer(values, slopes)
+        theta = (1.0 - row.importance / state.t) * np.log(shares)
+        theta[row.ids] -= eta * np.outer(row.values, slopes)
         shares[:] = entropic_floor_projection(
             np.exp(theta - theta.max(axis=0)), self._floor(len(shares))
         )
-        return state
 
     def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
-        return self.radius * rows_of(state.arrays["shares"], ids)
+        return self.radius * copy_rows(state.arrays["shares"], ids)
 
     def _floor(self, n_features: int) -> float:
         return 1.0 / n_features**2 if self.floor is None else self.floor
-
-
-def _check_floor(floor: float, n: int) -> None:
-    # n (1 / n) may round to just above 1.
-    if not 0.0 <= floor * n <= 1.0 + 1e-12:
-        raise InputError(
-            f"floor must be from 0 to 1 / {n}, one share of the {n} weights that sum to 1, "
-            f"not {floor}"
-        )
 
 
 def _fold(direction: Array, scale: Array) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dadagrad.optim.preconditioners.base import (
     PRECONDITIONERS,
-    Arrays,
     DiagonalPreconditioner,
     Preconditioner,
 )
@@ -20,7 +19,6 @@ from dadagrad.optim.preconditioners.sketch import CorrectedSketch, Sketch, Sketc
 __all__ = [
     "PRECONDITIONERS",
     "AdaLowRank",
-    "Arrays",
     "Block",
     "CorrectedSketch",
     "Diagonal",

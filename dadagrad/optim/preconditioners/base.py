@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadagrad.errors import InputError
+from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, rows_of
 from dadagrad.optim.preconditioners.prox import minimise
 from dadagrad.optim.registry import Named, Registry
 from dadagrad.optim.regularizers import Regularizer
 
-Array = NDArray[np.float64]
-Ids = NDArray[np.int64]
-Arrays = dict[str, NDArray[Any]]
-"""Everything that a preconditioner remembers, by name."""
-Shapes = dict[str, tuple[int, ...]]
-"""Shapes of arrays by name; each of their numbers has 8 bytes."""
+
+class Step(NamedTuple):
+    """A gradient and all that goes with it; see `Preconditioner.add`."""
+
+    gradient: Array
+    importance: float = 1.0
+    ids: Ids | None = None
+    total: Array | None = None
+    scales: Array | None = None
 
 
 class Preconditioner(Named, ABC):
@@ -54,7 +57,6 @@ class Preconditioner(Named, ABC):
             for name in two
         }
 
-    @abstractmethod
     def add(
         self,
         arrays: Arrays,
@@ -82,6 +84,10 @@ class Preconditioner(Named, ABC):
             The largest absolute value that each feature has in the rows of the step, for
             preconditioners that do not see the scale of a feature.
         """
+        return self._add(arrays, Step(gradient, importance, ids, total, scales))
+
+    def _add(self, arrays: Arrays, step: Step) -> Arrays:
+        raise NotImplementedError(f"{type(self).__name__} defines no add")
 
     @abstractmethod
     def solve(self, arrays: Arrays, vector: Array, ids: Ids | None = None) -> Array:
@@ -163,7 +169,7 @@ class DiagonalPreconditioner(Preconditioner):
 
     def solve(self, arrays: Arrays, vector: Array, ids: Ids | None = None) -> Array:
         """H^-1 `vector`, and 0 where H is 0."""
-        vector, curvature = vector if ids is None else vector[ids], self.curvature(arrays, ids)
+        vector, curvature = rows_of(vector, ids), self.curvature(arrays, ids)
         return np.divide(vector, curvature, out=np.zeros_like(vector), where=curvature > 0)
 
     def multiply(self, arrays: Arrays, vector: Array) -> Array:
@@ -184,9 +190,18 @@ class DiagonalPreconditioner(Preconditioner):
         return regularizer.prox(center, self.curvature(arrays, ids), scale)
 
 
-def zeros(n_features: int, n_outputs: int | None) -> Array:
-    """A vector of zeros: plain without `n_outputs`."""
-    return np.zeros(n_features if n_outputs is None else (n_features, n_outputs))
+class MatrixPreconditioner(Preconditioner):
+    """An H that is not diagonal: all `shapes` begin with the outputs, and all arrays are 0."""
+
+    __slots__ = ()
+
+    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
+        shapes = self.shapes(n_features, check_outputs(self.name, n_outputs))
+        return {name: np.zeros(shape) for name, shape in shapes.items()}
+
+    @abstractmethod
+    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        """Shapes of the arrays of `init`."""
 
 
 def check_outputs(name: str, n_outputs: int | None) -> int:

@@ -17,15 +17,9 @@ from typing import ClassVar
 import numpy as np
 
 from dadagrad.errors import InputError
-from dadagrad.optim.preconditioners.base import (
-    PRECONDITIONERS,
-    Array,
-    Arrays,
-    DiagonalPreconditioner,
-    Ids,
-    zeros,
-)
-from dadagrad.optim.registry import check_number
+from dadagrad.optim.arrays import Array, Arrays, Ids, add_rows, rows_of, zeros
+from dadagrad.optim.preconditioners.base import PRECONDITIONERS, DiagonalPreconditioner, Step
+from dadagrad.optim.registry import NonNegative
 
 POWERS = {"constant": 0.0, "sqrt": 0.5, "linear": 1.0}
 
@@ -38,32 +32,17 @@ class Diagonal(DiagonalPreconditioner):
     Keeps G as ``squares``.
     """
 
-    delta: float = 1e-6
+    delta: NonNegative = 1e-6
     name: ClassVar[str] = "diagonal"
-
-    def __post_init__(self) -> None:
-        check_number("delta", self.delta)
 
     def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
         return {"squares": zeros(n_features, n_outputs)}
 
-    def add(
-        self,
-        arrays: Arrays,
-        gradient: Array,
-        importance: float = 1.0,
-        ids: Ids | None = None,
-        total: Array | None = None,
-        scales: Array | None = None,
-    ) -> Arrays:
-        if ids is None:
-            return {"squares": arrays["squares"] + np.square(gradient)}
-        arrays["squares"][ids] += np.square(gradient)
-        return arrays
+    def _add(self, arrays: Arrays, step: Step) -> Arrays:
+        return {"squares": add_rows(arrays["squares"], np.square(step.gradient), step.ids)}
 
     def curvature(self, arrays: Arrays, ids: Ids | None = None) -> Array:
-        squares = arrays["squares"] if ids is None else arrays["squares"][ids]
-        return self.delta + np.sqrt(squares)
+        return self.delta + np.sqrt(rows_of(arrays["squares"], ids))
 
     def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
         return {"squares": arrays["squares"] + other["squares"]}
@@ -102,16 +81,8 @@ class Identity(DiagonalPreconditioner):
         # Nothing else tells the length of the diagonal.
         return {"time": zeros(1, n_outputs)[0, ...], "n_features": np.array(n_features)}
 
-    def add(
-        self,
-        arrays: Arrays,
-        gradient: Array,
-        importance: float = 1.0,
-        ids: Ids | None = None,
-        total: Array | None = None,
-        scales: Array | None = None,
-    ) -> Arrays:
-        return {**arrays, "time": np.asarray(arrays["time"] + importance)}
+    def _add(self, arrays: Arrays, step: Step) -> Arrays:
+        return {**arrays, "time": np.asarray(arrays["time"] + step.importance)}
 
     def curvature(self, arrays: Arrays, ids: Ids | None = None) -> Array:
         n_rows = int(arrays["n_features"]) if ids is None else len(ids)
@@ -144,42 +115,26 @@ class Normalized(DiagonalPreconditioner):
     Keeps G as ``squares`` and m as ``largest``.
     """
 
-    delta: float = 1e-6
+    delta: NonNegative = 1e-6
     name: ClassVar[str] = "normalized"
-
-    def __post_init__(self) -> None:
-        check_number("delta", self.delta)
 
     def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
         return {name: zeros(n_features, n_outputs) for name in ("squares", "largest")}
 
-    def add(
-        self,
-        arrays: Arrays,
-        gradient: Array,
-        importance: float = 1.0,
-        ids: Ids | None = None,
-        total: Array | None = None,
-        scales: Array | None = None,
-    ) -> Arrays:
-        if scales is None:
-            sizes = np.abs(gradient)
-        else:
-            sizes = scales if gradient.ndim == 1 else scales[:, np.newaxis]
-        if ids is None:
-            return {
-                "squares": arrays["squares"] + np.square(gradient),
-                "largest": np.maximum(arrays["largest"], sizes),
-            }
-        arrays["squares"][ids] += np.square(gradient)
-        arrays["largest"][ids] = np.maximum(arrays["largest"][ids], sizes)
-        return arrays
+    def _add(self, arrays: Arrays, step: Step) -> Arrays:
+        sizes = np.abs(step.gradient)
+        if step.scales is not None:
+            sizes = step.scales.reshape(-1, *[1] * (sizes.ndim - 1))
+        squares = add_rows(arrays["squares"], np.square(step.gradient), step.ids)
+        largest = np.maximum(rows_of(arrays["largest"], step.ids), sizes)
+        if step.ids is not None:
+            arrays["largest"][step.ids] = largest
+            largest = arrays["largest"]
+        return {"squares": squares, "largest": largest}
 
     def curvature(self, arrays: Arrays, ids: Ids | None = None) -> Array:
-        squares, largest = arrays["squares"], arrays["largest"]
-        if ids is not None:
-            squares, largest = squares[ids], largest[ids]
-        return largest * (self.delta + np.sqrt(squares))
+        root = np.sqrt(rows_of(arrays["squares"], ids))
+        return rows_of(arrays["largest"], ids) * (self.delta + root)
 
     def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
         return {

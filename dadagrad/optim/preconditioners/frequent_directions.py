@@ -34,37 +34,13 @@ The sketch is a dict of arrays (what a checkpoint stores). All functions here ch
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from dadagrad.errors import InputError
-
-Array = NDArray[np.float64]
-Arrays = dict[str, NDArray[Any]]
+from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, all_rows
 
 
-def check_rank(rank: int) -> None:
-    """Refuse a rank with which a sketch would keep nothing; `InputError`."""
-    if isinstance(rank, bool) or not isinstance(rank, int | np.integer) or rank < 2:
-        raise InputError(
-            f"rank must be a whole number of at least 2, not {rank!r}: shrinking keeps rank - 1 "
-            "directions"
-        )
-
-
-def init(n_features: int, rank: int) -> Arrays:
-    """An empty sketch of rows with `n_features` entries."""
-    check_rank(rank)
-    kinds = {"filled": np.int64}
-    return {
-        name: np.zeros(shape, kinds.get(name, np.float64))
-        for name, shape in shapes(n_features, rank).items()
-    }
-
-
-def shapes(n_features: int, rank: int) -> dict[str, tuple[int, ...]]:
+def shapes(n_features: int, rank: int) -> Shapes:
     """The shapes of the arrays of a sketch; each of their numbers has 8 bytes."""
     return {
         "directions": (n_features, 2 * rank),
@@ -75,9 +51,7 @@ def shapes(n_features: int, rank: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def add(
-    sketch: Arrays, row: Array, ids: NDArray[np.int64] | None = None, total: Array | None = None
-) -> Arrays:
+def add(sketch: Arrays, row: Array, ids: Ids | None = None, total: Array | None = None) -> Arrays:
     """Add one row to `sketch`, in place; shrink before that if there is no room.
 
     Parameters
@@ -99,24 +73,21 @@ def add(
         shrink(sketch)
     directions, gram, products = sketch["directions"], sketch["gram"], sketch["products"]
     new = int(sketch["filled"][0])
-    before = directions[:, :new] if ids is None else directions[ids, :new]
-    crossed = row @ before
+    rows = slice(None) if ids is None else ids
+    crossed = row @ directions[rows, :new]
     gram[new, :new] = crossed
     gram[:new, new] = crossed
     gram[new, new] = row @ row
     products[:new] += crossed
     products[new] = np.nan if total is None else row @ total
-    if ids is None:
-        directions[:, new] = row
-    else:
-        directions[ids, new] = row
+    directions[rows, new] = row
     sketch["filled"][0] = new + 1
     return sketch
 
 
 def _compact(
-    row: Array, ids: NDArray[np.int64] | None, total: Array | None, n_features: int
-) -> tuple[Array, NDArray[np.int64] | None, Array | None]:
+    row: Array, ids: Ids | None, total: Array | None, n_features: int
+) -> tuple[Array, Ids | None, Array | None]:
     """The non-zeros with their ids, or the whole row without ids if there are many of them.
 
     Which of the two depends on the non-zeros alone, so a row gives the same bits whether it was
@@ -131,13 +102,9 @@ def _compact(
         return row[nonzero], kept, None if total is None else total[nonzero]
     if ids is None or len(ids) == n_features:
         return row, None, total
-    whole = np.zeros(n_features)
-    whole[ids] = row
     if total is not None:
-        whole_total = np.zeros(n_features)
-        whole_total[ids] = total
-        total = whole_total
-    return whole, None, total
+        total = all_rows(total, ids, n_features)
+    return all_rows(row, ids, n_features), None, total
 
 
 def decompose(sketch: Arrays) -> tuple[Array, Array]:

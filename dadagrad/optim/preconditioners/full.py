@@ -21,22 +21,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.errors import InputError
-from dadagrad.optim.preconditioners.base import (
-    PRECONDITIONERS,
-    Array,
-    Arrays,
-    Ids,
-    Preconditioner,
-    Shapes,
-    check_outputs,
-)
-from dadagrad.optim.registry import check_number, check_sizes
-
-Sizes = int | tuple[int, ...]
+from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, all_rows, rows_of
+from dadagrad.optim.preconditioners.base import PRECONDITIONERS, MatrixPreconditioner, Step
+from dadagrad.optim.registry import NonNegative, Sizes
+from dadagrad.optim.regularizers.base import block_lengths
 
 
-class Blocks(Preconditioner):
+class Blocks(MatrixPreconditioner):
     """Base of `Full` and `Block`.
 
     Blocks of one size b are decomposed together. For each size the arrays are
@@ -52,43 +43,27 @@ class Blocks(Preconditioner):
     delta: float
 
     @abstractmethod
-    def layout(self, n_features: int) -> dict[int, NDArray[np.int64]]:
-        """For each size b, the features of the blocks of that size: (n_blocks, b)."""
-
-    @abstractmethod
-    def counts(self, n_features: int) -> dict[int, int]:
-        """For each size b, how many blocks have it."""
+    def sizes(self, n_features: int) -> Sizes:
+        """The size of all blocks (the last may be smaller), or the size of each."""
 
     def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
-        shapes = self.shapes(n_features, check_outputs(self.name, n_outputs))
-        arrays: Arrays = {name: np.zeros(shape) for name, shape in shapes.items()}
-        for size in self.counts(n_features):
+        arrays = MatrixPreconditioner.init(self, n_features, n_outputs)
+        for size in _counts(self.sizes(n_features), n_features):
             arrays[f"vectors-{size}"][:] = np.eye(size)
         return arrays
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         shapes: Shapes = {}
-        for size, n_blocks in self.counts(n_features).items():
+        for size, n_blocks in _counts(self.sizes(n_features), n_features).items():
             shapes[f"outer-{size}"] = (n_outputs, n_blocks, size, size)
             shapes[f"roots-{size}"] = (n_outputs, n_blocks, size)
             shapes[f"vectors-{size}"] = (n_outputs, n_blocks, size, size)
         return shapes
 
-    def add(
-        self,
-        arrays: Arrays,
-        gradient: Array,
-        importance: float = 1.0,
-        ids: Ids | None = None,
-        total: Array | None = None,
-        scales: Array | None = None,
-    ) -> Arrays:
-        """G += g g' in place, block by block; see `Preconditioner.add`."""
-        if ids is not None:
-            whole = np.zeros((_n_features(arrays), gradient.shape[1]))
-            whole[ids] = gradient
-            gradient = whole
-        for size, features in self.layout(len(gradient)).items():
+    def _add(self, arrays: Arrays, step: Step) -> Arrays:
+        """G += g g' in place, block by block."""
+        gradient = all_rows(step.gradient, step.ids, _n_features(arrays))
+        for size, features in self._layout(len(gradient)).items():
             parts = gradient[features].transpose(2, 0, 1)
             outputs, blocks = np.nonzero(parts.any(-1))
             if not len(outputs):
@@ -116,7 +91,7 @@ class Blocks(Preconditioner):
             curvature = self.delta + roots
             inverse = np.divide(1.0, curvature, out=np.zeros_like(roots), where=curvature > 0)
             solved[features] = _apply(vectors, inverse, vector[features])
-        return solved if ids is None else solved[ids]
+        return rows_of(solved, ids)
 
     def multiply(self, arrays: Arrays, vector: Array) -> Array:
         product = self.delta * vector
@@ -139,8 +114,11 @@ class Blocks(Preconditioner):
 
     def _blocks(self, arrays: Arrays) -> Iterator[tuple[NDArray[np.int64], Array, Array]]:
         """Features, roots and vectors of each size."""
-        for size, features in self.layout(_n_features(arrays)).items():
+        for size, features in self._layout(_n_features(arrays)).items():
             yield features, arrays[f"roots-{size}"], arrays[f"vectors-{size}"]
+
+    def _layout(self, n_features: int) -> dict[int, NDArray[np.int64]]:
+        return _layout(self.sizes(n_features), n_features)
 
 
 def _n_features(arrays: Arrays) -> int:
@@ -155,22 +133,34 @@ def _apply(vectors: Array, diagonal: Array, part: Array) -> Array:
     return (vectors @ turned)[..., 0].transpose(1, 2, 0)
 
 
+def _counts(sizes: Sizes, n_features: int) -> dict[int, int]:
+    """For each size of a block, how many blocks have it."""
+    if isinstance(sizes, tuple):
+        return dict(sorted(Counter(block_lengths(sizes, n_features).tolist()).items()))
+    whole, rest = divmod(n_features, sizes)
+    return {size: n for size, n in ((rest, 1), (sizes, whole)) if size and n}
+
+
+@lru_cache(maxsize=16)
+def _layout(sizes: Sizes, n_features: int) -> dict[int, NDArray[np.int64]]:
+    """For each size of a block, the features of the blocks of that size: (n_blocks, size)."""
+    lengths = block_lengths(sizes, n_features)
+    starts = np.cumsum(lengths) - lengths
+    return {
+        int(size): starts[lengths == size][:, None] + np.arange(size) for size in np.unique(lengths)
+    }
+
+
 @PRECONDITIONERS.register
 @dataclass(frozen=True, slots=True)
 class Full(Blocks):
     """H = delta I + G^(1/2) over all features: ADA-FULL, O(n_features^3) a step."""
 
-    delta: float = 1e-6
+    delta: NonNegative = 1e-6
     name: ClassVar[str] = "full"
 
-    def __post_init__(self) -> None:
-        check_number("delta", self.delta)
-
-    def layout(self, n_features: int) -> dict[int, NDArray[np.int64]]:
-        return {n_features: np.arange(n_features)[None, :]}
-
-    def counts(self, n_features: int) -> dict[int, int]:
-        return {n_features: 1}
+    def sizes(self, n_features: int) -> Sizes:
+        return n_features
 
 
 @PRECONDITIONERS.register
@@ -181,41 +171,9 @@ class Block(Blocks):
     `size` is that of all blocks (the last may be smaller), or the size of each.
     """
 
-    size: int | tuple[int, ...]
-    delta: float = 1e-6
+    size: Sizes
+    delta: NonNegative = 1e-6
     name: ClassVar[str] = "block"
 
-    def __post_init__(self) -> None:
-        check_number("delta", self.delta)
-        check_sizes("size", self.size)
-
-    def layout(self, n_features: int) -> dict[int, NDArray[np.int64]]:
-        return _layout(self.size, n_features)
-
-    def counts(self, n_features: int) -> dict[int, int]:
-        if isinstance(self.size, tuple):
-            _check_sum(self.size, n_features)
-            return dict(sorted(Counter(self.size).items()))
-        whole, rest = divmod(n_features, self.size)
-        return {size: n for size, n in ((rest, 1), (self.size, whole)) if size and n}
-
-
-def _check_sum(blocks: tuple[int, ...], n_features: int) -> None:
-    if sum(blocks) != n_features:
-        raise InputError(
-            f"the blocks have {sum(blocks)} features together, but there are {n_features}"
-        )
-
-
-@lru_cache(maxsize=16)
-def _layout(blocks: Sizes, n_features: int) -> dict[int, NDArray[np.int64]]:
-    if isinstance(blocks, tuple):
-        _check_sum(blocks, n_features)
-        lengths = np.array(blocks)
-    else:
-        lengths = np.full(-(-n_features // blocks), blocks)
-        lengths[-1:] += n_features - lengths.sum()
-    starts = np.cumsum(lengths) - lengths
-    return {
-        int(size): starts[lengths == size][:, None] + np.arange(size) for size in np.unique(lengths)
-    }
+    def sizes(self, n_features: int) -> Sizes:
+        return self.size

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dadagrad.optim.preconditioners.base import Array, Arrays, Ids, Preconditioner
+from dadagrad.optim.arrays import Array, Arrays, Ids, rows_of
+from dadagrad.optim.preconditioners.base import MatrixPreconditioner
 
 
 class Factors(NamedTuple):
@@ -43,12 +44,11 @@ class Factors(NamedTuple):
 
     def along(self, inner: Array, ids: Ids | None = None) -> Array:
         """directions `inner`; the bits of a row do not depend on `ids`."""
-        directions = self.directions if ids is None else self.directions[ids]
-        rows: Array = np.einsum("ij,j->i", directions, inner)
+        rows: Array = np.einsum("ij,j->i", rows_of(self.directions, ids), inner)
         return rows
 
 
-class LowRank(Preconditioner):
+class LowRank(MatrixPreconditioner):
     """Base of the preconditioners of this form; each defines its `factors`."""
 
     __slots__ = ()

@@ -20,11 +20,9 @@ import logging
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dadagrad.optim.arrays import Array
 from dadagrad.optim.regularizers import Regularizer
-
-Array = NDArray[np.float64]
 
 logger = logging.getLogger(__name__)
 

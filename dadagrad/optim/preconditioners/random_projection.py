@@ -14,23 +14,17 @@ The papers use both with mirror descent and without a regularizer.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 
-from dadagrad.optim.preconditioners import frequent_directions as fd
-from dadagrad.optim.preconditioners.base import (
-    PRECONDITIONERS,
-    Array,
-    Arrays,
-    Ids,
-    Shapes,
-    check_outputs,
-)
+from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes
+from dadagrad.optim.preconditioners.base import PRECONDITIONERS, Step
 from dadagrad.optim.preconditioners.low_rank import Factors, LowRank
-from dadagrad.optim.registry import check_number
+from dadagrad.optim.registry import NonNegative, Rank
 
 
 @lru_cache(maxsize=4)
@@ -47,14 +41,15 @@ def projection(n_features: int, rank: int, seed: int) -> Array:
     return matrix
 
 
+@dataclass(frozen=True, slots=True)
 class _Projected(LowRank):
-    """Base of the two projections. It keeps V as ``directions`` and Sigma as ``values``."""
+    """Base of both. They keep V as ``directions``, Sigma as ``values`` and the sum `sums`."""
 
-    __slots__ = ()
-    delta: float
-    rank: int
-    seed: int
+    delta: NonNegative = 1e-6
+    rank: Rank = 10
+    seed: int = 0
     base: ClassVar[float]
+    sums: ClassVar[str]
 
     def factors(self, arrays: Arrays, output: int) -> Factors:
         values = arrays["values"][output]
@@ -63,19 +58,39 @@ class _Projected(LowRank):
         curvature = self.delta + np.sqrt(values[known])
         return Factors(arrays["directions"][output], mix, curvature, self.base)
 
-    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
-        shapes = self.shapes(n_features, check_outputs(self.name, n_outputs))
-        return {name: np.zeros(shape) for name, shape in shapes.items()}
-
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         rank = min(self.rank, n_features)
         return {"directions": (n_outputs, n_features, rank), "values": (n_outputs, rank)}
 
-    def _keep(self, arrays: Arrays, output: int, directions: Array, values: Array) -> None:
-        """Store V and Sigma; a Sigma that rounding does not tell from 0 is 0."""
+    def _add(self, arrays: Arrays, step: Step) -> Arrays:
+        for output in np.flatnonzero(step.gradient.any(0)).tolist():
+            self._grow(arrays[self.sums][output], step.gradient[:, output], step.ids)
+            self._decompose(arrays, output)
+        return arrays
+
+    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
+        arrays[self.sums] += other[self.sums]
+        for output in range(len(arrays[self.sums])):
+            self._decompose(arrays, output)
+        return arrays
+
+    def _decompose(self, arrays: Arrays, output: int) -> None:
+        """Keep V and Sigma of the sum; a Sigma that rounding does not tell from 0 is 0."""
+        directions, values = self._factorize(arrays[self.sums][output])
         noise = len(directions) * np.finfo(np.float64).eps * values.max(initial=0.0)
         arrays["directions"][output] = directions
         arrays["values"][output] = np.where(values > noise, values, 0.0)
+
+    def _projection(self, n_features: int) -> Array:
+        return projection(n_features, self.rank, self.seed)
+
+    @abstractmethod
+    def _grow(self, total: Array, column: Array, ids: Ids | None) -> None:
+        """Add one gradient to the sum, in place."""
+
+    @abstractmethod
+    def _factorize(self, total: Array) -> tuple[Array, Array]:
+        """V and Sigma of the sum."""
 
 
 @PRECONDITIONERS.register
@@ -83,49 +98,22 @@ class _Projected(LowRank):
 class RadaGrad(_Projected):
     """RADAGRAD: O(rank^2 n_features) a step. Keeps G Pi' as ``projected``."""
 
-    delta: float = 1e-6
-    rank: int = 10
-    seed: int = 0
     name: ClassVar[str] = "radagrad"
     base: ClassVar[float] = 1.0
-
-    def __post_init__(self) -> None:
-        check_number("delta", self.delta)
-        fd.check_rank(self.rank)
+    sums: ClassVar[str] = "projected"
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         shapes = _Projected.shapes(self, n_features, n_outputs)
         return {**shapes, "projected": shapes["directions"]}
 
-    def add(
-        self,
-        arrays: Arrays,
-        gradient: Array,
-        importance: float = 1.0,
-        ids: Ids | None = None,
-        total: Array | None = None,
-        scales: Array | None = None,
-    ) -> Arrays:
-        """G Pi' += g (Pi g)' in place; see `Preconditioner.add`."""
-        matrix = projection(arrays["directions"].shape[1], self.rank, self.seed)
+    def _grow(self, total: Array, column: Array, ids: Ids | None) -> None:
         rows = slice(None) if ids is None else ids
-        for output in np.flatnonzero(gradient.any(0)).tolist():
-            column = gradient[:, output]
-            arrays["projected"][output, rows] += np.outer(column, matrix[:, rows] @ column)
-            self._decompose(arrays, output)
-        return arrays
+        total[rows] += np.outer(column, self._projection(len(total))[:, rows] @ column)
 
-    def _decompose(self, arrays: Arrays, output: int) -> None:
-        projected = arrays["projected"][output]
-        basis = np.linalg.qr(projected).Q
-        _, values, turn = np.linalg.svd(projected.T @ basis)
-        self._keep(arrays, output, basis @ turn.T, values)
-
-    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
-        arrays["projected"] += other["projected"]
-        for output in range(len(arrays["projected"])):
-            self._decompose(arrays, output)
-        return arrays
+    def _factorize(self, total: Array) -> tuple[Array, Array]:
+        basis = np.linalg.qr(total).Q
+        _, values, turn = np.linalg.svd(total.T @ basis)
+        return basis @ turn.T, values
 
 
 @PRECONDITIONERS.register
@@ -133,46 +121,19 @@ class RadaGrad(_Projected):
 class AdaLowRank(_Projected):
     """ADA-LR: O(rank n_features^2) a step. Keeps G as ``outer``."""
 
-    delta: float = 1e-6
-    rank: int = 10
-    seed: int = 0
     name: ClassVar[str] = "ada-lr"
     base: ClassVar[float] = 0.0
-
-    def __post_init__(self) -> None:
-        check_number("delta", self.delta)
-        fd.check_rank(self.rank)
+    sums: ClassVar[str] = "outer"
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         shapes = _Projected.shapes(self, n_features, n_outputs)
         return {**shapes, "outer": (n_outputs, n_features, n_features)}
 
-    def add(
-        self,
-        arrays: Arrays,
-        gradient: Array,
-        importance: float = 1.0,
-        ids: Ids | None = None,
-        total: Array | None = None,
-        scales: Array | None = None,
-    ) -> Arrays:
-        """G += g g' in place; see `Preconditioner.add`."""
-        for output in np.flatnonzero(gradient.any(0)).tolist():
-            column = gradient[:, output]
-            cells = (slice(None), slice(None)) if ids is None else np.ix_(ids, ids)
-            arrays["outer"][output][cells] += np.outer(column, column)
-            self._decompose(arrays, output)
-        return arrays
+    def _grow(self, total: Array, column: Array, ids: Ids | None) -> None:
+        cells = (slice(None), slice(None)) if ids is None else np.ix_(ids, ids)
+        total[cells] += np.outer(column, column)
 
-    def _decompose(self, arrays: Arrays, output: int) -> None:
-        outer = arrays["outer"][output]
-        matrix = projection(len(outer), self.rank, self.seed)
-        basis = np.linalg.qr(outer @ matrix.T).Q
-        _, values, directions = np.linalg.svd(basis.T @ outer, full_matrices=False)
-        self._keep(arrays, output, directions.T, values)
-
-    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
-        arrays["outer"] += other["outer"]
-        for output in range(len(arrays["outer"])):
-            self._decompose(arrays, output)
-        return arrays
+    def _factorize(self, total: Array) -> tuple[Array, Array]:
+        basis = np.linalg.qr(total @ self._projection(len(total)).T).Q
+        _, values, directions = np.linalg.svd(basis.T @ total, full_matrices=False)
+        return directions.T, values

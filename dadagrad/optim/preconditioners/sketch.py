@@ -27,17 +27,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes
 from dadagrad.optim.preconditioners import frequent_directions as fd
-from dadagrad.optim.preconditioners.base import (
-    PRECONDITIONERS,
-    Array,
-    Arrays,
-    Ids,
-    Shapes,
-    check_outputs,
-)
+from dadagrad.optim.preconditioners.base import PRECONDITIONERS, Step
 from dadagrad.optim.preconditioners.low_rank import Factors, LowRank
-from dadagrad.optim.registry import check_number
+from dadagrad.optim.registry import NonNegative, Rank
 
 
 class _Sketched(LowRank):
@@ -54,8 +48,7 @@ class _Sketched(LowRank):
     delta: float
 
     def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
-        shapes = self.shapes(n_features, check_outputs(self.name, n_outputs))
-        arrays: Arrays = {name: np.zeros(shape) for name, shape in shapes.items()}
+        arrays = LowRank.init(self, n_features, n_outputs)
         return {**arrays, "filled": arrays["filled"].astype(np.int64)}
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
@@ -66,20 +59,11 @@ class _Sketched(LowRank):
             "vectors": (n_outputs, 2 * self.rank, 2 * self.rank),
         }
 
-    def add(
-        self,
-        arrays: Arrays,
-        gradient: Array,
-        importance: float = 1.0,
-        ids: Ids | None = None,
-        total: Array | None = None,
-        scales: Array | None = None,
-    ) -> Arrays:
-        """One more row for each sketch, in place; see `Preconditioner.add`."""
-        for output in range(gradient.shape[1]):
+    def _add(self, arrays: Arrays, step: Step) -> Arrays:
+        """One more row for each sketch, in place."""
+        for output, row in enumerate(step.gradient.T):
             sketch = _of_output(arrays, output)
-            row = gradient[:, output]
-            fd.add(sketch, row, ids, None if total is None else total[:, output])
+            fd.add(sketch, row, step.ids, None if step.total is None else step.total[:, output])
             _decompose(sketch)
         return arrays
 
@@ -125,13 +109,9 @@ def _decompose(sketch: Arrays) -> None:
 class Sketch(_Sketched):
     """H = delta I + (S'S)^(1/2): ADA-FD."""
 
-    delta: float = 1e-6
-    rank: int = 10
+    delta: NonNegative = 1e-6
+    rank: Rank = 10
     name: ClassVar[str] = "sketch"
-
-    def __post_init__(self) -> None:
-        check_number("delta", self.delta)
-        fd.check_rank(self.rank)
 
     def curvature(self, values: Array, removed: float) -> tuple[Array, float]:
         return self.delta + np.sqrt(values), self.delta
@@ -142,13 +122,9 @@ class Sketch(_Sketched):
 class CorrectedSketch(_Sketched):
     """H = delta I + (S'S + rho I)^(1/2), rho the mass that shrinking removed: S-AdaGrad."""
 
-    rank: int = 10
-    delta: float = 0.0
+    rank: Rank = 10
+    delta: NonNegative = 0.0
     name: ClassVar[str] = "corrected-sketch"
-
-    def __post_init__(self) -> None:
-        check_number("delta", self.delta)
-        fd.check_rank(self.rank)
 
     def curvature(self, values: Array, removed: float) -> tuple[Array, float]:
         return self.delta + np.sqrt(values + removed), self.delta + float(np.sqrt(removed))
@@ -159,34 +135,18 @@ class CorrectedSketch(_Sketched):
 class SketchedNewton(_Sketched):
     """H = delta I + S'S with the rows g_t / t^(1/4): FD-SON. Keeps t as ``time``."""
 
-    delta: float = 1e-6
-    rank: int = 10
+    delta: NonNegative = 1e-6
+    rank: Rank = 10
     name: ClassVar[str] = "fd-son"
-
-    def __post_init__(self) -> None:
-        check_number("delta", self.delta)
-        fd.check_rank(self.rank)
-
-    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
-        arrays = _Sketched.init(self, n_features, n_outputs)
-        return {**arrays, "time": np.zeros(len(arrays["filled"]))}
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return {**_Sketched.shapes(self, n_features, n_outputs), "time": (n_outputs,)}
 
-    def add(
-        self,
-        arrays: Arrays,
-        gradient: Array,
-        importance: float = 1.0,
-        ids: Ids | None = None,
-        total: Array | None = None,
-        scales: Array | None = None,
-    ) -> Arrays:
-        time = arrays["time"] + importance
+    def _add(self, arrays: Arrays, step: Step) -> Arrays:
+        time = arrays["time"] + step.importance
         # A first step shorter than 1 must not weigh more than one of length 1.
-        rows = gradient / np.maximum(time, 1.0) ** 0.25
-        return {**_Sketched.add(self, arrays, rows, importance, ids), "time": time}
+        rows = step.gradient / np.maximum(time, 1.0) ** 0.25
+        return {**_Sketched._add(self, arrays, Step(rows, ids=step.ids)), "time": time}
 
     def curvature(self, values: Array, removed: float) -> tuple[Array, float]:
         return self.delta + values, self.delta

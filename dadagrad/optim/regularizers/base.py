@@ -9,9 +9,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.optim.registry import Named, Registry
+from dadagrad.errors import InputError
+from dadagrad.optim.arrays import Array
+from dadagrad.optim.registry import Named, Registry, Sizes
 
-Array = NDArray[np.float64]
 Coupling = Literal["nothing", "outputs", "features"]
 
 MIN_CURVATURE = 1e-300  # smaller ones count as 0: their inverse overflows
@@ -34,6 +35,8 @@ class Regularizer(Named, ABC):
         The weights that the prox of one weight depends on: itself alone, its row, or all.
     zero_stays : bool
         True if the prox keeps signs and zeros: a weight whose center is 0 is always 0.
+    is_zero : bool
+        True if phi = 0 without a domain, so that the prox is its center.
     l1_is_constant : bool
         True if |w|_1 has one value in the whole domain, so that adding l1 changes nothing.
     """
@@ -51,7 +54,6 @@ class Regularizer(Named, ABC):
 
     @property
     def is_zero(self) -> bool:
-        """True if phi = 0 without a domain, so that the prox is its center."""
         return False
 
     @abstractmethod
@@ -83,6 +85,20 @@ def everywhere(curvature: Array | float, center: Array) -> Array:
         return curvature
     # A copy: kernels would be compiled again for the read-only array that broadcasting gives.
     return np.array(np.broadcast_to(curvature, center.shape), dtype=np.float64)
+
+
+def block_lengths(size: Sizes, n_features: int) -> NDArray[np.int64]:
+    """Number of features in every block; `InputError` if they do not sum to `n_features`."""
+    if isinstance(size, int):
+        starts = np.arange(0, n_features, size)
+        return np.diff(np.append(starts, n_features))
+    lengths = np.array(size)
+    if lengths.sum() != n_features:
+        raise InputError(
+            f"the blocks have {lengths.sum()} features together, but there are {n_features}; "
+            "give block lengths that sum to that, or one length for all blocks"
+        )
+    return lengths
 
 
 def as_columns(weights: Array) -> Array:

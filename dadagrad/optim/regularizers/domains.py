@@ -13,6 +13,7 @@ goes to features that are not known to be bad.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -20,14 +21,13 @@ from typing import ClassVar
 import numpy as np
 
 from dadagrad.errors import InputError
+from dadagrad.optim.arrays import Array
 from dadagrad.optim.projections import shares
-from dadagrad.optim.registry import check_number
+from dadagrad.optim.registry import NonNegative, Positive
 from dadagrad.optim.regularizers.base import (
     FEASIBLE,
     MIN_CURVATURE,
     REGULARIZERS,
-    Array,
-    Coupling,
     Regularizer,
     as_columns,
     by_column,
@@ -35,9 +35,22 @@ from dadagrad.optim.regularizers.base import (
 from dadagrad.optim.regularizers.norms import prox_of_blocks
 
 
+class _Domain(Regularizer):
+    """Base of the domains."""
+
+    __slots__ = ()
+
+    def value(self, weights: Array) -> float:
+        return 0.0 if self._holds(as_columns(weights)) else float(np.inf)
+
+    @abstractmethod
+    def _holds(self, columns: Array) -> bool:
+        """True if every column is inside, up to rounding."""
+
+
 @REGULARIZERS.register
 @dataclass(frozen=True, slots=True)
-class L1Ball(Regularizer):
+class L1Ball(_Domain):
     """|w|_1 <= radius for each output: a sparse domain.
 
     Projected by the threshold of Duchi, Hazan and Singer (2011, section 5.2 and fig. 3):
@@ -45,27 +58,21 @@ class L1Ball(Regularizer):
     """
 
     name: ClassVar[str] = "l1-ball"
-    couples: ClassVar[Coupling] = "features"
     zero_stays: ClassVar[bool] = True
 
-    radius: float
+    radius: Positive
 
-    def __post_init__(self) -> None:
-        check_number("radius", self.radius, positive=True)
-
-    def value(self, weights: Array) -> float:
-        """0 inside, infinite outside."""
-        sizes = np.abs(as_columns(weights)).sum(axis=0)
-        return _zero_if(bool(np.all(sizes <= self.radius * (1.0 + FEASIBLE))))
+    def _holds(self, columns: Array) -> bool:
+        sizes = np.abs(columns).sum(axis=0)
+        return bool(np.all(sizes <= self.radius * (1.0 + FEASIBLE)))
 
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        """The nearest point in the metric; see `Regularizer.prox`."""
         return by_column(center, curvature, partial(_nearest_in_ball, radius=self.radius))
 
 
 @REGULARIZERS.register
 @dataclass(frozen=True, slots=True)
-class L2Ball(Regularizer):
+class L2Ball(_Domain):
     """|w|_2 <= radius for each output.
 
     w_i = H_i c_i / (H_i + mu) with mu >= 0 so that |w|_2 = radius, found as in fig. 4 of Duchi,
@@ -73,21 +80,15 @@ class L2Ball(Regularizer):
     """
 
     name: ClassVar[str] = "l2-ball"
-    couples: ClassVar[Coupling] = "features"
     zero_stays: ClassVar[bool] = True
 
-    radius: float
+    radius: Positive
 
-    def __post_init__(self) -> None:
-        check_number("radius", self.radius, positive=True)
-
-    def value(self, weights: Array) -> float:
-        """0 inside, infinite outside."""
-        sizes = np.linalg.norm(as_columns(weights), axis=0)
-        return _zero_if(bool(np.all(sizes <= self.radius * (1.0 + FEASIBLE))))
+    def _holds(self, columns: Array) -> bool:
+        sizes = np.linalg.norm(columns, axis=0)
+        return bool(np.all(sizes <= self.radius * (1.0 + FEASIBLE)))
 
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        """The nearest point in the metric; see `Regularizer.prox`."""
         from dadagrad.optim.regularizers.kernels import l2_balls
 
         return prox_of_blocks(l2_balls, center, curvature, np.array([len(center)]), self.radius)
@@ -95,30 +96,24 @@ class L2Ball(Regularizer):
 
 @REGULARIZERS.register
 @dataclass(frozen=True, slots=True)
-class Simplex(Regularizer):
+class Simplex(_Domain):
     """w_i >= 0 and sum w = radius for each output. See above for weights without curvature."""
 
     name: ClassVar[str] = "simplex"
-    couples: ClassVar[Coupling] = "features"
     l1_is_constant: ClassVar[bool] = True
 
-    radius: float = 1.0
+    radius: Positive = 1.0
 
-    def __post_init__(self) -> None:
-        check_number("radius", self.radius, positive=True)
-
-    def value(self, weights: Array) -> float:
-        """0 inside, infinite outside."""
-        return _zero_if(_in_simplex(as_columns(weights), 0.0, self.radius))
+    def _holds(self, columns: Array) -> bool:
+        return _in_simplex(columns, 0.0, self.radius)
 
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        """The nearest point in the metric; see `Regularizer.prox`."""
         return by_column(center, curvature, partial(_nearest_in_simplex, total=self.radius))
 
 
 @REGULARIZERS.register
 @dataclass(frozen=True, slots=True)
-class FloorSimplex(Regularizer):
+class FloorSimplex(_Domain):
     """w_i >= floor and sum w = 1 for each output (Shalev-Shwartz and Singer 2007, eq. 11).
 
     The nearest point in a diagonal metric: w - floor is on the simplex of size 1 - n floor. For the
@@ -127,27 +122,17 @@ class FloorSimplex(Regularizer):
     """
 
     name: ClassVar[str] = "floor-simplex"
-    couples: ClassVar[Coupling] = "features"
     l1_is_constant: ClassVar[bool] = True
 
-    floor: float
+    floor: NonNegative
 
-    def __post_init__(self) -> None:
-        check_number("floor", self.floor)
-        if self.floor > 1:
-            raise InputError(f"floor must be from 0 to 1, not {self.floor}")
-
-    def value(self, weights: Array) -> float:
-        """0 inside, infinite outside."""
-        self.room(len(weights))
-        return _zero_if(_in_simplex(as_columns(weights), self.floor, 1.0))
+    def _holds(self, columns: Array) -> bool:
+        self.room(len(columns))
+        return _in_simplex(columns, self.floor, 1.0)
 
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        """The nearest point in the metric; see `Regularizer.prox`. `InputError` without room."""
-        room = self.room(len(center))
-        return by_column(
-            center, curvature, partial(_nearest_in_simplex, total=room, floor=self.floor)
-        )
+        nearest = partial(_nearest_in_simplex, total=self.room(len(center)), floor=self.floor)
+        return by_column(center, curvature, nearest)
 
     def room(self, n_features: int) -> float:
         """1 - n_features * floor: what there is to share above the floor; `InputError` if none."""
@@ -158,10 +143,6 @@ class FloorSimplex(Regularizer):
                 f"of at most 1 / {n_features} = {1 / n_features:g}"
             )
         return max(room, 0.0)
-
-
-def _zero_if(inside: bool) -> float:
-    return 0.0 if inside else float(np.inf)
 
 
 def _in_simplex(columns: Array, floor: float, total: float) -> bool:

@@ -8,14 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from dadagrad.errors import InputError
-from dadagrad.optim.registry import check_number
-from dadagrad.optim.regularizers.base import (
-    REGULARIZERS,
-    Array,
-    Coupling,
-    Regularizer,
-    everywhere,
-)
+from dadagrad.optim.arrays import Array
+from dadagrad.optim.registry import NonNegative
+from dadagrad.optim.regularizers.base import REGULARIZERS, Coupling, Regularizer, everywhere
 
 
 @REGULARIZERS.register
@@ -35,14 +30,13 @@ class ElasticBox(Regularizer):
     couples: ClassVar[Coupling] = "nothing"
     zero_stays: ClassVar[bool] = True
 
-    l1: float = 0.0
-    l2: float = 0.0
+    l1: NonNegative = 0.0
+    l2: NonNegative = 0.0
     low: float = -np.inf
     high: float = np.inf
 
     def __post_init__(self) -> None:
-        check_number("l1", self.l1)
-        check_number("l2", self.l2)
+        Regularizer.__post_init__(self)
         if not self.low <= 0 <= self.high:
             raise InputError(
                 f"the box [{self.low}, {self.high}] does not contain 0, so every feature that "
@@ -60,7 +54,6 @@ class ElasticBox(Regularizer):
         return float(self.l1 * np.abs(weights).sum() + 0.5 * self.l2 * np.square(weights).sum())
 
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        """The minimiser; see `Regularizer.prox`."""
         safe = np.where(curvature > 0, curvature, 1.0)
         shrunk = np.maximum(np.abs(center) - scale * self.l1 / safe, 0.0)
         minimiser = np.sign(center) * shrunk / (1.0 + scale * self.l2 / safe)
@@ -83,12 +76,11 @@ class WithElasticNet(Regularizer):
     """
 
     inner: Regularizer
-    l1: float = 0.0
-    l2: float = 0.0
+    l1: NonNegative = 0.0
+    l2: NonNegative = 0.0
 
     def __post_init__(self) -> None:
-        check_number("l1", self.l1)
-        check_number("l2", self.l2)
+        Regularizer.__post_init__(self)
         if self.l1 and not (self.inner.zero_stays or self.inner.l1_is_constant):
             raise InputError(
                 f"l1={self.l1} cannot be added to {type(self.inner).__name__}, whose prox may "
@@ -109,7 +101,6 @@ class WithElasticNet(Regularizer):
         return self.inner.value(weights) + float(penalty)
 
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        """The minimiser; see `Regularizer.prox`."""
         curvature = everywhere(curvature, center)
         curves = curvature > 0
         safe = np.where(curves, curvature, 1.0)

@@ -1,0 +1,42 @@
+"""Types of arrays in the equation, and sparse rows of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Ids = NDArray[np.int64]
+Arrays = dict[str, NDArray[Any]]
+"""All that an algorithm remembers, by name."""
+Shapes = dict[str, tuple[int, ...]]
+"""Shapes of arrays by name; each of their numbers has 8 bytes."""
+
+
+def rows_of(array: Array, ids: Ids | None) -> Array:
+    """The rows `ids` of an array, or all of it."""
+    return array if ids is None else array[ids]
+
+
+def add_rows(total: Array, change: Array, ids: Ids | None) -> Array:
+    """`total` + `change`: in place where `change` has only the rows `ids`."""
+    if ids is None:
+        return total + change
+    total[ids] += change
+    return total
+
+
+def all_rows(part: Array, ids: Ids | None, n_rows: int) -> Array:
+    """An array of `n_rows` with `part` in the rows `ids` and 0 in all others."""
+    if ids is None:
+        return part
+    whole = np.zeros((n_rows, *part.shape[1:]))
+    whole[ids] = part
+    return whole
+
+
+def zeros(n_features: int, n_outputs: int | None) -> Array:
+    """A vector of zeros: plain without `n_outputs`."""
+    return np.zeros(n_features if n_outputs is None else (n_features, n_outputs))
