@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
 
+from dadagrad.optim.arrays import Array
 from dadagrad.optim.baselines import Learner, LearnerState
-from dadagrad.optim.baselines.base import Array
-from dadagrad.optim.losses import Loss, Task
+from dadagrad.optim.losses import LOSSES, Loss, Task
+from dadagrad.optim.updates import UPDATES
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -27,6 +28,11 @@ class Row(NamedTuple):
         return x
 
 
+def one_feature(value: float, target: float = 1.0) -> Row:
+    """A row of the first feature alone."""
+    return Row(np.array([0]), np.array([value]), np.array([target]))
+
+
 @dataclass(frozen=True)
 class Linear(Loss):
     """target * margin: with target 1 and values g, the gradient of a row is g itself."""
@@ -38,6 +44,11 @@ class Linear(Loss):
 
     def slope(self, scores: Array, labels: Array) -> Array:
         return labels + 0.0 * scores
+
+
+def learner_of(text: str, loss: str = "hinge", step_size: float = 0.3) -> Any:
+    """The learner of a text, bound to a loss."""
+    return UPDATES.make(text).bind(loss=LOSSES.make(loss), step_size=step_size)
 
 
 def draw_rows(

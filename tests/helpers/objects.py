@@ -1,25 +1,51 @@
-"""Names and parameters of losses and updates that tests go through."""
+"""An example of every built-in loss, regularizer, preconditioner and update for tests."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from numba import njit
 
 from dadagrad.kernels import training as kernels
 from dadagrad.optim.losses import LOSSES, Loss
-from dadagrad.optim.registry import parameters
+from dadagrad.optim.preconditioners import PRECONDITIONERS, Preconditioner
+from dadagrad.optim.registry import Registry, parameters
+from dadagrad.optim.regularizers import REGULARIZERS
 from dadagrad.optim.updates import UPDATES
+
+T = TypeVar("T")
 
 GRADIENT_UPDATES = tuple(name for name in UPDATES if UPDATES[name].uses_penalties)
 """Updates that step in any preconditioner with any regularizer."""
 
-_LOSS_TEXTS = {"huber": "huber:width=0.7", "quantile": "quantile:q=0.3"}
+TEXTS = {
+    "huber": "huber:width=0.7",
+    "quantile": "quantile:q=0.3",
+    "block": "block:size=3",
+    "elastic-box": "elastic-box:l1=0.1,l2=0.3,low=-0.5,high=1.0",
+    "group": "group:strength=0.1,size=3",
+    "floor-simplex": "floor-simplex:floor=0.02",
+    **{name: f"{name}:strength=0.1" for name in REGULARIZERS if "l2" in name or "infinity" in name},
+    **{name: f"{name}:radius=2.0" for name in ("l1-ball", "l2-ball", "projected-gradient")},
+}
+"""Text of objects that need parameters, or that are tested with others than the usual ones."""
+
+
+def example(registry: Registry[T], name: str) -> T:
+    """The object of a name, with the parameters of `TEXTS`."""
+    return registry.make(TEXTS.get(name, name))
 
 
 def loss_of(name: str) -> Loss:
     """The loss of a name, with parameters other than the usual ones."""
-    return LOSSES.make(_LOSS_TEXTS.get(name, name))
+    return example(LOSSES, name)
+
+
+def preconditioner_of(name: str, delta: float = 0.3) -> Preconditioner:
+    """A preconditioner small enough for a few features: of rank 3, or blocks of 2."""
+    usual = {"delta": delta, "rank": 3, "size": 2, "seed": 1}
+    cls: Any = PRECONDITIONERS[name]
+    return cls(**{key: usual[key] for key in usual if key in cls.__dataclass_fields__})
 
 
 def kernel_parameter(loss: Loss) -> float:

@@ -120,11 +120,16 @@ def test_a_total_that_is_lost_in_rounding_is_found_again(size):
         np.testing.assert_allclose(shares(centers, np.ones(4), 1.0, method), [0.5, 0.5, 0, 0])
 
 
-@given(seed=seeds, n=st.integers(1, 6), fraction=st.sampled_from([0.0, 0.3, 0.9, 1.0]))
-def test_entropic_projection_is_optimal(seed, n, fraction):
+@given(
+    seed=seeds,
+    n=st.integers(1, 40),
+    fraction=st.sampled_from([0.0, 1e-3, 0.3, 0.9, 1.0]),
+    spread=st.sampled_from([0.0, 0.3, 2.0, 10.0]),
+)
+def test_entropic_projection_is_optimal(seed, n, fraction, spread):
     """max(floor, u / Z): one Z for all above the floor, and u / Z below it for the others."""
     rng = np.random.default_rng(seed)
-    weights = np.exp(2 * rng.normal(size=n))
+    weights = np.exp(spread * rng.normal(size=n))
     floor = fraction / n
     found = entropic_floor_projection(weights, floor)
     assert found.sum() == pytest.approx(1.0, abs=1e-12)

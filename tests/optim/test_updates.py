@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.objects import GRADIENT_UPDATES
+from helpers.objects import GRADIENT_UPDATES, preconditioner_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +14,6 @@ from dadagrad.optim.preconditioners import (
     PRECONDITIONERS,
     Diagonal,
     Full,
-    Preconditioner,
 )
 from dadagrad.optim.regularizers import ElasticBox, L2Norm, MixedL2
 from dadagrad.optim.updates import (
@@ -41,12 +40,6 @@ def sparse_gradients(seed: int, n_steps: int = 12) -> np.ndarray:
     return gradients
 
 
-def draw_metric(name: str, delta: float = 0.3) -> Preconditioner:
-    usual = {"delta": delta, "rank": 3, "size": 2, "seed": 1}
-    cls = PRECONDITIONERS[name]
-    return cls(**{key: usual[key] for key in usual if key in cls.__dataclass_fields__})
-
-
 def wide_gradients(seed: int, n_steps: int = 14) -> np.ndarray:
     """(n_steps, 12, 2) gradients of which most features are 0."""
     rng = np.random.default_rng(seed)
@@ -67,19 +60,6 @@ def test_dual_averaging_is_its_closed_form(seed, delta, l1, l2, box):
         with np.errstate(invalid="ignore"):
             closed = np.where(h > 0, -np.sign(u) * eta * kept / (h + eta * t * l2), 0.0)
         np.testing.assert_allclose(update.weights(state), np.clip(closed, *box), atol=1e-12)
-
-
-@given(seed=seeds, delta=deltas)
-def test_ftrl_without_penalty_is_mirror_descent(seed, delta):
-    ftrl = FollowTheLeader(0.4, Diagonal(delta), ElasticBox())
-    mirror = MirrorDescent(0.4, Diagonal(delta), ElasticBox())
-    ftrl_state, mirror_state = ftrl.init(N_FEATURES), mirror.init(N_FEATURES)
-    for gradient in sparse_gradients(seed):
-        ftrl_state = ftrl.step(ftrl_state, gradient)
-        mirror_state = mirror.step(mirror_state, gradient)
-        np.testing.assert_allclose(
-            ftrl.weights(ftrl_state), mirror.weights(mirror_state), atol=1e-12
-        )
 
 
 @given(seed=seeds, delta=deltas, l1=strengths, l2=strengths)
@@ -153,18 +133,6 @@ def test_importance_multiplies_gradient_and_penalty(name, seed, importance):
     assert many_state.t == pytest.approx(importance * one_state.t)
 
 
-@given(seed=seeds)
-def test_two_equal_steps_and_one_of_importance_two_share_the_gradient_sum(seed):
-    """They differ in the squares: 2 g^2 of two steps, 4 g^2 of one that is twice as long."""
-    update = DualAveraging(0.4, Diagonal(0.1), ElasticBox(l1=0.02))
-    gradient = sparse_gradients(seed)[0]
-    twice = update.step(update.step(update.init(N_FEATURES), gradient), gradient)
-    once = update.step(update.init(N_FEATURES), gradient, importance=2.0)
-    assert twice.t == once.t
-    np.testing.assert_array_equal(twice.primary, once.primary)
-    np.testing.assert_allclose(once.preconditioner["squares"], 2 * twice.preconditioner["squares"])
-
-
 @each_update
 def test_a_step_leaves_the_state_it_was_given(name):
     update = UPDATES[name](0.4, Diagonal(0.1), ElasticBox(l1=0.02))
@@ -175,38 +143,13 @@ def test_a_step_leaves_the_state_it_was_given(name):
     np.testing.assert_array_equal(state.preconditioner["squares"], before[1])
 
 
-def test_l1_keeps_features_out_and_lets_them_come_back():
-    update = DualAveraging(1.0, Diagonal(1.0), ElasticBox(l1=0.5))
-    state = update.step(update.init(1), np.array([0.4]))
-    assert update.weights(state)[0] == 0.0
-    state = update.step(state, np.array([2.0]))
-    assert update.weights(state)[0] < 0.0
-    state = update.step(state, np.array([-2.0]))
-    assert update.weights(state)[0] == 0.0
-
-
-@given(seed=seeds, delta=deltas, l1=strengths)
-def test_dual_averaging_is_eq_24(seed, delta, l1):
-    """x_i = sign(-mean g_i) eta t / H_ii [|mean g_i| - lambda]_+ , a step for each example."""
-    eta, update = 0.4, DualAveraging(0.4, Diagonal(delta), ElasticBox(l1))
-    state, mean, squares = update.init(N_FEATURES, 1), np.zeros(N_FEATURES), np.zeros(N_FEATURES)
-    for t, gradient in enumerate(sparse_gradients(seed), start=1):
-        state = update.step(state, gradient[:, None])
-        mean += (gradient - mean) / t
-        squares += gradient**2
-        for i in range(N_FEATURES):
-            h = delta + np.sqrt(squares[i])
-            shrunk = max(abs(mean[i]) - l1, 0.0)
-            expected = np.sign(-mean[i]) * eta * t / h * shrunk if h > 0 else 0.0
-            assert update.weights(state)[i, 0] == pytest.approx(expected, abs=1e-11)
-
-
 @each_metric
-@given(seed=seeds)
-def test_ftrl_without_penalty_is_mirror_descent_in_any_metric(metric_name, seed):
+@given(seed=seeds, delta=st.sampled_from([1e-3, 0.3]))
+@settings(max_examples=20)
+def test_ftrl_without_penalty_is_mirror_descent_in_any_metric(metric_name, seed, delta):
     """Where H only grows in rank; ADA-LR turns its directions round and forgets some."""
     ftrl, mirror = (
-        UPDATES[name](0.4, draw_metric(metric_name), ElasticBox())
+        UPDATES[name](0.4, preconditioner_of(metric_name, delta), ElasticBox())
         for name in ("ftrl", "mirror-descent")
     )
     ftrl_state, mirror_state = ftrl.init(12, 2), mirror.init(12, 2)
@@ -227,7 +170,7 @@ def test_ftrl_without_penalty_is_mirror_descent_in_any_metric(metric_name, seed)
 @given(seed=seeds)
 @settings(max_examples=4)
 def test_steps_by_ids_have_the_bits_of_whole_steps(metric_name, name, regularizer, seed):
-    update = UPDATES[name](0.4, draw_metric(metric_name), regularizer)
+    update = UPDATES[name](0.4, preconditioner_of(metric_name), regularizer)
     lazy, eager = update.init(12, 2), update.init(12, 2)
     # A random projection is a product over the ids, whose sum BLAS may take in another order.
     tolerance = 1e-9 if metric_name in ("radagrad", "ada-lr") else 0.0
@@ -258,7 +201,7 @@ def test_steps_by_ids_have_the_bits_of_whole_steps(metric_name, name, regularize
 @pytest.mark.parametrize("regularizer", [ElasticBox(0.02, 0.1), MixedL2(0.05)])
 def test_a_sparse_example_reads_its_features_alone(metric_name, name, regularizer):
     """All others are not a number here, before and after."""
-    update = UPDATES[name](0.4, draw_metric(metric_name), regularizer)
+    update = UPDATES[name](0.4, preconditioner_of(metric_name), regularizer)
     state, ids = update.init(100, 2), np.array([0, 7, 99])
     others = np.setdiff1d(np.arange(100), ids)
     for array in (state.primary, *state.preconditioner.values()):
@@ -274,7 +217,7 @@ def test_a_sparse_example_reads_its_features_alone(metric_name, name, regularize
 @each_update
 @pytest.mark.parametrize("metric_name", ["diagonal", "normalized", "identity"])
 def test_vectors_are_columns(metric_name, name):
-    update = UPDATES[name](0.4, draw_metric(metric_name), ElasticBox(0.02, 0.1))
+    update = UPDATES[name](0.4, preconditioner_of(metric_name), ElasticBox(0.02, 0.1))
     columns, vectors = update.init(12, 2), [update.init(12) for _ in range(2)]
     for gradient in wide_gradients(3):
         columns = update.step(columns, gradient)
@@ -290,10 +233,10 @@ def test_vectors_are_columns(metric_name, name):
 def test_a_penalty_of_strength_0_is_none(metric_name, name, seed):
     """Also one that has to be iterated to."""
     none, nothing = (
-        UPDATES[name](0.4, draw_metric(metric_name), regularizer)
+        UPDATES[name](0.4, preconditioner_of(metric_name), regularizer)
         for regularizer in (ElasticBox(), L2Norm(0.0))
     )
-    boxed = UPDATES[name](0.4, draw_metric(metric_name), ElasticBox(0.0, 0.0, -1e9, 1e9))
+    boxed = UPDATES[name](0.4, preconditioner_of(metric_name), ElasticBox(0.0, 0.0, -1e9, 1e9))
     states = [update.init(12, 2) for update in (none, nothing, boxed)]
     for gradient in wide_gradients(seed, n_steps=6):
         updates = (none, nothing, boxed)
@@ -336,28 +279,9 @@ def test_the_full_updates_minimise_their_objectives(seed, l1):
 
 
 @each_metric
-@each_update
-def test_before_the_first_step_nothing_weighs(metric_name, name):
-    for delta in (0.0, 0.3):
-        update = UPDATES[name](0.4, draw_metric(metric_name, delta), ElasticBox(0.1))
-        assert not update.weights(update.init(12, 2)).any()
-
-
-@each_metric
-@each_update
-def test_without_delta_nothing_is_nan(metric_name, name):
-    for regularizer in (ElasticBox(), ElasticBox(0.5)):
-        update = UPDATES[name](0.4, draw_metric(metric_name, 0.0), regularizer)
-        state = update.init(12, 2)
-        for gradient in wide_gradients(5, n_steps=4):
-            state = update.step(state, gradient)
-            assert np.isfinite(update.weights(state)).all()
-
-
-@each_metric
 def test_the_state_is_arrays_with_names(metric_name):
     """What a checkpoint stores: a copy of the arrays goes on with the same bits."""
-    update = UPDATES["dual-averaging"](0.4, draw_metric(metric_name), ElasticBox())
+    update = UPDATES["dual-averaging"](0.4, preconditioner_of(metric_name), ElasticBox())
     gradients, state = wide_gradients(6), update.init(12, 2)
     for gradient in gradients[:7]:
         state = update.step(state, gradient)
@@ -366,3 +290,16 @@ def test_the_state_is_arrays_with_names(metric_name):
     for gradient in gradients[7:]:
         state, copy = update.step(state, gradient), update.step(copy, gradient)
     np.testing.assert_array_equal(update.weights(state), update.weights(copy))
+
+
+@each_metric
+@each_update
+@pytest.mark.parametrize("delta", [0.0, 0.3])
+def test_weights_are_0_before_the_first_step_and_numbers_after_it(metric_name, name, delta):
+    for regularizer in (ElasticBox(), ElasticBox(0.5)):
+        update = UPDATES[name](0.4, preconditioner_of(metric_name, delta), regularizer)
+        state = update.init(12, 2)
+        assert not update.weights(state).any()
+        for gradient in wide_gradients(5, n_steps=4):
+            state = update.step(state, gradient)
+            assert np.isfinite(update.weights(state)).all()

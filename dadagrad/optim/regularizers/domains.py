@@ -126,6 +126,11 @@ class FloorSimplex(_Domain):
 
     floor: NonNegative
 
+    def __post_init__(self) -> None:
+        Regularizer.__post_init__(self)
+        if self.floor > 1:
+            raise InputError(f"floor of floor-simplex must be from 0 to 1, not {self.floor}")
+
     def _holds(self, columns: Array) -> bool:
         self.room(len(columns))
         return _in_simplex(columns, self.floor, 1.0)

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from dadagrad.errors import InputError
 from dadagrad.optim.baselines import Arow, ArowFull
 
 trusts = st.sampled_from([0.1, 1.0, 10.0])
@@ -136,10 +135,3 @@ def test_a_margin_of_one_is_enough(learner):
     state = learn(learner, state, row)
     for name, array in state.arrays.items():
         np.testing.assert_array_equal(array, before.arrays[name])
-
-
-@pytest.mark.parametrize("learner", [Arow, ArowFull])
-@pytest.mark.parametrize("r", [0.0, -1.0, np.nan, np.inf, True, "1"])
-def test_r_must_be_positive(learner, r):
-    with pytest.raises(InputError, match="r must be a finite number above 0"):
-        learner(r)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.learner_cases import Row, draw_rows, finish, learn, seeds, walk
+from helpers.learner_cases import Row, draw_rows, finish, learn, learner_of, seeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from dadagrad.errors import InputError
 from dadagrad.optim.baselines import PassiveAggressive
-from dadagrad.optim.losses import LOSSES
-from dadagrad.optim.updates import UPDATES
 
 variants = st.sampled_from(["pa", "pa-1", "pa-2"])
 tasks = st.sampled_from(["binary", "multiclass", "regression"])
@@ -24,7 +22,7 @@ def pa(variant: str, task: str = "binary", C: float = 1.0, epsilon: float = EPSI
     """A variant with the loss of a task."""
     loss = {"binary": "hinge", "multiclass": "multiclass-hinge", "regression": "absolute"}[task]
     price = "" if variant == "pa" else f",C={C}"
-    return UPDATES.make(f"{variant}:epsilon={epsilon}{price}").bind(loss=LOSSES.make(loss))
+    return learner_of(f"{variant}:epsilon={epsilon}{price}", loss)
 
 
 def solve(learner: PassiveAggressive, weights: np.ndarray, row: Row, importance: float):
@@ -83,36 +81,11 @@ def solve(learner: PassiveAggressive, weights: np.ndarray, row: Row, importance:
 def test_a_step_is_what_a_solver_finds(variant, task, price, importance, seed):
     learner = pa(variant, task, price, EPSILON)
     n_features, n_outputs = 4, 3
-    rows = [row for row in draw_rows(seed, 6, n_features, n_outputs, task) if len(row.ids)]
-    state = finish(learner, rows[:-1], n_features, n_outputs) if rows else None
-    if state is None:
-        return
+    rows = [row for row in draw_rows(seed, 12, n_features, n_outputs, task) if len(row.ids)][:6]
+    state = finish(learner, rows[:-1], n_features, n_outputs)
     before = learner.weights(state)
     after = learner.weights(learn(learner, state, rows[-1], importance))
     np.testing.assert_allclose(after, solve(learner, before, rows[-1], importance), atol=1e-6)
-
-
-@given(task=tasks, seed=seeds)
-def test_pa_just_reaches_the_margin_it_asks_for(task, seed):
-    learner = pa("pa", task, epsilon=EPSILON)
-    for row, before, after, _ in walk(learner, draw_rows(seed, 8, 5, 3, task), 5, 3):
-        if not len(row.ids):
-            continue
-        old, new = row.values @ before[row.ids], row.values @ after[row.ids]
-        if task == "binary":
-            np.testing.assert_allclose(
-                row.targets * new, np.maximum(row.targets * old, 1.0), atol=1e-9
-            )
-        elif task == "regression":
-            error = old - row.targets
-            np.testing.assert_allclose(
-                new - row.targets, np.clip(error, -EPSILON, EPSILON), atol=1e-9
-            )
-        else:
-            wrong = int(np.argmax(np.where(row.targets > 0, -np.inf, old)))
-            right = int(np.argmax(row.targets))
-            gap = old[right] - old[wrong]
-            assert new[right] - new[wrong] == pytest.approx(max(gap, 1.0), abs=1e-9)
 
 
 def test_the_steps_of_the_paper_by_hand():
@@ -165,16 +138,3 @@ def test_multiclass_needs_classes_and_one_right_one():
     both = Row(np.array([0]), np.ones(1), np.ones(2))
     with pytest.raises(InputError, match="one \\+1 and -1 elsewhere, not 2 above 0"):
         learn(learner, learner.init(3, 2), both)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ("pa-1:C=0", "C must be a finite number above 0, not 0.0"),
-        ("pa-2:C=inf", "C must be a finite number above 0, not inf"),
-        ("pa:epsilon=-0.1", "epsilon must be a finite number of at least 0, not -0.1"),
-    ],
-)
-def test_bad_settings_are_named(settings, message):
-    with pytest.raises(InputError, match=message):
-        UPDATES.make(settings)

@@ -1,0 +1,175 @@
+"""What every learner promises: states of arrays, rows left out, features left alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.learner_cases import Linear, draw_rows, finish, learn, learner_of, seeds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dadagrad.errors import InputError
+from dadagrad.optim.baselines import (
+    Arow,
+    Averaged,
+    CoinBetting,
+    ExponentiatedGradient,
+    Learner,
+    LearnerState,
+    PassiveAggressive,
+    SignedExponentiatedGradient,
+)
+from dadagrad.optim.updates import UPDATES
+
+N_FEATURES, N_OUTPUTS = 6, 3
+LEARNERS = [
+    *(learner_of(name) for name in UPDATES if UPDATES[name].by_row),
+    learner_of("pa-1", "multiclass-hinge"),
+    learner_of("pa-2", "absolute"),
+    learner_of("eg-signed:radius=5", "logistic"),
+    learner_of("strongly-convex:sigma=0.1", "softmax"),
+    learner_of("strongly-convex-simplex:sigma=0.1", "logistic"),
+    learner_of("coin-betting", "logistic"),
+    Averaged(Arow()),
+]
+each_learner = pytest.mark.parametrize("learner", LEARNERS, ids=repr)
+few = settings(max_examples=10)
+
+
+def rows_for(learner: Learner, seed: int, n_rows: int = 10):
+    task = learner.loss.task if isinstance(learner, PassiveAggressive) else "binary"
+    return draw_rows(seed, n_rows, N_FEATURES, N_OUTPUTS, task)
+
+
+def assert_same_bits(one: LearnerState, other: LearnerState) -> None:
+    assert one.t == other.t
+    assert one.arrays.keys() == other.arrays.keys()
+    for name, array in one.arrays.items():
+        assert array.tobytes() == other.arrays[name].tobytes(), name
+
+
+@each_learner
+@few
+@given(seed=seeds, left_out=st.sets(st.integers(0, 9)))
+def test_importance_zero_is_a_row_that_was_never_there(learner, seed, left_out):
+    rows = rows_for(learner, seed)
+    with_them = learner.init(N_FEATURES, N_OUTPUTS)
+    for number, row in enumerate(rows):
+        with_them = learn(learner, with_them, row, 0.0 if number in left_out else 1.0)
+    kept = [row for number, row in enumerate(rows) if number not in left_out]
+    assert_same_bits(with_them, finish(learner, kept, N_FEATURES, N_OUTPUTS))
+
+
+@each_learner
+@few
+@given(seed=seeds)
+def test_a_state_is_arrays_that_go_on_with_the_same_bits(learner, seed):
+    """From a copy that what comes after leaves alone, and from plain arrays of the shapes told."""
+    rows = rows_for(learner, seed)
+    state = finish(learner, rows[:5], N_FEATURES, N_OUTPUTS)
+    shapes = {name: array.shape for name, array in state.arrays.items()}
+    assert shapes == learner.shapes(N_FEATURES, N_OUTPUTS)
+    assert all(array.dtype == np.float64 for array in state.arrays.values())
+    copy, stored = state.copy(), {name: array.tobytes() for name, array in state.arrays.items()}
+    t = state.t
+    for row in rows[5:]:
+        state = learn(learner, state, row)
+    restored = {name: np.frombuffer(stored[name]).reshape(shapes[name]).copy() for name in stored}
+    assert_same_bits(copy, LearnerState(t, restored))
+    for row in rows[5:]:
+        copy = learn(learner, copy, row)
+    assert_same_bits(state, copy)
+
+
+@each_learner
+@few
+@given(seed=seeds)
+def test_weights_are_a_copy_and_margins_are_theirs(learner, seed):
+    state, ids = learner.init(N_FEATURES, N_OUTPUTS), np.array([1, 2, 5])
+    for row in rows_for(learner, seed):
+        weights = learner.weights(state)
+        assert weights.shape == (N_FEATURES, N_OUTPUTS)
+        np.testing.assert_array_equal(learner.weights(state, ids), weights[ids])
+        if not isinstance(learner, Averaged):
+            margins = learner.margins(state, row.ids, row.values)
+            np.testing.assert_allclose(margins, row.values @ weights[row.ids], atol=1e-12)
+        kept = state.copy()
+        weights[:] = 7.0
+        assert_same_bits(state, kept)
+        state = learn(learner, state, row)
+
+
+@each_learner
+@few
+@given(seed=seeds)
+def test_local_learners_leave_other_features_alone_bit_for_bit(learner, seed):
+    state = learner.init(N_FEATURES, N_OUTPUTS)
+    for row in rows_for(learner, seed):
+        others = np.setdiff1d(np.arange(N_FEATURES), row.ids)
+        before = learner.weights(state, others)
+        state = learn(learner, state, row)
+        if learner.local:
+            assert learner.weights(state, others).tobytes() == before.tobytes()
+
+
+@each_learner
+@few
+@given(seed=seeds)
+def test_zeros_and_32_bits_change_nothing(learner, seed):
+    """A row with explicit zeros, or with float32 values, teaches what the plain row does."""
+    states = [learner.init(N_FEATURES, N_OUTPUTS) for _ in range(3)]
+    for row in rows_for(learner, seed):
+        row = row._replace(values=row.values.astype(np.float32).astype(float))
+        dense = row._replace(ids=np.arange(N_FEATURES), values=row.dense(N_FEATURES))
+        single = row._replace(values=row.values.astype(np.float32))
+        each = zip(states, (row, dense, single), strict=True)
+        states = [learn(learner, state, same) for state, same in each]
+        plain, *others = (learner.weights(state) for state in states)
+        for weights in others:
+            np.testing.assert_allclose(weights, plain, rtol=1e-9, atol=1e-12)
+
+
+@each_learner
+@few
+@given(seed=seeds)
+def test_outputs_are_alone_unless_the_loss_couples_them(learner, seed):
+    if isinstance(learner, Averaged) or learner.loss.couples:
+        return
+    rows = rows_for(learner, seed)
+    together = learner.weights(finish(learner, rows, N_FEATURES, N_OUTPUTS))
+    for k in range(N_OUTPUTS):
+        alone = [row._replace(targets=row.targets[k : k + 1]) for row in rows]
+        expected = learner.weights(finish(learner, alone, N_FEATURES))[:, 0]
+        np.testing.assert_allclose(together[:, k], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        ExponentiatedGradient(loss=Linear(), step_size=0.3),
+        SignedExponentiatedGradient(5.0, Linear(), 0.3),
+        CoinBetting(loss=Linear()),
+    ],
+    ids=repr,
+)
+@few
+@given(seed=seeds, counts=st.lists(st.sampled_from([0.25, 1.0, 3.0]), min_size=10, max_size=10))
+def test_importance_multiplies_the_loss(learner, seed, counts):
+    """The slope of this loss is its target, so a target of c is a loss counted c times."""
+    one, many = learner.init(N_FEATURES, N_OUTPUTS), learner.init(N_FEATURES, N_OUTPUTS)
+    for row, importance in zip(rows_for(learner, seed), counts, strict=True):
+        many = learn(learner, many, row, importance)
+        one = learn(learner, one, row._replace(targets=importance * row.targets))
+    assert (many.t, one.t) == (sum(counts), 10.0)
+    for name, array in many.arrays.items():
+        np.testing.assert_allclose(array, one.arrays[name], rtol=1e-12, err_msg=name)
+
+
+@each_learner
+@pytest.mark.parametrize("importance", [-1.0, np.nan, np.inf])
+def test_bad_importance_is_refused_before_anything_moves(learner, importance):
+    state = learner.init(N_FEATURES, N_OUTPUTS)
+    before = state.copy()
+    with pytest.raises(InputError, match="importance of a row must be finite and not negative"):
+        learn(learner, state, rows_for(learner, 0)[0], importance)
+    assert_same_bits(state, before)

@@ -1,0 +1,79 @@
+"""What every preconditioner promises: an inverse, a majorant, shapes, and streams that merge."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.objects import preconditioner_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dadagrad.errors import InputError
+from dadagrad.optim.preconditioners import PRECONDITIONERS, DiagonalPreconditioner
+
+seeds = st.integers(0, 2**32 - 1)
+each_name = pytest.mark.parametrize("name", list(PRECONDITIONERS))
+N_FEATURES = 7
+
+
+def draw_gradients(seed: int, n_steps: int = 12) -> np.ndarray:
+    """(n_steps, N_FEATURES, 2) gradients of rank 2, which sketches of rank 3 keep whole."""
+    rng = np.random.default_rng(seed)
+    directions = rng.normal(size=(2, N_FEATURES, 2))
+    return np.einsum("ndk,dik->nik", rng.normal(size=(n_steps, 2, 2)), directions)
+
+
+@each_name
+@given(seed=seeds)
+@settings(max_examples=10)
+def test_the_inverse_undoes_the_product_and_the_majorant_is_above(name, seed):
+    preconditioner, gradients = preconditioner_of(name), draw_gradients(seed)
+    arrays = preconditioner.init(N_FEATURES, 2)
+    for gradient in gradients:
+        arrays = preconditioner.add(arrays, gradient)
+    vector = np.random.default_rng(seed).normal(size=(N_FEATURES, 2))
+    product = preconditioner.multiply(arrays, vector)
+    if name == "ada-lr":  # H is 0 across the gradients
+        vector = preconditioner.solve(arrays, product)
+        product = preconditioner.multiply(arrays, vector)
+    np.testing.assert_allclose(preconditioner.solve(arrays, product), vector, atol=1e-6)
+    ids = np.array([1, 5])
+    some = preconditioner.solve(arrays, product, ids)
+    np.testing.assert_array_equal(some, preconditioner.solve(arrays, product)[ids])
+    largest = np.sum(preconditioner.majorant(arrays) * vector * vector, axis=0)
+    assert (np.sum(product * vector, axis=0) <= largest * (1 + 1e-9)).all()
+
+
+@each_name
+@given(seed=seeds, cut=st.integers(0, 12))
+@settings(max_examples=10)
+def test_merged_streams_are_one_stream(name, seed, cut):
+    preconditioner, gradients = preconditioner_of(name), draw_gradients(seed)
+    total = np.cumsum(gradients, axis=0)
+    whole, one, other = (preconditioner.init(N_FEATURES, 2) for _ in range(3))
+    for step, gradient in enumerate(gradients):
+        whole = preconditioner.add(whole, gradient, total=total[step])
+        if step < cut:
+            one = preconditioner.add(one, gradient, total=total[step])
+        else:
+            other = preconditioner.add(other, gradient, total=total[step])
+    merged = preconditioner.merge(one, other, total[-1])
+    if name == "fd-son":  # which weighs a gradient by the time of its own stream
+        np.testing.assert_array_equal(merged["time"], whole["time"])
+        return
+    for found, expected in (
+        (preconditioner.multiply(merged, total[-1]), preconditioner.multiply(whole, total[-1])),
+        (preconditioner.solve_sum(merged, total[-1]), preconditioner.solve_sum(whole, total[-1])),
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@each_name
+def test_shapes_are_known_without_the_arrays(name):
+    preconditioner = preconditioner_of(name)
+    arrays = preconditioner.init(N_FEATURES, 2)
+    shapes = {key: array.shape for key, array in arrays.items()}
+    assert preconditioner.shapes(N_FEATURES, 2) == shapes
+    if not isinstance(preconditioner, DiagonalPreconditioner):
+        with pytest.raises(InputError, match=f"'{name}' takes vectors of shape"):
+            preconditioner.init(N_FEATURES)

@@ -1,0 +1,86 @@
+"""Full and block preconditioners against the square root of a matrix."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.linalg
+from helpers.objects import GRADIENT_UPDATES
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dadagrad.errors import InputError
+from dadagrad.optim.preconditioners import Block, Diagonal, Full
+from dadagrad.optim.regularizers import ElasticBox
+from dadagrad.optim.updates import UPDATES
+
+seeds = st.integers(0, 2**32 - 1)
+deltas = st.sampled_from([0.0, 0.01, 1.0])
+SHAPE = (7, 2)
+
+
+def draw_gradients(seed: int, n_steps: int = 12) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n_steps, *SHAPE)) * (rng.random((n_steps, *SHAPE)) < 0.7)
+
+
+@pytest.mark.parametrize(
+    ("size", "sizes"),
+    [(None, [7]), (3, [3, 3, 1]), (100, [7]), ((2, 4, 1), [2, 4, 1])],
+)
+@given(seed=seeds, delta=deltas)
+def test_it_is_the_root_of_the_outer_products(size, sizes, seed, delta):
+    """By scipy's square root of a matrix, block by block."""
+    preconditioner = Block(size, delta) if size else Full(delta)
+    gradients = draw_gradients(seed, n_steps=20)
+    gradients += 0.1 * np.random.default_rng(seed).normal(size=gradients.shape)
+    arrays = preconditioner.init(*SHAPE)
+    for gradient in gradients:
+        arrays = preconditioner.add(arrays, gradient)
+    vector = gradients[0]
+    product, solved = preconditioner.multiply(arrays, vector), preconditioner.solve(arrays, vector)
+    for output in range(2):
+        blocks = np.split(gradients[:, :, output], np.cumsum(sizes)[:-1], axis=1)
+        roots = [np.real(scipy.linalg.sqrtm(block.T @ block)) for block in blocks]
+        root = scipy.linalg.block_diag(*roots) + delta * np.eye(7)
+        np.testing.assert_allclose(product[:, output], root @ vector[:, output], atol=1e-9)
+        expected = np.linalg.solve(root, vector[:, output])
+        np.testing.assert_allclose(solved[:, output], expected, atol=1e-8)
+
+
+@given(seed=seeds)
+def test_without_delta_the_inverse_is_the_pseudo_inverse(seed):
+    gradients, preconditioner = draw_gradients(seed, n_steps=4), Full(0.0)
+    arrays = preconditioner.init(*SHAPE)
+    for gradient in gradients:
+        arrays = preconditioner.add(arrays, gradient)
+    vector = np.random.default_rng(seed).normal(size=SHAPE)
+    for output in range(2):
+        _, sigma, turned = np.linalg.svd(gradients[:, :, output], full_matrices=False)
+        known = sigma > 1e-6 * sigma.max(initial=1e-300)
+        inverse = turned[known].T / sigma[known] @ turned[known]
+        found = preconditioner.solve(arrays, vector)[:, output]
+        scale = max(1.0, np.abs(inverse).max(initial=0.0))
+        np.testing.assert_allclose(found, inverse @ vector[:, output], atol=1e-6 * scale)
+
+
+@pytest.mark.parametrize(("size", "kind"), [(7, Full), (1, Diagonal)])
+@pytest.mark.parametrize("name", GRADIENT_UPDATES)
+@given(seed=seeds, delta=deltas, l1=st.sampled_from([0.0, 0.05]))
+def test_one_block_is_full_and_blocks_of_one_feature_are_diagonal(
+    size, kind, name, seed, delta, l1
+):
+    block = UPDATES[name](0.3, Block(size, delta), ElasticBox(l1, 0.1))
+    other = UPDATES[name](0.3, kind(delta), ElasticBox(l1, 0.1))
+    block_state, other_state = block.init(*SHAPE), other.init(*SHAPE)
+    for gradient in draw_gradients(seed, n_steps=4):
+        block_state = block.step(block_state, gradient)
+        other_state = other.step(other_state, gradient)
+        found, expected = block.weights(block_state), other.weights(other_state)
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+        np.testing.assert_array_equal(found == 0.0, expected == 0.0)
+
+
+def test_blocks_must_cover_the_features():
+    with pytest.raises(InputError, match="the blocks have 5 features together, but there are 7"):
+        Block((2, 3), 0.1).init(7, 1)
