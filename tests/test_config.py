@@ -92,7 +92,7 @@ REFUSED = [
     ("loss", "hing", "loss 'hing' is not known; choose one of hinge, "),
     ("update", "adam", "update 'adam' is not known; choose one of dual-averaging, "),
     ("accumulate", "both", "accumulate 'both' is not known; choose one of batch, row"),
-    ("loss", "huber:width=0", "width of the huber loss must be a finite number above 0, not 0.0"),
+    ("loss", "huber:width=0", "width of huber must be a finite number above 0, not 0.0"),
     ("l1", -1.0, "l1 must be a finite number of at least 0, not -1.0"),
     ("l1", math.nan, "l1 must be a finite number of at least 0, not nan"),
     ("l2", "much", "l2 must be a finite number of at least 0, not 'much'"),

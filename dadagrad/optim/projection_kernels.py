@@ -102,23 +102,6 @@ def _count(keys: Array, size: int, shift: float) -> float:
 
 
 @_compiled
-def build(signed: Array, place: Places, keys: Array, order: Places, totals: Array) -> None:
-    """The heap of the keys in `signed`, in O(n)."""
-    size = 0
-    for feature in range(len(signed)):
-        if signed[feature] != 0.0:
-            keys[size] = abs(signed[feature])
-            order[size] = feature
-            place[feature] = size
-            size += 1
-    for at in range((size - 2) >> 2, -1, -1):
-        _sink(keys, order, place, size, at, keys[at], order[at])
-    totals[SIZE] = size
-    totals[MASS] = _count(keys, size, totals[SHIFT])
-    totals[CHANGES] = 0.0
-
-
-@_compiled
 def _change(
     ids: NDArray[np.int64],
     change: Array,

@@ -31,109 +31,6 @@ from dadagrad.optim.registry import Positive
 from dadagrad.optim.updates import UPDATES, GradientUpdate, State
 
 
-class SparseL1Ball:
-    """Weights in an l1 ball, changed by sparse steps and projected after each (Euclidean metric).
-
-    Parameters
-    ----------
-    n_features : int
-    radius : float, positive
-
-    Raises
-    ------
-    InputError
-        If one of them is not positive.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> ball = SparseL1Ball(4, radius=1.0)
-    >>> ball.add(np.array([0, 2]), np.array([1.0, -0.5]))
-    >>> ball.weights()
-    array([ 0.75,  0.  , -0.25,  0.  ])
-    """
-
-    def __init__(self, n_features: int, radius: float) -> None:
-        if not 1 <= n_features < 2**31:
-            raise InputError(f"n_features must be from 1 to {2**31 - 1}, not {n_features}")
-        if not (np.isfinite(radius) and radius > 0):
-            raise InputError(f"radius must be finite and positive, not {radius}")
-        self.radius = float(radius)
-        self._signed = np.zeros(n_features)
-        self._place = np.zeros(n_features, np.int32)
-        self._keys = np.empty(n_features)
-        self._order = np.empty(n_features, np.int32)
-        self._totals = np.zeros(4)
-
-    def add(self, ids: Ids, change: Array) -> None:
-        """Add `change` to the weights of `ids`, then project all weights.
-
-        Parameters
-        ----------
-        ids : (k,) int64
-            Features; one that is named twice gets both changes.
-        change : (k,) float64
-
-        Raises
-        ------
-        InputError
-            If an id is out of range or a change is not finite. Nothing is changed then.
-        """
-        from dadagrad.optim.projection_kernels import add
-
-        ids = np.ascontiguousarray(ids, np.int64)
-        change = np.ascontiguousarray(change, np.float64)
-        self._check(ids, change)
-        add(
-            ids,
-            change,
-            self.radius,
-            self._signed,
-            self._place,
-            self._keys,
-            self._order,
-            self._totals,
-        )
-
-    def weights(self, ids: Ids | None = None) -> Array:
-        """All weights, (n_features,) float64, or those of `ids`."""
-        signed = rows_of(self._signed, ids)
-        sizes = np.maximum(np.abs(signed) - self._totals[0], 0.0)
-        weights: Array = np.copysign(sizes, signed)
-        return weights
-
-    @property
-    def n_nonzero(self) -> int:
-        """Number of weights that are not 0."""
-        return int(self._totals[2])
-
-    @classmethod
-    def from_weights(cls, weights: Array, radius: float) -> SparseL1Ball:
-        """Start at (n_features,) `weights`, projected if they are outside the ball."""
-        from dadagrad.optim.projection_kernels import build
-        from dadagrad.optim.projections import project_l1_ball
-
-        ball = cls(len(weights), radius)
-        ball._signed[:] = project_l1_ball(weights, radius)
-        build(ball._signed, ball._place, ball._keys, ball._order, ball._totals)
-        return ball
-
-    def _check(self, ids: Ids, change: Array) -> None:
-        if ids.ndim != 1 or ids.shape != change.shape:
-            raise InputError(
-                f"ids and change must be plain and of one length, not {ids.shape} and "
-                f"{change.shape}"
-            )
-        if len(ids) and not (ids.min() >= 0 and ids.max() < len(self._signed)):
-            raise InputError(
-                f"ids must be from 0 to {len(self._signed) - 1}; they are from {ids.min()} to "
-                f"{ids.max()}"
-            )
-        if not np.all(np.isfinite(change)):
-            at = int(np.flatnonzero(~np.isfinite(change))[0])
-            raise InputError(f"change must be finite; that of feature {ids[at]} is {change[at]}")
-
-
 @UPDATES.register
 @dataclass(frozen=True, slots=True)
 class ProjectedGradient(GradientUpdate):
@@ -174,19 +71,89 @@ class ProjectedGradient(GradientUpdate):
         return weights
 
     def _step(self, state: State, step: Step) -> State:
-        from dadagrad.optim.projection_kernels import add
-
-        t, heaps = state.t + step.importance, state.preconditioner
+        t = state.t + step.importance
         for output, column in enumerate(step.gradient.T):
             moved = np.flatnonzero(column)
-            add(
-                moved if step.ids is None else step.ids[moved],
-                -self.step_size / np.sqrt(t) * column[moved],
-                float(self.radius),
-                state.primary[:, output],
-                heaps["places"][output],
-                heaps["keys"][output],
-                heaps["order"][output],
-                heaps["totals"][output],
+            ids = moved if step.ids is None else step.ids[moved]
+            self.add(state, output, ids, -self.step_size / np.sqrt(t) * column[moved])
+        return State(t, state.primary, state.preconditioner)
+
+    def add(self, state: State, output: int, ids: Ids, change: Array) -> None:
+        """Add `change` to the weights of `ids` of an output, then project, in place."""
+        from dadagrad.optim.projection_kernels import add
+
+        names = ("places", "keys", "order", "totals")
+        heap = (state.preconditioner[name][output] for name in names)
+        add(ids, change, float(self.radius), state.primary[:, output], *heap)
+
+
+class SparseL1Ball:
+    """Weights in an l1 ball, changed by sparse steps and projected after each (Euclidean metric).
+
+    Parameters
+    ----------
+    n_features : int
+    radius : float, positive
+
+    Raises
+    ------
+    InputError
+        If one of them is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ball = SparseL1Ball(4, radius=1.0)
+    >>> ball.add(np.array([0, 2]), np.array([1.0, -0.5]))
+    >>> ball.weights()
+    array([ 0.75,  0.  , -0.25,  0.  ])
+    """
+
+    def __init__(self, n_features: int, radius: float) -> None:
+        if not 1 <= n_features < 2**31:
+            raise InputError(f"n_features must be from 1 to {2**31 - 1}, not {n_features}")
+        self._update = ProjectedGradient(radius=radius)
+        self._state = self._update.init(n_features, 1)
+
+    def add(self, ids: Ids, change: Array) -> None:
+        """Add `change` to the weights of `ids`, then project all weights.
+
+        Parameters
+        ----------
+        ids : (k,) int64
+            Features; one that is named twice gets both changes.
+        change : (k,) float64
+
+        Raises
+        ------
+        InputError
+            If an id is out of range or a change is not finite. Nothing is changed then.
+        """
+        ids = np.ascontiguousarray(ids, np.int64)
+        change = np.ascontiguousarray(change, np.float64)
+        self._check(ids, change)
+        self._update.add(self._state, 0, ids, change)
+
+    def weights(self, ids: Ids | None = None) -> Array:
+        """All weights, (n_features,) float64, or those of `ids`."""
+        return self._update.weights(self._state, ids)[:, 0]
+
+    @property
+    def n_nonzero(self) -> int:
+        """Number of weights that are not 0."""
+        return int(self._state.preconditioner["totals"][0, 2])
+
+    def _check(self, ids: Ids, change: Array) -> None:
+        if ids.ndim != 1 or ids.shape != change.shape:
+            raise InputError(
+                f"ids and change must be plain and of one length, not {ids.shape} and "
+                f"{change.shape}"
             )
-        return State(t, state.primary, heaps)
+        n_features = len(self._state.primary)
+        if len(ids) and not (ids.min() >= 0 and ids.max() < n_features):
+            raise InputError(
+                f"ids must be from 0 to {n_features - 1}; they are from {ids.min()} to {ids.max()}"
+            )
+        if not np.all(np.isfinite(change)):
+            at = int(np.flatnonzero(~np.isfinite(change))[0])
+            raise InputError(f"change must be finite; that of feature {ids[at]} is {change[at]}")

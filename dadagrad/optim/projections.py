@@ -103,40 +103,16 @@ def shares(centers: Array, slopes: Array, total: float, method: Method = "auto")
     return found * (total / reached) if reached > 0.0 else found
 
 
-def project_simplex(
-    vector: Array, total: float = 1.0, weights: Array | None = None, *, method: Method = "auto"
-) -> Array:
-    """The point of {z >= 0, <weights, z> = total} nearest to `vector` (Euclidean).
-
-    Parameters
-    ----------
-    vector : (n,) float64, finite
-    total : float, positive
-    weights : (n,) float64, positive; by default all 1
-    method : {"auto", "sort", "pivot"}
-
-    Raises
-    ------
-    InputError
-        If an argument is none of these.
-    """
-    weights = _checked(vector, total, "total", weights, method)
-    return shares(weights * vector, weights * weights, total, method) / weights
-
-
-def project_l1_ball(
-    vector: Array, radius: float, weights: Array | None = None, *, method: Method = "auto"
-) -> Array:
-    """The point of {z : <weights, |z|> <= radius} nearest to `vector` (Euclidean).
+def project_l1_ball(vector: Array, slopes: Array, radius: float, method: Method = "auto") -> Array:
+    """The point with |w|_1 <= radius nearest to `vector` in the diagonal metric 1 / `slopes`.
 
     Each coordinate keeps its sign, so this is the projection of |vector| on the simplex unless
-    `vector` is inside the ball (Duchi et al. 2008, section 4). Arguments as `project_simplex`.
+    `vector` is inside the ball (Duchi et al. 2008, section 4).
     """
-    weights = _checked(vector, radius, "radius", weights, method)
     sizes = np.abs(vector)
-    if float(weights @ sizes) <= radius:
+    if sizes.sum() <= radius:
         return vector.copy()
-    return np.sign(vector) * project_simplex(sizes, radius, weights, method=method)
+    return np.copysign(shares(sizes, slopes, radius, method), vector)
 
 
 def entropic_floor_projection(weights: Array, floor: float) -> Array:
@@ -193,20 +169,3 @@ def check_floor(floor: float, n: int) -> None:
             f"a floor of {floor} under {n} weights that sum to 1 is not possible; choose a floor "
             f"from 0 to {1 / max(n, 1):g}"
         )
-
-
-def _checked(vector: Array, total: float, name: str, weights: Array | None, method: str) -> Array:
-    """The weights, with what is wrong refused."""
-    if vector.ndim != 1 or len(vector) == 0 or not np.all(np.isfinite(vector)):
-        raise InputError("the vector to be projected must be plain, finite and not empty")
-    if not (np.isfinite(total) and total > 0):
-        raise InputError(f"{name} must be finite and positive, not {total}")
-    if method not in ("auto", "sort", "pivot"):
-        raise InputError(f"method {method!r} is not known; choose one of auto, sort, pivot")
-    if weights is None:
-        return np.ones_like(vector)
-    if weights.shape != vector.shape or not np.all(np.isfinite(weights) & (weights > 0)):
-        raise InputError(
-            f"weights must be {len(vector)} finite, positive numbers, one for each coordinate"
-        )
-    return weights

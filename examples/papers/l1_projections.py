@@ -54,7 +54,8 @@ class WholeBall:
 
     def add(self, ids: Ids, change: Array) -> None:
         self._weights[ids] += change
-        self._weights = project_l1_ball(self._weights, self._radius, method=self._method)
+        ones = np.ones(len(self._weights))
+        self._weights = project_l1_ball(self._weights, ones, self._radius, self._method)
 
 
 BALLS: dict[str, Callable[[int, float], Ball]] = {

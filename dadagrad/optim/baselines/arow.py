@@ -20,15 +20,15 @@ covariance that is the very step of c rows in a row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from dadagrad.optim.arrays import Array, Ids, Shapes
 from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
-from dadagrad.optim.losses import HINGES, Hinge, Loss
-from dadagrad.optim.registry import BOUND, Positive
+from dadagrad.optim.losses import HINGES
+from dadagrad.optim.registry import Positive
 from dadagrad.optim.updates import UPDATES
 
 
@@ -37,7 +37,6 @@ class _Gaussian(Learner):
     """Base of both. The larger r, the smaller the step of a row."""
 
     r: Positive = 1.0
-    loss: Loss = field(default=Hinge(), metadata=BOUND)
 
     losses: ClassVar[tuple[str, ...]] = HINGES
 
@@ -55,7 +54,6 @@ class Arow(_Gaussian):
     """
 
     name: ClassVar[str] = "arow"
-    local: ClassVar[bool] = True
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return dict.fromkeys(("mean", "precision"), (n_features, n_outputs))

@@ -10,27 +10,23 @@ and one number, which can be copied, stored and continued.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes
-from dadagrad.optim.losses import Loss
+from dadagrad.optim.losses import Hinge, Loss
+from dadagrad.optim.registry import BOUND
 from dadagrad.optim.updates import Update
 
 
 @dataclass(slots=True)
 class LearnerState:
-    """State of a learner.
+    """State of a learner: float64 arrays by name, as `Learner.shapes` lists them.
 
-    Attributes
-    ----------
-    t : float
-        The importance of the rows learned from so far: their number, if each counts once.
-    arrays : dict of str to float64 arrays
-        As `Learner.shapes` lists them.
+    `t` is the importance of the rows learned from so far: their number, if each counts once.
     """
 
     t: float
@@ -51,22 +47,19 @@ class Row(NamedTuple):
     importance: float
 
 
+@dataclass(frozen=True, slots=True)
 class Learner(Update):
-    """Update that learns linear models row by row.
+    """Update that learns linear models row by row, by the slopes or the task of its loss.
 
     A subclass defines `shapes`, `weights` and `_learn`, and `init` if its arrays are not 0 at
     first.
-
-    `local` tells whether a row changes the weights of its own features alone. Then the weights of
-    all others keep their very bits, and averages of weights can be kept up lazily.
     """
 
-    __slots__ = ()
+    loss: Loss = field(default=Hinge(), metadata=BOUND, kw_only=True)
+
     by_row: ClassVar[bool] = True
     uses_penalties: ClassVar[bool] = False
     has_step_size: ClassVar[bool] = False
-    local: ClassVar[bool] = False
-    loss: Loss
 
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
         """The state before the first row.

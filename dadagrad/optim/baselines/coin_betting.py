@@ -41,15 +41,14 @@ A row of importance c has its loss counted c times: c g in place of g. There is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from dadagrad.optim.arrays import Array, Ids, Shapes
 from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
-from dadagrad.optim.losses import Hinge, Loss
-from dadagrad.optim.registry import BOUND, Positive
+from dadagrad.optim.registry import Positive
 from dadagrad.optim.updates import UPDATES
 
 NAMES = ("gradient_sum", "gradient_squares", "first", "largest", "travel")
@@ -66,7 +65,6 @@ class CoinBetting(Learner):
 
     Attributes
     ----------
-    loss : Loss
     wealth : float
         epsilon. A new weight first moves by 0.23 of it, and what the choice is wrong by costs no
         more than its logarithm.
@@ -76,10 +74,8 @@ class CoinBetting(Learner):
 
     wealth: Positive = 1.0
     leash: Positive = 10.0
-    loss: Loss = field(default=Hinge(), metadata=BOUND)
 
     name: ClassVar[str] = "coin-betting"
-    local: ClassVar[bool] = True
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return dict.fromkeys(NAMES, (n_features, n_outputs))

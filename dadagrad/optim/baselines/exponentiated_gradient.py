@@ -32,7 +32,6 @@ import numpy as np
 
 from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes
 from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
-from dadagrad.optim.losses import Hinge, Loss
 from dadagrad.optim.registry import BOUND, Positive
 from dadagrad.optim.updates import UPDATES
 
@@ -51,13 +50,11 @@ class ExponentiatedGradient(Learner):
     ----------
     radius : float
         U, the l1 norm of the weights of an output (in EG+-: its upper bound).
-    loss : Loss
     step_size : float
         eta.
     """
 
     radius: Positive = 1.0
-    loss: Loss = field(default=Hinge(), metadata=BOUND)
     step_size: Positive = field(default=0.1, metadata=BOUND)
 
     name: ClassVar[str] = "eg"

@@ -25,7 +25,7 @@ the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -33,8 +33,8 @@ import numpy as np
 from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array, Ids, Shapes
 from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
-from dadagrad.optim.losses import HINGES, Hinge, Loss
-from dadagrad.optim.registry import BOUND, NonNegative, Positive
+from dadagrad.optim.losses import HINGES
+from dadagrad.optim.registry import NonNegative, Positive
 from dadagrad.optim.updates import UPDATES
 
 
@@ -43,24 +43,15 @@ from dadagrad.optim.updates import UPDATES
 class PassiveAggressive(Learner):
     """PA. O(nnz n_outputs) a row; arrays: weights (n_features, n_outputs).
 
-    The task is that of the loss. "binary" and "ranking" ask each output alone for the sign of its
-    label; "multiclass" takes one +1 among the labels of a row and separates it from the best of the
-    others; "regression" has no loss within `epsilon`.
-
-    Attributes
-    ----------
-    epsilon : float
-        Error of a regression that has no loss.
-    loss : Loss
-        hinge, squared-hinge, ranking, multiclass-hinge or absolute: PA has a loss of its own.
+    The task is that of the loss, but the loss is PA's own. "binary" and "ranking" ask each output
+    alone for the sign of its label; "multiclass" takes one +1 among the labels of a row and
+    separates it from the best of the others; "regression" has no loss within `epsilon`.
     """
 
     epsilon: NonNegative = 0.1
-    loss: Loss = field(default=Hinge(), metadata=BOUND)
 
     name: ClassVar[str] = "pa"
     losses: ClassVar[tuple[str, ...]] = (*HINGES, "multiclass-hinge", "absolute")
-    local: ClassVar[bool] = True
 
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
         if self.loss.couples and n_outputs < 2:
@@ -110,13 +101,7 @@ class PassiveAggressive(Learner):
 @UPDATES.register
 @dataclass(frozen=True, slots=True)
 class PassiveAggressive1(PassiveAggressive):
-    """PA-I: as `PassiveAggressive`, with steps of at most C.
-
-    Attributes
-    ----------
-    C : float
-        Price of slack.
-    """
+    """PA-I: as `PassiveAggressive`, with steps of at most C, the price of slack."""
 
     C: Positive = 1.0
     name: ClassVar[str] = "pa-1"

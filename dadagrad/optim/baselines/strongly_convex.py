@@ -21,7 +21,7 @@ proof of theorem 1 holds as it is, with L sum_t c_t^2 / (sigma t) on its right.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -29,9 +29,8 @@ import numpy as np
 from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array, Ids, Shapes
 from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
-from dadagrad.optim.losses import Hinge, Loss
 from dadagrad.optim.projections import check_floor, entropic_floor_projection
-from dadagrad.optim.registry import BOUND, Positive
+from dadagrad.optim.registry import Positive
 from dadagrad.optim.updates import UPDATES
 
 MIN_SCALE = 1e-100
@@ -51,7 +50,6 @@ class StronglyConvexBall(Learner):
 
     Attributes
     ----------
-    loss : Loss
     sigma : float
         Strength of the l2 penalty that is part of what is minimised.
     radius : float or None
@@ -63,7 +61,6 @@ class StronglyConvexBall(Learner):
 
     sigma: Positive = 1e-4
     radius: Positive | None = None
-    loss: Loss = field(default=Hinge(), metadata=BOUND)
 
     name: ClassVar[str] = "strongly-convex"
 
@@ -131,7 +128,6 @@ class StronglyConvexSimplex(Learner):
 
     Attributes
     ----------
-    loss : Loss
     sigma : float
         Strength of the entropy.
     floor : float or None
@@ -143,7 +139,6 @@ class StronglyConvexSimplex(Learner):
     sigma: Positive = 1e-4
     floor: Positive | None = None
     radius: Positive = 1.0
-    loss: Loss = field(default=Hinge(), metadata=BOUND)
 
     name: ClassVar[str] = "strongly-convex-simplex"
 

@@ -5,22 +5,6 @@
 
 Every update of `dadagrad.optim.updates` is this one primitive with its own center and scale; any
 other preconditioner calls the same prox in its iterations.
-
-==================  ===================================  ========  ===========================
-class               phi or domain                        couples   prox
-==================  ===================================  ========  ===========================
-`ElasticBox`        l1, l2, a box                        nothing   closed form
-`L2Norm`            strength |w|_2                       features  bisection and Newton
-`LInfinityNorm`     strength |w|_inf                     features  threshold
-`GroupL2`           strength sum over blocks |w_b|_2     features  bisection and Newton
-`MixedL2`           strength sum over rows |row|_2       outputs   bisection and Newton
-`MixedLInfinity`    strength sum over rows |row|_inf     outputs   threshold
-`L1Ball`            |w|_1 <= radius                      features  threshold
-`L2Ball`            |w|_2 <= radius                      features  bisection and Newton
-`Simplex`           w >= 0, sum w = radius               features  threshold
-`FloorSimplex`      w >= floor, sum w = 1                features  threshold
-`WithElasticNet`    any of these, plus l1 and l2         as inner  center and curvature change
-==================  ===================================  ========  ===========================
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import numpy as np
 
 from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array
-from dadagrad.optim.projections import shares
+from dadagrad.optim.projections import project_l1_ball, shares
 from dadagrad.optim.registry import NonNegative, Positive
 from dadagrad.optim.regularizers.base import (
     FEASIBLE,
@@ -32,7 +32,7 @@ from dadagrad.optim.regularizers.base import (
     as_columns,
     by_column,
 )
-from dadagrad.optim.regularizers.norms import prox_of_blocks
+from dadagrad.optim.regularizers.norms import prox_of_segments
 
 
 class _Domain(Regularizer):
@@ -67,7 +67,13 @@ class L1Ball(_Domain):
         return bool(np.all(sizes <= self.radius * (1.0 + FEASIBLE)))
 
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        return by_column(center, curvature, partial(_nearest_in_ball, radius=self.radius))
+        return by_column(center, curvature, self._nearest)
+
+    def _nearest(self, center: Array, curvature: Array) -> Array:
+        weights = np.zeros_like(center)
+        counts = np.flatnonzero((curvature > MIN_CURVATURE) & (center != 0))
+        weights[counts] = project_l1_ball(center[counts], 1.0 / curvature[counts], self.radius)
+        return weights
 
 
 @REGULARIZERS.register
@@ -91,7 +97,8 @@ class L2Ball(_Domain):
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
         from dadagrad.optim.regularizers.kernels import l2_balls
 
-        return prox_of_blocks(l2_balls, center, curvature, np.array([len(center)]), self.radius)
+        whole = np.array([len(center)])
+        return prox_of_segments(l2_balls, center, curvature, self.radius, whole)
 
 
 @REGULARIZERS.register
@@ -154,17 +161,6 @@ def _in_simplex(columns: Array, floor: float, total: float) -> bool:
     sums = columns.sum(axis=0)
     slack = FEASIBLE * total
     return bool(np.all(columns >= floor - slack) and np.all(np.abs(sums - total) <= slack))
-
-
-def _nearest_in_ball(center: Array, curvature: Array, radius: float) -> Array:
-    """The nearest point with |w|_1 <= radius, of one output."""
-    weights = np.zeros_like(center)
-    counts = np.flatnonzero((curvature > MIN_CURVATURE) & (center != 0))
-    sizes = np.abs(center[counts])
-    if sizes.sum() > radius:
-        sizes = shares(sizes, 1.0 / curvature[counts], radius)
-    weights[counts] = np.copysign(sizes, center[counts])
-    return weights
 
 
 def _nearest_in_simplex(center: Array, curvature: Array, total: float, floor: float = 0.0) -> Array:

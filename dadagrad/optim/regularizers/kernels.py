@@ -91,18 +91,35 @@ def _unit(largest: float) -> float:
 
 
 @_compiled
-def _fill_norm(
-    center: Array, curvature: Array, first: int, last: int, products: Array, inverses: Array
-) -> tuple[int, float]:
-    """Gather the coordinates that count, for the dual: how many, and the largest |H center|."""
-    size, largest = 0, 0.0
-    for i in range(first, last):
-        if curvature[i] > MIN_CURVATURE and center[i] != 0.0:
-            products[size] = center[i]
-            inverses[size] = 1.0 / curvature[i]
-            largest = max(largest, abs(curvature[i] * center[i]))
-            size += 1
-    return size, largest
+def _scale_segments(
+    center: Array, curvature: Array, starts: Starts, radius: float, is_norm: bool, out: Array
+) -> None:
+    longest = 0
+    for s in range(len(starts) - 1):
+        longest = max(longest, starts[s + 1] - starts[s])
+    products, metric = np.empty(longest), np.empty(longest)
+    for s in range(len(starts) - 1):
+        size, largest = 0, 0.0
+        for i in range(starts[s], starts[s + 1]):
+            if curvature[i] > MIN_CURVATURE and center[i] != 0.0:
+                products[size] = center[i]
+                metric[size] = 1.0 / curvature[i] if is_norm else curvature[i]
+                length = abs(curvature[i] * center[i]) if is_norm else abs(center[i])
+                largest = max(largest, length)
+                size += 1
+        unit = _unit(largest)
+        for j in range(size):
+            products[j] *= unit if is_norm else unit * metric[j]
+        shift = np.inf
+        if not (is_norm and radius == 0.0):
+            shift = _multiplier(products, metric, size, radius * unit)
+        for i in range(starts[s], starts[s + 1]):
+            if not curvature[i] > MIN_CURVATURE or (is_norm and shift == 0.0):
+                out[i] = 0.0
+            elif is_norm:
+                out[i] = center[i] / (1.0 + 1.0 / (shift * curvature[i]))
+            else:
+                out[i] = center[i] / (1.0 + shift / curvature[i])
 
 
 @_compiled
@@ -112,51 +129,13 @@ def l2_norms(center: Array, curvature: Array, starts: Starts, strength: float, o
     The dual of a segment is the projection of H center on the ball of radius `strength` in the
     metric 1 / H: alpha = center / (1 / H + theta), and w = theta alpha.
     """
-    longest = 0
-    for s in range(len(starts) - 1):
-        longest = max(longest, starts[s + 1] - starts[s])
-    products, inverses = np.empty(longest), np.empty(longest)
-    for s in range(len(starts) - 1):
-        first, last = starts[s], starts[s + 1]
-        size, largest = _fill_norm(center, curvature, first, last, products, inverses)
-        unit = _unit(largest)
-        for j in range(size):
-            products[j] *= unit
-        theta = np.inf
-        if strength > 0.0:
-            theta = _multiplier(products, inverses, size, strength * unit)
-        for i in range(first, last):
-            if theta == 0.0 or not curvature[i] > MIN_CURVATURE:
-                out[i] = 0.0
-            else:
-                out[i] = center[i] / (1.0 + 1.0 / (theta * curvature[i]))
+    _scale_segments(center, curvature, starts, strength, True, out)
 
 
 @_compiled
 def l2_balls(center: Array, curvature: Array, starts: Starts, radius: float, out: Array) -> None:
     """The nearest point in the metric with |w_s|_2 <= radius for every segment, into `out`."""
-    longest = 0
-    for s in range(len(starts) - 1):
-        longest = max(longest, starts[s + 1] - starts[s])
-    products, curvatures = np.empty(longest), np.empty(longest)
-    for s in range(len(starts) - 1):
-        first, last = starts[s], starts[s + 1]
-        size, largest = 0, 0.0
-        for i in range(first, last):
-            if curvature[i] > MIN_CURVATURE and center[i] != 0.0:
-                products[size] = center[i]
-                curvatures[size] = curvature[i]
-                largest = max(largest, abs(center[i]))
-                size += 1
-        unit = _unit(largest)
-        for j in range(size):
-            products[j] *= unit * curvatures[j]
-        shift = _multiplier(products, curvatures, size, radius * unit)
-        for i in range(first, last):
-            weight = 0.0
-            if curvature[i] > MIN_CURVATURE:
-                weight = center[i] / (1.0 + shift / curvature[i])
-            out[i] = weight
+    _scale_segments(center, curvature, starts, radius, False, out)
 
 
 @_compiled

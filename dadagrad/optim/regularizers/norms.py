@@ -60,8 +60,8 @@ class L2Norm(_Norm):
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
         from dadagrad.optim.regularizers.kernels import l2_norms
 
-        lengths = np.array([len(center)])
-        return prox_of_blocks(l2_norms, center, curvature, lengths, scale * self.strength)
+        whole = np.array([len(center)])
+        return prox_of_segments(l2_norms, center, curvature, scale * self.strength, whole)
 
 
 @REGULARIZERS.register
@@ -91,7 +91,7 @@ class GroupL2(_Norm):
         from dadagrad.optim.regularizers.kernels import l2_norms
 
         lengths = block_lengths(self.size, len(center))
-        return prox_of_blocks(l2_norms, center, curvature, lengths, scale * self.strength)
+        return prox_of_segments(l2_norms, center, curvature, scale * self.strength, lengths)
 
 
 @REGULARIZERS.register
@@ -128,7 +128,7 @@ class MixedL2(_Norm):
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
         from dadagrad.optim.regularizers.kernels import l2_norms
 
-        return _prox_of_rows(l2_norms, center, curvature, scale * self.strength)
+        return prox_of_segments(l2_norms, center, curvature, scale * self.strength)
 
 
 @REGULARIZERS.register
@@ -148,7 +148,7 @@ class MixedLInfinity(_Norm):
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
         from dadagrad.optim.regularizers.kernels import l_infinity_norms
 
-        return _prox_of_rows(l_infinity_norms, center, curvature, scale * self.strength)
+        return prox_of_segments(l_infinity_norms, center, curvature, scale * self.strength)
 
 
 def _cut(center: Array, curvature: Array, strength: float) -> Array:
@@ -166,26 +166,25 @@ def _cut(center: Array, curvature: Array, strength: float) -> Array:
     return weights
 
 
-def prox_of_blocks(
-    kernel: SegmentKernel, center: Array, curvature: Array | float, lengths: Starts, size: float
+def prox_of_segments(
+    kernel: SegmentKernel,
+    center: Array,
+    curvature: Array | float,
+    size: float,
+    lengths: Starts | None = None,
 ) -> Array:
-    """A kernel, with its strength or radius, on blocks of `lengths` features of every output."""
-    columns = np.ascontiguousarray(as_columns(center).T, dtype=np.float64)
-    curvatures = np.ascontiguousarray(as_columns(everywhere(curvature, center)).T)
-    starts = np.concatenate([[0], np.cumsum(np.tile(lengths, len(columns)))]).astype(np.int64)
-    weights = np.empty_like(columns)
-    kernel(columns.reshape(-1), curvatures.reshape(-1), starts, size, weights.reshape(-1))
-    return np.ascontiguousarray(weights.T).reshape(center.shape)
+    """A kernel, with its strength or radius, on every row or on blocks of every output.
 
-
-def _prox_of_rows(
-    kernel: SegmentKernel, center: Array, curvature: Array | float, strength: float
-) -> Array:
-    """A kernel on every row."""
-    rows = np.ascontiguousarray(as_columns(center), dtype=np.float64)
-    curvatures = np.ascontiguousarray(everywhere(curvature, center))
-    n_rows, n_outputs = rows.shape
-    starts = np.arange(0, n_rows * n_outputs + 1, n_outputs, dtype=np.int64)
-    weights = np.empty_like(rows)
-    kernel(rows.reshape(-1), curvatures.reshape(-1), starts, strength, weights.reshape(-1))
-    return weights.reshape(center.shape)
+    `lengths` are the features in each block. Without them every row is a segment.
+    """
+    centers, curvatures = as_columns(center), as_columns(everywhere(curvature, center))
+    by_row = lengths is None
+    if not by_row:
+        centers, curvatures = centers.T, curvatures.T
+    centers = np.ascontiguousarray(centers, dtype=np.float64)
+    curvatures = np.ascontiguousarray(curvatures)
+    every = np.tile(np.array([centers.shape[1]]) if lengths is None else lengths, len(centers))
+    starts = np.concatenate([[0], np.cumsum(every)]).astype(np.int64)
+    weights = np.empty_like(centers)
+    kernel(centers.reshape(-1), curvatures.reshape(-1), starts, size, weights.reshape(-1))
+    return np.ascontiguousarray(weights if by_row else weights.T).reshape(center.shape)

@@ -20,7 +20,7 @@ N_FEATURES, N_OUTPUTS = 7, 2
 
 @given(loss=losses, radius=radii, seed=seeds)
 def test_eg_is_the_multiplicative_update(loss, radius, seed):
-    learner = ExponentiatedGradient(radius, loss, 0.2)
+    learner = ExponentiatedGradient(radius, 0.2, loss=loss)
     weights = np.full((N_FEATURES, N_OUTPUTS), radius / N_FEATURES)
     rows = draw_rows(seed, 10, N_FEATURES, N_OUTPUTS, "multiclass")
     for row, before, after, _ in walk(learner, rows, N_FEATURES, N_OUTPUTS):
@@ -37,8 +37,8 @@ def test_eg_is_the_multiplicative_update(loss, radius, seed):
 @given(loss=losses, radius=radii, seed=seeds)
 def test_signed_eg_is_eg_on_the_row_and_its_negative(loss, radius, seed):
     """w = w+ - w-, each n of the 2 n weights of EG on (x, -x)."""
-    signed = SignedExponentiatedGradient(radius, loss, 0.2)
-    plain = ExponentiatedGradient(radius, loss, 0.2)
+    signed = SignedExponentiatedGradient(radius, 0.2, loss=loss)
+    plain = ExponentiatedGradient(radius, 0.2, loss=loss)
     state = plain.init(2 * N_FEATURES, N_OUTPUTS)
     rows = draw_rows(seed, 10, N_FEATURES, N_OUTPUTS, "multiclass")
     for row, _, after, _ in walk(signed, rows, N_FEATURES, N_OUTPUTS):
@@ -54,7 +54,7 @@ def test_signed_eg_is_eg_on_the_row_and_its_negative(loss, radius, seed):
 @given(signed=st.booleans(), radius=radii, size=st.sampled_from([1e3, 1e30]), seed=seeds)
 def test_nothing_overflows(signed, radius, size, seed):
     learner = (SignedExponentiatedGradient if signed else ExponentiatedGradient)(
-        radius, Linear(), 10.0
+        radius, 10.0, loss=Linear()
     )
     for row, _, after, _ in walk(
         learner,
@@ -79,7 +79,7 @@ def test_regret_is_below_its_bound(signed, radius, eta, adversary, seed):
     """log(n) / eta + eta / 2 sum |U g|_inf^2, for the best u in hindsight; n is 2 n if signed."""
     rng = np.random.default_rng(seed)
     learner = (SignedExponentiatedGradient if signed else ExponentiatedGradient)(
-        radius, Linear(), eta
+        radius, eta, loss=Linear()
     )
     state = learner.init(N_FEATURES, 1)
     suffered, total, squares = 0.0, np.zeros(N_FEATURES), 0.0
