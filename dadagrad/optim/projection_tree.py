@@ -90,16 +90,6 @@ class ProjectedGradient(GradientUpdate):
 class SparseL1Ball:
     """Weights in an l1 ball, changed by sparse steps and projected after each (Euclidean metric).
 
-    Parameters
-    ----------
-    n_features : int
-    radius : float, positive
-
-    Raises
-    ------
-    InputError
-        If one of them is not positive.
-
     Examples
     --------
     >>> import numpy as np
@@ -116,18 +106,10 @@ class SparseL1Ball:
         self._state = self._update.init(n_features, 1)
 
     def add(self, ids: Ids, change: Array) -> None:
-        """Add `change` to the weights of `ids`, then project all weights.
+        """Add (k,) `change` to the weights of (k,) `ids`, then project all weights.
 
-        Parameters
-        ----------
-        ids : (k,) int64
-            Features; one that is named twice gets both changes.
-        change : (k,) float64
-
-        Raises
-        ------
-        InputError
-            If an id is out of range or a change is not finite. Nothing is changed then.
+        A feature that is named twice gets both changes. `InputError` for an id out of range or a
+        change that is not finite; then nothing is changed.
         """
         ids = np.ascontiguousarray(ids, np.int64)
         change = np.ascontiguousarray(change, np.float64)

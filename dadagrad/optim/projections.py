@@ -34,11 +34,7 @@ MAX_REFINEMENTS = 4
 def threshold_by_sorting(centers: Array, slopes: Array, total: float) -> float:
     """The theta with sum [centers - theta slopes]_+ = total, by sorting: O(n log n).
 
-    Parameters
-    ----------
-    centers : (n,) float64, n >= 1
-    slopes : (n,) float64, all positive
-    total : float, positive
+    There is at least one center; `slopes` and `total` are positive.
     """
     ratios = centers / slopes
     order = np.argsort(-ratios, kind="stable")
@@ -129,16 +125,6 @@ def entropic_floor_projection(weights: Array, floor: float) -> Array:
         u: not negative, with a positive sum; they need not sum to 1. Each column by itself.
     floor : float
         At least 0, at most 1 / n.
-
-    Returns
-    -------
-    array of the same shape
-        Where u is 0 the weight is the floor.
-
-    Raises
-    ------
-    InputError
-        If a weight is negative or not finite, a sum is 0, or the floor is out of bounds.
     """
     n = len(weights)
     check_floor(floor, n)

@@ -22,15 +22,11 @@ others; see `dadagrad.optim.preconditioners`.
 A step of `importance` c stands for f_t counted c times: g and the share of phi are both
 multiplied by c, so t is the importance seen so far and needs not be whole.
 
-With `ids` a gradient has only those rows, and the others are 0. Steps and weights by `ids` then
-cost as much as the ids, not as the features, and have the same bits as those without:
-
-- dual averaging in a `DiagonalPreconditioner`, with a regularizer that does not
-  couple features
-- FTRL-proximal too, if the preconditioner is `local`
-- dual averaging in a `Sketch` or `CorrectedSketch` without a regularizer, per row of the sketch
-
-Everywhere else `ids` cost as much as all features.
+With `ids` a gradient has only those rows, and the others are 0. Steps and weights by `ids` have the
+same bits as those without. They cost as much as the ids, not as the features, in dual averaging
+with a `DiagonalPreconditioner` and a regularizer that does not couple features, in FTRL-proximal if
+the preconditioner is `local` besides, and in dual averaging with a `Sketch` or `CorrectedSketch`
+and no regularizer. Everywhere else `ids` cost as much as all features.
 
 Training itself runs compiled forms in `dadagrad.kernels.training`, which touch only the features
 of a batch; tests hold them to what is written here.
@@ -148,12 +144,7 @@ class GradientUpdate(Update):
         return State(0.0, zeros(n_features, n_outputs), arrays)
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
-        """The shapes of the arrays of the preconditioner, without taking their memory."""
         return self.preconditioner.shapes(n_features, n_outputs)
-
-    @abstractmethod
-    def weights(self, state: State, ids: Ids | None = None) -> Array:
-        """The weights after the steps seen so far, or their rows `ids`."""
 
     def step(
         self,
@@ -163,19 +154,10 @@ class GradientUpdate(Update):
         ids: Ids | None = None,
         scales: Array | None = None,
     ) -> State:
-        """The state after one more gradient.
+        """The state after one more gradient, which may take over the memory of `state`.
 
-        Parameters
-        ----------
-        state : State
-            Not to be used again: its memory may become that of the new one.
-        gradient : (n_features, n_outputs) or (len(ids), n_outputs) float64
-        importance : float
-        ids : (len(ids),) int64, optional
-            The rows that `gradient` has, strictly increasing.
-        scales : (n_features,) or (len(ids),) float64, optional
-            The largest absolute value that each feature has in the rows of the step, for the
-            preconditioner `Normalized`.
+        `gradient`, `ids` and `scales` are as in `Preconditioner.add`, but the gradient is not yet
+        multiplied by its importance.
         """
         gradient = gradient if importance == 1.0 else importance * gradient
         return self._step(state, Step(gradient, importance, ids, scales=scales))

@@ -41,7 +41,8 @@ def assert_is_heap(ball: SparseL1Ball) -> None:
     np.testing.assert_array_equal(np.abs(signed[order]), keys)
     np.testing.assert_array_equal(heap["places"][0, order], np.arange(n))
     np.testing.assert_array_equal(np.sort(order), np.flatnonzero(signed))
-    np.testing.assert_array_equal(np.sort(order), np.flatnonzero(ball.weights()))
+    held = order[keys > totals(ball)[0]]  # rounding may bring the shift up to the least key
+    np.testing.assert_array_equal(np.sort(held), np.flatnonzero(ball.weights()))
 
 
 def totals(ball: SparseL1Ball) -> np.ndarray:

@@ -256,7 +256,7 @@ def test_quantile_regression_leaves_a_share_below(quantile):
 
 
 def test_settings_of_the_quantile_are_checked():
-    with pytest.raises(InputError, match="q of the quantile loss must be below 1"):
+    with pytest.raises(InputError, match="q of quantile must be below 1"):
         TrainConfig(loss="quantile:q=1")
     with pytest.raises(InputError, match="q of quantile must be a finite number above 0"):
         TrainConfig(loss="quantile:q=0")

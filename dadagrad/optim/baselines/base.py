@@ -62,13 +62,7 @@ class Learner(Update):
     has_step_size: ClassVar[bool] = False
 
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
-        """The state before the first row.
-
-        Raises
-        ------
-        InputError
-            If the settings cannot serve that many features or outputs.
-        """
+        """The state before the first row; `InputError` if the settings cannot serve the sizes."""
         shapes = self.shapes(n_features, n_outputs)
         return LearnerState(0.0, {name: np.zeros(shape) for name, shape in shapes.items()})
 
@@ -131,13 +125,7 @@ def copy_rows(array: Array, ids: Ids | None) -> Array:
 
 
 def counts(importance: float) -> bool:
-    """Return True if a row of this importance is learned from at all.
-
-    Raises
-    ------
-    InputError
-        If the importance is negative or not finite.
-    """
+    """True if a row of this importance is learned from at all; `InputError` if it cannot be one."""
     if not 0.0 <= importance < np.inf:
         raise InputError(
             f"the importance of a row must be finite and not negative, not {importance}; "

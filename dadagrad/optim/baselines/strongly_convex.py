@@ -120,11 +120,10 @@ class StronglyConvexBall(Learner):
 @UPDATES.register
 @dataclass(frozen=True, slots=True)
 class StronglyConvexSimplex(Learner):
-    """sigma times the negative entropy + loss, on a simplex with a floor. O(n_features) a row.
+    """sigma times the negative entropy + loss, on a simplex with a floor.
 
-    The entropy pulls every weight towards every other at each step, so each costs each time; the
-    projection sorts, O(n_features log n_features). Arrays: `shares` (n_features, n_outputs), which
-    are w / radius.
+    O(n_features log n_features) a row: the entropy pulls every weight towards every other, and the
+    projection sorts. Arrays: `shares` (n_features, n_outputs), which are w / radius.
 
     Attributes
     ----------

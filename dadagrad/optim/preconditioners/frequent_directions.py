@@ -51,24 +51,17 @@ def shapes(n_features: int, rank: int) -> Shapes:
     }
 
 
-def add(sketch: Arrays, row: Array, ids: Ids | None = None, total: Array | None = None) -> Arrays:
+def add(sketch: Arrays, row: Array, ids: Ids | None = None, total: Array | None = None) -> None:
     """Add one row to `sketch`, in place; shrink before that if there is no room.
 
-    Parameters
-    ----------
-    sketch : dict of arrays
-    row : (n_features,) or (len(ids),) float64
-        A row of zeros changes nothing.
-    ids : (len(ids),) int64, optional
-        Where the entries of `row` belong, strictly increasing; elsewhere it is 0.
-    total : like `row`, optional
-        The entries of a vector u that grew by this very `row`, after it did. Who gives it with
-        every row has S u in ``products`` at all times.
+    With strictly increasing `ids` the row has only these entries, and the others are 0. A row of
+    zeros changes nothing. `total` has the same entries of a vector u that grew by this very row,
+    after it did; given with every row, it keeps S u in ``products`` at all times.
     """
     n_features = len(sketch["directions"])
     row, ids, total = _compact(row, ids, total, n_features)
     if not len(row):
-        return sketch
+        return
     if sketch["filled"][0] == sketch["directions"].shape[1]:
         shrink(sketch)
     directions, gram, products = sketch["directions"], sketch["gram"], sketch["products"]
@@ -82,7 +75,6 @@ def add(sketch: Arrays, row: Array, ids: Ids | None = None, total: Array | None 
     products[new] = np.nan if total is None else row @ total
     directions[rows, new] = row
     sketch["filled"][0] = new + 1
-    return sketch
 
 
 def _compact(
@@ -119,7 +111,7 @@ def decompose(sketch: Arrays) -> tuple[Array, Array]:
     return values, vectors
 
 
-def shrink(sketch: Arrays) -> Arrays:
+def shrink(sketch: Arrays) -> None:
     """Turn the rows into their principal directions and subtract until less than rank are left.
 
     Does nothing to a sketch with less than rank rows in use.
@@ -128,7 +120,7 @@ def shrink(sketch: Arrays) -> Arrays:
     rank = directions.shape[1] // 2
     filled = int(sketch["filled"][0])
     if filled < rank:
-        return sketch
+        return
     values, vectors = decompose(sketch)
     subtracted = values[filled - rank]
     kept = slice(filled - rank + 1, None)
@@ -145,10 +137,9 @@ def shrink(sketch: Arrays) -> Arrays:
     sketch["products"][rank - 1 :] = 0.0
     sketch["filled"][0] = rank - 1
     sketch["removed"][0] += subtracted
-    return sketch
 
 
-def merge(sketch: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
+def merge(sketch: Arrays, other: Arrays, total: Array | None = None) -> None:
     """Add the stream of `other` to `sketch`, in place: the bounds hold for both streams together.
 
     `total` is the vector u of the joint stream, (n_features,), if ``products`` is wanted.
@@ -162,4 +153,3 @@ def merge(sketch: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
         add(sketch, row)
     sketch["removed"] += other["removed"]
     sketch["products"][:] = np.nan if total is None else total @ sketch["directions"]
-    return sketch

@@ -19,17 +19,11 @@ from dadagrad.optim.preconditioners.base import MatrixPreconditioner
 
 
 class Factors(NamedTuple):
-    """H of one output, with V = directions @ mix.
+    """H of one output, with V = directions @ mix and h = curvature."""
 
-    directions : (n_features, n) float64
-    mix : (n, r) float64
-    curvature : (r,) float64, h
-    base : float
-    """
-
-    directions: Array
-    mix: Array
-    curvature: Array
+    directions: Array  # (n_features, n)
+    mix: Array  # (n, r)
+    curvature: Array  # (r,)
     base: float
 
     def coefficients(self, product: Array) -> Array:

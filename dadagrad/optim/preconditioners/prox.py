@@ -44,17 +44,9 @@ def minimise(
 ) -> Array:
     """argmin_w  scale phi(w) + 1/2 |w - center|_H^2, to 1e-10 of its H-norm.
 
-    Parameters
-    ----------
-    regularizer : Regularizer
-    center : (n_features, n_outputs) float64
-    scale : float
-    multiply, solve : callable
-        H v, and the (pseudo-)inverse of H times v.
-    majorant : (n_features, n_outputs) float64
-        A diagonal D >= H; a weight where it is 0 is 0.
-    start : like `center`, optional
-        The first point of the iteration; by default the center.
+    `multiply` and `solve` are H v and the (pseudo-)inverse of H times v, and `majorant` is a
+    diagonal D >= H, where a weight without any is 0. The iteration begins at `start`, by default
+    the center.
     """
     inverse = np.divide(1.0, majorant, out=np.zeros_like(majorant), where=majorant > 0)
     weights = center if start is None else start
