@@ -53,6 +53,10 @@ class ProjectedGradient(GradientUpdate):
 
     def init(self, n_features: int, n_outputs: int | None = None) -> State:
         n_outputs = check_outputs(self.name, n_outputs)
+        if n_features >= 2**31:
+            raise InputError(
+                f"the update {self.name!r} has places for {2**31 - 1} features, not {n_features}"
+            )
         kinds = {"places": np.int32, "order": np.int32}
         arrays: Arrays = {
             name: np.zeros(shape, kinds.get(name, np.float64))
@@ -88,7 +92,7 @@ class ProjectedGradient(GradientUpdate):
 
 
 class SparseL1Ball:
-    """Weights in an l1 ball, changed by sparse steps and projected after each (Euclidean metric).
+    """Weights of one output in an l1 ball, changed by sparse steps and projected after each.
 
     Examples
     --------
@@ -100,42 +104,13 @@ class SparseL1Ball:
     """
 
     def __init__(self, n_features: int, radius: float) -> None:
-        if not 1 <= n_features < 2**31:
-            raise InputError(f"n_features must be from 1 to {2**31 - 1}, not {n_features}")
-        self._update = ProjectedGradient(radius=radius)
-        self._state = self._update.init(n_features, 1)
+        self.update = ProjectedGradient(radius=radius)
+        self.state = self.update.init(n_features, 1)
 
     def add(self, ids: Ids, change: Array) -> None:
-        """Add (k,) `change` to the weights of (k,) `ids`, then project all weights.
-
-        A feature that is named twice gets both changes. `InputError` for an id out of range or a
-        change that is not finite; then nothing is changed.
-        """
-        ids = np.ascontiguousarray(ids, np.int64)
-        change = np.ascontiguousarray(change, np.float64)
-        self._check(ids, change)
-        self._update.add(self._state, 0, ids, change)
+        """Add finite changes to the weights of `ids`, one after the other; then project all."""
+        self.update.add(self.state, 0, ids, change)
 
     def weights(self, ids: Ids | None = None) -> Array:
-        """All weights, (n_features,) float64, or those of `ids`."""
-        return self._update.weights(self._state, ids)[:, 0]
-
-    @property
-    def n_nonzero(self) -> int:
-        """Number of weights that are not 0."""
-        return int(self._state.preconditioner["totals"][0, 2])
-
-    def _check(self, ids: Ids, change: Array) -> None:
-        if ids.ndim != 1 or ids.shape != change.shape:
-            raise InputError(
-                f"ids and change must be plain and of one length, not {ids.shape} and "
-                f"{change.shape}"
-            )
-        n_features = len(self._state.primary)
-        if len(ids) and not (ids.min() >= 0 and ids.max() < n_features):
-            raise InputError(
-                f"ids must be from 0 to {n_features - 1}; they are from {ids.min()} to {ids.max()}"
-            )
-        if not np.all(np.isfinite(change)):
-            at = int(np.flatnonzero(~np.isfinite(change))[0])
-            raise InputError(f"change must be finite; that of feature {ids[at]} is {change[at]}")
+        """All weights, (n_features,), or those of `ids`."""
+        return self.update.weights(self.state, ids)[:, 0]

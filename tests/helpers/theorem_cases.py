@@ -12,9 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
+from dadagrad.optim.preconditioners import Preconditioner
 from dadagrad.optim.regularizers import ElasticBox, L1Ball, Regularizer
+from dadagrad.optim.updates import DualAveraging, MirrorDescent
 
 N_FEATURES = 6
 SLACK = 1e-7  # of the weights: proxes that are iterated to, and the solvers
@@ -111,6 +115,11 @@ def constant(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
     return Loss("linear", np.ones(len(w)))
 
 
+def surprise(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+    """1, 1, -10: what a metric without delta cannot take."""
+    return Loss("linear", np.full(len(w), -10.0 if t == 3 else 1.0))
+
+
 def flat_then_steep(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
     """Long one way, then one step the other way: what a small metric cannot take."""
     return Loss("linear", np.full(len(w), -1.0 if t % 30 == 0 else 0.02))
@@ -139,6 +148,14 @@ STREAMS: dict[str, Stream] = {
         turning,
     )
 }
+
+
+streams = st.sampled_from(list(STREAMS))
+seeds = st.integers(0, 2**32 - 1)
+etas = st.sampled_from([0.1, 0.7, 3.0])
+many_games = settings(max_examples=20)
+NOTHING = np.zeros(N_FEATURES)
+"""The rival whose weights are 0."""
 
 
 @dataclass(frozen=True)
@@ -218,9 +235,21 @@ class Game:
                     yield share * way
 
 
-def play(update, stream: Stream, n_steps: int, case: Case, seed: int, length=None) -> Game:
-    """`n_steps` of `stream` against `update`; rows longer than `length` (Euclidean) are cut."""
+def play(
+    kind: type[DualAveraging] | type[MirrorDescent],
+    eta: float,
+    preconditioner: Preconditioner,
+    stream: str | Stream,
+    n_steps: int,
+    case: str | Case = "free",
+    seed: int = 0,
+    length: float | None = None,
+) -> Game:
+    """`n_steps` of `stream` against an update; rows longer than `length` (Euclidean) are cut."""
+    case = CASES[case] if isinstance(case, str) else case
+    stream = STREAMS[stream] if isinstance(stream, str) else stream
     rng = np.random.default_rng(seed)
+    update = kind(eta, preconditioner, case.regularizer)
     state = update.init(N_FEATURES, 1)
     losses, weights, gradients = [], [], []
     for t in range(1, n_steps + 1):
@@ -297,6 +326,12 @@ def _inside(w: np.ndarray, case: Case) -> np.ndarray:
 
 def must_be_below(regret: float, bound: float, what: str = "") -> None:
     assert regret <= bound + SLACK * (1.0 + abs(bound)), f"{what}: {regret} > {bound}"
+
+
+def ratio(regret: float, bound: float) -> float:
+    """How close a regret comes to its bound, which it must not exceed."""
+    must_be_below(regret, bound)
+    return regret / bound
 
 
 def proposition_2(

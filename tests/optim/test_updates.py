@@ -110,16 +110,6 @@ def test_ftrl_minimises_its_objective(seed, delta, l1, l2):
 
 
 @each_update
-def test_a_feature_that_never_occurs_weighs_nothing(name):
-    update = UPDATES[name](0.4, Diagonal(0.0), ElasticBox(l1=0.01, l2=0.1))
-    state = update.init(N_FEATURES)
-    for gradient in sparse_gradients(0):
-        state = update.step(state, gradient)
-        assert update.weights(state)[-1] == 0.0
-        assert np.isfinite(update.weights(state)).all()
-
-
-@each_update
 @given(seed=seeds, importance=st.sampled_from([0.25, 1.0, 3.0]))
 def test_importance_multiplies_gradient_and_penalty(name, seed, importance):
     """A step of importance c on (g, phi) is a step of importance 1 on (c g, c phi)."""

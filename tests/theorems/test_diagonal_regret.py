@@ -11,14 +11,21 @@ import pytest
 from helpers.theorem_cases import (
     CASES,
     N_FEATURES,
-    STREAMS,
+    NOTHING,
     Case,
     Game,
     Loss,
+    away_from,
+    etas,
+    many_games,
     must_be_below,
     play,
     proposition_2,
     proposition_3,
+    ratio,
+    seeds,
+    streams,
+    surprise,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,10 +35,7 @@ from dadagrad.optim.regularizers import ElasticBox
 from dadagrad.optim.updates import DualAveraging, MirrorDescent
 
 N_STEPS = 90
-streams = st.sampled_from(list(STREAMS))
 cases = st.sampled_from(list(CASES))
-seeds = st.integers(0, 2**32 - 1)
-many_games = settings(max_examples=20)
 
 
 def lengths(game: Game) -> np.ndarray:
@@ -57,16 +61,15 @@ def bound_17(game: Game, rival: np.ndarray, eta: float, delta: float) -> float:
 
 
 @many_games
-@given(stream=streams, case=cases, seed=seeds, eta=st.sampled_from([0.1, 0.7, 3.0]))
+@given(stream=streams, case=cases, seed=seeds, eta=etas)
 def test_theorem_5_dual_averaging(stream, case, seed, eta):
     """Eq. 16: below delta / 2 eta |x*|^2 + (|x*|_inf^2 / 2 eta + eta) sum_i |g_1:T,i|_2.
 
     For every x* in X, if delta >= max_t |g_t|_inf: then delta + s_t-1,i >= s_t,i, so that the
     metric that chose x_t bounds the one that contains g_t. Here every |g_t,i| <= 1 = delta.
     """
-    delta, case = 1.0, CASES[case]
-    update = DualAveraging(eta, Diagonal(delta), case.regularizer)
-    game = play(update, STREAMS[stream], N_STEPS, case, seed)
+    delta = 1.0
+    game = play(DualAveraging, eta, Diagonal(delta), stream, N_STEPS, case, seed)
     assert np.abs(game.gradients).max() <= delta
     for rival in game.rivals():
         bound = proposition_2(game, rival, eta, delta + lengths(game), delta)
@@ -79,7 +82,7 @@ def test_theorem_5_dual_averaging(stream, case, seed, eta):
     stream=streams,
     case=cases,
     seed=seeds,
-    eta=st.sampled_from([0.1, 0.7, 3.0]),
+    eta=etas,
     delta=st.sampled_from([0.0, 0.3]),
 )
 def test_theorem_5_mirror_descent(stream, case, seed, eta, delta):
@@ -88,9 +91,7 @@ def test_theorem_5_mirror_descent(stream, case, seed, eta, delta):
     As printed with delta = 0. Any other delta adds delta |x* - x_1|_2^2 / 2 eta, the part of
     B_1(x*, x_1) that the proof leaves out.
     """
-    case = CASES[case]
-    update = MirrorDescent(eta, Diagonal(delta), case.regularizer)
-    game = play(update, STREAMS[stream], N_STEPS, case, seed)
+    game = play(MirrorDescent, eta, Diagonal(delta), stream, N_STEPS, case, seed)
     for rival in game.rivals():
         bound = proposition_3(game, rival, eta, delta + lengths(game))
         must_be_below(game.regret(rival), bound, "proposition 3")
@@ -106,11 +107,10 @@ def test_corollary_6(stream):
     |x*|_inf. (The paper has 2 in the place of 3/2, from eq. 16 as it is printed there.)
     """
     case = Case(ElasticBox(low=-1.0, high=1.0))
-    update = MirrorDescent(2.0 / np.sqrt(2.0), Diagonal(0.0), case.regularizer)
-    game = play(update, STREAMS[stream], N_STEPS, case, 3)
+    game = play(MirrorDescent, 2.0 / np.sqrt(2.0), Diagonal(0.0), stream, N_STEPS, case, 3)
     best = next(game.rivals())
     must_be_below(game.regret(best), np.sqrt(2.0) * 2.0 * lengths(game)[-1].sum())
-    game = play(DualAveraging(1.0, Diagonal(1.0), case.regularizer), STREAMS[stream], 90, case, 3)
+    game = play(DualAveraging, 1.0, Diagonal(1.0), stream, 90, case, 3)
     corner = -np.sign(game.gradients.sum(0) + 1e-9)
     bound = 1.5 * lengths(game)[-1].sum() + 0.5 * corner @ corner
     must_be_below(game.regret(corner), bound)
@@ -127,12 +127,7 @@ def alternate(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
 
 def hurt(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
     """The sign that hurts, in every feature."""
-    return Loss("linear", np.where(w >= 0, 1.0, -1.0))
-
-
-def ratio(regret: float, bound: float) -> float:
-    must_be_below(regret, bound)
-    return regret / bound
+    return Loss("linear", away_from(w))
 
 
 def test_eq_16_is_tight_for_gradients_that_alternate():
@@ -140,22 +135,17 @@ def test_eq_16_is_tight_for_gradients_that_alternate():
 
     A step size that is 1.2 times too large is above the bound.
     """
-    eta, case = 0.4, CASES["free"]
-    game = play(DualAveraging(eta, Diagonal(1.0), case.regularizer), alternate, 2000, case, 0)
-    nothing = np.zeros(N_FEATURES)
-    assert ratio(game.regret(nothing), bound_16(game, nothing, eta, 1.0)) > 0.85
+    eta = 0.4
+    game = play(DualAveraging, eta, Diagonal(1.0), alternate, 2000)
+    assert ratio(game.regret(NOTHING), bound_16(game, NOTHING, eta, 1.0)) > 0.85
 
 
 def test_eq_16_is_nearly_tight_for_a_constant_gradient():
     """x* = -4/3 eta sqrt(T): R / bound tends to 3/4. A step that is half as long is above it."""
-    eta, n_steps, case = 0.4, 2000, CASES["free"]
-    game = play(DualAveraging(eta, Diagonal(1.0), case.regularizer), constant_one, n_steps, case, 0)
+    eta, n_steps = 0.4, 2000
+    game = play(DualAveraging, eta, Diagonal(1.0), "constant", n_steps)
     rival = np.full(N_FEATURES, -4 / 3 * eta * np.sqrt(n_steps))
     assert ratio(game.regret(rival), bound_16(game, rival, eta, 1.0)) > 0.7
-
-
-def constant_one(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
-    return Loss("linear", np.ones(len(w)))
 
 
 def test_eq_17_is_nearly_tight_in_a_box_that_is_small_beside_the_steps():
@@ -165,15 +155,14 @@ def test_eq_17_is_nearly_tight_in_a_box_that_is_small_beside_the_steps():
     """
     eta = 1.0
     case = Case(ElasticBox(low=-0.1 * eta, high=0.1 * eta))
-    game = play(MirrorDescent(eta, Diagonal(0.0), case.regularizer), hurt, 1000, case, 0)
-    nothing = np.zeros(N_FEATURES)
-    assert ratio(game.regret(nothing), bound_17(game, nothing, eta, 0.0)) > 0.85
+    game = play(MirrorDescent, eta, Diagonal(0.0), hurt, 1000, case)
+    assert ratio(game.regret(NOTHING), bound_17(game, NOTHING, eta, 0.0)) > 0.85
 
 
 def test_eq_17_is_within_a_factor_of_3_for_a_constant_gradient():
     """x* = -8/3 eta sqrt(T): R / bound tends to 3/8."""
-    eta, n_steps, case = 0.4, 2000, CASES["free"]
-    game = play(MirrorDescent(eta, Diagonal(0.0), case.regularizer), constant_one, n_steps, case, 0)
+    eta, n_steps = 0.4, 2000
+    game = play(MirrorDescent, eta, Diagonal(0.0), "constant", n_steps)
     rival = np.full(N_FEATURES, -8 / 3 * eta * np.sqrt(n_steps))
     assert ratio(game.regret(rival), bound_17(game, rival, eta, 0.0)) > 1 / 3
 
@@ -181,13 +170,12 @@ def test_eq_17_is_within_a_factor_of_3_for_a_constant_gradient():
 @pytest.mark.parametrize("size", [1e-3, 1.0, 50.0])
 def test_one_step_is_the_worst_case_of_proposition_3(size):
     """T = 1, x* = eta: R = eta |g| is the bound itself, in every feature; eq. 17 is 3/2 of it."""
-    eta, case = 0.7, CASES["free"]
+    eta = 0.7
 
     def once(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
         return Loss("linear", np.eye(len(w))[t - 1] * size)
 
-    update = MirrorDescent(eta, Diagonal(0.0), case.regularizer)
-    game = play(update, once, N_FEATURES, case, 0)
+    game = play(MirrorDescent, eta, Diagonal(0.0), once, N_FEATURES)
     rival = np.full(N_FEATURES, -eta)
     bound = proposition_3(game, rival, eta, lengths(game))
     assert ratio(game.regret(rival), bound) == pytest.approx(1.0)
@@ -198,13 +186,12 @@ def test_a_gradient_that_is_not_yet_in_the_metric_would_be_too_late():
 
     R would be 2 |x*| a feature then, and proposition 3 is 1.6 |x*| at eta = |x*| / 1.1.
     """
-    eta, case = 1.0, CASES["free"]
+    eta = 1.0
 
     def twice(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
         return Loss("linear", np.eye(len(w))[(t - 1) // 2])
 
-    update = MirrorDescent(eta, Diagonal(0.0), case.regularizer)
-    game = play(update, twice, 2 * N_FEATURES, case, 0)
+    game = play(MirrorDescent, eta, Diagonal(0.0), twice, 2 * N_FEATURES)
     rival = np.full(N_FEATURES, -1.1 * eta)
     bound = proposition_3(game, rival, eta, lengths(game))
     assert ratio(game.regret(rival), bound) > 0.8
@@ -220,15 +207,12 @@ def test_dual_averaging_needs_a_delta_as_large_as_the_gradients():
     the bound is eta sqrt(102) = 10.1 eta. With delta = 10 all is well.
     """
 
-    def surprise(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
-        return Loss("linear", np.full(len(w), -10.0 if t == 3 else 1.0))
-
-    eta, case, nothing = 0.4, CASES["free"], np.zeros(N_FEATURES)
-    game = play(DualAveraging(eta, Diagonal(0.0), case.regularizer), surprise, 3, case, 0)
-    assert game.regret(nothing) == pytest.approx(N_FEATURES * eta * (10 * np.sqrt(2) - 1))
-    assert game.regret(nothing) > 1.29 * bound_16(game, nothing, eta, 0.0)
-    game = play(DualAveraging(eta, Diagonal(10.0), case.regularizer), surprise, 3, case, 0)
-    must_be_below(game.regret(nothing), bound_16(game, nothing, eta, 10.0))
+    eta = 0.4
+    game = play(DualAveraging, eta, Diagonal(0.0), surprise, 3)
+    assert game.regret(NOTHING) == pytest.approx(N_FEATURES * eta * (10 * np.sqrt(2) - 1))
+    assert game.regret(NOTHING) > 1.29 * bound_16(game, NOTHING, eta, 0.0)
+    game = play(DualAveraging, eta, Diagonal(10.0), surprise, 3)
+    must_be_below(game.regret(NOTHING), bound_16(game, NOTHING, eta, 10.0))
 
 
 def test_mirror_descent_with_a_delta_pays_for_it():
@@ -237,7 +221,7 @@ def test_mirror_descent_with_a_delta_pays_for_it():
     g = 1 for 100 steps, delta = 1000 and x* = -1: R is about 100, and eq. 17 about 14 a feature.
     """
     eta, delta, case = np.sqrt(0.5), 1000.0, Case(ElasticBox(low=-1.0, high=1.0))
-    game = play(MirrorDescent(eta, Diagonal(delta), case.regularizer), constant_one, 100, case, 0)
+    game = play(MirrorDescent, eta, Diagonal(delta), "constant", 100, case)
     rival = next(game.rivals())
     np.testing.assert_array_equal(rival, -1.0)
     assert game.regret(rival) > 6 * bound_17(game, rival, eta, 0.0)

@@ -13,20 +13,25 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from helpers.theorem_cases import (
-    CASES,
     N_FEATURES,
-    STREAMS,
+    NOTHING,
     Case,
     Game,
     Loss,
     Stream,
+    etas,
+    many_games,
     must_be_below,
     outer_sums,
     play,
     proposition_2,
     proposition_3,
+    ratio,
     root,
+    seeds,
     squared_dual,
+    streams,
+    surprise,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,10 +43,6 @@ from dadagrad.optim.updates import DualAveraging, MirrorDescent
 N_STEPS = 60
 BLOCKS = (2, 2, 1, 1)
 EDGES = np.cumsum([0, *BLOCKS])
-streams = st.sampled_from(list(STREAMS))
-seeds = st.integers(0, 2**32 - 1)
-many_games = settings(max_examples=20)
-etas = st.sampled_from([0.1, 0.7, 3.0])
 # A prox in a full metric is iterated to: one case with a penalty and a domain stands for all.
 cases = st.sampled_from(["free", "l1 and box"])
 
@@ -92,9 +93,8 @@ def test_theorem_7_dual_averaging(stream, case, seed, eta):
     If delta >= max_t |g_t|_2, which makes delta I + G_t-1^(1/2) >= G_t^(1/2) (lemma 9). Here rows
     are cut to length 1 = delta.
     """
-    delta, case = 1.0, CASES[case]
-    update = DualAveraging(eta, Full(delta), case.regularizer)
-    game = play(update, STREAMS[stream], N_STEPS, case, seed, length=1.0)
+    delta = 1.0
+    game = play(DualAveraging, eta, Full(delta), stream, N_STEPS, case, seed, length=1.0)
     assert np.linalg.norm(game.gradients, axis=1).max() <= delta * (1 + 1e-12)
     each = preconditioners(game, delta)
     for rival in game.rivals():
@@ -112,9 +112,7 @@ def test_theorem_7_mirror_descent(stream, case, seed, eta, delta):
     update in a singular norm has many solutions.
     """
     delta = delta if case == "free" else 0.3
-    case = CASES[case]
-    update = MirrorDescent(eta, Full(delta), case.regularizer)
-    game = play(update, STREAMS[stream], N_STEPS, case, seed)
+    game = play(MirrorDescent, eta, Full(delta), stream, N_STEPS, case, seed)
     each = preconditioners(game, delta)
     for rival in game.rivals():
         bound = proposition_3(game, rival, eta, each)
@@ -127,10 +125,8 @@ def test_theorem_7_mirror_descent(stream, case, seed, eta, delta):
 def test_theorem_7_in_a_euclidean_ball(stream, seed, eta):
     """The domain whose diameter the theorem speaks of: both updates, against points of the ball."""
     ball = Case(L2Ball(1.0), reach=1.0 / np.sqrt(N_FEATURES))
-    dual = DualAveraging(eta, Full(1.0), ball.regularizer)
-    mirror = MirrorDescent(eta, Full(0.3), ball.regularizer)
-    game = play(dual, STREAMS[stream], 30, ball, seed, length=1.0)
-    other = play(mirror, STREAMS[stream], 30, ball, seed, length=1.0)
+    game = play(DualAveraging, eta, Full(1.0), stream, 30, ball, seed, length=1.0)
+    other = play(MirrorDescent, eta, Full(0.3), stream, 30, ball, seed, length=1.0)
     # Against linear losses the best of the ball is -u / |u|.
     for played, bound, delta in ((game, bound_19, 1.0), (other, bound_20, 0.3)):
         total = played.gradients.sum(0)
@@ -147,19 +143,10 @@ def test_corollary_12(stream, seed, eta, case):
     test_corollary_12_needs_a_delta). With delta >= max_t,i |g_t,[i]|_2, delta |x*|_2^2 / 2 eta is
     to be added. Mirror descent: max_t,i |x*_[i] - x_t,[i]|_2 in the place of max_i |x*_[i]|_2.
     """
-    delta, case = 1.0, CASES[case]
+    delta = 1.0
     preconditioner = Block(BLOCKS, delta)
-    game = play(
-        DualAveraging(eta, preconditioner, case.regularizer),
-        STREAMS[stream],
-        40,
-        case,
-        seed,
-        length=1.0,
-    )
-    other = play(
-        MirrorDescent(eta, preconditioner, case.regularizer), STREAMS[stream], 40, case, seed
-    )
+    game = play(DualAveraging, eta, preconditioner, stream, 40, case, seed, length=1.0)
+    other = play(MirrorDescent, eta, preconditioner, stream, 40, case, seed)
     each, others = preconditioners(game, delta, EDGES), preconditioners(other, delta, EDGES)
     trace, other_trace = (trace_of_root(g.gradients, EDGES) for g in (game, other))
     for rival in game.rivals():
@@ -179,15 +166,12 @@ def test_corollary_12(stream, seed, eta, case):
 def test_corollary_12_needs_a_delta():
     """Blocks of one feature each, delta = 0, g = 1, 1, -10 and x* = 0: R = 13.1 eta, bound 10.1."""
     sizes = (1,) * N_FEATURES
-    eta, case, nothing = 0.4, CASES["free"], np.zeros(N_FEATURES)
+    eta = 0.4
 
-    def surprise(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
-        return Loss("linear", np.full(len(w), -10.0 if t == 3 else 1.0))
-
-    game = play(DualAveraging(eta, Block(sizes, 0.0), case.regularizer), surprise, 3, case, 0)
+    game = play(DualAveraging, eta, Block(sizes, 0.0), surprise, 3)
     as_printed = eta * trace_of_root(game.gradients, np.arange(N_FEATURES + 1))
     assert as_printed == pytest.approx(N_FEATURES * eta * np.sqrt(102))
-    assert game.regret(nothing) > 1.29 * as_printed
+    assert game.regret(NOTHING) > 1.29 * as_printed
 
 
 # How close regret comes.
@@ -205,40 +189,35 @@ def in_turn_of(directions: np.ndarray, sign: Callable[[float, int], float]) -> S
     return stream
 
 
-def ratio(regret: float, bound: float) -> float:
-    must_be_below(regret, bound)
-    return regret / bound
-
-
 def test_eq_19_is_tight_in_rotated_directions():
     """Each direction of a rotation in turn, then all reversed: R(0) tends to eta tr G^(1/2)."""
-    eta, case, nothing = 0.4, CASES["free"], np.zeros(N_FEATURES)
+    eta = 0.4
     stream = in_turn_of(ROTATION, lambda margin, turn: 1.0 - 2.0 * (turn % 2))
-    game = play(DualAveraging(eta, Full(1.0), case.regularizer), stream, 2400, case, 0)
-    assert ratio(game.regret(nothing), bound_19(game, nothing, eta, 1.0)) > 0.75
+    game = play(DualAveraging, eta, Full(1.0), stream, 2400)
+    assert ratio(game.regret(NOTHING), bound_19(game, NOTHING, eta, 1.0)) > 0.75
 
 
 def test_eqs_19_and_20_for_a_constant_gradient():
     """One direction only: tr G^(1/2) = sqrt(T), and R / bound tends to 3/4 and 3/8."""
-    eta, n_steps, case = 0.4, 900, CASES["free"]
+    eta, n_steps = 0.4, 900
     v = ROTATION[:, 0]
 
     def constant(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
         return Loss("linear", v)
 
-    game = play(DualAveraging(eta, Full(1.0), case.regularizer), constant, n_steps, case, 0)
+    game = play(DualAveraging, eta, Full(1.0), constant, n_steps)
     rival = -4 / 3 * eta * np.sqrt(n_steps) * v
     assert ratio(game.regret(rival), bound_19(game, rival, eta, 1.0)) > 0.65
-    game = play(MirrorDescent(eta, Full(0.0), case.regularizer), constant, n_steps, case, 0)
+    game = play(MirrorDescent, eta, Full(0.0), constant, n_steps)
     rival = -8 / 3 * eta * np.sqrt(n_steps) * v
     assert ratio(game.regret(rival), bound_20(game, rival, eta, 0.0)) > 1 / 3
 
 
 def test_proposition_3_is_reached_in_rotated_directions():
     """Each direction once, x* = -eta sum v: R = eta d is the bound itself."""
-    eta, case = 0.7, CASES["free"]
+    eta = 0.7
     stream = in_turn_of(ROTATION, lambda margin, turn: 1.0)
-    game = play(MirrorDescent(eta, Full(0.0), case.regularizer), stream, N_FEATURES, case, 0)
+    game = play(MirrorDescent, eta, Full(0.0), stream, N_FEATURES)
     rival = -eta * ROTATION.sum(1)
     bound = proposition_3(game, rival, eta, preconditioners(game, 0.0))
     assert ratio(game.regret(rival), bound) == pytest.approx(1.0)
@@ -248,11 +227,9 @@ def test_eq_20_in_a_box_that_is_small_beside_the_steps():
     """Features in turn with the sign that hurts: R(0) = eta tr G^(1/2) but for the first steps."""
     eta = 1.0
     case = Case(ElasticBox(low=-0.1 * eta, high=0.1 * eta))
-    update = MirrorDescent(eta, Full(1e-6), case.regularizer)
     stream = in_turn_of(np.eye(N_FEATURES), lambda margin, turn: 1.0 if margin >= 0 else -1.0)
-    game = play(update, stream, 1200, case, 0)
-    nothing = np.zeros(N_FEATURES)
-    assert ratio(game.regret(nothing), bound_20(game, nothing, eta, 1e-6)) > 0.75
+    game = play(MirrorDescent, eta, Full(1e-6), stream, 1200, case)
+    assert ratio(game.regret(NOTHING), bound_20(game, NOTHING, eta, 1e-6)) > 0.75
 
 
 # Lemmas 9 and 10.

@@ -19,20 +19,24 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from helpers.theorem_cases import (
-    CASES,
     N_FEATURES,
-    STREAMS,
+    NOTHING,
     Case,
     Game,
     Loss,
     best_fixed,
+    etas,
+    many_games,
     must_be_below,
+    outer_sums,
     play,
     proposition_3,
     root,
+    seeds,
     squared_dual,
+    streams,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dadagrad.optim.preconditioners import CorrectedSketch, Full, Preconditioner, Sketch
@@ -41,11 +45,7 @@ from dadagrad.optim.updates import DualAveraging, MirrorDescent
 
 RANK = 2
 N_STEPS = {"free": 60, "l1 and box": 30}  # proxes are iterated to in the second
-streams = st.sampled_from(list(STREAMS))
 cases = st.sampled_from(["free", "l1 and box"])
-seeds = st.integers(0, 2**32 - 1)
-etas = st.sampled_from([0.1, 0.7, 3.0])
-many_games = settings(max_examples=20)
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def follow(preconditioner: Preconditioner, gradients: np.ndarray) -> Trace:
         filled = arrays["directions"][0][:, : int(arrays["filled"][0, 0])]
         kept.append(filled @ filled.T)
         removed.append(float(arrays["removed"][0, 0]))
-    outer = np.cumsum(gradients[:, :, None] * gradients[:, None, :], axis=0)
-    return Trace(np.array(preconditioners), np.array(kept), np.diff(removed), outer)
+    kept, sigma = np.array(kept), np.diff(removed)
+    return Trace(np.array(preconditioners), kept, sigma, outer_sums(gradients))
 
 
 def least(matrices: np.ndarray) -> float:
@@ -119,11 +119,9 @@ def test_theorem_1(stream, case, seed, eta, delta):
     G_t <= M_t-1 + (Delta + |g_t|^2) I, which costs the factor before the second trace. Any
     delta > 0 will do.
     """
-    n_steps, case = N_STEPS[case], CASES[case]
+    n_steps = N_STEPS[case]
     preconditioner = Sketch(delta, RANK)
-    game = play(
-        DualAveraging(eta, preconditioner, case.regularizer), STREAMS[stream], n_steps, case, seed
-    )
+    game = play(DualAveraging, eta, preconditioner, stream, n_steps, case, seed)
     seen = follow(preconditioner, game.gradients)
     must_be_a_sketch(seen, game.gradients)
     longest = np.linalg.norm(game.gradients, axis=1).max()
@@ -166,11 +164,9 @@ def test_theorem_2(stream, case, seed, eta, delta):
 
     2 tau the rows of the buffer: the paper's tau, whose sketch has tau rows.
     """
-    n_steps, case = N_STEPS[case], CASES[case]
+    n_steps = N_STEPS[case]
     preconditioner = Sketch(delta, RANK)
-    game = play(
-        MirrorDescent(eta, preconditioner, case.regularizer), STREAMS[stream], n_steps, case, seed
-    )
+    game = play(MirrorDescent, eta, preconditioner, stream, n_steps, case, seed)
     seen = follow(preconditioner, game.gradients)
     must_be_a_sketch(seen, game.gradients)
     preconditioners = delta * np.eye(N_FEATURES) + root(seen.kept)
@@ -189,22 +185,21 @@ def test_theorem_2(stream, case, seed, eta, delta):
 @pytest.mark.parametrize("update", [DualAveraging, MirrorDescent])
 def test_a_sketch_of_enough_rank_has_the_bound_of_the_full_metric(update):
     """Delta_T = 0 if tau > rank G_T: theorems 1 and 2 are then theorem 7, and tight like it."""
-    eta, case = 0.4, CASES["free"]
+    eta = 0.4
     first, second = np.linalg.qr(np.random.default_rng(5).normal(size=(N_FEATURES, 2)))[0].T
 
     def two_directions(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
         return Loss("linear", (first if t % 2 else second) * (-1.0) ** (t // 2))
 
-    game = play(update(eta, Sketch(1.0, 3), case.regularizer), two_directions, 600, case, 0)
+    game = play(update, eta, Sketch(1.0, 3), two_directions, 600)
     seen = follow(Sketch(1.0, 3), game.gradients)
     assert not seen.sigma.any()
-    full = play(update(eta, Full(1.0), case.regularizer), two_directions, 600, case, 0)
+    full = play(update, eta, Full(1.0), two_directions, 600)
     np.testing.assert_allclose(game.weights, full.weights, atol=1e-6)
-    nothing = np.zeros(N_FEATURES)
-    far = game.farthest(nothing, 2) if update is MirrorDescent else 0.0
+    far = game.farthest(NOTHING, 2) if update is MirrorDescent else 0.0
     bound = 0.5 * far**2 * seen.trace / eta + eta * seen.trace
-    must_be_below(game.regret(nothing), bound)
-    assert game.regret(nothing) > bound / (1.3 if update is DualAveraging else 3.0)
+    must_be_below(game.regret(NOTHING), bound)
+    assert game.regret(NOTHING) > bound / (1.3 if update is DualAveraging else 3.0)
 
 
 def test_what_is_removed_costs_steps_that_are_too_long():
@@ -215,14 +210,13 @@ def test_what_is_removed_costs_steps_that_are_too_long():
     """
     eta, delta = 0.4, 0.3
     case = Case(ElasticBox(low=-0.2, high=0.2))
-    stream, preconditioner = STREAMS["in_turn"], Sketch(0.3, RANK)
-    game = play(MirrorDescent(eta, preconditioner, case.regularizer), stream, 1200, case, 0)
+    preconditioner = Sketch(delta, RANK)
+    game = play(MirrorDescent, eta, preconditioner, "in_turn", 1200, case)
     seen = follow(preconditioner, game.gradients)
-    nothing = np.zeros(N_FEATURES)
-    bound = proposition_3(game, nothing, eta, delta * np.eye(N_FEATURES) + root(seen.kept))
-    must_be_below(game.regret(nothing), bound)
-    assert game.regret(nothing) > bound / 3
-    assert game.regret(nothing) > 1.2 * eta * seen.trace
+    bound = proposition_3(game, NOTHING, eta, delta * np.eye(N_FEATURES) + root(seen.kept))
+    must_be_below(game.regret(NOTHING), bound)
+    assert game.regret(NOTHING) > bound / 3
+    assert game.regret(NOTHING) > 1.2 * eta * seen.trace
 
 
 # The corrected sketch.
@@ -252,10 +246,9 @@ def test_the_corrected_sketch_with_dual_averaging(stream, case, seed, eta):
     delta I + C_t-1^(1/2) >= (C_t-1 + g_t g_t')^(1/2) >= G_t^(1/2), and lemma 10 bounds the second
     term. C_T^(1/2) <= M_T^(1/2) + sqrt(Delta_T) I <= G_T^(1/2) + sqrt(Delta_T) I the first.
     """
-    delta, n_steps, case = 1.0, N_STEPS[case], CASES[case]
+    delta, n_steps = 1.0, N_STEPS[case]
     preconditioner = CorrectedSketch(RANK, delta)
-    update = DualAveraging(eta, preconditioner, case.regularizer)
-    game = play(update, STREAMS[stream], n_steps, case, seed, length=1.0)
+    game = play(DualAveraging, eta, preconditioner, stream, n_steps, case, seed, length=1.0)
     seen = follow(preconditioner, game.gradients)
     must_be_a_sketch(seen, game.gradients)
     must_dominate(seen, delta)
@@ -279,10 +272,9 @@ def test_the_corrected_sketch_with_mirror_descent(stream, case, seed, eta, delta
     (2023). The constants are those of the proof here.
     """
     delta = delta if case == "free" else 0.3
-    n_steps, case = N_STEPS[case], CASES[case]
+    n_steps = N_STEPS[case]
     preconditioner = CorrectedSketch(RANK, delta)
-    update = MirrorDescent(eta, preconditioner, case.regularizer)
-    game = play(update, STREAMS[stream], n_steps, case, seed)
+    game = play(MirrorDescent, eta, preconditioner, stream, n_steps, case, seed)
     seen = follow(preconditioner, game.gradients)
     must_dominate(seen, delta)
     squares = seen.kept + seen.removed[:, None, None] * np.eye(N_FEATURES)
@@ -307,8 +299,7 @@ def test_a_corrected_sketch_needs_no_delta():
     n_steps, case = 400, Case(ElasticBox(low=-1.0, high=1.0))
     wide = 2.0 * np.sqrt(N_FEATURES)
     eta = wide / np.sqrt(2.0)
-    update = MirrorDescent(eta, CorrectedSketch(RANK, 1e-9), case.regularizer)
-    game = play(update, STREAMS["in_turn"], n_steps, case, 0)
+    game = play(MirrorDescent, eta, CorrectedSketch(RANK, 1e-9), "in_turn", n_steps, case)
     seen = follow(CorrectedSketch(RANK, 1e-9), game.gradients)
     best = best_fixed(game.losses, case)
     bound = wide * (np.sqrt(2) * seen.trace + N_FEATURES * np.sqrt(seen.removed[-1] / 2))

@@ -191,17 +191,13 @@ class DiagonalPreconditioner(Preconditioner):
 
 
 class MatrixPreconditioner(Preconditioner):
-    """An H that is not diagonal: all `shapes` begin with the outputs, and all arrays are 0."""
+    """An H that is not diagonal. It defines `shapes`, which begin with the outputs; `init` is 0."""
 
     __slots__ = ()
 
     def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
         shapes = self.shapes(n_features, check_outputs(self.name, n_outputs))
         return {name: np.zeros(shape) for name, shape in shapes.items()}
-
-    @abstractmethod
-    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
-        """Shapes of the arrays of `init`."""
 
 
 def check_outputs(name: str, n_outputs: int | None) -> int:

@@ -110,21 +110,6 @@ def test_full_arow_of_importance_three_is_three_rows(r, seed):
     np.testing.assert_allclose(once.arrays["covariance"], thrice.arrays["covariance"], atol=1e-9)
 
 
-@given(seed=seeds)
-def test_full_and_diagonal_agree_on_rows_of_one_feature(seed):
-    """Their Sigma is then the same, and so is all else."""
-    rows = []
-    for row in draw_rows(seed, 20, N_FEATURES, N_OUTPUTS):
-        keep = slice(0, 1)
-        rows.append(row._replace(ids=row.ids[keep], values=row.values[keep]))
-    diagonal, full = Arow(0.5), ArowFull(0.5)
-    np.testing.assert_allclose(
-        diagonal.weights(finish(diagonal, rows, N_FEATURES, N_OUTPUTS)),
-        full.weights(finish(full, rows, N_FEATURES, N_OUTPUTS)),
-        atol=1e-12,
-    )
-
-
 @pytest.mark.parametrize("learner", [Arow(1.0), ArowFull(1.0)], ids=["diagonal", "full"])
 def test_a_margin_of_one_is_enough(learner):
     """At exactly 1, neither the weights nor the covariance move."""

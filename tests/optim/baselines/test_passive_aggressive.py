@@ -88,15 +88,6 @@ def test_a_step_is_what_a_solver_finds(variant, task, price, importance, seed):
     np.testing.assert_allclose(after, solve(learner, before, rows[-1], importance), atol=1e-6)
 
 
-def test_the_steps_of_the_paper_by_hand():
-    """x = (2, 1), |x|^2 = 5, margin 0, loss 1: tau is 1/5, min(C, 1/5) and 1 / (5 + 1/2C)."""
-    row = Row(np.array([0, 2]), np.array([2.0, 1.0]), np.array([-1.0]))
-    for variant, tau in (("pa", 0.2), ("pa-1", 0.125), ("pa-2", 1.0 / 9.0)):
-        learner = pa(variant, C=0.125)
-        weights = learner.weights(finish(learner, [row], 3))
-        np.testing.assert_allclose(weights[:, 0], [-2 * tau, 0.0, -tau], rtol=1e-15)
-
-
 def test_multiclass_learns_from_the_best_wrong_class_alone():
     learner = pa("pa", "multiclass")
     state = learner.init(2, 4)
