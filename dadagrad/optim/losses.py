@@ -14,14 +14,13 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array
-from dadagrad.optim.registry import Named, Positive, Registry
+from dadagrad.optim.registry import Named, Positive, Registry, register
 
 Task = Literal["binary", "multiclass", "regression", "ranking"]
 Link = Literal["identity", "logit", "log"]
@@ -105,12 +104,10 @@ LOSSES: Registry[Loss] = Registry("loss", Loss)  # type: ignore[type-abstract]
 """Built-in losses by name."""
 
 
-@LOSSES.register
-@dataclass(frozen=True, slots=True)
+@register(LOSSES, "hinge")
 class Hinge(Loss):
     """max(0, 1 - y m); the slope at y m = 1 exactly is 0."""
 
-    name: ClassVar[str] = "hinge"
     code: ClassVar[int | None] = 0
 
     def value(self, scores: Array, labels: Array) -> Array:
@@ -120,12 +117,10 @@ class Hinge(Loss):
         return np.where(labels * scores < 1.0, -labels, 0.0)
 
 
-@LOSSES.register
-@dataclass(frozen=True, slots=True)
+@register(LOSSES, "squared-hinge")
 class SquaredHinge(Loss):
     """max(0, 1 - y m)^2 / 2."""
 
-    name: ClassVar[str] = "squared-hinge"
     code: ClassVar[int | None] = 1
 
     def value(self, scores: Array, labels: Array) -> Array:
@@ -135,12 +130,10 @@ class SquaredHinge(Loss):
         return -labels * np.maximum(0.0, 1.0 - labels * scores)
 
 
-@LOSSES.register
-@dataclass(frozen=True, slots=True)
+@register(LOSSES, "logistic")
 class Logistic(Loss):
     """log(1 + exp(-y m)), computed without overflow at any score."""
 
-    name: ClassVar[str] = "logistic"
     code: ClassVar[int | None] = 2
     link: ClassVar[Link] = "logit"
 
@@ -153,12 +146,10 @@ class Logistic(Loss):
         return -labels * np.where(agreement >= 0.0, decay, 1.0) / (1.0 + decay)
 
 
-@LOSSES.register
-@dataclass(frozen=True, slots=True)
+@register(LOSSES, "squared")
 class Squared(Loss):
     """(m - y)^2 / 2."""
 
-    name: ClassVar[str] = "squared"
     code: ClassVar[int | None] = 3
     task: ClassVar[Task] = "regression"
 
@@ -169,12 +160,10 @@ class Squared(Loss):
         return scores - labels
 
 
-@LOSSES.register
-@dataclass(frozen=True, slots=True)
+@register(LOSSES, "absolute")
 class Absolute(Loss):
     """|m - y|; the slope at m = y exactly is 0."""
 
-    name: ClassVar[str] = "absolute"
     code: ClassVar[int | None] = 4
     task: ClassVar[Task] = "regression"
 
@@ -185,13 +174,11 @@ class Absolute(Loss):
         return np.sign(scores - labels)
 
 
-@LOSSES.register
-@dataclass(frozen=True, slots=True)
+@register(LOSSES, "huber")
 class Huber(Loss):
     """(m - y)^2 / 2 where |m - y| <= width, and width (|m - y| - width / 2) beyond."""
 
     width: Positive = 1.0
-    name: ClassVar[str] = "huber"
     code: ClassVar[int | None] = 5
     task: ClassVar[Task] = "regression"
 
@@ -204,8 +191,7 @@ class Huber(Loss):
         return np.clip(scores - labels, -self.width, self.width)
 
 
-@LOSSES.register
-@dataclass(frozen=True, slots=True)
+@register(LOSSES, "quantile")
 class Quantile(Loss):
     """q (y - m) where m < y, (1 - q) (m - y) where m > y: the pinball loss of the quantile q.
 
@@ -213,7 +199,6 @@ class Quantile(Loss):
     """
 
     q: Positive = 0.5
-    name: ClassVar[str] = "quantile"
     code: ClassVar[int | None] = 6
     task: ClassVar[Task] = "regression"
 
@@ -236,8 +221,7 @@ MAX_LOG_MEAN = 30.0
 """Margins above this stand for no larger means: exp(30) is 10^13."""
 
 
-@LOSSES.register
-@dataclass(frozen=True, slots=True)
+@register(LOSSES, "poisson")
 class Poisson(Loss):
     """exp(m) - y m - (y - y log y): half the Poisson deviance of the mean exp(m).
 
@@ -245,7 +229,6 @@ class Poisson(Loss):
     nothing overflows, and the slope is at most exp(30).
     """
 
-    name: ClassVar[str] = "poisson"
     code: ClassVar[int | None] = 7
     task: ClassVar[Task] = "regression"
     link: ClassVar[Link] = "log"
@@ -262,8 +245,7 @@ class Poisson(Loss):
         return np.exp(np.minimum(scores, MAX_LOG_MEAN)) - labels
 
 
-@LOSSES.register
-@dataclass(frozen=True, slots=True)
+@register(LOSSES, "multiclass-hinge")
 class MulticlassHinge(Loss):
     """max(0, 1 + m_best - m_c), m_best the largest margin of a wrong class (Crammer and Singer).
 
@@ -271,7 +253,6 @@ class MulticlassHinge(Loss):
     everywhere where the loss is exactly 0.
     """
 
-    name: ClassVar[str] = "multiclass-hinge"
     code: ClassVar[int | None] = 8
     task: ClassVar[Task] = "multiclass"
 
@@ -287,15 +268,13 @@ class MulticlassHinge(Loss):
         return np.where(loses, np.where(best, 1.0, 0.0) - np.where(labels > 0.0, 1.0, 0.0), 0.0)
 
 
-@LOSSES.register
-@dataclass(frozen=True, slots=True)
+@register(LOSSES, "softmax")
 class Softmax(Loss):
     """log(sum_j exp(m_j)) - m_c: the cross entropy of the probabilities exp(m_j) / sum exp(m).
 
     Computed from the largest margin down, so that no exponential overflows.
     """
 
-    name: ClassVar[str] = "softmax"
     code: ClassVar[int | None] = 9
     link: ClassVar[Link] = "logit"
     task: ClassVar[Task] = "multiclass"
@@ -321,15 +300,13 @@ def _right_and_wrong(scores: Array, labels: Array) -> tuple[Array, Array]:
     return right, np.where(labels > 0.0, -np.inf, scores)
 
 
-@LOSSES.register
-@dataclass(frozen=True, slots=True)
+@register(LOSSES, "ranking")
 class Ranking(Hinge):
     """max(0, 1 - m), m the score of a row less that of another row that belongs after it.
 
     It is the hinge loss of differences of rows, all with the label 1.
     """
 
-    name: ClassVar[str] = "ranking"
     task: ClassVar[Task] = "ranking"
 
 

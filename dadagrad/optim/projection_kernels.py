@@ -1,7 +1,7 @@
-"""The compiled heap under `dadagrad.optim.projection_tree`.
+"""The compiled heap under `dadagrad.optim.projection_tree`: features, the least key on top.
 
-A heap of features, least key on top, in which each parent has four children: half the levels of a
-binary one, and the four keys that are compared lie side by side.
+Each parent has four children: half the levels of a binary heap, and the four keys that are compared
+lie side by side.
 
 * signed (n,) float64: the key of each feature with the sign of its weight, 0 where it has none
 * place (n,) int32: where in the heap a feature is

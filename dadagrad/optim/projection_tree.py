@@ -19,7 +19,7 @@ is O(1) per change.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
@@ -27,12 +27,11 @@ import numpy as np
 from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, rows_of
 from dadagrad.optim.preconditioners.base import Step, check_outputs
-from dadagrad.optim.registry import Positive
+from dadagrad.optim.registry import Positive, register
 from dadagrad.optim.updates import UPDATES, GradientUpdate, State
 
 
-@UPDATES.register
-@dataclass(frozen=True, slots=True)
+@register(UPDATES, "projected-gradient")
 class ProjectedGradient(GradientUpdate):
     """Projected gradient descent on the l1 ball of each output: O(k log n) a step.
 
@@ -43,7 +42,6 @@ class ProjectedGradient(GradientUpdate):
 
     radius: Positive = field(kw_only=True)
 
-    name: ClassVar[str] = "projected-gradient"
     has_kernels: ClassVar[bool] = False
     uses_penalties: ClassVar[bool] = False
 

@@ -1,8 +1,8 @@
 """Names of losses, regularizers, preconditioners and updates, and their form as text.
 
-Each of them is an object. A built-in one is a frozen dataclass with a class attribute `name`, whose
-parameters are its fields; it is registered under its name, so that text stands for it on the
-command line, in reports and in checkpoints:
+Each of them is an object. A built-in one is a frozen dataclass, whose parameters are its fields; it
+is registered under its name, so that text stands for it on the command line, in reports and in
+checkpoints:
 
 >>> from dadagrad.optim.losses import LOSSES
 >>> LOSSES.make("huber:width=0.5")
@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast, dataclass_transform
 
 from dadagrad.errors import InputError
 
@@ -60,49 +60,33 @@ class Named:
 
 
 class Registry(Generic[T]):
-    """Classes of one kind by name.
-
-    Parameters
-    ----------
-    kind : str
-        Name of the kind in messages: "loss", for example.
-    base : type
-        Base class of the objects, also of a user's own.
-    """
+    """Classes of one kind, "loss" for example, by name; `base` is theirs and that of a user's."""
 
     def __init__(self, kind: str, base: type[T]) -> None:
         self.kind = kind
         self.base: Any = base
-        self._classes: dict[str, type[T]] = {}
+        self.classes: dict[str, type[T]] = {}
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._classes)
+        return iter(self.classes)
 
     def __getitem__(self, name: str) -> type[T]:
-        return self._classes[name]
+        return self.classes[name]
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names, in the order of registration."""
         return tuple(self)
 
-    def register(self, cls: Class) -> Class:
-        """Register a class under its `name`; for use as a decorator."""
-        self._classes[cls.name] = cls  # type: ignore[attr-defined]
-        return cls
-
     def make(self, value: T | str) -> T:
         """Return the object that a text stands for; an object is returned as it is.
 
-        Raises
-        ------
-        InputError
-            The name or a parameter is not known, is missing or out of range, or an object of
-            another class has the name of a built-in one.
+        `InputError` if the name or a parameter is not known, missing or out of range, or an object
+        of another class has the name of a built-in one.
         """
         if isinstance(value, self.base):
             name = value.name
-            if name in self._classes and type(value) is not self._classes[name]:
+            if name in self.classes and type(value) is not self.classes[name]:
                 raise InputError(
                     f"{type(value).__name__} has the name {name!r} of a built-in {self.kind}; "
                     "give the class another name"
@@ -114,15 +98,15 @@ class Registry(Generic[T]):
                 f"dadagrad.{self.base.__name__}, not {value!r}"
             )
         name, _, text = value.partition(":")
-        if name not in self._classes:
+        if name not in self.classes:
             raise InputError(
-                f"{self.kind} {name!r} is not known; choose one of {', '.join(self._classes)}, or "
+                f"{self.kind} {name!r} is not known; choose one of {', '.join(self.classes)}, or "
                 f"give an object of a class derived from dadagrad.{self.base.__name__}"
             )
         return self._parse(name, text)
 
     def _parse(self, name: str, text: str) -> T:
-        cls: Any = self._classes[name]
+        cls: Any = self.classes[name]
         known = {each.name: each for each in _own_fields(cls)}
         values = {}
         for item in filter(None, text.split(",")):
@@ -138,6 +122,19 @@ class Registry(Generic[T]):
                 raise InputError(f"{self.kind} {name!r} needs {key}; write {name}:{key}=VALUE")
         made: T = cls(**values)
         return made
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def register(registry: Registry[Any], name: str) -> Callable[[Class], Class]:
+    """Make a class a frozen dataclass and register it under a name; for use as a decorator."""
+
+    def add(cls: Class) -> Class:
+        cls.name = name  # type: ignore[attr-defined]
+        made: Any = dataclass(frozen=True, slots=True)(cls)
+        registry.classes[name] = made
+        return cast(Class, made)
+
+    return add
 
 
 def parameters(value: Any) -> dict[str, Any]:

@@ -43,7 +43,7 @@ from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, add_rows, all_rows, rows_of, zeros
 from dadagrad.optim.preconditioners import Diagonal, DiagonalPreconditioner, Preconditioner
 from dadagrad.optim.preconditioners.base import Step
-from dadagrad.optim.registry import BOUND, Named, Positive, Registry
+from dadagrad.optim.registry import BOUND, Named, Positive, Registry, register
 from dadagrad.optim.regularizers import ElasticBox, Regularizer
 
 
@@ -192,12 +192,9 @@ class GradientUpdate(Update):
         return weights if direct else rows_of(weights, ids)
 
 
-@UPDATES.register
-@dataclass(frozen=True, slots=True)
+@register(UPDATES, "dual-averaging")
 class DualAveraging(GradientUpdate):
     """Regularized dual averaging: follow the average of all gradients."""
-
-    name: ClassVar[str] = "dual-averaging"
 
     def weights(self, state: State, ids: Ids | None = None) -> Array:
         return self._weights_around_sum(state, self.preconditioner.solve_sum, ids)
@@ -209,12 +206,10 @@ class DualAveraging(GradientUpdate):
         return State(state.t + step.importance, primary, arrays)
 
 
-@UPDATES.register
-@dataclass(frozen=True, slots=True)
+@register(UPDATES, "mirror-descent")
 class MirrorDescent(GradientUpdate):
     """Composite mirror descent: step from the present weights, then shrink all of them."""
 
-    name: ClassVar[str] = "mirror-descent"
     shrinks_lazily: ClassVar[bool] = True
 
     @property
@@ -235,8 +230,7 @@ class MirrorDescent(GradientUpdate):
         return State(state.t + step.importance, weights, arrays)
 
 
-@UPDATES.register
-@dataclass(frozen=True, slots=True)
+@register(UPDATES, "ftrl")
 class FollowTheLeader(GradientUpdate):
     """FTRL-proximal: dual averaging whose past steps stay centered where they were taken.
 
@@ -244,7 +238,6 @@ class FollowTheLeader(GradientUpdate):
     the exact zeros of dual averaging.
     """
 
-    name: ClassVar[str] = "ftrl"
     is_proximal: ClassVar[bool] = True
 
     def weights(self, state: State, ids: Ids | None = None) -> Array:

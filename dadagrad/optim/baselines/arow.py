@@ -28,7 +28,7 @@ import numpy as np
 from dadagrad.optim.arrays import Array, Ids, Shapes
 from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
 from dadagrad.optim.losses import HINGES
-from dadagrad.optim.registry import Positive
+from dadagrad.optim.registry import Positive, register
 from dadagrad.optim.updates import UPDATES
 
 
@@ -44,16 +44,13 @@ class _Gaussian(Learner):
         return copy_rows(state.arrays["mean"], ids)
 
 
-@UPDATES.register
-@dataclass(frozen=True, slots=True)
+@register(UPDATES, "arow")
 class Arow(_Gaussian):
     """AROW with a variance per feature and output. O(nnz n_outputs) a row.
 
     Arrays, (n_features, n_outputs) each: `mean`, and `precision`, which is sum x_i^2 / r over the
     rows learned from, so that the variance is 1 / (1 + precision): both 0 for a feature never seen.
     """
-
-    name: ClassVar[str] = "arow"
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return dict.fromkeys(("mean", "precision"), (n_features, n_outputs))
@@ -71,15 +68,12 @@ class Arow(_Gaussian):
         return 1.0 / (1.0 + copy_rows(state.arrays["precision"], ids))
 
 
-@UPDATES.register
-@dataclass(frozen=True, slots=True)
+@register(UPDATES, "arow-full")
 class ArowFull(_Gaussian):
     """AROW with the whole covariance. O(n_features (nnz + n_features)) a row and output.
 
     Arrays: `mean` (n_features, n_outputs), `covariance` (n_outputs, n_features, n_features).
     """
-
-    name: ClassVar[str] = "arow-full"
 
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
         state = Learner.init(self, n_features, n_outputs)

@@ -41,21 +41,17 @@ A row of importance c has its loss counted c times: c g in place of g. There is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from dadagrad.optim.arrays import Array, Ids, Shapes
 from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
-from dadagrad.optim.registry import Positive
+from dadagrad.optim.registry import Positive, register
 from dadagrad.optim.updates import UPDATES
 
 NAMES = ("gradient_sum", "gradient_squares", "first", "largest", "travel")
 
 
-@UPDATES.register
-@dataclass(frozen=True, slots=True)
+@register(UPDATES, "coin-betting")
 class CoinBetting(Learner):
     """FreeGrad with hints and a leash, for each weight alone. O(nnz n_outputs) a row.
 
@@ -74,8 +70,6 @@ class CoinBetting(Learner):
 
     wealth: Positive = 1.0
     leash: Positive = 10.0
-
-    name: ClassVar[str] = "coin-betting"
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return dict.fromkeys(NAMES, (n_features, n_outputs))

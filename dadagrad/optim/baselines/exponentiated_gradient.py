@@ -25,39 +25,32 @@ A row of importance c has its loss counted c times: c g in place of g.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
 
 from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes
 from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
-from dadagrad.optim.registry import BOUND, Positive
+from dadagrad.optim.registry import BOUND, Positive, register
 from dadagrad.optim.updates import UPDATES
 
 FANOUT = 32
 
 
-@UPDATES.register
-@dataclass(frozen=True, slots=True)
+@register(UPDATES, "eg")
 class ExponentiatedGradient(Learner):
     """EG. O(nnz n_outputs log n_features) a row.
 
     Arrays: `scores` (n_features, n_outputs); `sums_0`, `sums_1`, ... the levels of the tree over
     them, of which the last is (1, n_outputs): log Z.
-
-    Attributes
-    ----------
-    radius : float
-        U, the l1 norm of the weights of an output (in EG+-: its upper bound).
-    step_size : float
-        eta.
+    `radius` is U, the l1 norm of the weights of an output (in EG+-: its upper bound), and
+    `step_size` is eta.
     """
 
     radius: Positive = 1.0
     step_size: Positive = field(default=0.1, metadata=BOUND)
 
-    name: ClassVar[str] = "eg"
     has_step_size: ClassVar[bool] = True
     signed: ClassVar[bool] = False
 
@@ -105,12 +98,10 @@ class ExponentiatedGradient(Learner):
             below = level
 
 
-@UPDATES.register
-@dataclass(frozen=True, slots=True)
+@register(UPDATES, "eg-signed")
 class SignedExponentiatedGradient(ExponentiatedGradient):
     """EG+-: as `ExponentiatedGradient`, with weights of either sign."""
 
-    name: ClassVar[str] = "eg-signed"
     signed: ClassVar[bool] = True
 
 

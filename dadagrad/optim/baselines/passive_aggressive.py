@@ -25,7 +25,6 @@ the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -34,12 +33,11 @@ from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array, Ids, Shapes
 from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
 from dadagrad.optim.losses import HINGES
-from dadagrad.optim.registry import NonNegative, Positive
+from dadagrad.optim.registry import NonNegative, Positive, register
 from dadagrad.optim.updates import UPDATES
 
 
-@UPDATES.register
-@dataclass(frozen=True, slots=True)
+@register(UPDATES, "pa")
 class PassiveAggressive(Learner):
     """PA. O(nnz n_outputs) a row; arrays: weights (n_features, n_outputs).
 
@@ -50,7 +48,6 @@ class PassiveAggressive(Learner):
 
     epsilon: NonNegative = 0.1
 
-    name: ClassVar[str] = "pa"
     losses: ClassVar[tuple[str, ...]] = (*HINGES, "multiclass-hinge", "absolute")
 
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
@@ -98,24 +95,19 @@ class PassiveAggressive(Learner):
         return loss / squared_length
 
 
-@UPDATES.register
-@dataclass(frozen=True, slots=True)
+@register(UPDATES, "pa-1")
 class PassiveAggressive1(PassiveAggressive):
     """PA-I: as `PassiveAggressive`, with steps of at most C, the price of slack."""
 
     C: Positive = 1.0
-    name: ClassVar[str] = "pa-1"
 
     def _step_lengths(self, loss: Array, squared_length: float, importance: float) -> Array:
         return np.minimum(self.C * importance, loss / squared_length)
 
 
-@UPDATES.register
-@dataclass(frozen=True, slots=True)
+@register(UPDATES, "pa-2")
 class PassiveAggressive2(PassiveAggressive1):
     """PA-II: as `PassiveAggressive`, with a squared price C slack^2."""
-
-    name: ClassVar[str] = "pa-2"
 
     def _step_lengths(self, loss: Array, squared_length: float, importance: float) -> Array:
         return loss / (squared_length + 0.5 / (self.C * importance))

@@ -21,24 +21,20 @@ proof of theorem 1 holds as it is, with L sum_t c_t^2 / (sigma t) on its right.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array, Ids, Shapes
 from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
 from dadagrad.optim.projections import check_floor, entropic_floor_projection
-from dadagrad.optim.registry import Positive
+from dadagrad.optim.registry import Positive, register
 from dadagrad.optim.updates import UPDATES
 
 MIN_SCALE = 1e-100
 """Below this the common factor of the weights is multiplied into them."""
 
 
-@UPDATES.register
-@dataclass(frozen=True, slots=True)
+@register(UPDATES, "strongly-convex")
 class StronglyConvexBall(Learner):
     """sigma/2 |w|^2 + loss, in a ball. O(nnz n_outputs) a row, whatever shrinks.
 
@@ -61,8 +57,6 @@ class StronglyConvexBall(Learner):
 
     sigma: Positive = 1e-4
     radius: Positive | None = None
-
-    name: ClassVar[str] = "strongly-convex"
 
     def __post_init__(self) -> None:
         Learner.__post_init__(self)
@@ -117,8 +111,7 @@ class StronglyConvexBall(Learner):
         return copy_rows(state.arrays["direction"], ids) * state.arrays["scale"]
 
 
-@UPDATES.register
-@dataclass(frozen=True, slots=True)
+@register(UPDATES, "strongly-convex-simplex")
 class StronglyConvexSimplex(Learner):
     """sigma times the negative entropy + loss, on a simplex with a floor.
 
@@ -138,8 +131,6 @@ class StronglyConvexSimplex(Learner):
     sigma: Positive = 1e-4
     floor: Positive | None = None
     radius: Positive = 1.0
-
-    name: ClassVar[str] = "strongly-convex-simplex"
 
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
         check_floor(self._floor(n_features), n_features)

@@ -11,7 +11,6 @@ G_i is the sum over steps of g_i^2, m_i the largest abs(x_i), t the importance o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -19,13 +18,12 @@ import numpy as np
 from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array, Arrays, Ids, add_rows, rows_of, zeros
 from dadagrad.optim.preconditioners.base import PRECONDITIONERS, DiagonalPreconditioner, Step
-from dadagrad.optim.registry import NonNegative
+from dadagrad.optim.registry import NonNegative, register
 
 POWERS = {"constant": 0.0, "sqrt": 0.5, "linear": 1.0}
 
 
-@PRECONDITIONERS.register
-@dataclass(frozen=True, slots=True)
+@register(PRECONDITIONERS, "diagonal")
 class Diagonal(DiagonalPreconditioner):
     """H_i = delta + sqrt(G_i): a coordinate slows down as it collects gradient.
 
@@ -33,7 +31,6 @@ class Diagonal(DiagonalPreconditioner):
     """
 
     delta: NonNegative = 1e-6
-    name: ClassVar[str] = "diagonal"
 
     def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
         return {"squares": zeros(n_features, n_outputs)}
@@ -48,8 +45,7 @@ class Diagonal(DiagonalPreconditioner):
         return {"squares": arrays["squares"] + other["squares"]}
 
 
-@PRECONDITIONERS.register
-@dataclass(frozen=True, slots=True)
+@register(PRECONDITIONERS, "identity")
 class Identity(DiagonalPreconditioner):
     """H = t^p I, which adapts to nothing but time.
 
@@ -68,7 +64,6 @@ class Identity(DiagonalPreconditioner):
     """
 
     schedule: str = "sqrt"
-    name: ClassVar[str] = "identity"
     local: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -95,8 +90,7 @@ class Identity(DiagonalPreconditioner):
         return {**arrays, "time": np.asarray(arrays["time"] + other["time"])}
 
 
-@PRECONDITIONERS.register
-@dataclass(frozen=True, slots=True)
+@register(PRECONDITIONERS, "normalized")
 class Normalized(DiagonalPreconditioner):
     """H_i = m_i (delta + sqrt(G_i)), which does not see the scale of a feature.
 
@@ -116,7 +110,6 @@ class Normalized(DiagonalPreconditioner):
     """
 
     delta: NonNegative = 1e-6
-    name: ClassVar[str] = "normalized"
 
     def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
         return {name: zeros(n_features, n_outputs) for name in ("squares", "largest")}

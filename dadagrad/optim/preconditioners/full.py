@@ -14,16 +14,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, all_rows, rows_of
 from dadagrad.optim.preconditioners.base import PRECONDITIONERS, MatrixPreconditioner, Step
-from dadagrad.optim.registry import NonNegative, Sizes
+from dadagrad.optim.registry import NonNegative, Sizes, register
 from dadagrad.optim.regularizers.base import block_lengths
 
 
@@ -151,20 +149,17 @@ def _layout(sizes: Sizes, n_features: int) -> dict[int, NDArray[np.int64]]:
     }
 
 
-@PRECONDITIONERS.register
-@dataclass(frozen=True, slots=True)
+@register(PRECONDITIONERS, "full")
 class Full(Blocks):
     """H = delta I + G^(1/2) over all features: ADA-FULL, O(n_features^3) a step."""
 
     delta: NonNegative = 1e-6
-    name: ClassVar[str] = "full"
 
     def sizes(self, n_features: int) -> Sizes:
         return n_features
 
 
-@PRECONDITIONERS.register
-@dataclass(frozen=True, slots=True)
+@register(PRECONDITIONERS, "block")
 class Block(Blocks):
     """H = delta I + G^(1/2) with G cut to blocks of features that stand side by side.
 
@@ -173,7 +168,6 @@ class Block(Blocks):
 
     size: Sizes
     delta: NonNegative = 1e-6
-    name: ClassVar[str] = "block"
 
     def sizes(self, n_features: int) -> Sizes:
         return self.size

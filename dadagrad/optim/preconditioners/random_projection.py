@@ -24,7 +24,7 @@ import numpy as np
 from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes
 from dadagrad.optim.preconditioners.base import PRECONDITIONERS, Step
 from dadagrad.optim.preconditioners.low_rank import Factors, LowRank
-from dadagrad.optim.registry import NonNegative, Rank
+from dadagrad.optim.registry import NonNegative, Rank, register
 
 
 @lru_cache(maxsize=4)
@@ -93,12 +93,10 @@ class _Projected(LowRank):
         """V and Sigma of the sum."""
 
 
-@PRECONDITIONERS.register
-@dataclass(frozen=True, slots=True)
+@register(PRECONDITIONERS, "radagrad")
 class RadaGrad(_Projected):
     """RADAGRAD: O(rank^2 n_features) a step. Keeps G Pi' as ``projected``."""
 
-    name: ClassVar[str] = "radagrad"
     base: ClassVar[float] = 1.0
     sums: ClassVar[str] = "projected"
 
@@ -116,12 +114,10 @@ class RadaGrad(_Projected):
         return basis @ turn.T, values
 
 
-@PRECONDITIONERS.register
-@dataclass(frozen=True, slots=True)
+@register(PRECONDITIONERS, "ada-lr")
 class AdaLowRank(_Projected):
     """ADA-LR: O(rank n_features^2) a step. Keeps G as ``outer``."""
 
-    name: ClassVar[str] = "ada-lr"
     base: ClassVar[float] = 0.0
     sums: ClassVar[str] = "outer"
 

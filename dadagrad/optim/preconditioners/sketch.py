@@ -22,8 +22,6 @@ G, and delta needs no tuning (it may be 0).
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -31,7 +29,7 @@ from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes
 from dadagrad.optim.preconditioners import frequent_directions as fd
 from dadagrad.optim.preconditioners.base import PRECONDITIONERS, Step
 from dadagrad.optim.preconditioners.low_rank import Factors, LowRank
-from dadagrad.optim.registry import NonNegative, Rank
+from dadagrad.optim.registry import NonNegative, Rank, register
 
 
 class _Sketched(LowRank):
@@ -104,40 +102,34 @@ def _decompose(sketch: Arrays) -> None:
     sketch["vectors"][: len(values), : len(values)] = vectors
 
 
-@PRECONDITIONERS.register
-@dataclass(frozen=True, slots=True)
+@register(PRECONDITIONERS, "sketch")
 class Sketch(_Sketched):
     """H = delta I + (S'S)^(1/2): ADA-FD."""
 
     delta: NonNegative = 1e-6
     rank: Rank = 10
-    name: ClassVar[str] = "sketch"
 
     def curvature(self, values: Array, removed: float) -> tuple[Array, float]:
         return self.delta + np.sqrt(values), self.delta
 
 
-@PRECONDITIONERS.register
-@dataclass(frozen=True, slots=True)
+@register(PRECONDITIONERS, "corrected-sketch")
 class CorrectedSketch(_Sketched):
     """H = delta I + (S'S + rho I)^(1/2), rho the mass that shrinking removed: S-AdaGrad."""
 
     rank: Rank = 10
     delta: NonNegative = 0.0
-    name: ClassVar[str] = "corrected-sketch"
 
     def curvature(self, values: Array, removed: float) -> tuple[Array, float]:
         return self.delta + np.sqrt(values + removed), self.delta + float(np.sqrt(removed))
 
 
-@PRECONDITIONERS.register
-@dataclass(frozen=True, slots=True)
+@register(PRECONDITIONERS, "fd-son")
 class SketchedNewton(_Sketched):
     """H = delta I + S'S with the rows g_t / t^(1/4): FD-SON. Keeps t as ``time``."""
 
     delta: NonNegative = 1e-6
     rank: Rank = 10
-    name: ClassVar[str] = "fd-son"
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return {**_Sketched.shapes(self, n_features, n_outputs), "time": (n_outputs,)}

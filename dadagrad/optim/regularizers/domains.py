@@ -14,7 +14,6 @@ goes to features that are not known to be bad.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -23,7 +22,7 @@ import numpy as np
 from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array
 from dadagrad.optim.projections import project_l1_ball, shares
-from dadagrad.optim.registry import NonNegative, Positive
+from dadagrad.optim.registry import NonNegative, Positive, register
 from dadagrad.optim.regularizers.base import (
     FEASIBLE,
     MIN_CURVATURE,
@@ -48,8 +47,7 @@ class _Domain(Regularizer):
         """True if every column is inside, up to rounding."""
 
 
-@REGULARIZERS.register
-@dataclass(frozen=True, slots=True)
+@register(REGULARIZERS, "l1-ball")
 class L1Ball(_Domain):
     """|w|_1 <= radius for each output: a sparse domain.
 
@@ -57,7 +55,6 @@ class L1Ball(_Domain):
     w_i = sign(c_i) [|c_i| - theta / H_i]_+.
     """
 
-    name: ClassVar[str] = "l1-ball"
     zero_stays: ClassVar[bool] = True
 
     radius: Positive
@@ -76,8 +73,7 @@ class L1Ball(_Domain):
         return weights
 
 
-@REGULARIZERS.register
-@dataclass(frozen=True, slots=True)
+@register(REGULARIZERS, "l2-ball")
 class L2Ball(_Domain):
     """|w|_2 <= radius for each output.
 
@@ -85,7 +81,6 @@ class L2Ball(_Domain):
     Hazan and Singer (2011), where the same projection is the dual of the l2 norm.
     """
 
-    name: ClassVar[str] = "l2-ball"
     zero_stays: ClassVar[bool] = True
 
     radius: Positive
@@ -101,12 +96,10 @@ class L2Ball(_Domain):
         return prox_of_segments(l2_balls, center, curvature, self.radius, whole)
 
 
-@REGULARIZERS.register
-@dataclass(frozen=True, slots=True)
+@register(REGULARIZERS, "simplex")
 class Simplex(_Domain):
     """w_i >= 0 and sum w = radius for each output. See above for weights without curvature."""
 
-    name: ClassVar[str] = "simplex"
     l1_is_constant: ClassVar[bool] = True
 
     radius: Positive = 1.0
@@ -118,8 +111,7 @@ class Simplex(_Domain):
         return by_column(center, curvature, partial(_nearest_in_simplex, total=self.radius))
 
 
-@REGULARIZERS.register
-@dataclass(frozen=True, slots=True)
+@register(REGULARIZERS, "floor-simplex")
 class FloorSimplex(_Domain):
     """w_i >= floor and sum w = 1 for each output (Shalev-Shwartz and Singer 2007, eq. 11).
 
@@ -128,7 +120,6 @@ class FloorSimplex(_Domain):
     The number of features times the floor must not exceed 1, which is seen when weights come.
     """
 
-    name: ClassVar[str] = "floor-simplex"
     l1_is_constant: ClassVar[bool] = True
 
     floor: NonNegative

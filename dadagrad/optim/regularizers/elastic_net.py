@@ -9,12 +9,11 @@ import numpy as np
 
 from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array
-from dadagrad.optim.registry import NonNegative
+from dadagrad.optim.registry import NonNegative, register
 from dadagrad.optim.regularizers.base import REGULARIZERS, Coupling, Regularizer, everywhere
 
 
-@REGULARIZERS.register
-@dataclass(frozen=True, slots=True)
+@register(REGULARIZERS, "elastic-box")
 class ElasticBox(Regularizer):
     """phi(w) = l1 |w|_1 + l2/2 |w|_2^2 over the box low <= w_i <= high.
 
@@ -26,7 +25,6 @@ class ElasticBox(Regularizer):
     millions of them cost nothing.
     """
 
-    name: ClassVar[str] = "elastic-box"
     couples: ClassVar[Coupling] = "nothing"
     zero_stays: ClassVar[bool] = True
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dadagrad.optim.arrays import Array
 from dadagrad.optim.projections import threshold
-from dadagrad.optim.registry import NonNegative, Sizes
+from dadagrad.optim.registry import NonNegative, Sizes, register
 from dadagrad.optim.regularizers.base import (
     MIN_CURVATURE,
     REGULARIZERS,
@@ -44,15 +44,12 @@ class _Norm(Regularizer):
     zero_stays: ClassVar[bool] = True
 
 
-@REGULARIZERS.register
-@dataclass(frozen=True, slots=True)
+@register(REGULARIZERS, "l2-norm")
 class L2Norm(_Norm):
     """phi(w) = strength |w|_2, not squared: all weights of an output vanish together, or none.
 
     The prox is 0 exactly where |H center|_2 <= scale strength.
     """
-
-    name: ClassVar[str] = "l2-norm"
 
     def value(self, weights: Array) -> float:
         return float(self.strength * np.linalg.norm(as_columns(weights), axis=0).sum())
@@ -64,20 +61,13 @@ class L2Norm(_Norm):
         return prox_of_segments(l2_norms, center, curvature, scale * self.strength, whole)
 
 
-@REGULARIZERS.register
-@dataclass(frozen=True, slots=True)
+@register(REGULARIZERS, "group")
 class GroupL2(_Norm):
     """phi(w) = strength sum_b |w_b|_2 over blocks b of features: whole blocks vanish.
 
-    Attributes
-    ----------
-    strength : float
-    size : int or tuple of int
-        The number of features in each block (the last may be shorter), or the length of every
-        block; these must sum to the number of features. Blocks are runs of consecutive features.
+    Blocks are runs of consecutive features. `size` is the number of features in each block (the
+    last may be shorter), or the lengths of all blocks, which must sum to the number of features.
     """
-
-    name: ClassVar[str] = "group"
 
     size: Sizes
 
@@ -94,15 +84,12 @@ class GroupL2(_Norm):
         return prox_of_segments(l2_norms, center, curvature, scale * self.strength, lengths)
 
 
-@REGULARIZERS.register
-@dataclass(frozen=True, slots=True)
+@register(REGULARIZERS, "l-infinity")
 class LInfinityNorm(_Norm):
     """phi(w) = strength |w|_inf: the largest weights of an output are cut to one common size.
 
     All are 0 exactly where sum |H center| <= scale strength.
     """
-
-    name: ClassVar[str] = "l-infinity"
 
     def value(self, weights: Array) -> float:
         return float(self.strength * np.abs(as_columns(weights)).max(axis=0, initial=0.0).sum())
@@ -111,15 +98,13 @@ class LInfinityNorm(_Norm):
         return by_column(center, curvature, partial(_cut, strength=scale * self.strength))
 
 
-@REGULARIZERS.register
-@dataclass(frozen=True, slots=True)
+@register(REGULARIZERS, "mixed-l2")
 class MixedL2(_Norm):
     """phi(W) = strength sum_i |row_i|_2 (l1/l2).
 
     The weights of feature i are 0 exactly where |H_i center_i|_2 <= scale strength.
     """
 
-    name: ClassVar[str] = "mixed-l2"
     couples: ClassVar[Coupling] = "outputs"
 
     def value(self, weights: Array) -> float:
@@ -131,15 +116,13 @@ class MixedL2(_Norm):
         return prox_of_segments(l2_norms, center, curvature, scale * self.strength)
 
 
-@REGULARIZERS.register
-@dataclass(frozen=True, slots=True)
+@register(REGULARIZERS, "mixed-l-infinity")
 class MixedLInfinity(_Norm):
     """phi(W) = strength sum_i |row_i|_inf (l1/l-infinity).
 
     The weights of feature i are 0 exactly where sum_k |H_ik center_ik| <= scale strength.
     """
 
-    name: ClassVar[str] = "mixed-l-infinity"
     couples: ClassVar[Coupling] = "outputs"
 
     def value(self, weights: Array) -> float:
