@@ -60,6 +60,7 @@ def with_strength(norm: Regularizer, strength: float) -> Regularizer:
 
 @each_regularizer
 @given(seed=seeds, spread=st.sampled_from([0.0, 1.0, 4.0]))
+@settings(max_examples=30)
 def test_the_pull_of_the_center_is_a_subgradient(regularizer, seed, spread):
     """H (c - w) / scale is in the subdifferential of phi at w: this alone makes w the minimiser."""
     center, curvature, scale = draw_prox(seed, spread=spread)

@@ -87,33 +87,6 @@ def test_regret_is_below_the_theorem(stream, wealth, leash, scale, seed):
         assert (regret <= room * (1 + 1e-9) + 1e-12 * scale).all()
 
 
-@pytest.mark.parametrize("stream", STREAMS)
-@given(wealth=wealths, seed=seeds)
-@settings(max_examples=12)
-def test_wealth_never_falls_below_the_potential(stream, wealth, seed):
-    """epsilon h_1 - sum fed w >= Psi, w the stake before the leash: the bettor's promise."""
-    rng = np.random.default_rng(seed)
-    learner = CoinBetting(wealth, 1e6, loss=Linear())  # a leash that never holds
-    state = learner.init(1, 1)
-    money = 0.0
-    for t in range(60):
-        weight = learner.weights(state)[0, 0]
-        old = float(state.arrays["gradient_sum"][0, 0])
-        new_weight = float(state.arrays["first"][0, 0]) == 0.0
-        state = bet(learner, state, next_gradient(stream, rng, t, weight))
-        total, squares, first, h = (
-            float(state.arrays[name][0, 0])
-            for name in ("gradient_sum", "gradient_squares", "first", "largest")
-        )
-        if first == 0.0:
-            continue
-        money = wealth * first if new_weight else money
-        money -= (total - old) * weight
-        v = first**2 + squares
-        exponent = total**2 / (2 * v + 2 * h * abs(total))
-        assert money >= wealth * first**2 / np.sqrt(v) * np.exp(exponent) * (1 - 1e-9) - 1e-9
-
-
 @given(g=st.floats(-1, 1), v=st.floats(1e-3, 1e3), total=st.floats(-30, 30), wealth=wealths)
 @settings(max_examples=150)
 def test_the_stake_is_the_one_that_keeps_the_potential(g, v, total, wealth):
@@ -203,7 +176,7 @@ def test_nothing_overflows(first, second, grows):
     """
     learner = CoinBetting(loss=Linear())
     state = learner.init(1, 1)
-    for t in range(4000):
+    for t in range(2500):
         state = bet(learner, state, -second if t else -first)
         weight = learner.weights(state)[0, 0]
         assert 0.0 <= weight <= learner.leash * np.sqrt(t + 1) * (1 + 1e-12)
