@@ -51,10 +51,8 @@ class ProjectedGradient(GradientUpdate):
 
     def init(self, n_features: int, n_outputs: int | None = None) -> State:
         n_outputs = check_outputs(self.name, n_outputs)
-        if n_features >= 2**31:
-            raise InputError(
-                f"the update {self.name!r} has places for {2**31 - 1} features, not {n_features}"
-            )
+        if not 1 <= n_features < 2**31:
+            raise InputError(f"n_features must be from 1 to {2**31 - 1}, not {n_features}")
         kinds = {"places": np.int32, "order": np.int32}
         arrays: Arrays = {
             name: np.zeros(shape, kinds.get(name, np.float64))
@@ -106,9 +104,31 @@ class SparseL1Ball:
         self.state = self.update.init(n_features, 1)
 
     def add(self, ids: Ids, change: Array) -> None:
-        """Add finite changes to the weights of `ids`, one after the other; then project all."""
+        """Add (k,) `change` to the weights of (k,) `ids`, then project all weights.
+
+        A feature that is named twice gets both changes. `InputError` for an id out of range or a
+        change that is not finite; then nothing is changed.
+        """
+        ids = np.ascontiguousarray(ids, np.int64)
+        change = np.ascontiguousarray(change, np.float64)
+        self._check(ids, change)
         self.update.add(self.state, 0, ids, change)
 
     def weights(self, ids: Ids | None = None) -> Array:
         """All weights, (n_features,), or those of `ids`."""
         return self.update.weights(self.state, ids)[:, 0]
+
+    def _check(self, ids: Ids, change: Array) -> None:
+        n_features = len(self.state.primary)
+        if ids.ndim != 1 or ids.shape != change.shape:
+            raise InputError(
+                f"ids and change must be plain and of one length, not {ids.shape} and "
+                f"{change.shape}"
+            )
+        if len(ids) and not (ids.min() >= 0 and ids.max() < n_features):
+            raise InputError(
+                f"ids must be from 0 to {n_features - 1}; they are from {ids.min()} to {ids.max()}"
+            )
+        if not np.all(np.isfinite(change)):
+            at = int(np.flatnonzero(~np.isfinite(change))[0])
+            raise InputError(f"change must be finite; that of feature {ids[at]} is {change[at]}")

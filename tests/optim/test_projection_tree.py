@@ -134,9 +134,34 @@ def test_a_step_far_out_comes_back_inside(size):
     np.testing.assert_array_equal(ball.weights(), [0.5, -0.5, 0.0])
 
 
-def test_there_are_places_for_2_to_the_31_features():
-    with pytest.raises(InputError, match="has places for 2147483647 features, not 2147483648"):
-        ProjectedGradient(radius=1.0).init(2**31, 1)
+@pytest.mark.parametrize(
+    ("ids", "change", "message"),
+    [
+        ([0, 5], [1.0, 1.0], "ids must be from 0 to 4; they are from 0 to 5"),
+        ([-1], [1.0], "ids must be from 0 to 4; they are from -1"),
+        ([0, 3], [1.0, np.nan], "change must be finite; that of feature 3 is nan"),
+        ([0, 1], [1.0], "must be plain and of one length"),
+    ],
+)
+def test_a_bad_step_is_refused_and_changes_nothing(ids, change, message):
+    ball = SparseL1Ball(5, 1.0)
+    with pytest.raises(InputError, match=message):
+        ball.add(np.array(ids), np.array(change))
+    np.testing.assert_array_equal(ball.weights(), np.zeros(5))
+
+
+def test_a_feature_named_twice_gets_both_changes():
+    ball = SparseL1Ball(2, 10.0)
+    ball.add(np.array([1, 1, 1]), np.array([1.0, -1.0, 0.5]))
+    np.testing.assert_array_equal(ball.weights(), [0.0, 0.5])
+
+
+@pytest.mark.parametrize("n_features", [0, 2**31])
+def test_sizes_are_checked(n_features):
+    with pytest.raises(InputError, match="n_features must be from 1 to 2147483647"):
+        SparseL1Ball(n_features, 1.0)
+    with pytest.raises(InputError, match="radius of projected-gradient must be a finite number"):
+        SparseL1Ball(2, 0.0)
 
 
 @given(seed=st.integers(0, 2**32 - 1), radius=st.sampled_from([0.3, 2.0]), by_ids=st.booleans())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dadagrad.optim.baselines.arow import Arow, ArowFull
+from dadagrad.optim.baselines.averaging import Averaged, RunningMean
 from dadagrad.optim.baselines.base import Learner, LearnerState
 from dadagrad.optim.baselines.coin_betting import CoinBetting
 from dadagrad.optim.baselines.exponentiated_gradient import (
@@ -19,6 +20,7 @@ from dadagrad.optim.baselines.strongly_convex import StronglyConvexBall, Strongl
 __all__ = [
     "Arow",
     "ArowFull",
+    "Averaged",
     "CoinBetting",
     "ExponentiatedGradient",
     "Learner",
@@ -26,6 +28,7 @@ __all__ = [
     "PassiveAggressive",
     "PassiveAggressive1",
     "PassiveAggressive2",
+    "RunningMean",
     "SignedExponentiatedGradient",
     "StronglyConvexBall",
     "StronglyConvexSimplex",

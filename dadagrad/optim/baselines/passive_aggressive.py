@@ -50,6 +50,8 @@ class PassiveAggressive(Learner):
 
     losses: ClassVar[tuple[str, ...]] = (*HINGES, "multiclass-hinge", "absolute")
 
+    local: ClassVar[bool] = True
+
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
         if self.loss.couples and n_outputs < 2:
             raise InputError(

@@ -6,6 +6,7 @@ that it makes (`init`) and grows (`add`), so that a checkpoint can store them.
 
 from __future__ import annotations
 
+from dadagrad.optim.arrays import Arrays
 from dadagrad.optim.preconditioners.base import (
     PRECONDITIONERS,
     DiagonalPreconditioner,
@@ -19,6 +20,7 @@ from dadagrad.optim.preconditioners.sketch import CorrectedSketch, Sketch, Sketc
 __all__ = [
     "PRECONDITIONERS",
     "AdaLowRank",
+    "Arrays",
     "Block",
     "CorrectedSketch",
     "Diagonal",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from dadagrad.errors import InputError
-from dadagrad.optim.regularizers.base import REGULARIZERS, Regularizer
+from dadagrad.optim.regularizers.base import REGULARIZERS, Coupling, Regularizer
 from dadagrad.optim.regularizers.domains import FloorSimplex, L1Ball, L2Ball, Simplex
 from dadagrad.optim.regularizers.elastic_net import ElasticBox, WithElasticNet
 from dadagrad.optim.regularizers.norms import (
@@ -25,6 +25,7 @@ from dadagrad.optim.regularizers.norms import (
 
 __all__ = [
     "REGULARIZERS",
+    "Coupling",
     "ElasticBox",
     "FloorSimplex",
     "GroupL2",

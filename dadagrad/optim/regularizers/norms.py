@@ -71,8 +71,12 @@ class GroupL2(_Norm):
 
     size: Sizes
 
+    def lengths(self, n_features: int) -> Starts:
+        """Features in every block; `InputError` if they do not sum to `n_features`."""
+        return block_lengths(self.size, n_features)
+
     def value(self, weights: Array) -> float:
-        lengths = block_lengths(self.size, len(weights))
+        lengths = self.lengths(len(weights))
         starts = np.cumsum(lengths) - lengths
         squares = np.add.reduceat(np.square(as_columns(weights)), starts, axis=0)
         return float(self.strength * np.sqrt(squares).sum())
@@ -80,7 +84,7 @@ class GroupL2(_Norm):
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
         from dadagrad.optim.regularizers.kernels import l2_norms
 
-        lengths = block_lengths(self.size, len(center))
+        lengths = self.lengths(len(center))
         return prox_of_segments(l2_norms, center, curvature, scale * self.strength, lengths)
 
 

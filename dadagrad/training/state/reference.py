@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dadagrad.data.rows import Rows
 from dadagrad.kernels.training import MAX_STEPS, Batch
-from dadagrad.optim.baselines import Learner, LearnerState
+from dadagrad.optim.baselines import Learner, LearnerState, RunningMean
 from dadagrad.optim.updates import GradientUpdate
 from dadagrad.optim.updates import State as UpdateState
 from dadagrad.problem import Problem
@@ -182,15 +182,11 @@ class PlainState:
         self._current = None
 
     def _average(self, problem: Problem, part: float) -> None:
-        """Count the present weights `part` times in their mean.
-
-        On data drawn at random the expected loss of the mean exceeds the best by at most the regret
-        per row (Cesa-Bianchi, Conconi and Gentile 2004).
-        """
+        """Count the present weights `part` times."""
         if len(self.mean):
             weights = self._all_weights()[: problem.n_features]
-            met = np.vstack([weights, self.intercepts_now(problem)])
-            self.mean += part / (self.t + part) * (met - self.mean)
+            mean = RunningMean({"mean": self.mean, "importance": np.array([self.t])})
+            mean.add(np.vstack([weights, self.intercepts_now(problem)]), part)
 
     def learn(
         self,

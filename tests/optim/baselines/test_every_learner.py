@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from dadagrad.errors import InputError
 from dadagrad.optim.baselines import (
+    Arow,
+    Averaged,
     CoinBetting,
     ExponentiatedGradient,
     Learner,
@@ -28,6 +30,7 @@ LEARNERS = [
     learner_of("strongly-convex:sigma=0.1", "softmax"),
     learner_of("strongly-convex-simplex:sigma=0.1", "logistic"),
     learner_of("coin-betting", "logistic"),
+    Averaged(Arow()),
 ]
 each_learner = pytest.mark.parametrize("learner", LEARNERS, ids=repr)
 few = settings(max_examples=10)
@@ -87,12 +90,26 @@ def test_weights_are_a_copy_and_margins_are_theirs(learner, seed):
         weights = learner.weights(state)
         assert weights.shape == (N_FEATURES, N_OUTPUTS)
         np.testing.assert_array_equal(learner.weights(state, ids), weights[ids])
-        margins = learner.margins(state, row.ids, row.values)
-        np.testing.assert_allclose(margins, row.values @ weights[row.ids], atol=1e-12)
+        if not isinstance(learner, Averaged):
+            margins = learner.margins(state, row.ids, row.values)
+            np.testing.assert_allclose(margins, row.values @ weights[row.ids], atol=1e-12)
         kept = state.copy()
         weights[:] = 7.0
         assert_same_bits(state, kept)
         state = learn(learner, state, row)
+
+
+@each_learner
+@few
+@given(seed=seeds)
+def test_local_learners_leave_other_features_alone_bit_for_bit(learner, seed):
+    state = learner.init(N_FEATURES, N_OUTPUTS)
+    for row in rows_for(learner, seed):
+        others = np.setdiff1d(np.arange(N_FEATURES), row.ids)
+        before = learner.weights(state, others)
+        state = learn(learner, state, row)
+        if learner.local:
+            assert learner.weights(state, others).tobytes() == before.tobytes()
 
 
 @each_learner
@@ -116,7 +133,7 @@ def test_zeros_and_32_bits_change_nothing(learner, seed):
 @few
 @given(seed=seeds)
 def test_outputs_are_alone_unless_the_loss_couples_them(learner, seed):
-    if learner.loss.couples:
+    if isinstance(learner, Averaged) or learner.loss.couples:
         return
     rows = rows_for(learner, seed)
     together = learner.weights(finish(learner, rows, N_FEATURES, N_OUTPUTS))
