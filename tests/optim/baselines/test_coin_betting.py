@@ -176,7 +176,7 @@ def test_nothing_overflows(first, second, grows):
     """
     learner = CoinBetting(loss=Linear())
     state = learner.init(1, 1)
-    for t in range(2500):
+    for t in range(4000):
         state = bet(learner, state, -second if t else -first)
         weight = learner.weights(state)[0, 0]
         assert 0.0 <= weight <= learner.leash * np.sqrt(t + 1) * (1 + 1e-12)
