@@ -193,13 +193,10 @@ def known_clients(client: Client) -> list[str]:
 class ClosingScheduler:
     """As the connections of a client that closes: who waits for one fails, and is not cancelled."""
 
-    def __init__(self) -> None:
-        self.asked = threading.Event()
-        self.times = 0
+    times = 0
 
     async def ncores_running(self) -> Any:
         self.times += 1
-        self.asked.set()
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
@@ -209,28 +206,19 @@ class ClosingScheduler:
 # The collection of garbage also meets sockets that other tests of the process have left.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_the_monitor_stops_if_its_request_fails_instead_of_being_cancelled(caplog):
-    async def others_end() -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        if others:
-            await asyncio.wait(others)
-
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
     scheduler = ClosingScheduler()
-    client: Any = SimpleNamespace(
-        scheduler=scheduler, loop=SimpleNamespace(asyncio_loop=loop), status="running"
-    )
-    watching = monitor.ClusterMonitor(client, set)
-    assert scheduler.asked.wait(10)
-    watching.stop()
-    del watching  # it holds the task, and what asyncio has to say is said once that has gone
-    for _ in range(2):
-        asyncio.run_coroutine_threadsafe(others_end(), loop).result(10)
-    gc.collect()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+
+    async def watch_and_stop() -> None:
+        loop = SimpleNamespace(asyncio_loop=asyncio.get_running_loop())
+        client = SimpleNamespace(scheduler=scheduler, loop=loop, status="running")
+        watching = monitor.ClusterMonitor(client, set)
+        await asyncio.sleep(0.1)
+        watching.stop()
+        _, running = await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()}, timeout=5)
+        assert not running
+
+    asyncio.run(watch_and_stop())
+    gc.collect()  # what asyncio has to say of a task is said once that has gone
     assert scheduler.times == 1
     assert not [record for record in caplog.records if record.name == "asyncio"]
 

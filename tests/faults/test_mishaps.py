@@ -15,7 +15,7 @@ import psutil
 import pytest
 from helpers.cluster_processes import Cluster, Process
 from helpers.fault_cases import CONFIG, At, bits
-from helpers.processes import local_cluster, wait_until
+from helpers.processes import wait_until
 
 from dadagrad.training.engines.dask import driver, monitor
 from dadagrad.training.run import train
@@ -165,17 +165,6 @@ def test_a_worker_that_freezes_at_the_end_does_not_delay_it(cluster, data):
     result = train(data, config, client=cluster.address, progress=stop_at_the_end)
     assert time.monotonic() - begun < 60
     assert bits(result) == bits(train(data, config))
-
-
-@pytest.mark.slow
-def test_a_cluster_that_adapts(data, expected):
-    """Dask's own means starts workers for the run, and ends them after it."""
-    with local_cluster(1) as made:
-        made.adapt(minimum=1, maximum=3, interval="200ms", wait_count=2, target_duration="50ms")
-        for _ in range(3):
-            slow = At(10**9, lambda: None, pause=0.02)
-            result = train(data, CONFIG, client=made.scheduler_address, progress=slow)
-            assert bits(result) == expected
 
 
 def count_work() -> None:

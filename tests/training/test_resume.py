@@ -250,14 +250,3 @@ def test_saves_by_the_clock_and_seconds_add_up(tmp_path):
     assert everything(again) == everything(train(data, config))
     # The last state was saved a moment before the end.
     assert again.report["seconds"] >= 0.003 * result.report["steps"]
-
-
-def test_the_configuration_survives_exactly(tmp_path):
-    config = TrainConfig(
-        loss="huber:width=0.3", update="ftrl", l1=1e-7, l2=3e-9, low=-1.5, step_size=0.1,
-        delta=1e-3, batch_size=7, passes=1, shuffle=False, partitions_per_batch=3,
-        accumulate="row", seed=11,
-    )  # fmt: skip
-    folder = str(tmp_path / "run")
-    train(make_data(labels="real"), config, checkpoints=folder)
-    assert TrainConfig.from_json(CheckpointReader(folder).load().meta["config"]) == config

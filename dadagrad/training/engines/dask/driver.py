@@ -93,7 +93,7 @@ class DaskDriver:
         self._placement = Placement(client.nthreads(), _tasks_of_step(coordinator.problem, data))
         # Positions that the next slices touch, by reading and first row: only their weights are
         # sent.
-        self._touched: dict[int, dict[int, NDArray[np.int32]]] = {}
+        self._touched: dict[tuple[int, int], NDArray[np.int32]] = {}
         self.bytes_moved = 0
         # The result of a task is sent to workers once, and made again if its worker is lost.
         self._digest = data.digest
@@ -173,7 +173,6 @@ class DaskDriver:
         for instruction in instructions:
             match instruction:
                 case Close(reading):  # workers drop the partitions that they used least recently
-                    del self._touched[reading]
                     self._placement.close(reading)
                 case Report() | Save():
                     self._watcher.handle(instruction)
@@ -197,7 +196,6 @@ class DaskDriver:
             for instruction, ids, touched in zip(opens, reply.results, reply.touched, strict=True):
                 reading = instruction.reading
                 self._placement.read_by(reading, instruction.partition, reply.worker)
-                self._touched[reading] = {}
                 for slice_, positions in zip(instruction.first_slices, touched, strict=True):
                     self._note_touched(slice_, positions)
                 self._spent_bytes += ids.nbytes
@@ -277,13 +275,13 @@ class DaskDriver:
     def _given(self, compute: Compute) -> FeatureSlice:
         """Return the weights or the state that a slice needs, to be sent."""
         assert isinstance(compute.given, LazyFeatureSlice)
-        slice_ = compute.slice_
-        return compute.given.at(self._touched[slice_.reading].pop(slice_.start, None))
+        place = compute.slice_.reading, compute.slice_.start
+        return compute.given.at(self._touched.pop(place, None))
 
     def _note_touched(self, slice_: Slice, touched: Touched) -> None:
         """Store the positions that a later slice touches until its weights are sent."""
         if touched is not None:
-            self._touched[slice_.reading][slice_.start] = unpack(touched, np.int32)
+            self._touched[slice_.reading, slice_.start] = unpack(touched, np.int32)
             self.bytes_moved += touched.nbytes
 
     def _clean_up(self) -> None:
