@@ -120,15 +120,6 @@ class TestSettings:
         wrong = {"distributed": {"worker": {"profile": {"enabled": "no"}}}}
         check_schema(schema, given, wrong, "'no' is not of type 'boolean'")
 
-    def test_a_process_takes_its_settings_from_the_file(self, tmp_path):
-        names = ["worker.profile.enabled", "admin.low-level-log-length", "scheduler.worker-ttl"]
-        program = "import dask, distributed, json; get = dask.config.get\n"
-        program += f"print(json.dumps([get('distributed.' + name) for name in {names}]))"
-        variables = environment(tmp_path, DASK_CONFIG=str(CLUSTER / "dask.yaml"))
-        command = [sys.executable, "-c", program]
-        answer = subprocess.run(command, env=variables, capture_output=True, check=True)
-        assert json.loads(answer.stdout) == [False, 10, "25s"]
-
 
 def test_the_image_has_what_is_installed_from():
     """What the project's build needs is copied, onto a Python that it takes."""

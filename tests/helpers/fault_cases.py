@@ -9,13 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dadagrad.config import TrainConfig
 from dadagrad.training.messages import Report
 from dadagrad.training.run import TrainResult, train
 from helpers.cluster_processes import Cluster
-from helpers.training_cases import make_data
+from helpers.training_cases import make_data, metrics_bytes, state_bytes
 from helpers.zarr_cases import write_zarr
 
 CONFIG = TrainConfig(step_size=0.3, batch_size=60, l1=1e-4, passes=5)
@@ -24,18 +22,16 @@ CONFIG = TrainConfig(step_size=0.3, batch_size=60, l1=1e-4, passes=5)
 DATA_SIZES = (150, 90, 130, 110, 140, 100)
 
 
-def make_dataset(path: Path, sizes: tuple[int, ...], scale: float = 1.0) -> str:
+def make_dataset(path: Path, sizes: tuple[int, ...]) -> str:
     """A Zarr dataset with a partition for each of `sizes`; its URL."""
-    return write_zarr(make_data(sizes, scale=scale), path)
+    return write_zarr(make_data(sizes), path)
 
 
 def bits(result: TrainResult) -> tuple[object, ...]:
     """Every bit of what a run made."""
     end = result.coordinator
-    arrays = {name: np.asarray(array).tobytes() for name, array in end.state.arrays.items()}
-    counts = (end.metrics.rows, end.metrics.entries, end.metrics.weight)
-    sums = (end.metrics.loss.tobytes(), end.metrics.mistakes.tobytes())
-    return arrays, float(end.state.t), counts, sums, end.steps, end.cursor, result.model.digest
+    counts = (end.steps, end.cursor)
+    return state_bytes(end.state), metrics_bytes(end), counts, result.model.digest
 
 
 class At:

@@ -18,8 +18,9 @@ import psutil
 import pytest
 from distributed import Client
 from helpers.cluster_processes import Cluster, Nursery
+from helpers.fault_cases import bits
 from helpers.processes import local_cluster, wait_until
-from helpers.training_cases import UPDATES, as_dataset, make_data, metrics_bytes, state_bytes
+from helpers.training_cases import UPDATES, as_dataset, make_data
 from helpers.zarr_cases import write_zarr
 
 from dadagrad import clusters, dry_run  # noqa: F401 (adds its defaults to the configuration)
@@ -39,11 +40,6 @@ CONFIG = TrainConfig(step_size=0.3, batch_size=60, l1=1e-4, passes=2)
 def every_row_is_worth_a_task(monkeypatch):
     """Else the steps of these little data would be left to one worker."""
     monkeypatch.setitem(dask.config.config["dadagrad"], "task-work", 1)
-
-
-def bits(result: TrainResult) -> tuple[object, ...]:
-    end = result.coordinator
-    return state_bytes(end.state), metrics_bytes(end), result.model.digest
 
 
 def check_bits(url: str, config: TrainConfig, **options: Any) -> TrainResult:
