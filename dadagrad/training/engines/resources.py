@@ -11,6 +11,7 @@ from typing import Any
 from dadagrad.data.dataset import Dataset
 from dadagrad.errors import InputError
 from dadagrad.training.engines import Engine
+from dadagrad.training.engines.threads import LocalEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,4 @@ class Resources:
             with open_engine(data, self.workers, self.client) as engine:
                 yield engine
         else:
-            from dadagrad.training.engines.threads import LocalEngine
-
             yield LocalEngine(data, self.local_threads)

@@ -33,8 +33,7 @@ class Watcher:
         self._save_seconds = save_seconds if saver is not None else None
         self._progress = progress
         self._seconds_before = seconds_before
-        self._stop = threading.Event()
-        self._stop_requested = False
+        self._interrupted = self._stop_requested = False
         self.begin()
 
     def begin(self) -> None:
@@ -46,10 +45,6 @@ class Watcher:
         """Time of the run so far."""
         return self._seconds_before + time.monotonic() - self._begun
 
-    def stop(self) -> None:
-        """End the run after the present round."""
-        self._stop.set()
-
     def request(self) -> SaveRequested | StopRequested | None:
         """Return the next event for the coordinator, if any.
 
@@ -57,7 +52,7 @@ class Watcher:
         """
         if self._saver is not None:
             self._saver.check()
-        if self._stop.is_set() and not self._stop_requested:
+        if self._interrupted and not self._stop_requested:
             self._stop_requested = True
             return StopRequested()
         now = time.monotonic()
@@ -87,9 +82,9 @@ class Watcher:
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
         def interrupt(number: int, frame: FrameType | None) -> None:
-            if self._stop.is_set():
+            if self._interrupted:
                 raise KeyboardInterrupt
-            self.stop()
+            self._interrupted = True
 
         for number in before:
             signal.signal(number, interrupt)

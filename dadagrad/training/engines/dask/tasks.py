@@ -2,8 +2,6 @@
 
 An error that would come again is returned as a result: Dask must neither try again nor write a
 traceback to the log of a worker. Only errors of a store are raised: they may not come again.
-
-Dask imports this module in the event loop of a worker, so compiled code is imported in functions.
 """
 
 from __future__ import annotations
@@ -25,11 +23,13 @@ from dadagrad.data.skipping import SkippingDataset, skipped_partitions
 from dadagrad.errors import DadagradError, StorageError
 from dadagrad.kernels.packed_ids import pack
 from dadagrad.problem import Problem
+from dadagrad.training import warm_up
 from dadagrad.training.engines.dask.messages import Reply, Touched, Work
 from dadagrad.training.memory.available import resident
 from dadagrad.training.messages import Open, Result
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.slices import FeatureSlice
+from dadagrad.training.worker.compute import compute, touched
 from dadagrad.training.worker.partition_cache import PartitionCache, cache_bytes
 
 logger = logging.getLogger(__name__)
@@ -63,13 +63,7 @@ async def prepare(problem: Problem) -> None:
     On a thread, because Dask calls this in the event loop of the worker, which must answer the
     scheduler meanwhile.
     """
-
-    def load() -> None:
-        from dadagrad.training.warm_up import warm_up
-
-        warm_up(problem, logger.info)
-
-    await asyncio.to_thread(load)
+    await asyncio.to_thread(warm_up.warm_up, problem, logger.info)
 
 
 def dask_setup(worker: object) -> None:
@@ -84,17 +78,17 @@ def dask_setup(worker: object) -> None:
 def open_partitions(job: Job, run: str, opens: tuple[Open, ...]) -> Reply | DadagradError:
     """Read partitions; replies with their vocabularies, and what the first slices touch."""
     _remember(run, job)
-    vocabularies, touched = [], []
+    vocabularies, positions = [], []
     try:
         for instruction in opens:
             rows = _rows(job, instruction.partition)
             vocabularies.append(pack(rows.vocabulary))
-            touched.append(tuple(_touched(rows, slice_) for slice_ in instruction.first_slices))
+            positions.append(tuple(_touched(rows, slice_) for slice_ in instruction.first_slices))
     except StorageError:
         raise
     except DadagradError as error:
         return error
-    return _reply(job, vocabularies, touched)
+    return _reply(job, vocabularies, positions)
 
 
 def compute_slices(work: Work, job: Job | None = None) -> Reply | DadagradError | None:
@@ -117,15 +111,12 @@ def compute_slices(work: Work, job: Job | None = None) -> Reply | DadagradError 
         raise
     except DadagradError as error:
         return error
-    results, touched = zip(*computed, strict=True)
-    return _reply(job, results, touched)
+    return _reply(job, *zip(*computed, strict=True))
 
 
 def _compute_slice(
     job: Job, slice_: Slice, given: FeatureSlice, following: Slice | None
 ) -> tuple[Result, Touched]:
-    from dadagrad.training.worker.compute import compute
-
     place = f"{job.data.url}, partition {job.data.partitions[slice_.partition].name}"
     rows = _rows(job, slice_.partition)
     result = compute(job.problem, rows, slice_, given, place)
@@ -136,15 +127,13 @@ def _compute_slice(
 
 
 def _touched(rows: Rows, slice_: Slice) -> Touched:
-    from dadagrad.training.worker.compute import touched
-
     positions = touched(rows, slice_)
     return None if positions is None else pack(positions)
 
 
-def _reply(job: Job, results: Sequence[Any], touched: Sequence[Any]) -> Reply:
+def _reply(job: Job, results: Sequence[Any], positions: Sequence[Any]) -> Reply:
     skipped = dict(skipped_partitions(job.data))
-    return Reply(get_worker().address, skipped, tuple(results), tuple(touched))
+    return Reply(get_worker().address, skipped, tuple(results), tuple(positions))
 
 
 def _rows(job: Job, partition: int) -> Rows:
