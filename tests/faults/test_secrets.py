@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -15,6 +14,7 @@ from helpers.fault_cases import CONFIG, At, bits, make_dataset
 from helpers.servers import BUCKET, Server, moto_server
 
 from dadagrad.errors import DadagradError
+from dadagrad.storage.store import Storage
 from dadagrad.training.run import train
 
 
@@ -66,7 +66,7 @@ def logs_of(cluster: Cluster) -> str:
 def test_they_are_in_no_task_key_graph_or_log(cluster, server, sent, caplog, tmp_path):
     folder = tmp_path / "data"
     url = f"s3://{BUCKET}/train"
-    upload(server, make_dataset(folder, (60, 50, 40)), "train")
+    upload(make_dataset(folder, (60, 50, 40)), "train")
     caplog.set_level("DEBUG")
     config = replace(CONFIG, batch_size=20)
     with cluster.client() as client:
@@ -86,18 +86,17 @@ def test_they_are_in_no_task_key_graph_or_log(cluster, server, sent, caplog, tmp
 @pytest.mark.slow
 def test_they_are_in_no_message_about_a_store(cluster, server, tmp_path, caplog):
     """The message comes from a worker."""
-    upload(server, make_dataset(tmp_path / "data", (60, 50, 40)), "gone")
-    server.client.delete_object(Bucket=BUCKET, Key="gone/part-00001/X/indices/c/0")
+    upload(make_dataset(tmp_path / "data", (60, 50, 40)), "gone")
+    Storage(f"s3://{BUCKET}/gone").delete("part-00001/X/indices/c/0")
     with pytest.raises(DadagradError, match="part-00001") as caught:
         train(f"s3://{BUCKET}/gone", CONFIG, client=cluster.address)
     check_clean(server, str(caught.value), repr(caught.value), logs_of(cluster), caplog.text)
 
 
-def upload(server: Server, folder: str, prefix: str) -> None:
-    for path in Path(folder).rglob("*"):
-        if path.is_file():
-            key = f"{prefix}/{path.relative_to(folder)}"
-            server.client.put_object(Bucket=BUCKET, Key=key, Body=path.read_bytes())
+def upload(folder: str, prefix: str) -> None:
+    source, target = Storage(folder), Storage(f"s3://{BUCKET}/{prefix}")
+    for key in source.list():
+        target.put(key, source.get(key))
 
 
 def everything_known(dask_scheduler: Any) -> bytes:

@@ -10,13 +10,12 @@ import contextlib
 import os
 import shutil
 import sys
+import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-import boto3
 import pytest
-from botocore.config import Config
 
 from helpers.processes import START_SECONDS, answers, free_port, running, wait_until
 
@@ -30,7 +29,6 @@ class Server:
     endpoint: str
     key: str
     secret: str
-    client: object = field(repr=False)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -61,7 +59,7 @@ def rclone_server(folder: Path, port: int | None = None) -> Iterator[Server]:
     data = folder / "data"
     (data / BUCKET).mkdir(parents=True, exist_ok=True)
     with _running([*command, str(data)], port, folder / "rclone.log"):
-        yield _client(port, key, secret)
+        yield Server(f"http://127.0.0.1:{port}", key, secret)
 
 
 @contextlib.contextmanager
@@ -70,8 +68,9 @@ def moto_server(folder: Path) -> Iterator[Server]:
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with _running(command, port, folder / "moto.log"):
-        server = _client(port, "moto-access-key", "moto-secret-value")
-        server.client.create_bucket(Bucket=BUCKET)  # type: ignore[attr-defined]
+        server = Server(f"http://127.0.0.1:{port}", "moto-access-key", "moto-secret-value")
+        request = urllib.request.Request(f"{server.endpoint}/{BUCKET}", method="PUT")
+        urllib.request.urlopen(request).close()
         yield server
 
 
@@ -92,16 +91,3 @@ def _running(command: list[str], port: int, log: Path) -> Iterator[None]:
         wait_until(lambda: answers(port) or process.poll() is not None, START_SECONDS, "a server")
         assert process.poll() is None, f"{command[0]} did not start"
         yield
-
-
-def _client(port: int, key: str, secret: str) -> Server:
-    endpoint = f"http://127.0.0.1:{port}"
-    client = boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        region_name="us-east-1",
-        aws_access_key_id=key,
-        aws_secret_access_key=secret,
-        config=Config(s3={"addressing_style": "path"}, proxies={}, retries={"max_attempts": 1}),
-    )
-    return Server(endpoint, key, secret, client)
