@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
 import subprocess
@@ -154,6 +155,13 @@ def changed(document: Any, path: str, value: Any) -> Any:
         target = target[int(step) if isinstance(target, list) else step]
     target[int(last) if isinstance(target, list) else last] = value
     return document
+
+
+def sealed(body: Any) -> bytes:
+    """A sealed document of any body, plain JSON or its bytes: the seal fits."""
+    text = body if isinstance(body, bytes) else json.dumps(body, separators=(",", ":")).encode()
+    digest = hashlib.sha256(text).hexdigest().encode()
+    return b'{"sha256":"' + digest + b'","body":' + text + b"}\n"
 
 
 def to_bytes(document: Any) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 from click.testing import CliRunner
 from helpers.checkpoint_stores import memory_url
-from helpers.hostile_cases import changed, corpus, many, mutated, only_our_errors
+from helpers.hostile_cases import changed, corpus, many, mutated, only_our_errors, sealed
 from hypothesis import given
 
 from dadagrad.cli import dadagrad
@@ -26,13 +26,6 @@ from dadagrad.training.checkpoints.writer import CheckpointReader, CheckpointWri
 ROWS = Rows.from_csr(
     np.array([0, 2, 3]), np.array([3, 5, 4]), None, np.zeros((2, 1)), None, None, None
 )
-
-
-def forge(body: Any) -> bytes:
-    """A sealed document of any body: the seal fits."""
-    text = json.dumps(body, separators=(",", ":"))
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return f'{{"sha256":"{digest}","body":{text}}}\n'.encode()
 
 
 def made_model() -> Storage:
@@ -92,13 +85,13 @@ def use_run() -> None:
 
 
 def check_model(body: Any) -> None:
-    MODEL.put("model.json", forge(body))
+    MODEL.put("model.json", sealed(body))
     with only_our_errors():
         use_model()
 
 
 def check_run(body: Any) -> None:
-    RUN.put(MANIFEST, forge(body))
+    RUN.put(MANIFEST, sealed(body))
     with only_our_errors():
         use_run()
 
@@ -120,7 +113,7 @@ def test_a_great_many(check: Any, body: Any) -> None:
 
 @pytest.mark.parametrize("case", corpus("model.json"), ids=lambda case: case["broke"])
 def test_what_broke_a_model(case: dict[str, Any]) -> None:
-    MODEL.put("model.json", forge(changed(MODEL_BODY, case["path"], case["value"])))
+    MODEL.put("model.json", sealed(changed(MODEL_BODY, case["path"], case["value"])))
     with pytest.raises(CorruptionError, match=case["said"]), only_our_errors(False):
         use_model()
 
@@ -150,9 +143,16 @@ def test_arrays_that_lie(storage: Storage, key: str, body: Any, read: Any) -> No
     cases = [(f"arrays 0 parts 0 {name}", value) for name in PARTS for value in PARTS[name]]
     cases += [(f"arrays 0 {name}", value) for name in ARRAYS for value in ARRAYS[name]]
     for path, value in cases:
-        storage.put(key, forge(changed(body, path, value)))
+        storage.put(key, sealed(changed(body, path, value)))
         with pytest.raises((CorruptionError, InputError)), only_our_errors(False):
             read(storage)
+
+
+def put_part(storage: Storage, key: str, body: Any, part: dict[str, Any], data: bytes) -> None:
+    """Put other bytes in the place of a part, to which size and checksum fit."""
+    storage.put(part["key"], data)
+    part.update(bytes=max(len(data), 1), sha256=hashlib.sha256(data).hexdigest())
+    storage.put(key, sealed(body))
 
 
 def test_a_part_that_is_a_bomb() -> None:
@@ -165,9 +165,7 @@ def test_a_part_that_is_a_bomb() -> None:
     bomb = zstandard.ZstdCompressor().compress(bytes(10_000_000))
     lying = bomb[:4] + b"\x20\x50" + bomb[9:]  # a header of one byte for the size: 80
     for data in (bomb, lying, bomb[:-4], b"", zstandard.ZstdCompressor().compress(b"")):
-        storage.put(part["key"], data)
-        part.update(bytes=max(len(data), 1), sha256=hashlib.sha256(data).hexdigest())
-        storage.put(key, forge(body))
+        put_part(storage, key, body, part, data)
         with pytest.raises(InputError, match="damaged"), only_our_errors(False):
             CheckpointReader(storage).load()
 
@@ -179,11 +177,8 @@ def test_weights_that_are_not_finite(name: str, value: float) -> None:
     body = unseal(storage.get("model.json"), "test")
     record = next(record for record in body["arrays"] if record["name"] == name)
     raw = np.full(record["shape"], value, record["dtype"]).tobytes()
-    data = zstandard.ZstdCompressor().compress(raw)
     (part,) = record["parts"]
-    storage.put(part["key"], data)
-    part.update(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-    storage.put("model.json", forge(body))
+    put_part(storage, "model.json", body, part, zstandard.ZstdCompressor().compress(raw))
     with pytest.raises(CorruptionError, match=f"{name} are not finite"), only_our_errors(False):
         Model.load(storage)
 
@@ -198,8 +193,7 @@ def test_deep_nesting(member: str, depth: int) -> None:
     )
     text = json.dumps(changed(body, member, "DEEP"), separators=(",", ":")).encode()
     text = text.replace(b'"DEEP"', b'{"a":' * depth + b"1" + b"}" * depth)
-    digest = hashlib.sha256(text).hexdigest().encode()
-    storage.put(key, b'{"sha256":"' + digest + b'","body":' + text + b"}\n")
+    storage.put(key, sealed(text))
     with only_our_errors():
         use()
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from helpers.hostile_cases import in_little_memory
+from helpers.hostile_cases import in_little_memory, sealed
 
 from dadagrad import TrainConfig, ingest, train
 from dadagrad.data.zarr.writer import attributes_checksum
@@ -213,9 +213,7 @@ def artefacts(good: Path, folder: Path) -> list[tuple[str, str]]:
             for number in range(count)
         ]
         record["shape"] = [count * (1 << 26) // width, *([1] * (len(record["shape"]) - 1))]
-        text = json.dumps(body, separators=(",", ":"))
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        document.write_text(f'{{"sha256":"{digest}","body":{text}}}\n')
+        document.write_bytes(sealed(body))
         cases.append((what, str(url)))
     return cases
 
