@@ -6,12 +6,12 @@ import io
 import struct
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.checkpoint_stores import memory_url
 from helpers.hostile_cases import CORPUS, many, mutated_bytes, only_our_errors
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from dadagrad.data import open_dataset
 from dadagrad.data.parquet import N_FEATURES_KEY, ParquetDataset
 from dadagrad.errors import DadagradError, InputError
+from dadagrad.storage.store import Storage
 
 
 def table(**changes: Any) -> pa.Table:
@@ -54,8 +55,13 @@ FILES = [
 ]
 
 
-def use(path: Path) -> None:
-    data = ParquetDataset(str(path))
+STORAGE = Storage(f"{memory_url()}/a.parquet")
+
+
+def use(file: bytes) -> None:
+    """Read everything of a Parquet file."""
+    STORAGE.put("", file)
+    data = ParquetDataset(STORAGE.url)
     assert len(data.digest) == 64
     assert data.schema.n_features >= 0
     for number, partition in enumerate(data.partitions):
@@ -75,24 +81,19 @@ def spoilt(draw: st.DrawFn) -> bytes:
     return joined(body, footer)
 
 
-def check(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
+def check(file: bytes) -> None:
     with only_our_errors():
-        use(path)
+        use(file)
 
 
-@given(spoilt())
-@settings(max_examples=100)
-def test_any_damage_is_refused_or_harmless(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes
-) -> None:
-    check(tmp_path_factory.getbasetemp() / "spoilt.parquet", data)
+def test_any_damage_is_refused_or_harmless() -> None:
+    settings(max_examples=100)(given(spoilt())(check))()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_great_many_bytes(tmp_path: Path) -> None:
-    many(given(spoilt())(lambda data: check(tmp_path / "a.parquet", data)))()
+def test_a_great_many() -> None:
+    many(given(spoilt())(check))()
 
 
 def test_a_footer_on_which_pyarrow_aborts() -> None:
@@ -122,62 +123,59 @@ def varint(number: int) -> bytes:
 
 
 @given(st.sampled_from([2**31, 2**40, 2**62, -1, -(2**40)]) | st.integers(-(2**62), 2**62))
-@settings(max_examples=40, deadline=None)
-def test_sizes_that_no_file_has(tmp_path_factory: pytest.TempPathFactory, value: int) -> None:
+@settings(max_examples=40)
+def test_sizes_that_no_file_has(value: int) -> None:
     """Each number 3 of the footer, one of which counts the rows, becomes another number."""
     body, footer = split(parquet(table().slice(0, 3)))
-    path = tmp_path_factory.getbasetemp() / "sizes.parquet"
     errors = ""
     for at in range(len(footer) - 2):
         if footer[at : at + 2] == b"\x16\x06":
             damaged = footer[: at + 1] + varint(value) + footer[at + 2 :]
-            path.write_bytes(joined(body, damaged))
             try:
                 with only_our_errors(False):
-                    use(path)
+                    use(joined(body, damaged))
             except DadagradError as error:
                 errors += str(error)
     assert "cannot be in a file of" in errors or 0 <= value < 2**25
 
 
-def test_schemas_that_lie(tmp_path: Path) -> None:
-    def metadata(text: bytes) -> pa.Table:
-        return table().replace_schema_metadata({N_FEATURES_KEY: text})
-
-    twice = pa.table([table()["indices"]] * 2 + [table()["label"]], ["indices", "indices", "label"])
-    wide = pa.array([[2**64 - 1], [1], [], [1]], pa.list_(pa.uint64()))
-    cases: list[tuple[pa.Table, str]] = [
-        (twice, "two columns 'indices'"),
-        (metadata(b"9" * 5000), "needed is a positive integer"),
-        (metadata(b"-5"), "needed is a positive integer"),
-        (metadata(b"\xff"), "needed is a positive integer"),
-        (metadata(b"4611686018427387905"), "needed is a positive integer"),
-        (metadata(b"2"), "row 0 has feature 2"),
-        (table(indices=wide), "largest feature is 18446744073709551615"),
-    ]
-    for content, said in cases:
-        path = tmp_path / "a.parquet"
-        path.write_bytes(parquet(content))
-        with pytest.raises(InputError, match=said), only_our_errors(False):
-            use(path)
+def declared(n_features: bytes) -> pa.Table:
+    return table().replace_schema_metadata({N_FEATURES_KEY: n_features})
 
 
-def test_statistics_that_lie_are_noticed(tmp_path: Path) -> None:
+TWICE = pa.table([table()["indices"]] * 2 + [table()["label"]], ["indices", "indices", "label"])
+WIDE = pa.array([[2**64 - 1], [1], [], [1]], pa.list_(pa.uint64()))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (TWICE, "two columns 'indices'"),
+        (declared(b"9" * 5000), "needed is a positive integer"),
+        (declared(b"-5"), "needed is a positive integer"),
+        (declared(b"\xff"), "needed is a positive integer"),
+        (declared(b"4611686018427387905"), "needed is a positive integer"),
+        (declared(b"2"), "row 0 has feature 2"),
+        (table(indices=WIDE), "largest feature is 18446744073709551615"),
+    ],
+)
+def test_schemas_that_lie(content: pa.Table, said: str) -> None:
+    with pytest.raises(InputError, match=said), only_our_errors(False):
+        use(parquet(content))
+
+
+def test_statistics_that_lie_are_noticed() -> None:
     """A largest id that is too small: ids beyond it are refused when they are read."""
-    data = parquet(table(), write_page_index=False)
-    body, footer = split(data)
+    body, footer = split(parquet(table(), write_page_index=False))
     largest = struct.pack("<i", 3)
     assert largest in footer
-    path = tmp_path / "a.parquet"
-    path.write_bytes(joined(body, footer.replace(largest, struct.pack("<i", 1))))
     with pytest.raises(InputError, match=r"has feature \d+; ids run from 0 to"):
-        use(path)
+        use(joined(body, footer.replace(largest, struct.pack("<i", 1))))
 
 
-def test_files_that_change_meanwhile(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    path.write_bytes(parquet(table()))
-    data = open_dataset(str(path))
-    path.write_bytes(parquet(table(label=["a", "z", "a", "b"])))
+def test_files_that_change_meanwhile() -> None:
+    STORAGE.put("", parquet(table()))
+    data = open_dataset(STORAGE.url)
+    STORAGE.put("", parquet(table(label=["a", "z", "a", "b"])))
     with pytest.raises(DadagradError, match="row group 0"), only_our_errors(False):
         data.read(0)
