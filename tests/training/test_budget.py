@@ -14,7 +14,7 @@ import pytest
 from helpers.processes import local_cluster
 from helpers.training_cases import ByHand, make_data
 from helpers.wide_cases import hashed_rows, write_wide
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import dadagrad
@@ -58,12 +58,13 @@ def problem_of(values: dict[str, object], n_features: int, n_classes: int) -> Pr
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
-@settings(max_examples=8)
-@given(n_features=st.integers(1, 70), n_classes=st.integers(2, 4))
-def test_the_bytes_of_a_state_are_known_before_it_is_made(algorithm, n_features, n_classes):
-    problem = problem_of(algorithm, n_features, n_classes)
-    arrays = zero_state(problem).arrays
-    assert state_bytes(problem) == sum(array.nbytes for array in arrays.values())
+def test_the_bytes_of_a_state_are_known_before_it_is_made(algorithm):
+    for n_features, n_classes in ((1, 2), (7, 3), (70, 4)):
+        problem = problem_of(algorithm, n_features, n_classes)
+        arrays = zero_state(problem).arrays
+        assert state_bytes(problem) == sum(array.nbytes for array in arrays.values())
+    huge = problem_of(algorithm, 1 << 44, 2)
+    assert state_bytes(huge) >= 8 << 44
 
 
 @pytest.mark.parametrize("update", ["dual-averaging", "mirror-descent"])
@@ -71,11 +72,6 @@ def test_the_bytes_of_a_feature_are_those_of_its_share_of_the_state(update):
     problem = problem_of({"update": update, "loss": "softmax"}, 50, 4)
     intercept = zero_state(problem).arrays["intercept"].nbytes
     assert state_bytes(problem) == 50 * feature_bytes(problem) + intercept
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
-def test_the_bytes_of_a_huge_state_are_found_without_memory(algorithm):
-    assert state_bytes(problem_of(algorithm, 1 << 44, 2)) >= 8 << 44
 
 
 @given(nnz=st.integers(1, 10**7), local=st.floats(0.0, 1.0), share=st.floats(0.0, 1.0))
@@ -239,12 +235,6 @@ def test_a_worker_that_is_too_small_is_refused(tmp_path):
         pytest.raises(InputError, match=r"a worker needs .*, 250.0 MB, Dask lets it use 80 %: "),
     ):
         train(url, TrainConfig(step_size=0.1), client=cluster.scheduler_address)
-
-
-@pytest.mark.parametrize("memory", [0, -1, 1.5, "1GB", True])
-def test_memory_is_a_number_of_bytes(memory):
-    with pytest.raises(InputError, match="memory must be a whole number of at least 1"):
-        train(make_data(), memory=memory)
 
 
 def test_rows_that_metadata_only_declares_are_not_looked_at():

@@ -16,7 +16,7 @@ from helpers.training_cases import as_dataset, make_data
 from helpers.zarr_cases import write_zarr
 
 from dadagrad.config import TrainConfig
-from dadagrad.data.dataset import MemoryDataset, Partition, Schema
+from dadagrad.data.dataset import MemoryDataset, Partition
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.dataset import write_partition, write_root
 from dadagrad.errors import CorruptionError, InputError, TrainingError
@@ -90,20 +90,11 @@ def test_passes_improve_on_each_other(labels):
 
 
 class TestRefused:
-    def test_no_rows(self):
-        data = MemoryDataset([], make_data().schema)
+    @pytest.mark.parametrize("n_partitions", [0, 3])
+    def test_no_rows(self, n_partitions):
+        data = make_data()
+        data = MemoryDataset([data.read(0).slice(0, 0)] * n_partitions, data.schema)
         with pytest.raises(InputError, match="the data at memory has no rows"):
-            train(data, CONFIG)
-
-    def test_empty_partitions_alone(self):
-        data = MemoryDataset([make_data().read(0).slice(0, 0)] * 3, make_data().schema)
-        with pytest.raises(InputError, match="has no rows"):
-            train(data, CONFIG)
-
-    def test_one_class(self):
-        rows = make_data().read(0)
-        data = as_dataset([replace(rows, labels=np.ones_like(rows.labels))])
-        with pytest.raises(InputError, match=r"'label0' has only one class, 1; .* two or more"):
             train(data, CONFIG)
 
     def test_too_many_classes(self):
@@ -113,18 +104,6 @@ class TestRefused:
         with pytest.raises(InputError, match=r"more than 1000 distinct values.*--loss squared"):
             train(data, CONFIG)
         assert train(data, replace(CONFIG, loss="absolute")).complete
-
-    def test_several_columns_of_several_classes(self):
-        rows = make_data(labels="multilabel").read(0)
-        rows.labels[:, 1] += np.arange(rows.n_rows) % 2
-        with pytest.raises(InputError, match=r"'label1' has 3 distinct values.*must have two"):
-            train(as_dataset([rows]), CONFIG)
-
-    def test_no_label_column(self):
-        rows = make_data().read(0)
-        bare = replace(rows, labels=np.zeros((rows.n_rows, 0)))
-        with pytest.raises(InputError, match="no label column"):
-            train(MemoryDataset([bare], Schema(60, ())), CONFIG)
 
     @pytest.mark.parametrize("batch_size", [1, 7])
     @pytest.mark.parametrize("class_weight", [None, "balanced"])
@@ -156,8 +135,11 @@ class TestRefused:
         with pytest.raises(CorruptionError, match="partition part-00002, X/indices"):
             train(url, CONFIG)
 
-    @pytest.mark.parametrize("settings", [{"workers": 0}, {"threads": 0}, {"threads": True}])
-    def test_no_threads_or_workers(self, settings):
+    @pytest.mark.parametrize(
+        "settings",
+        [{"workers": 0}, {"threads": True}, {"memory": -1}, {"memory": 1.5}, {"memory": "1GB"}],
+    )
+    def test_no_number_of_threads_workers_or_bytes(self, settings):
         (name,) = settings
         with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1"):
             train(make_data(), CONFIG, **settings)
@@ -185,27 +167,20 @@ def test_automatic_batches_are_a_256th_of_a_pass_within_bounds(n_rows, nnz, expe
 PEAK = """
 import re, sys
 from dadagrad import TrainConfig, train
-config = TrainConfig(step_size=0.3, batch_size=int(sys.argv[2]), partitions_per_batch=2)
-result = train(sys.argv[1], config, threads=2)
-# Not getrusage: its maximum begins with that of the process that started this one.
-peak = re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())
-print(result.report["rows"], peak[1])
+config = TrainConfig(step_size=0.3, batch_size=int(sys.argv[1]), partitions_per_batch=2)
+for url in sys.argv[2:]:
+    result = train(url, config, threads=2)
+    # Not getrusage: its maximum begins with that of the process that started this one.
+    peak = re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())
+    print(result.report["rows"], peak[1])
 """
-
-
-def peak_memory(url: str, batch_size: int) -> tuple[int, int]:
-    """Rows that were learned from, and the most memory the process had, in KiB."""
-    command = [sys.executable, "-c", PEAK, url, str(batch_size)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
-    examples, peak = done.stdout.split()
-    return int(examples), int(peak)
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory) -> Path:
-    """One partition of a million non-zeros under 60 names: 8 MB each when it is read."""
+    """One partition of half a million non-zeros under 60 names: 4 MB each when it is read."""
     rng = np.random.default_rng(0)
-    n_rows, per_row, n_features = 10_000, 100, 50_000
+    n_rows, per_row, n_features = 5_000, 100, 50_000
     ids = np.sort(rng.integers(0, n_features // per_row, (n_rows, per_row)), axis=1)
     ids += np.arange(per_row) * (n_features // per_row)
     values = rng.normal(size=ids.size).astype(np.float32)
@@ -228,12 +203,12 @@ def large(tmp_path_factory) -> Path:
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux to measure")
 @pytest.mark.parametrize("batch_size", [1, 2000])
 def test_ten_times_the_data_takes_no_more_memory(large, batch_size):
-    few_rows, few = peak_memory(str(large / "few"), batch_size)
-    many_rows, many = peak_memory(str(large / "many"), batch_size)
+    command = [sys.executable, "-c", PEAK, str(batch_size), large / "few", large / "many"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    few_rows, few, many_rows, many = map(int, done.stdout.split())
     assert many_rows == 10 * few_rows
-    # Kept, the other 54 partitions would be 432 MB.
-    assert many < 1.1 * few, (few, many)
-    assert few < 500_000
+    # Kept, the other 54 partitions would be 216 MB.
+    assert many < 1.1 * few < 500_000
 
 
 @pytest.mark.parametrize("batch_size", [1, 16])

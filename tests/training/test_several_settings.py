@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dadagrad.config import TrainConfig
 from dadagrad.errors import InputError, TrainingError
+from dadagrad.estimators import AdaGradClassifier
 from dadagrad.training import run as run_module
 from dadagrad.training.messages import Report
 from dadagrad.training.result import TrainResult, make_model
@@ -123,3 +124,19 @@ def test_what_is_not_possible_is_refused(settings, message):
 def test_a_list_of_one_is_its_number():
     assert TrainConfig(step_size=[0.1]) == TrainConfig(step_size=0.1)
     assert replace(TrainConfig(), l1=(1.0,)).l1 == 1.0
+
+
+def test_an_estimator_keeps_the_best_and_goes_on_with_all():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(300, 12))
+    y = X @ random.normal(size=12) > 0
+    settings = {"step_size": [1e-4, 0.3], "batch_size": 1, "shuffle": False}
+    many = AdaGradClassifier(**settings).partial_fit(X, y, classes=[False, True])
+    alone = AdaGradClassifier(**settings | {"step_size": 0.3}).partial_fit(X, y, classes=[0, 1])
+    for _ in range(2):
+        assert (many.coef_ == alone.coef_).all()
+        assert many.report_["best"] == 1
+        many.partial_fit(X, y)
+        alone.partial_fit(X, y)
+    with pytest.raises(InputError, match="2 combinations of step_size, l1 and l2 were learned"):
+        many.set_params(step_size=[0.1, 0.2, 0.3]).partial_fit(X, y)

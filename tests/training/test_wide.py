@@ -77,20 +77,20 @@ def test_a_worker_trains_a_model_that_is_wider_than_its_memory(cluster, wide):
     assert moved["down"] + moved["up"] == pytest.approx(report["bytes_per_step"], rel=0.3)
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 1000])
 @pytest.mark.parametrize("labels", ["binary", "multiclass", "four labels"])
 @pytest.mark.parametrize("update", [*UPDATES, "pa"])
-def test_weights_are_made_a_few_features_at_a_time(update, labels, chunk, monkeypatch):
-    monkeypatch.setattr(states, "CHUNK_WEIGHTS", chunk)
+def test_weights_are_made_a_few_features_at_a_time(update, labels, monkeypatch):
     data = make_data(labels=labels)
     config = TrainConfig(update=update, step_size=0.3, l1=0.0 if update == "pa" else 1e-2)
     end = train(data, config).coordinator
     whole = end.state.weights(end.problem)
-    ids, weights = end.state.nonzero_weights(end.problem)
-    np.testing.assert_array_equal(ids, np.flatnonzero(whole.any(axis=1)))
-    np.testing.assert_array_equal(weights, whole[ids])
-    assert 0 < len(ids) < len(whole)
-    assert (ids.dtype, weights.dtype) == (np.int64, np.float32)
+    for chunk in (1, 7, 1000):
+        monkeypatch.setattr(states, "CHUNK_WEIGHTS", chunk)
+        ids, weights = end.state.nonzero_weights(end.problem)
+        np.testing.assert_array_equal(ids, np.flatnonzero(whole.any(axis=1)))
+        np.testing.assert_array_equal(weights, whole[ids])
+        assert 0 < len(ids) < len(whole)
+        assert (ids.dtype, weights.dtype) == (np.int64, np.float32)
 
 
 def test_making_a_model_takes_little_memory_beside_it():

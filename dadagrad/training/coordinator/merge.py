@@ -79,18 +79,6 @@ def merge(problem: Problem, state: State, deltas: Sequence[StreamDelta]) -> None
     state.push(ids, base)
 
 
-def participation(sums: NDArray[np.float64], count: NDArray[Any]) -> NDArray[np.float64]:
-    """c out of (..., 3) sums of du, dG and dG^2 over streams, of which `count` saw something.
-
-    Where G is so large that no change of it shows, all that saw something count alike.
-    """
-    squares = sums[..., 2]
-    c: NDArray[np.float64] = np.where(
-        squares > 0.0, sums[..., 1] ** 2 / np.where(squares > 0.0, squares, 1.0), count
-    )
-    return c
-
-
 def _merge_sums(
     base: NDArray[Any],
     changed: list[NDArray[Any]],
@@ -186,7 +174,11 @@ def _merge_mirror(
         sums[where] += np.where(moved[:, :, None], change, 0.0)
         count[where] += moved
         shrunk[where] += np.where(moved, share.t - begun, 0.0)
-    c = np.where(count > 1, participation(sums, count), 1.0)
+    # Where G is so large that no change of it shows, all that saw something count alike.
+    of_squares = sums[:, :, 2]
+    some = of_squares > 0.0
+    c = np.where(some, sums[:, :, 1] ** 2 / np.where(some, of_squares, 1.0), count)
+    c = np.where(count > 1, c, 1.0)
     merged = _by_output(base.accumulators)
     merged[:, :, 0] = before + sums[:, :, 0] / c
     merged[:, :, 1] += sums[:, :, 1] / c
