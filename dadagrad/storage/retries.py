@@ -90,7 +90,7 @@ class RetryPolicy:
             try:
                 result = call()
             except Exception as error:
-                problem = passing_problem(error)
+                problem = _passing_problem(error)
                 # Any answer of the store counts, unlike one of a server that keeps credentials.
                 if (problem is None or _STATUS.search(str(error))) and not lacks_credentials(error):
                     self.answered = True
@@ -118,7 +118,7 @@ class RetryPolicy:
             logger.warning("%s %s" if not down else "%s: %s", self._name, text)
 
 
-def passing_problem(error: Exception) -> str | None:
+def _passing_problem(error: Exception) -> str | None:
     """An error in a few words if the same request may succeed later, else None.
 
     That is no answer, 408, 429 and most of 5xx.

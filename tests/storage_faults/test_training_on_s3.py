@@ -122,7 +122,7 @@ def hindered_program(
         ("cluster", 1),
         *(
             pytest.param(engine, seed, marks=pytest.mark.slow)
-            for seed in range(2, 12)
+            for seed in range(2, 6)
             for engine in ("threads", "cluster")
         ),
     ],

@@ -38,7 +38,7 @@ from dadagrad.storage.store import Storage
 
 FORMAT = "dadagrad-dataset"
 FORMAT_VERSION = 2
-RESERVED_COLUMNS = frozenset({"weight", "row_scale", "query", "tag", "_index", "index"})
+_RESERVED_COLUMNS = frozenset({"weight", "row_scale", "query", "tag", "_index", "index"})
 
 _PARTITION_NAME = re.compile(r"part-[0-9]{5,9}")
 _SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE}
@@ -72,7 +72,7 @@ def check_label_names(names: Sequence[str]) -> None:
         wrong = not name or "/" in name or name.startswith((".", "__"))
         if wrong or any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
             raise InputError(f"label column {name!r} cannot be stored; use letters, digits and '_'")
-        if name in RESERVED_COLUMNS:
+        if name in _RESERVED_COLUMNS:
             raise InputError(f"label column {name!r} has a reserved name; rename it")
     if len(set(names)) < len(names):
         raise InputError(f"the label columns {list(names)} must have distinct names")
@@ -197,7 +197,7 @@ def _encode(
     objects = {key: buffer.to_bytes() for key, buffer in buffers.items()}
     for path, index in indexes.items():
         if len(index):
-            objects[f"{path}/c/0"] = zstd.compress(decimal_strings(index), 1)
+            objects[f"{path}/c/0"] = zstd.compress(_decimal_strings(index), 1)
     return objects
 
 
@@ -251,7 +251,7 @@ def _add_strings(root: Any, path: str, length: int, compressor: Any) -> Any:
     )
 
 
-def decimal_strings(numbers: NDArray[np.int64]) -> bytes:
+def _decimal_strings(numbers: NDArray[np.int64]) -> bytes:
     """The decimal forms of increasing `numbers` >= 0, laid out as the codec ``vlen-utf8`` does.
 
     AnnData requires that indexes are strings. No Python string is made for them.
