@@ -94,7 +94,7 @@ def test_reads_row_groups_of_a_folder(local: bool, storage: Storage, tmp_path: P
     assert len({partition.name for partition in dataset.partitions}) == 3
 
 
-def test_one_file_pickles_without_opening_again(storage: Storage) -> None:
+def test_a_dataset_of_one_file_is_pickled(storage: Storage) -> None:
     put(storage, "x.parquet", columns(label=pa.array(["b", "a", "b", "a"])))
     dataset = open_dataset(f"{storage.url}/x.parquet")
     again = pickle.loads(pickle.dumps(dataset))
