@@ -162,9 +162,7 @@ def test_agrees_with_scikit_learn(zero_based: bool) -> None:
     matrix = rng.standard_normal((40, 30)) * (rng.random((40, 30)) < 0.2)
     target, groups = rng.standard_normal(40), np.sort(rng.integers(0, 5, 40))
     file = io.BytesIO()
-    dump_svmlight_file(
-        matrix, target, file, zero_based=zero_based, query_id=groups, comment="made for a test"
-    )
+    dump_svmlight_file(matrix, target, file, zero_based=zero_based, query_id=groups, comment="x")
     block = parsed(file.getvalue(), zero_based=zero_based)
     file.seek(0)
     expected, labels, queries = load_svmlight_file(

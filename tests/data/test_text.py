@@ -96,7 +96,7 @@ def test_a_quote_that_never_closes_names_its_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("chunk", "layout", "message"),
     [
-        (b"1\tgood\n2 bad\n", TAB, r"line 2: 1 tab-separated fields, .* has 2"),
+        (b"1\tgood\n2 bad\n", TAB, r"line 2: 1 tab-separated field, .* has 2"),
         (b'1,"go\n\nod"\n\n2,3,4\n', COMMA, r"line 5: 3 comma-separated fields, .* has 2"),
         (b"1\tgood\n\n\tbad\n", TAB, r"line 3: the label, column 0 counted from 0, is missing"),
         (b"1\tgood\nnan\tbad\n", TAB, r"line 2: the label, .* is nan"),

@@ -23,7 +23,7 @@ from dadagrad.data.dataset import Partition, Schema
 from dadagrad.data.ingest import parsing
 from dadagrad.data.ingest.external_shuffle import ExternalShuffle
 from dadagrad.data.ingest.files import expand, source_bytes
-from dadagrad.data.ingest.labels import LabelTable, keep_class_names
+from dadagrad.data.ingest.labels import LabelEncoder, LabelTable, keep_class_names
 from dadagrad.data.ingest.options import Options, guess_format
 from dadagrad.data.ingest.readers import SourceSummary, ordered_map, read_blocks
 from dadagrad.data.zarr.dataset import write_partition, write_root
@@ -188,7 +188,7 @@ def ingest(
     kernel = {"svmlight": parsing.svmlight_rows, "vw": parsing.vw_rows}.get(options.format)
     if kernel is not None and not is_compiled(kernel):
         logger.info("compiling the parser (once on this machine, a few seconds)")
-    summary = SourceSummary(options)
+    summary = SourceSummary(options, LabelEncoder(several=options.format == "svmlight"))
     with (
         ExternalShuffle(seed=shuffle, folder=temporary) as collected,
         ordered_map(workers, client, threads=kernel is not None) as run,

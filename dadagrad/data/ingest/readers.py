@@ -103,6 +103,7 @@ class SourceSummary:
     """Facts about all sources, complete when the last block was added."""
 
     options: Options
+    labels: LabelEncoder
     skipped: int = 0
     zero_weight: int = 0
     weighted: bool = False
@@ -115,10 +116,6 @@ class SourceSummary:
     table_path: str = ""
     label_columns: tuple[LabelColumn, ...] | None = None
     spaces: list[dict[str, Any] | None] = field(default_factory=list)
-    labels: LabelEncoder = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.labels = LabelEncoder(several=self.options.format == "svmlight")
 
     @property
     def first_id(self) -> int:

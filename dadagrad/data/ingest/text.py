@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
-
 import numpy as np
 
 from dadagrad.data.blocks import Block
@@ -39,15 +36,23 @@ def parse(
     Block
         Its labels are those of `read_labels`.
     """
+    from sklearn.feature_extraction.text import HashingVectorizer  # loads slowly
+
     cells = read_cells(chunk, layout, path=path, offset=offset, on_error=options.on_error)
     cells, labels = read_labels(cells, label)
     texts = cells.columns[text].to_pylist()
     if not texts:
         no_ids = np.zeros(0, np.int64)
         return Block(np.zeros(1, np.int64), no_ids, None, labels, skipped=cells.skipped)
-    matrix = _vectorizer(
-        options.ngrams, options.hashed_bits, options.binary, options.alternate_sign
-    ).transform(texts)
+    vectorizer = HashingVectorizer(
+        ngram_range=(1, options.ngrams),
+        n_features=2 ** (options.hashed_bits or 0),
+        binary=options.binary,
+        alternate_sign=options.alternate_sign,
+        norm=None,
+        dtype=np.float32,
+    )
+    matrix = vectorizer.transform(texts)
     if not options.binary:
         matrix.eliminate_zeros()
     return Block(
@@ -56,18 +61,4 @@ def parse(
         None if options.binary else matrix.data,
         labels,
         skipped=cells.skipped,
-    )
-
-
-@lru_cache(maxsize=4)
-def _vectorizer(ngrams: int, hash_bits: Any, binary: bool, alternate_sign: bool) -> Any:
-    from sklearn.feature_extraction.text import HashingVectorizer
-
-    return HashingVectorizer(
-        ngram_range=(1, ngrams),
-        n_features=2**hash_bits,
-        binary=binary,
-        alternate_sign=alternate_sign,
-        norm=None,
-        dtype=np.float32,
     )
