@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
-from helpers.cluster_processes import Process, spawned
-from helpers.processes import dask_command, wait_until
+from helpers.processes import dask_command, running, wait_until
+
+from dadagrad.model.model import Model
 
 NAMES = ("scheduler", "one", "two", "train")
 # Of this process: others may test at the same time. A device's name has at most 15 letters.
@@ -29,6 +29,9 @@ def inside(name: str, command: list[str]) -> list[str]:
 
 def address(name: str) -> str:
     return f"10.213.7.{NAMES.index(name) + 10}"
+
+
+SCHEDULER = f"tcp://{address('scheduler')}:8786"
 
 
 @pytest.fixture(scope="module")
@@ -58,19 +61,19 @@ def network() -> Iterator[None]:
 @pytest.fixture
 def cluster(network, tmp_path) -> Iterator[None]:
     """A scheduler and two workers, each on a machine of its own."""
-    scheduler = f"tcp://{address('scheduler')}:8786"
     with contextlib.ExitStack() as stack:
 
-        def start(name: str, *arguments: str) -> Process:
-            command = inside(name, dask_command(*arguments))
-            return stack.enter_context(spawned(command, tmp_path, name))
+        def start(name: str, *arguments: str) -> None:
+            command, log = inside(name, dask_command(*arguments)), tmp_path / f"{name}.log"
+            stack.enter_context(running(command, log=log, patience=3.0))
 
         options = ("--host", address("scheduler"), "--port", "8786", "--no-dashboard")
         start("scheduler", "scheduler", *options)
         for name in ("one", "two"):
             options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--name", name)
-            worker = start(name, "worker", scheduler, *options, "--local-directory", str(tmp_path))
-            wait_until(lambda log=worker.log: "Registered to" in log.read_text(), 60, name)
+            start(name, "worker", SCHEDULER, *options, "--local-directory", str(tmp_path))
+            log = tmp_path / f"{name}.log"
+            wait_until(lambda log=log: "Registered to" in log.read_text(), 60, name)
         yield
 
 
@@ -80,14 +83,13 @@ def test_a_worker_whose_cable_is_pulled(cluster, data, expected, tmp_path):
     command = [
         *(sys.executable, "-m", "dadagrad", "train", data, "--model", str(tmp_path / "model")),
         *("--checkpoints", str(tmp_path / "run"), "--checkpoint-every", "5", "--step-size", "0.3"),
-        *("--batch-size", "60", "--l1", "1e-4", "--passes", "5", "--json"),
-        *("--scheduler", f"tcp://{address('scheduler')}:8786"),
+        *("--batch-size", "60", "--l1", "1e-4", "--passes", "5", "--scheduler", SCHEDULER),
     ]
-    with spawned(inside("train", command), tmp_path, "run") as run:
+    with running(inside("train", command), log=tmp_path / "log") as run:
         wait_until(lambda: any((tmp_path / "run").glob("manifest-*")), 60, "a checkpoint")
         ip("-n", f"{PREFIX}-two", "link", "set", "eth0", "down")
         try:
-            run.wait(110)
+            assert run.wait(110) == 0
         finally:
             ip("-n", f"{PREFIX}-two", "link", "set", "eth0", "up")
-    assert json.loads(run.out.read_text())["digest"] == expected[-1]
+    assert Model.load(str(tmp_path / "model")).digest == expected[-1]

@@ -1,8 +1,7 @@
 """Clusters of real processes, to be killed, stopped and started again by tests.
 
 Most of the start of `dask scheduler`, `dask worker` and `dadagrad` is spent on imports, so a
-`Nursery` does these once and forks a process for each command; `spawned` starts one from nothing,
-also in a network namespace.
+`Nursery` does these once and forks a process for each command.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -308,17 +307,3 @@ class Cluster:
 
     def _start(self, *arguments: str) -> Process:
         return self._nursery.start("dask", *arguments, environment=self._environment)
-
-
-@contextlib.contextmanager
-def spawned(command: Sequence[str], folder: Path, name: str) -> Iterator[Process]:
-    """A process of the given `command`, started from nothing; it ends with the block."""
-    out, log = folder / f"{name}.out", folder / f"{name}.log"
-    with out.open("wb") as output, log.open("wb") as errors:
-        started = subprocess.Popen(command, stdout=output, stderr=errors)
-    process = Process(started.pid, out, log)
-    try:
-        yield process
-    finally:
-        process.end()
-        started.wait(10)
