@@ -124,8 +124,8 @@ class Lease:
     def _take_over(self) -> int:
         """Claim the folder, even if another run has it."""
         for attempt in range(_ATTEMPTS):
-            epoch, key = self._next(self._storage.list())
-            if self._write_claim(epoch, key):
+            epoch, key, written = self._claim_next(self._storage.list())
+            if written:
                 others = [claim for claim in _claims(self._storage.list()) if claim[1] != key]
                 if all(other < epoch for other, _ in others):
                     self._delete(others)
@@ -138,8 +138,8 @@ class Lease:
 
     def _claim_new(self) -> int:
         """Claim a folder that no other run has."""
-        epoch, key = self._next(self._wait_for_others())
-        if not self._write_claim(epoch, key):
+        epoch, key, written = self._claim_next(self._wait_for_others())
+        if not written:
             raise self._lost()
         if not self.create_only:
             time.sleep(self._settle)
@@ -174,19 +174,17 @@ class Lease:
             "give each run a folder of its own, or go on with that one by `dadagrad resume`"
         )
 
-    def _next(self, keys: list[str]) -> tuple[int, str]:
-        """Return the epoch to claim and the key of the claim."""
+    def _claim_next(self, keys: list[str]) -> tuple[int, str, bool]:
+        """Claim the epoch after all in `keys`; returns it, the key, and False if it was claimed."""
         manifests, _ = read_manifests(self._storage, keys)  # a user may have removed the claims
         epochs = [epoch for epoch, _ in _claims(keys)] + [manifest.epoch for manifest in manifests]
         epoch = max(epochs, default=0) + 1
-        return epoch, self._claim_key(epoch)
+        key = self._claim_key(epoch)
+        claim = f'{{"epoch":{epoch},"owner":"{self.owner}","created":"{now()}"}}\n'
+        return epoch, key, self.create(key, claim.encode())
 
     def _claim_key(self, epoch: int) -> str:
         return f"epoch-{epoch:010d}{'' if self.create_only else '-' + self.owner}.json"
-
-    def _write_claim(self, epoch: int, key: str) -> bool:
-        claim = f'{{"epoch":{epoch},"owner":"{self.owner}","created":"{now()}"}}\n'
-        return self.create(key, claim.encode())
 
     def _delete(self, claims: Iterable[tuple[int, str]]) -> None:
         """Delete lower claims, if possible: they have no effect."""
