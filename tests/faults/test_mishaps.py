@@ -100,7 +100,8 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     "mishap", [pytest.param(x, marks=[] if x in FAST else pytest.mark.slow) for x in MISHAPS]
 )
 def test_the_run_goes_on_with_the_same_bits(mishap, cluster, data, expected, often):
-    at = At(MISHAPS[mishap], lambda: mishap(cluster), pause=0.02)
+    pause = 0.05 if mishap is retire_many else 0.0
+    at = At(MISHAPS[mishap], lambda: mishap(cluster), pause=pause)
     assert bits(at.train(cluster, data)) == expected
     if mishap in (kill_all, freeze_for_a_while):
         assert at.longest_gap > 0.2  # nobody worked meanwhile
