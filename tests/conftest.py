@@ -20,15 +20,7 @@ PROCESS_MODULES = {
     "helpers.servers",
     "helpers.cluster_processes",
 }
-PROCESS_WORDS = {
-    "LocalCluster",
-    "Client",
-    "subprocess",
-    "multiprocessing",
-    "workers",
-    "--workers",
-    "n_jobs",
-}
+PROCESS_WORDS = {"LocalCluster", "subprocess", "multiprocessing", "workers", "--workers", "n_jobs"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -132,8 +132,9 @@ class LabelEncoder:
         """Return the columns with the number of rows of each class in encoded `labels`."""
         columns = []
         for column, numbers in zip(self.columns, labels.T, strict=True):
-            counts = tuple(int((numbers == value).sum()) for value in column.values or ())
-            columns.append(replace(column, counts=counts))
+            values = column.values or ()
+            counts = np.bincount(np.searchsorted(values, numbers), minlength=len(values))
+            columns.append(replace(column, counts=tuple(counts.tolist())))
         return tuple(columns)
 
     def decode(self, labels: NDArray[np.float64]) -> NDArray[Any]:
