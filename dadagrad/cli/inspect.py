@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -162,49 +163,32 @@ def _rows(meta: dict[str, Any] | None) -> Any:
 
 
 def _show(description: dict[str, Any]) -> None:
-    """Print a description: single values first, then a section for each group of them."""
+    for title, facts in _paragraphs(description):
+        if facts.get("bytes") is not None:
+            facts["bytes"] = decimal(facts["bytes"])
+        print_facts(facts, title=title)
+
+
+def _paragraphs(description: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield titles, and the names and values below them; single values first."""
     separate = ("labels", "checkpoints", "outputs", *_SECTIONS)
-    facts = {name: value for name, value in description.items() if name not in separate}
-    print_facts(_with_units(facts))
-    _show_labels(description.get("labels", []))
-    _show_checkpoints(description.get("checkpoints", []))
+    yield "", {name: value for name, value in description.items() if name not in separate}
+    for column in description.get("labels", []):
+        values = column["values"] or {"values": "more than 1,000 distinct numbers"}
+        shown = dict(list(values.items())[:MAX_LABELS])
+        more = {"...": f"{len(values) - MAX_LABELS} more"} if len(values) > MAX_LABELS else {}
+        yield f"label column {column['name']}", shown | more
+    for info in description.get("checkpoints", []):
+        names = ["key", "created", "rows"]
+        names += [name for name in ("bytes", "problem") if info[name] is not None]
+        unusable = "" if info["valid"] else "  (not usable)"
+        yield f"step {number(info['step'])}{unusable}", {name: info[name] for name in names}
     for name in _SECTIONS:
         if isinstance(description.get(name), dict) and description[name]:
-            print_facts(description[name], title=name.replace("_", " "))
-    _show_outputs(description.get("outputs", []))
-
-
-def _with_units(facts: dict[str, Any]) -> dict[str, Any]:
-    if facts.get("bytes") is None:
-        return facts
-    return facts | {"bytes": decimal(facts["bytes"])}
-
-
-def _show_labels(columns: list[dict[str, Any]]) -> None:
-    for column in columns:
-        title, values = f"label column {column['name']}", column["values"]
-        if values is None:
-            click.echo(f"\n{title}\n  more than 1,000 distinct numbers")
-            continue
-        print_facts(dict(list(values.items())[:MAX_LABELS]), title=title)
-        if len(values) > MAX_LABELS:
-            click.echo(f"  and {len(values) - MAX_LABELS} more")
-
-
-def _show_checkpoints(checkpoints: list[dict[str, Any]]) -> None:
-    for info in checkpoints:
-        shown = ["key", "created", "rows"]
-        shown += [name for name in ("bytes", "problem") if info[name] is not None]
-        unusable = "" if info["valid"] else "  (not usable)"
-        facts = _with_units({name: info[name] for name in shown})
-        print_facts(facts, title=f"step {number(info['step'])}{unusable}")
-
-
-def _show_outputs(outputs: list[dict[str, Any]]) -> None:
+            yield name.replace("_", " "), description[name]
+    outputs = description.get("outputs", [])
     for output in outputs:
         name = f" of {output['output']}" if len(outputs) > 1 else ""
-        title = f"largest weights{name} (intercept {number(output['intercept'])})"
-        weights = {
-            each["name"] or str(each["feature"]): each["weight"] for each in output["weights"]
-        }
-        print_facts(weights, title=title)
+        entries = output["weights"]
+        weights = {each["name"] or str(each["feature"]): each["weight"] for each in entries}
+        yield f"largest weights{name} (intercept {number(output['intercept'])})", weights
