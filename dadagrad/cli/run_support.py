@@ -125,30 +125,23 @@ def check_data(
         check_suitable(task, data.schema, dadagrad.open_dataset(holdout))
 
 
-def check_checkpoints(checkpoints: str) -> None:
-    """Raise unless the URL `checkpoints` is free or holds checkpoints."""
-    _check_content(checkpoints, "the checkpoints of a run", "--checkpoints")
-
-
-def check_destination(model: str) -> None:
-    """Raise unless a model can be written to the URL `model`."""
+def check_destinations(model: str, checkpoints: str | None = None) -> None:
+    """Raise unless a model can be written to the URL `model`, and checkpoints to their URL."""
+    from dadagrad.storage.documents import what_is_at
     from dadagrad.storage.store import Storage
 
-    _check_content(model, "a model", "--model")
+    for url, kind, option in (
+        (model, "a model", "--model"),
+        (checkpoints, "the checkpoints of a run", "--checkpoints"),
+    ):
+        content = None if url is None else what_is_at(Storage(url))
+        if content not in (None, kind):
+            raise InputError(f"{url} holds {content}; give {option} a folder of its own")
     storage = Storage(model)
     key = f"probe-{uuid4().hex}"
     storage.put(key, b"")
     with suppress(DadagradError):
         storage.delete(key)
-
-
-def _check_content(url: str, kind: str, option: str) -> None:
-    from dadagrad.storage.documents import what_is_at
-    from dadagrad.storage.store import Storage
-
-    content = what_is_at(Storage(url))
-    if content not in (None, kind):
-        raise InputError(f"{url} holds {content}; give {option} a folder of its own")
 
 
 def show_dry_run(prediction: DryRun, display: Display) -> None:

@@ -21,9 +21,8 @@ from dadagrad.cli.options import (
 )
 from dadagrad.cli.run_support import (
     SAVE_SECONDS,
-    check_checkpoints,
     check_data,
-    check_destination,
+    check_destinations,
     finish,
     show_dry_run,
     showing_run,
@@ -118,9 +117,7 @@ def train(
     on_cluster = resources["workers"] is not None or resources["client"] is not None
     holdout = None if holdout is None else absolute(holdout)
     check_data(rows, config, holdout, on_cluster=on_cluster)
-    check_destination(model)
-    if checkpoints is not None:
-        check_checkpoints(checkpoints)
+    check_destinations(model, checkpoints)
     how_to_save: dict[str, Any] = {
         "save_every": checkpoint_every,
         "save_seconds": checkpoint_seconds or SAVE_SECONDS,
@@ -207,7 +204,7 @@ def _resume(
             "for its model; give --model URL"
         )
     rows = dadagrad.open_dataset(meta["data"]["url"] if data is None else absolute(data))
-    check_destination(model)
+    check_destinations(model)
     config = dadagrad.TrainConfig.from_json(meta["config"])
     done = int(meta["tally"]["rows"]) if "tally" in meta else 0
     with showing_run(display, config, rows, done=done) as shown:
