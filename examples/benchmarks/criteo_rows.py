@@ -168,9 +168,9 @@ class StandIn:
         power = 1.0 - _SKEW
         last = (1.0 + np.array(CARDINALITIES)) ** power
         ranks = (1.0 + uniform * (last - 1.0)) ** (1.0 / power) - 1.0
-        ranks = np.minimum(ranks.astype(np.uint64), np.array(CARDINALITIES, np.uint64) - 1)
+        ranks = np.minimum(ranks, np.array(CARDINALITIES) - 1).astype(np.uint64)
         columns = np.arange(CATEGORIES, dtype=np.uint64) << np.uint64(32)
-        names = (_mix(columns | ranks.astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
+        names = (_mix(columns | ranks) >> np.uint64(32)).astype(np.int64)
         missing = random.random(names.shape) < CATEGORIES_MISSING
         return numbers, np.where(missing, -1, names)
 
