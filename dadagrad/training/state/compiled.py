@@ -76,12 +76,6 @@ class State:
         """Features that this is the state of."""
         return int(self.accumulators.shape[1])
 
-    def reset(self) -> None:
-        """Back to before the first step, in the same memory."""
-        for array in self.arrays.values():
-            array.fill(0)
-        self.t = 0.0
-
     def copy(self) -> State:
         return State(
             self.accumulators.copy(), self.last_update.copy(), self.intercept.copy(), self.t

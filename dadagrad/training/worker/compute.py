@@ -199,6 +199,8 @@ def _check_finite(
     if not np.isfinite(change.intercept).all():
         culprit = "the intercept"
         diverged |= ~np.isfinite(change.intercept).all(axis=0)
+    if culprit is None:
+        return
     settings = diverged.reshape(problem.n_settings, -1).any(axis=1)
     if settings.all():
         raise TrainingError(
