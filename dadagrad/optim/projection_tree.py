@@ -82,9 +82,17 @@ class ProjectedGradient(GradientUpdate):
         """Add `change` to the weights of `ids` of an output, then project, in place."""
         from dadagrad.optim.projection_kernels import add
 
-        names = ("places", "keys", "order", "totals")
-        heap = (state.preconditioner[name][output] for name in names)
-        add(ids, change, float(self.radius), state.primary[:, output], *heap)
+        heap = state.preconditioner
+        add(
+            ids,
+            change,
+            float(self.radius),
+            state.primary[:, output],
+            heap["places"][output],
+            heap["keys"][output],
+            heap["order"][output],
+            heap["totals"][output],
+        )
 
 
 class SparseL1Ball:

@@ -160,7 +160,7 @@ class GradientUpdate(Update):
         multiplied by its importance.
         """
         gradient = gradient if importance == 1.0 else importance * gradient
-        return self._step(state, Step(gradient, importance, ids, scales=scales))
+        return self._step(state, Step(gradient, importance, ids, None, scales))
 
     @abstractmethod
     def _step(self, state: State, step: Step) -> State:
@@ -201,8 +201,11 @@ class DualAveraging(GradientUpdate):
 
     def _step(self, state: State, step: Step) -> State:
         primary = add_rows(state.primary, step.gradient, step.ids)
-        told = step._replace(total=rows_of(primary, step.ids))
-        arrays = self.preconditioner.add(state.preconditioner, *told)
+        gradient, importance, ids, _, scales = step
+        total = rows_of(primary, ids)
+        arrays = self.preconditioner.add(
+            state.preconditioner, gradient, importance, ids, total, scales
+        )
         return State(state.t + step.importance, primary, arrays)
 
 

@@ -43,7 +43,7 @@ class ElasticBox(Regularizer):
 
     @property
     def is_zero(self) -> bool:
-        return self == ElasticBox()
+        return (self.l1, self.l2, self.low, self.high) == (0.0, 0.0, -np.inf, np.inf)
 
     def value(self, weights: Array) -> float:
         """phi at (n_features,) `weights`; infinite outside the box."""
