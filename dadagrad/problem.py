@@ -159,13 +159,20 @@ class Problem:
                 label_column=targets.label_column[outputs],
                 positive=targets.positive[outputs],
             ),
-            steps._replace(step_size=steps.step_size[own], l1=steps.l1[own], l2=steps.l2[own]),
+            steps._replace(step_size=steps.step_size[group], l1=steps.l1[group], l2=steps.l2[group]),
         )
+
+    @cached_property
+    def own_slope(self) -> object:
+        """The compiled slope of a user's own loss; None for any other."""
+        from dadagrad.kernels.training import compile_slope
+
+        return compile_slope(self.loss) if self.loss.code is None else None
 
     @cached_property
     def kernel_targets(self) -> Targets:
         """The loss and the targets as the kernels take them."""
-        from dadagrad.kernels.training import Targets, loss_argument
+        from dadagrad.kernels.training import Targets
 
         if self.task == "multiclass":
             column = np.zeros(self.n_targets, np.int64)
@@ -179,7 +186,7 @@ class Problem:
                 ]
             )
         return Targets(
-            loss_argument(self.loss),
+            -1 if self.loss.code is None else self.loss.code,
             float(next(iter(parameters(self.loss).values()), 0.0))
             if self.loss.code is not None
             else 0.0,

@@ -2,12 +2,11 @@
 
 Each is held by tests to the plain formulas of `dadagrad.optim.updates` and `dadagrad.optim.losses`.
 
-* `train_dual`, `train_mirror`: one step for each row, in order; the whole online algorithm.
+* `online_kernel`: one step for each row, in order; the whole online algorithm.
 * `count_rows`: loss and mistakes of progressive validation.
-* `batch_gradient`: the gradient of many rows at fixed weights.
+* `predict_scores`, `fill_slopes`, `add_gradients`: the gradient of many rows at fixed weights.
 * `dual_weights`, `mirror_weights`, `apply_dual`, `apply_mirror`: weights out of, and one batch
   gradient into, the same state arrays.
-* `margins`: predictions.
 
 State arrays are compact (aligned with a vocabulary) and generic in dtype: float32 in training,
 float64 where a test wants every digit. Outputs that a loss couples make a group and are learned
@@ -16,9 +15,9 @@ group, whose state is (n_local, width, 2): the primary sum (u, z or the weights)
 squared gradients lie side by side. Elsewhere states are those of all groups, (n_groups, n_local,
 width, 2), and other arrays have the outputs in their last axis.
 
-A loss is known by its code (`loss_slope`, `_loss_value`), by a function pointer to a user's own
-compiled slope, or by an array of slopes that NumPy computed. Numba compiles the loops once for each
-of these three kinds, so the built-in losses pay nothing for the others.
+A loss is known by its code, or its slope is a user's own: compiled, as a function pointer, or
+computed by NumPy for `add_gradients`. Kernels take None for `own_slope` where there is none, and
+Numba leaves out the branch that is not taken: the built-in losses pay nothing for the others.
 
 Sums that could be reordered are taken in eight fixed lanes: compilers can use vector units, and
 still the bits do not depend on which the machine has.
@@ -26,7 +25,7 @@ still the bits do not depend on which the machine has.
 Three habits make these loops several times faster, and are kept on purpose. Inner loops run over
 flat arrays or slices, without branches, or LLVM does not vectorise them. Loops over rows are in
 functions that only borrow their arrays (`_borrowing`), and what they call most is inlined. What is
-gathered by an index casts it to unsigned, which spares numba the question whether it is negative.
+gathered by an index casts it to unsigned, which spares Numba the question whether it is negative.
 
 Numba caches by file: kernels call only functions that are defined here.
 """
@@ -37,8 +36,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import cfunc, float32, njit, types
-from numba.extending import overload
+from numba import cfunc, njit
 from numpy.typing import NDArray
 
 from dadagrad.optim.losses import Loss
@@ -83,11 +81,10 @@ class Targets(NamedTuple):
     Output k learns the label column ``label_column[k]``: the sign +1 where the label equals
     ``positive[k]`` and -1 elsewhere, or, where ``positive[k]`` is NaN, the label itself.
     Every ``n_targets`` neighbours are one setting: a loss that couples outputs couples those.
-    `loss` is the code of a `Loss`, a compiled function of margin and target, or the (n_rows,
-    n_outputs) float64 slopes themselves.
+    `loss` is the code of a `Loss`, or -1.
     """
 
-    loss: Any
+    loss: int
     loss_parameter: float
     n_targets: int
     label_column: NDArray[np.int64]
@@ -96,42 +93,25 @@ class Targets(NamedTuple):
 
 
 class Hyperparameters(NamedTuple):
-    """The settings of the update, one for each group where they are (n_groups,) float64 arrays."""
+    """The settings of the update: (n_groups,) arrays, or numbers where there is one group."""
 
-    step_size: NDArray[np.float64]
-    l1: NDArray[np.float64]
-    l2: NDArray[np.float64]
+    step_size: NDArray[np.float64] | float
+    l1: NDArray[np.float64] | float
+    l2: NDArray[np.float64] | float
     low: float
     high: float
     delta: float
     proximal: bool
 
 
-def loss_argument(loss: Loss) -> Any:
-    """`Targets.loss` of a loss; for one that runs in NumPy a place for its slopes."""
-    if loss.code is not None:
-        return loss.code
-    if loss.scalar_slope is not None:
-        return _compile_slope(loss.scalar_slope)
-    return np.zeros((0, 0))
+def compile_slope(loss: Loss) -> Any:
+    """A pointer to the user's own slope: kernels compile once for all of them. None without one."""
+    return None if loss.scalar_slope is None else _compile_function(loss.scalar_slope)
 
 
 @lru_cache(maxsize=16)
-def _compile_slope(function: Any) -> Any:
-    """A function pointer: kernels compile once for all of them."""
+def _compile_function(function: Any) -> Any:
     return cfunc("float64(float64, float64)")(function.py_func)
-
-
-def _as_couples(flat: Any) -> Any:
-    """Neighbours of (2 n,) reals as (n,) complex numbers, in the same memory."""
-    return flat.view(np.complex64 if flat.dtype == np.float32 else np.complex128)
-
-
-@overload(_as_couples)
-def _compile_as_couples(flat):
-    if flat.dtype == float32:
-        return lambda flat: flat.view(np.complex64)
-    return lambda flat: flat.view(np.complex128)
 
 
 @_inlined
@@ -142,50 +122,43 @@ def _target(label, positive):
     return 1.0 if label == positive else -1.0
 
 
-def loss_slope(loss: Any, parameter: Any, margin: Any, target: Any) -> Any:
-    """d loss / d margin of one row, of a built-in loss by its code or of a compiled function."""
-
-
-@overload(loss_slope, inline="always")
-def _compile_loss_slope(loss, parameter, margin, target):
-    if not isinstance(loss, types.Integer):
-        return lambda loss, parameter, margin, target: loss(margin, target)
-
-    def slope(loss, parameter, margin, target):
-        if loss == HINGE:
-            return -target if target * margin < 1.0 else 0.0
-        if loss == SQUARED_HINGE:
-            return -target * max(0.0, 1.0 - target * margin)
-        if loss == LOGISTIC:
-            agreement = target * margin
-            decay = np.exp(-abs(agreement))
-            return -target * (decay if agreement >= 0.0 else 1.0) / (1.0 + decay)
-        distance = margin - target
-        if loss == SQUARED:
-            return distance
-        if loss == ABSOLUTE:
-            return np.sign(distance)
-        if loss == HUBER:
-            return min(max(distance, -parameter), parameter)
-        if loss == QUANTILE:
-            return 0.0 if distance == 0.0 else (1.0 - parameter if distance > 0.0 else -parameter)
-        return np.exp(min(margin, MAX_LOG_MEAN)) - target
-
-    return slope
+@_inlined
+def loss_slope(loss, parameter, own_slope, score, target):
+    """d loss / d score of one row, of a built-in loss by its code or of a user's own."""
+    if own_slope is not None:
+        return own_slope(score, target)
+    if loss == HINGE:
+        return -target if target * score < 1.0 else 0.0
+    if loss == SQUARED_HINGE:
+        return -target * max(0.0, 1.0 - target * score)
+    if loss == LOGISTIC:
+        agreement = target * score
+        decay = np.exp(-abs(agreement))
+        return -target * (decay if agreement >= 0.0 else 1.0) / (1.0 + decay)
+    distance = score - target
+    if loss == SQUARED:
+        return distance
+    if loss == ABSOLUTE:
+        return np.sign(distance)
+    if loss == HUBER:
+        return min(max(distance, -parameter), parameter)
+    if loss == QUANTILE:
+        return 0.0 if distance == 0.0 else (1.0 - parameter if distance > 0.0 else -parameter)
+    return np.exp(min(score, MAX_LOG_MEAN)) - target
 
 
 @_inlined
-def _loss_value(loss, parameter, margin, target):
+def _loss_value(loss, parameter, score, target):
     """The loss of one row, of a built-in loss by its code."""
     if loss == HINGE:
-        return max(0.0, 1.0 - target * margin)
+        return max(0.0, 1.0 - target * score)
     if loss == SQUARED_HINGE:
-        shortfall = max(0.0, 1.0 - target * margin)
+        shortfall = max(0.0, 1.0 - target * score)
         return 0.5 * shortfall * shortfall
     if loss == LOGISTIC:
-        agreement = target * margin
+        agreement = target * score
         return max(0.0, -agreement) + np.log1p(np.exp(-abs(agreement)))
-    distance = margin - target
+    distance = score - target
     if loss == SQUARED:
         return 0.5 * distance * distance
     if loss == ABSOLUTE:
@@ -195,13 +168,13 @@ def _loss_value(loss, parameter, margin, target):
         return inside * (abs(distance) - 0.5 * inside)
     if loss == QUANTILE:
         return max(-parameter * distance, (1.0 - parameter) * distance)
-    mean = np.exp(min(margin, MAX_LOG_MEAN)) * (1.0 + max(margin - MAX_LOG_MEAN, 0.0))
+    mean = np.exp(min(score, MAX_LOG_MEAN)) * (1.0 + max(score - MAX_LOG_MEAN, 0.0))
     least = target - target * np.log(target) if target > 0.0 else 0.0
-    return max(mean - target * margin - least, 0.0)
+    return max(mean - target * score - least, 0.0)
 
 
 @_borrowing
-def _fill_coupled(loss, n_targets, label_column, positive, labels, row, margins, slopes):
+def _fill_coupled(loss, n_targets, label_column, positive, labels, row, scores, slopes):
     """Fill the slopes of a loss that couples the outputs of each setting; see `_fill_slopes`.
 
     A row whose label is none of the classes has no slope.
@@ -213,19 +186,19 @@ def _fill_coupled(loss, n_targets, label_column, positive, labels, row, margins,
             slopes[k] = 0.0
             if labels[label_column[k], row] == positive[k]:
                 right = k
-            elif best < 0 or margins[k] > margins[best]:
+            elif best < 0 or scores[k] > scores[best]:
                 best = k
         if right < 0 or best < 0:
             continue
         if loss == MULTICLASS_HINGE:
-            if 1.0 + margins[best] - margins[right] > 0.0:
+            if 1.0 + scores[best] - scores[right] > 0.0:
                 slopes[best], slopes[right] = 1.0, -1.0
                 any_slope = True
             continue
-        largest = max(margins[best], margins[right])
+        largest = max(scores[best], scores[right])
         others = 0.0
         for k in range(first, first + n_targets):
-            slopes[k] = np.exp(margins[k] - largest)
+            slopes[k] = np.exp(scores[k] - largest)
             if k != right:
                 others += slopes[k]
         total = others + slopes[right]
@@ -236,60 +209,18 @@ def _fill_coupled(loss, n_targets, label_column, positive, labels, row, margins,
     return any_slope
 
 
-def _fill_slopes(*arguments: Any) -> Any:
-    """The slope of every output at one row's margins; True where any is not 0."""
-
-
-@overload(_fill_slopes, inline="always")
-def _compile_fill_slopes(
-    loss, parameter, n_targets, label_column, positive, labels, row, margins, slopes
-):
-    if isinstance(loss, types.Array):
-
-        def copy(loss, parameter, n_targets, label_column, positive, labels, row, margins, slopes):
-            any_slope = False
-            for k in range(len(slopes)):
-                slopes[k] = loss[row, k]
-                any_slope |= slopes[k] != 0.0
-            return any_slope
-
-        return copy
-
-    if not isinstance(loss, types.Integer):
-
-        def fill(loss, parameter, n_targets, label_column, positive, labels, row, margins, slopes):
-            any_slope = False
-            for k in range(len(slopes)):
-                target = _target(labels[label_column[k], row], positive[k])
-                slopes[k] = loss(margins[k], target)
-                any_slope |= slopes[k] != 0.0
-            return any_slope
-
-        return fill
-
-    def fill_by_code(
-        loss, parameter, n_targets, label_column, positive, labels, row, margins, slopes
-    ):
-        if loss >= MULTICLASS_HINGE:
-            return _fill_coupled(
-                loss, n_targets, label_column, positive, labels, row, margins, slopes
-            )
-        any_slope = False
-        for k in range(len(slopes)):
-            target = _target(labels[label_column[k], row], positive[k])
-            slopes[k] = loss_slope(loss, parameter, margins[k], target)
-            any_slope |= slopes[k] != 0.0
-        return any_slope
-
-    return fill_by_code
-
-
-@_compiled
-def _longest(indptr):
-    longest = 0
-    for row in range(len(indptr) - 1):
-        longest = max(longest, indptr[row + 1] - indptr[row])
-    return longest
+@_inlined
+def _fill_slopes(targets, own_slope, labels, row, scores, slopes):
+    """The slope of every output at one row's scores; True where any is not 0."""
+    loss, parameter, n_targets, label_column, positive, _ = targets
+    if own_slope is None and loss >= MULTICLASS_HINGE:
+        return _fill_coupled(loss, n_targets, label_column, positive, labels, row, scores, slopes)
+    any_slope = False
+    for k in range(len(slopes)):
+        target = _target(labels[label_column[k], row], positive[k])
+        slopes[k] = loss_slope(loss, parameter, own_slope, scores[k], target)
+        any_slope |= slopes[k] != 0.0
+    return any_slope
 
 
 @_inlined
@@ -312,6 +243,134 @@ def _sum(terms):
     return ((m0 + m4) + (m1 + m5)) + ((m2 + m6) + (m3 + m7))
 
 
+@_inlined
+def _slope_of_one(targets, own_slope, labels, row, score, part, slopes):
+    target = _target(labels[targets.label_column[0], row], targets.positive[0])
+    return part * loss_slope(targets.loss, targets.loss_parameter, own_slope, score, target)
+
+
+@_inlined
+def _slopes_of_outputs(targets, own_slope, labels, row, scores, part, slopes):
+    _fill_slopes(targets, own_slope, labels, row, scores, slopes)
+    for k in range(len(slopes)):
+        slopes[k] *= part
+    return slopes
+
+
+# Learning online: one loop over rows for all updates.
+
+
+class Work(NamedTuple):
+    """The state of one group of outputs, and memory for one row of at most `longest` entries.
+
+    Dual averaging and FTRL work on `couples`: both sums of a weight move as one complex number.
+    Outputs take turns in pairs, or one alone: `gathered` has those of a row, pair by pair.
+
+    Attributes
+    ----------
+    pairs : (n_local, 2 * width) float32 or float64
+        The state, both sums of each output side by side.
+    couples : (n_local * width,) complex
+        The same memory.
+    last_update : (n_local,) or (0,) float64
+    intercept : (width, 2) float64
+    ones : (longest,) float32
+        The values of rows that have none stored.
+    scores, slopes : (width,) float64
+        Of each output for the present row.
+    gathered : (n_pairs, in_pair * longest) complex
+    sums : (n_pairs, 2 * in_pair * longest)
+        The same memory.
+    weights, terms, other_terms : (longest,)
+    """
+
+    pairs: NDArray[np.floating]
+    couples: NDArray[np.complexfloating]
+    last_update: NDArray[np.float64]
+    intercept: NDArray[np.float64]
+    ones: NDArray[np.float32]
+    scores: NDArray[np.float64]
+    slopes: NDArray[np.float64]
+    gathered: NDArray[np.complexfloating]
+    sums: NDArray[np.floating]
+    weights: NDArray[np.floating]
+    terms: NDArray[np.floating]
+    other_terms: NDArray[np.floating]
+
+
+def make_work(
+    batch: Batch,
+    state: NDArray[np.floating],
+    intercept: NDArray[np.float64],
+    last_update: NDArray[np.float64] | None = None,
+) -> Work:
+    """The work on the rows of `batch`: `online_kernel` changes the other arrays in place.
+
+    `intercept` is (width, 2) float64, the state of a feature that is always 1 and never
+    regularized. `last_update`, (n_local,) float64, is mirror descent's: the t up to which the
+    weights of each feature have been shrunk.
+    """
+    width, real = state.shape[1], state.dtype
+    complex_type = np.complex64 if real == np.float32 else np.complex128
+    longest = longest_row(batch)
+    sums = np.empty(((width + 1) // 2, 2 * min(width, 2) * longest), real)
+    return Work(
+        state.reshape(len(state), 2 * width),
+        state.reshape(-1).view(complex_type),
+        np.zeros(0) if last_update is None else last_update,
+        intercept,
+        np.ones(longest, np.float32),
+        np.empty(width),
+        np.empty(width),
+        sums.view(complex_type),
+        sums,
+        *np.empty((3, longest), real),
+    )
+
+
+def longest_row(batch: Batch) -> int:
+    """The most entries of a row."""
+    return int(np.diff(batch.indptr).max(initial=0))
+
+
+@_inlined
+def _learn_online(
+    score, slope, learn, batch, targets, own_slope, hyperparameters, work, t, all_scores
+):
+    """Take a step for each row in order.
+
+    The arguments that are functions are inlined; "the scores" are a number where there is one
+    output, which stays in a register, and else an array.
+
+    * ``score(work, hyperparameters, fit_intercept, ids, xs, scale, t, part)``: the scores of a row,
+      also written to ``work.scores``.
+    * ``slope(targets, own_slope, labels, row, scores, part, slopes)``: the slopes times `part`.
+    * ``learn(work, hyperparameters, fit_intercept, ids, xs, scale, t, part, slopes)``: the step.
+    """
+    indptr, indices, values, row_scale, labels, importance = batch
+    fit_intercept, stored = targets.fit_intercept, len(values) > 0
+    for row in range(len(indptr) - 1):
+        start, stop = indptr[row], indptr[row + 1]
+        ids = indices[start:stop]
+        xs = values[start:stop] if stored else work.ones[: stop - start]
+        scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
+        left = importance[row] if len(importance) else 1.0
+        share = max(left / MAX_STEPS, 1.0)
+        first = True
+        while left > 0.0 or first:
+            part = min(left, share)
+            left -= part
+            scores = score(work, hyperparameters, fit_intercept, ids, xs, scale, t, part)
+            if first:
+                for k in range(len(all_scores)):
+                    all_scores[k, row] = work.scores[k]
+            first = False
+            slopes = slope(targets, own_slope, labels, row, scores, part, work.slopes)
+            learn(work, hyperparameters, fit_intercept, ids, xs, scale, t, part, slopes)
+            t += part
+    return t
+
+
 # Dual averaging and FTRL-proximal: a weight is a function of (t, dual, squares). What the
 # function needs besides are two tuples in the dtype of the state: `settings`, of one output at one
 # t, (threshold = t l1, ridge = eta t l2, eta), and `fixed`, (delta, low, high, tiny).
@@ -320,6 +379,13 @@ def _sum(terms):
 @_inlined
 def _dual_settings(eta, l1, l2, t, real):
     return real(t * l1), real(eta * t * l2), real(eta)
+
+
+@_inlined
+def _group_settings(hyperparameters, t, real):
+    """`settings` and `fixed` of one group."""
+    step_size, l1, l2, low, high, delta, _ = hyperparameters
+    return _dual_settings(step_size, l1, l2, t, real), _fixed_settings(delta, low, high, real)
 
 
 @_inlined
@@ -344,335 +410,177 @@ def _pull(squares, grown, weight, eta):
     return (np.sqrt(grown) - np.sqrt(squares)) * weight / eta
 
 
-# A row's state is gathered, worked on side by side, and scattered back, output by output or for two
-# at a time. `couples` is the state, (dual, squares) as one complex number each, so that both move
-# at once; those of a feature's `width` outputs lie side by side, and `first` is the first of the
-# outputs in question. `row` is where what they have of a row is gathered; `reals` is the same
-# memory, number by number.
+@_inlined
+def _dual_intercept(hyperparameters, sums):
+    """The intercept is a feature that is always 1, with no penalty and no box."""
+    fixed = _fixed_settings(hyperparameters.delta, -np.inf, np.inf, np.float64)
+    return _dual_weight(sums[0], sums[1], (0.0, 0.0, hyperparameters.step_size), fixed)
 
 
 @_inlined
-def _place(index, width, first):
-    return np.uint64(width) * np.uint64(np.uint32(index)) + np.uint64(first)
+def _dual_learn_intercept(hyperparameters, sums, slope):
+    grown = sums[1] + slope * slope
+    change = slope
+    if hyperparameters.proximal:
+        weight = _dual_intercept(hyperparameters, sums)
+        change -= _pull(sums[1], grown, weight, hyperparameters.step_size)
+    sums[0] += change
+    sums[1] = grown
+
+
+# The sums of a row's features are gathered, worked on side by side, and scattered back, for the
+# output `k` of `width`, or for `k` and the next.
 
 
 @_inlined
-def _dual_margin(
-    indices, values, couples, width, first, settings, fixed, row, reals, weights, terms
-):
-    """<w, x> of one row, before the row's scale; its state and weights are kept."""
-    for j in range(len(indices)):
-        row[j] = couples[_place(indices[j], width, first)]
-    for j in range(len(indices)):
-        weights[j] = _dual_weight(reals[2 * j], reals[2 * j + 1], settings, fixed)
-        terms[j] = weights[j] * values[j]
-    return _sum(terms[: len(indices)])
+def _place(index, width, k):
+    return np.uint64(width) * np.uint64(np.uint32(index)) + np.uint64(k)
 
 
 @_inlined
-def _dual_learn(indices, values, couples, width, first, slope, eta, proximal, row, reals, weights):
-    """Add the gradient ``slope * values`` to the row that `_dual_margin` gathered."""
-    if proximal:
-        for j in range(len(indices)):
-            gradient = slope * values[j]
-            squares = reals[2 * j + 1]
+def _dual_score(work, settings, fixed, ids, xs, k, width):
+    """<w, x> of one row, before the row's scale; its sums and weights are kept."""
+    couples, weights, terms = work.couples, work.weights, work.terms
+    gathered, sums = work.gathered[k // 2], work.sums[k // 2]
+    for j in range(len(ids)):
+        gathered[j] = couples[_place(ids[j], width, k)]
+    for j in range(len(ids)):
+        weights[j] = _dual_weight(sums[2 * j], sums[2 * j + 1], settings, fixed)
+        terms[j] = weights[j] * xs[j]
+    return _sum(terms[: len(ids)])
+
+
+@_inlined
+def _dual_learn(work, hyperparameters, ids, xs, slope, k, width):
+    """Add the gradient ``slope * xs`` to what `_dual_score` kept."""
+    couples, weights = work.couples, work.weights
+    gathered, sums = work.gathered[k // 2], work.sums[k // 2]
+    real = sums.dtype.type
+    slope, eta = real(slope), real(hyperparameters.step_size)
+    if hyperparameters.proximal:
+        for j in range(len(ids)):
+            gradient = slope * xs[j]
+            squares = sums[2 * j + 1]
             grown = squares + gradient * gradient
-            reals[2 * j] += gradient - _pull(squares, grown, weights[j], eta)
-            reals[2 * j + 1] = grown
+            sums[2 * j] += gradient - _pull(squares, grown, weights[j], eta)
+            sums[2 * j + 1] = grown
     else:
-        for j in range(len(indices)):
-            gradient = slope * values[j]
-            reals[2 * j] += gradient
-            reals[2 * j + 1] += gradient * gradient
-    for j in range(len(indices)):
-        couples[_place(indices[j], width, first)] = row[j]
+        for j in range(len(ids)):
+            gradient = slope * xs[j]
+            sums[2 * j] += gradient
+            sums[2 * j + 1] += gradient * gradient
+    for j in range(len(ids)):
+        couples[_place(ids[j], width, k)] = gathered[j]
 
 
 @_inlined
-def _dual_margin_two(
-    indices, values, couples, width, first, settings, fixed, row, reals, terms, other_terms
-):
-    """<w, x> of one row for two neighbours."""
-    for j in range(len(indices)):
-        place = _place(indices[j], width, first)
+def _dual_score_two(work, settings, fixed, ids, xs, k, width):
+    """`_dual_score` of two neighbours: a tenth faster than one by one."""
+    couples, terms, other_terms = work.couples, work.terms, work.other_terms
+    gathered, sums = work.gathered[k // 2], work.sums[k // 2]
+    for j in range(len(ids)):
+        place = _place(ids[j], width, k)
         one, other = couples[place], couples[place + np.uint64(1)]
-        row[2 * j], row[2 * j + 1] = one, other
-    for j in range(len(indices)):
-        terms[j] = values[j] * _dual_weight(reals[4 * j], reals[4 * j + 1], settings, fixed)
-        weight = _dual_weight(reals[4 * j + 2], reals[4 * j + 3], settings, fixed)
-        other_terms[j] = values[j] * weight
-    return _sum(terms[: len(indices)]), _sum(other_terms[: len(indices)])
+        gathered[2 * j], gathered[2 * j + 1] = one, other
+    for j in range(len(ids)):
+        terms[j] = xs[j] * _dual_weight(sums[4 * j], sums[4 * j + 1], settings, fixed)
+        weight = _dual_weight(sums[4 * j + 2], sums[4 * j + 3], settings, fixed)
+        other_terms[j] = xs[j] * weight
+    return _sum(terms[: len(ids)]), _sum(other_terms[: len(ids)])
 
 
 @_inlined
-def _dual_learn_two(
-    indices,
-    values,
-    couples,
-    width,
-    first,
-    slope,
-    other_slope,
-    settings,
-    fixed,
-    proximal,
-    row,
-    reals,
-):
-    """Add either neighbour's gradient to the row that `_dual_margin_two` gathered."""
+def _dual_learn_two(work, proximal, settings, fixed, ids, xs, slopes, k, width):
+    """Add either neighbour's gradient to what `_dual_score_two` kept."""
+    couples = work.couples
+    gathered, sums = work.gathered[k // 2], work.sums[k // 2]
     if proximal:
-        for k in range(2):
-            own = slope if k == 0 else other_slope
-            for j in range(len(indices)):
-                gradient = own * values[j]
-                dual, squares = reals[4 * j + 2 * k], reals[4 * j + 2 * k + 1]
+        for m in range(2):
+            slope = slopes[m]
+            for j in range(len(ids)):
+                gradient = slope * xs[j]
+                dual, squares = sums[4 * j + 2 * m], sums[4 * j + 2 * m + 1]
                 grown = squares + gradient * gradient
                 weight = _dual_weight(dual, squares, settings, fixed)
-                reals[4 * j + 2 * k] = dual + (
-                    gradient - _pull(squares, grown, weight, settings[2])
-                )
-                reals[4 * j + 2 * k + 1] = grown
+                pull = _pull(squares, grown, weight, settings[2])
+                sums[4 * j + 2 * m] = dual + (gradient - pull)
+                sums[4 * j + 2 * m + 1] = grown
     else:
-        for j in range(len(indices)):
-            gradient, other = slope * values[j], other_slope * values[j]
-            reals[4 * j] += gradient
-            reals[4 * j + 1] += gradient * gradient
-            reals[4 * j + 2] += other
-            reals[4 * j + 3] += other * other
-    for j in range(len(indices)):
-        place = _place(indices[j], width, first)
-        one, other = row[2 * j], row[2 * j + 1]
+        for j in range(len(ids)):
+            gradient, other = slopes[0] * xs[j], slopes[1] * xs[j]
+            sums[4 * j] += gradient
+            sums[4 * j + 1] += gradient * gradient
+            sums[4 * j + 2] += other
+            sums[4 * j + 3] += other * other
+    for j in range(len(ids)):
+        place = _place(ids[j], width, k)
+        one, other = gathered[2 * j], gathered[2 * j + 1]
         couples[place], couples[place + np.uint64(1)] = one, other
 
 
 @_inlined
-def _dual_intercept(intercept, k, eta, fixed):
-    return _dual_weight(intercept[0, k, 0], intercept[0, k, 1], (0.0, 0.0, eta), fixed)
+def _dual_score_one_output(work, hyperparameters, fit_intercept, ids, xs, scale, t, part):
+    settings, fixed = _group_settings(hyperparameters, t, work.sums.dtype.type)
+    score = scale * _dual_score(work, settings, fixed, ids, xs, 0, 1)
+    if fit_intercept:
+        score += _dual_intercept(hyperparameters, work.intercept[0])
+    work.scores[0] = score
+    return score
 
 
 @_inlined
-def _dual_learn_intercept(intercept, k, slope, eta, fixed, proximal):
-    """The intercept is a feature that is always 1, with no penalty and no box."""
-    squares = intercept[0, k, 1]
-    grown = squares + slope * slope
-    change = slope
-    if proximal:
-        change -= _pull(squares, grown, _dual_intercept(intercept, k, eta, fixed), eta)
-    intercept[0, k, 0] += change
-    intercept[0, k, 1] = grown
+def _dual_learn_one_output(work, hyperparameters, fit_intercept, ids, xs, scale, t, part, slope):
+    if slope != 0.0:
+        if fit_intercept:
+            _dual_learn_intercept(hyperparameters, work.intercept[0], slope)
+        _dual_learn(work, hyperparameters, ids, xs, slope * scale, 0, 1)
 
 
-@_compiled
-def train_dual(batch, targets, hyperparameters, state, intercept, t, margins):
-    """Learn from the rows in order, one step each: dual averaging, or FTRL where ``proximal``.
-
-    The outputs are those of one group.
-
-    A row of importance c takes ceil(c) steps, the last of them weighted by what is left, so that
-    importance 2 is the row twice and importance 0 is no row at all. Beyond an importance of
-    `MAX_STEPS` it is that many larger steps, or a row of weight 10,000 would take as long as
-    10,000 rows.
-
-    Parameters
-    ----------
-    batch : Batch
-    targets : Targets
-    hyperparameters : Hyperparameters
-        With arrays of length 1.
-    state : (n_local, n_outputs, 2) float32 or float64, changed in place
-    intercept : (1, n_outputs, 2) float64, changed in place
-        State of the intercept, a feature that is always 1 and never regularized.
-    t : float
-        Importance of the steps so far.
-    margins : (n_outputs, n_rows) float64, written
-        The margin of each row before it was learned from.
-
-    Returns
-    -------
-    float
-        t after the last row.
-    """
-    width, real = state.shape[1], state.dtype
-    longest = _longest(batch.indptr)
-    ones = np.ones(0 if len(batch.values) else longest, np.float32)
-    couples = _as_couples(state.reshape(-1))
-    weights, terms = np.zeros(longest, real), np.zeros(longest, real)
-    if width == 1:
-        reals = np.zeros(2 * longest, real)
-        one_row = _Row(_as_couples(reals), reals, weights, terms)
-        return _train_dual_one(
-            batch, targets, hyperparameters, couples, intercept, t, margins, ones, one_row
-        )
-    n_pairs = (width + 1) // 2  # of an odd number the last has a pair's memory for itself
-    reals = np.zeros(n_pairs * 4 * longest, real)
-    rows = _Rows(
-        _as_couples(reals).reshape(n_pairs, 2 * longest),
-        reals.reshape(n_pairs, 4 * longest),
-        weights,
-        terms,
-        np.zeros(longest, real),
-        np.zeros(width),
-        np.zeros(width),
-    )
-    return _train_dual_many(
-        batch, targets, hyperparameters, couples, intercept, t, margins, ones, rows
-    )
+@_inlined
+def _dual_score_outputs(work, hyperparameters, fit_intercept, ids, xs, scale, t, part):
+    settings, fixed = _group_settings(hyperparameters, t, work.sums.dtype.type)
+    scores, width = work.scores, len(work.scores)
+    for k in range(0, width - 1, 2):
+        scores[k], scores[k + 1] = _dual_score_two(work, settings, fixed, ids, xs, k, width)
+    if width % 2 == 1:
+        scores[width - 1] = _dual_score(work, settings, fixed, ids, xs, width - 1, width)
+    for k in range(width):
+        scores[k] *= scale
+        if fit_intercept:
+            scores[k] += _dual_intercept(hyperparameters, work.intercept[k])
+    return scores
 
 
-class _Row(NamedTuple):
-    """Memory of `_train_dual_one` for one row, whose `gathered` and `reals` are the same."""
-
-    gathered: NDArray[np.complexfloating]
-    reals: NDArray[np.floating]
-    weights: NDArray[np.floating]
-    terms: NDArray[np.floating]
-
-
-class _Rows(NamedTuple):
-    """Memory of `_train_dual_many`, as `_Row`, for pairs of outputs and for each output."""
-
-    gathered: NDArray[np.complexfloating]
-    reals: NDArray[np.floating]
-    weights: NDArray[np.floating]
-    terms: NDArray[np.floating]
-    other_terms: NDArray[np.floating]
-    slopes: NDArray[np.float64]
-    now: NDArray[np.float64]
-
-
-# One output is the usual case: a tenth faster than the loop for any number.
+@_inlined
+def _dual_learn_outputs(work, hyperparameters, fit_intercept, ids, xs, scale, t, part, slopes):
+    real, proximal, last = work.sums.dtype.type, hyperparameters.proximal, len(slopes) - 1
+    settings, fixed = _group_settings(hyperparameters, t, real)
+    for k in range(len(slopes)):
+        if fit_intercept and slopes[k] != 0.0:
+            _dual_learn_intercept(hyperparameters, work.intercept[k], slopes[k])
+    for k in range(0, last, 2):
+        two = real(slopes[k] * scale), real(slopes[k + 1] * scale)
+        if two[0] != 0.0 or two[1] != 0.0:
+            _dual_learn_two(work, proximal, settings, fixed, ids, xs, two, k, last + 1)
+    if last % 2 == 0 and slopes[last] != 0.0:
+        _dual_learn(work, hyperparameters, ids, xs, slopes[last] * scale, last, last + 1)
 
 
 @_borrowing
-def _train_dual_one(batch, targets, hyperparameters, couples, intercept, t, margins, ones, one_row):
-    gathered, reals, weights, terms = one_row
-    real = reals.dtype.type
-    indptr, indices, values, row_scale, labels, importance = batch
-    loss, parameter, _, label_column, positive, fit_intercept = targets
-    column, positive_label = label_column[0], positive[0]
-    step_size, l1, l2, low, high, delta, proximal = hyperparameters
-    eta, threshold, ridge = step_size[0], l1[0], l2[0]
-    stored = len(values) > 0
-    fixed = _fixed_settings(delta, low, high, real)
-    free = _fixed_settings(delta, -np.inf, np.inf, np.float64)
-    for row in range(len(indptr) - 1):
-        start, stop = indptr[row], indptr[row + 1]
-        ids = indices[start:stop]
-        xs = values[start:stop] if stored else ones[: stop - start]
-        scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
-        target = _target(labels[column, row], positive_label)
-        left = importance[row] if len(importance) else 1.0
-        share = max(left / MAX_STEPS, 1.0)
-        first = True
-        while left > 0.0 or first:
-            part = min(left, share)
-            left -= part
-            settings = _dual_settings(eta, threshold, ridge, t, real)
-            margin = scale * _dual_margin(
-                ids, xs, couples, 1, 0, settings, fixed, gathered, reals, weights, terms
-            )
-            if fit_intercept:
-                margin += _dual_intercept(intercept, 0, eta, free)
-            if first:
-                margins[0, row] = margin
-            first = False
-            slope = part * loss_slope(loss, parameter, margin, target)
-            if slope != 0.0:
-                if fit_intercept:
-                    _dual_learn_intercept(intercept, 0, slope, eta, free, proximal)
-                slope, rate = real(slope * scale), real(eta)
-                _dual_learn(ids, xs, couples, 1, 0, slope, rate, proximal, gathered, reals, weights)
-            t += part
-    return t
+def _train_dual_one(batch, targets, own_slope, hyperparameters, work, t, scores):
+    """Dual averaging or FTRL of one output, the usual case."""
+    return _learn_online(
+        _dual_score_one_output, _slope_of_one, _dual_learn_one_output,
+        batch, targets, own_slope, hyperparameters, work, t, scores,
+    )  # fmt: skip
 
 
 @_borrowing
-def _train_dual_many(batch, targets, hyperparameters, couples, intercept, t, margins, ones, rows):
-    gathered, reals, weights, terms, other_terms, slopes, now = rows
-    real = reals.dtype.type
-    indptr, indices, values, row_scale, labels, importance = batch
-    loss, parameter, n_targets, label_column, positive, fit_intercept = targets
-    step_size, l1, l2, low, high, delta, proximal = hyperparameters
-    eta, stored = step_size[0], len(values) > 0
-    width = len(now)
-    last, odd = width - 1, width % 2 == 1
-    fixed = _fixed_settings(delta, low, high, real)
-    free = _fixed_settings(delta, -np.inf, np.inf, np.float64)
-    for row in range(len(indptr) - 1):
-        start, stop = indptr[row], indptr[row + 1]
-        ids = indices[start:stop]
-        xs = values[start:stop] if stored else ones[: stop - start]
-        scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
-        left = importance[row] if len(importance) else 1.0
-        share = max(left / MAX_STEPS, 1.0)
-        first = True
-        while left > 0.0 or first:
-            part = min(left, share)
-            left -= part
-            settings = _dual_settings(eta, l1[0], l2[0], t, real)
-            for p in range(width // 2):
-                k, own, same = 2 * p, gathered[p], reals[p]
-                now[k], now[k + 1] = _dual_margin_two(
-                    ids, xs, couples, width, k, settings, fixed, own, same, terms, other_terms
-                )
-            if odd:
-                own, same = gathered[last // 2], reals[last // 2]
-                now[last] = _dual_margin(
-                    ids, xs, couples, width, last, settings, fixed, own, same, weights, terms
-                )
-            for k in range(width):
-                now[k] *= scale
-                if fit_intercept:
-                    now[k] += _dual_intercept(intercept, k, eta, free)
-                if first:
-                    margins[k, row] = now[k]
-            first = False
-            if part > 0.0 and _fill_slopes(
-                loss, parameter, n_targets, label_column, positive, labels, row, now, slopes
-            ):
-                for k in range(width):
-                    slopes[k] *= part
-                    if fit_intercept and slopes[k] != 0.0:
-                        _dual_learn_intercept(intercept, k, slopes[k], eta, free, proximal)
-                for p in range(width // 2):
-                    k, own, same = 2 * p, gathered[p], reals[p]
-                    one, other = real(slopes[k] * scale), real(slopes[k + 1] * scale)
-                    if one != 0.0 or other != 0.0:
-                        _dual_learn_two(
-                            ids,
-                            xs,
-                            couples,
-                            width,
-                            k,
-                            one,
-                            other,
-                            settings,
-                            fixed,
-                            proximal,
-                            own,
-                            same,
-                        )
-                if odd and slopes[last] != 0.0:
-                    slope, own, same = (
-                        real(slopes[last] * scale),
-                        gathered[last // 2],
-                        reals[last // 2],
-                    )
-                    _dual_learn(
-                        ids,
-                        xs,
-                        couples,
-                        width,
-                        last,
-                        slope,
-                        real(eta),
-                        proximal,
-                        own,
-                        same,
-                        weights,
-                    )
-            t += part
-    return t
+def _train_dual(batch, targets, own_slope, hyperparameters, work, t, scores):
+    return _learn_online(
+        _dual_score_outputs, _slopes_of_outputs, _dual_learn_outputs,
+        batch, targets, own_slope, hyperparameters, work, t, scores,
+    )  # fmt: skip
 
 
 @_compiled
@@ -757,106 +665,92 @@ def _mirror_step(weight, squares, gradient, part, settings, fixed):
     return min(max(moved, low), high)
 
 
+@_inlined
+def _mirror_score(work, hyperparameters, fit_intercept, ids, xs, scale, t, part):
+    """The scores of one row; the weights are settled at `t` unless nothing is learned."""
+    step_size, l1, l2, _, _, delta, _ = hyperparameters
+    scores = work.scores
+    settings, keep = (step_size, l1, l2), part > 0.0
+    _mirror_products(ids, xs, work.pairs, work.last_update, t, settings, delta, keep, scores)
+    for k in range(len(scores)):
+        scores[k] *= scale
+        if fit_intercept:
+            scores[k] += work.intercept[k, 0]
+    return scores
+
+
 @_borrowing
-def _mirror_margins(indices, values, pairs, last_update, t, settings, delta, keep, margins):
-    """<w, x> of one row for every output, before the row's scale; `keep` the settled weights."""
-    margins[:] = 0.0
-    for j in range(len(indices)):
-        i = indices[j]
+def _mirror_products(ids, xs, pairs, last_update, t, settings, delta, keep, products):
+    """<w, x> of one row for every output, before the row's scale."""
+    products[:] = 0.0
+    for j in range(len(ids)):
+        i = ids[j]
         gap = t - last_update[i]
-        for k in range(len(margins)):
+        for k in range(len(products)):
             weight = _shrink(pairs[i, 2 * k], pairs[i, 2 * k + 1], gap, settings, delta)
-            margins[k] += weight * values[j]
+            products[k] += weight * xs[j]
             if keep:
                 pairs[i, 2 * k] = weight
         if keep:
             last_update[i] = t
 
 
+@_inlined
+def _mirror_learn(work, hyperparameters, fit_intercept, ids, xs, scale, t, part, slopes):
+    """Step from the weights that `_mirror_score` settled."""
+    step_size, l1, l2, low, high, delta, _ = hyperparameters
+    any_slope = False
+    for k in range(len(slopes)):
+        any_slope |= slopes[k] != 0.0
+    if any_slope:
+        for k in range(len(slopes)):
+            if fit_intercept:
+                bias, free = work.intercept[k], (delta, -np.inf, np.inf)
+                bias[1] += slopes[k] * slopes[k]
+                unregularized = step_size, 0.0, 0.0
+                bias[0] = _mirror_step(bias[0], bias[1], slopes[k], part, unregularized, free)
+            slopes[k] *= scale
+        settings, fixed = (step_size, l1, l2), (delta, low, high)
+        _mirror_steps(ids, xs, work.pairs, work.last_update, t, part, settings, fixed, slopes)
+
+
 @_borrowing
-def _mirror_learn(indices, values, pairs, last_update, t, part, settings, fixed, slopes):
-    """Step with the gradients ``slopes[k] * values`` of one row, settled at `t`."""
-    for j in range(len(indices)):
-        i = indices[j]
+def _mirror_steps(ids, xs, pairs, last_update, t, part, settings, fixed, slopes):
+    for j in range(len(ids)):
+        i = ids[j]
         last_update[i] = t + part
         for k in range(len(slopes)):
-            gradient = slopes[k] * values[j]
+            gradient = slopes[k] * xs[j]
             squares = pairs[i, 2 * k + 1] + gradient * gradient
             weight = np.float64(pairs[i, 2 * k])
             pairs[i, 2 * k] = _mirror_step(weight, squares, gradient, part, settings, fixed)
             pairs[i, 2 * k + 1] = squares
 
 
-@_compiled
-def train_mirror(batch, targets, hyperparameters, state, last_update, intercept, t, margins):
-    """Take one step of composite mirror descent for each row in order.
-
-    As `train_dual`; besides, `last_update` ((n_local,) float64, changed in place) is the t up to
-    which each feature's weights have been shrunk.
-    """
-    n_outputs = state.shape[1]
-    ones = np.ones(0 if len(batch.values) else _longest(batch.indptr), np.float32)
-    now, slopes = np.zeros(n_outputs), np.zeros(n_outputs)
-    pairs = state.reshape(len(state), 2 * n_outputs)
-    return _train_mirror(
-        batch,
-        targets,
-        hyperparameters,
-        pairs,
-        last_update,
-        intercept,
-        t,
-        margins,
-        ones,
-        now,
-        slopes,
-    )
-
-
 @_borrowing
-def _train_mirror(
-    batch, targets, hyperparameters, pairs, last_update, intercept, t, margins, ones, now, slopes
-):
-    indptr, indices, values, row_scale, labels, importance = batch
-    loss, parameter, n_targets, label_column, positive, fit_intercept = targets
-    step_size, l1, l2, low, high, delta, _ = hyperparameters
-    n_outputs, stored = len(now), len(values) > 0
-    settings, unregularized = (step_size[0], l1[0], l2[0]), (step_size[0], 0.0, 0.0)
-    fixed, free = (delta, low, high), (delta, -np.inf, np.inf)
-    for row in range(len(indptr) - 1):
-        start, stop = indptr[row], indptr[row + 1]
-        ids = indices[start:stop]
-        xs = values[start:stop] if stored else ones[: stop - start]
-        scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
-        left = importance[row] if len(importance) else 1.0
-        share = max(left / MAX_STEPS, 1.0)
-        first = True
-        while left > 0.0 or first:
-            part = min(left, share)
-            left -= part
-            _mirror_margins(ids, xs, pairs, last_update, t, settings, delta, part > 0.0, now)
-            for k in range(n_outputs):
-                now[k] *= scale
-                if fit_intercept:
-                    now[k] += intercept[0, k, 0]
-                if first:
-                    margins[k, row] = now[k]
-            first = False
-            if part > 0.0 and _fill_slopes(
-                loss, parameter, n_targets, label_column, positive, labels, row, now, slopes
-            ):
-                for k in range(n_outputs):
-                    slopes[k] *= part
-                    if fit_intercept:
-                        squares = intercept[0, k, 1] + slopes[k] * slopes[k]
-                        intercept[0, k, 0] = _mirror_step(
-                            intercept[0, k, 0], squares, slopes[k], part, unregularized, free
-                        )
-                        intercept[0, k, 1] = squares
-                    slopes[k] *= scale
-                _mirror_learn(ids, xs, pairs, last_update, t, part, settings, fixed, slopes)
-            t += part
-    return t
+def _train_mirror(batch, targets, own_slope, hyperparameters, work, t, scores):
+    return _learn_online(
+        _mirror_score, _slopes_of_outputs, _mirror_learn,
+        batch, targets, own_slope, hyperparameters, work, t, scores,
+    )  # fmt: skip
+
+
+def online_kernel(shrinks_lazily: bool, width: int) -> Any:
+    """The kernel that takes one step for each row of a group of `width` outputs.
+
+    It is called with (batch, targets, own_slope, hyperparameters, work, t, scores): `own_slope` is
+    of `compile_slope`, `hyperparameters` has numbers, `work` is of `make_work`, and `scores`,
+    (width, n_rows) float64, is written: the scores of each row before it was learned from. It
+    returns t after the last row.
+
+    A row of importance c takes ceil(c) steps, the last of them weighted by what is left, so that
+    importance 2 is the row twice and importance 0 is no row at all. Beyond an importance of
+    `MAX_STEPS` it is that many larger steps, or a row of weight 10,000 would take as long as
+    10,000 rows.
+    """
+    if shrinks_lazily:
+        return _train_mirror
+    return _train_dual_one if width == 1 else _train_dual
 
 
 @_compiled
@@ -905,55 +799,102 @@ def apply_mirror(state, last_update, hyperparameters, t, gradient, squares):
 # Gradients and predictions at fixed weights.
 
 
-@_borrowing
-def _plain_margin(indices, values, flat, row):
-    """<w, x> of one row for the only output, before the row's scale."""
-    for j in range(len(indices)):
-        row[j] = flat[np.uint32(indices[j])] * values[j]
-    return _sum(row[: len(indices)])
-
-
-@_borrowing
-def _plain_margins(indices, values, weights, margins):
-    """<w, x> of one row for every output, before the row's scale."""
-    margins[:] = 0.0
-    for j in range(len(indices)):
-        for k in range(len(margins)):
-            margins[k] += values[j] * weights[indices[j], k]
-
-
-@_compiled
-def margins(batch, weights, intercept, out):
-    """Margins of all rows into (n_rows, n_outputs) float64 `out`.
+def predict_scores(
+    batch: Batch,
+    weights: NDArray[np.float32],
+    intercept: NDArray[np.float64],
+    scores: NDArray[np.float64],
+) -> None:
+    """Write the scores of all rows into (n_rows, n_outputs) `scores`.
 
     `weights` is (n_local, n_outputs) float32, `intercept` (n_outputs,) float64.
     """
-    longest = _longest(batch.indptr)
-    ones = np.ones(0 if len(batch.values) else longest, np.float32)
-    gathered, sums = np.zeros(longest, weights.dtype), np.zeros(weights.shape[1], weights.dtype)
-    _margins(batch, weights, weights.reshape(-1), intercept, out, ones, gathered, sums)
+    longest = longest_row(batch)
+    memory = np.empty(max(longest, weights.shape[1]), weights.dtype)
+    _predict_scores(batch, weights, intercept, scores, np.ones(longest, np.float32), memory)
 
 
 @_borrowing
-def _margins(batch, weights, flat, intercept, out, ones, gathered, sums):
+def _predict_scores(batch, weights, intercept, scores, ones, memory):
     indptr, indices, values, row_scale, _, _ = batch
-    n_outputs, stored = len(sums), len(values) > 0
+    n_outputs, stored = weights.shape[1], len(values) > 0
+    flat, sums = weights.reshape(-1), memory[:n_outputs]
     for row in range(len(indptr) - 1):
         start, stop = indptr[row], indptr[row + 1]
         ids = indices[start:stop]
         xs = values[start:stop] if stored else ones[: stop - start]
         if n_outputs == 1:
-            sums[0] = _plain_margin(ids, xs, flat, gathered)
+            for j in range(len(ids)):
+                memory[j] = flat[np.uint32(ids[j])] * xs[j]
+            sums[0] = _sum(memory[: len(ids)])
         else:
-            _plain_margins(ids, xs, weights, sums)
+            sums[:] = 0.0
+            for j in range(len(ids)):
+                for k in range(n_outputs):
+                    sums[k] += xs[j] * weights[ids[j], k]
         scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
         for k in range(n_outputs):
-            out[row, k] = scale * np.float64(sums[k]) + intercept[k]
+            scores[row, k] = scale * np.float64(sums[k]) + intercept[k]
+
+
+@_borrowing
+def fill_slopes(labels, targets, own_slope, scores, slopes):
+    """Write the slopes of all rows at their scores; both are (n_rows, n_outputs) float64."""
+    for row in range(len(scores)):
+        _fill_slopes(targets, own_slope, labels, row, scores[row], slopes[row])
+
+
+def add_gradients(
+    batch: Batch,
+    slopes: NDArray[np.float64],
+    gradient: NDArray[np.float32],
+    squares: NDArray[np.float32],
+    intercept_gradient: NDArray[np.float64],
+) -> None:
+    """Add the importance-weighted sum over the rows of their gradients.
+
+    Parameters
+    ----------
+    batch : Batch
+    slopes : (n_rows, n_outputs) float64, overwritten
+    gradient : (n_local, n_outputs) float32, added to
+    squares : (n_local, n_outputs) float32 or (0, 0), added to
+        Sum of the squares of each row's gradient, where it is wanted.
+    intercept_gradient : (2, n_outputs) float64, added to
+        Sums of the intercept's gradient and of its squares.
+    """
+    ones = np.ones(longest_row(batch), np.float32)
+    scaled = np.empty(slopes.shape[1], gradient.dtype)
+    _add_gradients(batch, slopes, gradient, squares, intercept_gradient, ones, scaled)
+
+
+@_borrowing
+def _add_gradients(batch, slopes, gradient, squares, intercept_gradient, ones, scaled):
+    indptr, indices, values, row_scale, _, importances = batch
+    stored = len(values) > 0
+    for row in range(len(indptr) - 1):
+        importance, own = importances[row] if len(importances) else 1.0, slopes[row]
+        scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
+        any_slope = False
+        for k in range(len(own)):
+            any_slope |= own[k] != 0.0
+        if importance == 0.0 or not any_slope:
+            continue
+        for k in range(len(own)):
+            intercept_gradient[0, k] += importance * own[k]
+            intercept_gradient[1, k] += importance * own[k] * own[k]
+            own[k] *= scale
+            scaled[k] = importance * own[k]
+        start, stop = indptr[row], indptr[row + 1]
+        ids = indices[start:stop]
+        xs = values[start:stop] if stored else ones[: stop - start]
+        _add_gradient(ids, xs, scaled, gradient)
+        if len(squares):
+            _add_squares(ids, xs, own, importance, squares)
 
 
 @_borrowing
 def _add_gradient(indices, values, slopes, gradient):
-    """Add ``slopes[k] * values`` of one row to the gradient of every output."""
     for j in range(len(indices)):
         for k in range(len(slopes)):
             gradient[indices[j], k] += slopes[k] * values[j]
@@ -961,7 +902,6 @@ def _add_gradient(indices, values, slopes, gradient):
 
 @_borrowing
 def _add_squares(indices, values, slopes, importance, squares):
-    """Add the squares of the same, `importance` times."""
     for j in range(len(indices)):
         for k in range(len(slopes)):
             term = slopes[k] * values[j]
@@ -969,61 +909,8 @@ def _add_squares(indices, values, slopes, importance, squares):
 
 
 @_compiled
-def batch_gradient(batch, targets, weights, intercept, gradient, squares, intercept_gradient, out):
-    """Importance-weighted sum over the rows of their gradients at fixed weights.
-
-    Parameters
-    ----------
-    batch : Batch
-    targets : Targets
-    weights : (n_local, n_outputs) float32
-    intercept : (n_outputs,) float64
-    gradient : (n_local, n_outputs) float32, added to
-    squares : (n_local, n_outputs) float32 or (0, 0), added to
-        Sum of the squares of each row's gradient, where it is wanted.
-    intercept_gradient : (2, n_outputs) float64, added to
-        Sums of the intercept's gradient and of its squares.
-    out : (n_rows, n_outputs) float64, written
-        The margin of each row.
-    """
-    margins(batch, weights, intercept, out)
-    ones = np.ones(0 if len(batch.values) else _longest(batch.indptr), np.float32)
-    slopes = np.zeros(weights.shape[1])
-    scaled = np.zeros(len(slopes), gradient.dtype)
-    _add_gradients(batch, targets, gradient, squares, intercept_gradient, out, ones, slopes, scaled)
-
-
-@_borrowing
-def _add_gradients(
-    batch, targets, gradient, squares, intercept_gradient, out, ones, slopes, scaled
-):
-    indptr, indices, values, row_scale, labels, importances = batch
-    loss, parameter, n_targets, label_column, positive, fit_intercept = targets
-    stored = len(values) > 0
-    for row in range(len(indptr) - 1):
-        importance = importances[row] if len(importances) else 1.0
-        if importance == 0.0 or not _fill_slopes(
-            loss, parameter, n_targets, label_column, positive, labels, row, out[row], slopes
-        ):
-            continue
-        scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
-        for k in range(len(slopes)):
-            if fit_intercept:
-                intercept_gradient[0, k] += importance * slopes[k]
-                intercept_gradient[1, k] += importance * slopes[k] * slopes[k]
-            slopes[k] *= scale
-            scaled[k] = importance * slopes[k]
-        start, stop = indptr[row], indptr[row + 1]
-        ids = indices[start:stop]
-        xs = values[start:stop] if stored else ones[: stop - start]
-        _add_gradient(ids, xs, scaled, gradient)
-        if len(squares):
-            _add_squares(ids, xs, slopes, importance, squares)
-
-
-@_compiled
-def count_rows(batch, targets, other, margins):
-    """Loss and mistakes of (n_rows,) float64 `margins` of one output.
+def count_rows(batch, targets, other, scores):
+    """Loss and mistakes of (n_rows,) float64 `scores` of one output.
 
     Parameters
     ----------
@@ -1032,12 +919,12 @@ def count_rows(batch, targets, other, margins):
         Of the output, whose loss couples nothing.
     other : float
         The only label besides ``targets.positive`` that there may be; NaN if there is no rule.
-    margins : (n_rows,) float64
+    scores : (n_rows,) float64
 
     Returns
     -------
     loss, mistakes : float
-        Importance-weighted sums. A margin of 0 predicts -1. The loss is NaN where a margin is not
+        Importance-weighted sums. A score of 0 predicts -1. The loss is NaN where a score is not
         finite.
     unknown : int
         Rows whose label is not allowed.
@@ -1046,12 +933,12 @@ def count_rows(batch, targets, other, margins):
     column, positive = targets.label_column[0], targets.positive[0]
     signs, checked = not np.isnan(positive), not np.isnan(other)
     total, mistakes, unknown = 0.0, 0.0, 0
-    for row in range(len(margins)):
+    for row in range(len(scores)):
         importance = batch.importance[row] if len(batch.importance) else 1.0
-        label, margin = batch.labels[column, row], margins[row]
+        label, score = batch.labels[column, row], scores[row]
         target = (1.0 if label == positive else -1.0) if signs else label
-        total += importance * _loss_value(loss, parameter, margin, target) + 0.0 * margin
+        total += importance * _loss_value(loss, parameter, score, target) + 0.0 * score
         # Sums, and no branches: half of the rows take either.
-        mistakes += importance * ((margin > 0.0) != (target > 0.0))
+        mistakes += importance * ((score > 0.0) != (target > 0.0))
         unknown += checked & (label != positive) & (label != other)
     return total, mistakes, unknown

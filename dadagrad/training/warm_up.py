@@ -41,13 +41,16 @@ def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
         config.update.shrinks_lazily,
         couples,
         problem.group_width % 2 == 0,
+        problem.group_width == 1,
         config.streams > 1,
         problem.loss.code is None,
         problem.loss.has_kernels,
     )
-    first: Any = kernels.train_dual if problem.compiled else kernels.apply_dual
+    first: Any = kernels.apply_dual
+    if problem.compiled:
+        first = kernels.online_kernel(config.update.shrinks_lazily, problem.group_width)
     if problem.learns_by_row:  # it calls no kernel but that of the metrics
-        kind, first = (False, False, False, couples, False, False, *kind[-2:]), count_rows
+        kind, first = (False, False, False, couples, False, False, False, *kind[-2:]), count_rows
     if kind in _warm:
         return 0.0
     if not is_compiled(first):

@@ -54,6 +54,6 @@ def kernel_parameter(loss: Loss) -> float:
 
 
 @njit
-def compiled_slope(code: int, parameter: float, margin: float, target: float) -> Any:
+def compiled_slope(code: int, parameter: float, score: float, target: float) -> Any:
     """The slope of a built-in loss as the kernels compute it."""
-    return kernels.loss_slope(code, parameter, margin, target)
+    return kernels.loss_slope(code, parameter, None, score, target)

@@ -149,13 +149,13 @@ class Case:
             return labels
         return np.where(labels == self.kernel_targets.positive, 1.0, -1.0)
 
-    def slopes(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """The slopes of all outputs, (..., n_outputs) as `margins` and `targets`."""
-        shape = margins.shape
+    def slopes(self, scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """The slopes of all outputs, (..., n_outputs) as `scores` and `targets`."""
+        shape = scores.shape
         if self.loss.couples:
             settings = (*shape[:-1], self.n_outputs // self.n_targets, self.n_targets)
-            margins, targets = margins.reshape(settings), targets.reshape(settings)
-        return self.loss.slope(margins, targets).reshape(shape)
+            scores, targets = scores.reshape(settings), targets.reshape(settings)
+        return self.loss.slope(scores, targets).reshape(shape)
 
     def update_of(self, output: int, regularized: bool = True) -> Update:
         steps, group = self.steps, output // self.width
@@ -172,7 +172,7 @@ class Run:
     """What a walk, or some batch steps, left behind."""
 
     t: float
-    margins: np.ndarray
+    scores: np.ndarray
     weights: np.ndarray
     bias: np.ndarray
 
@@ -193,9 +193,9 @@ def walk_reference(case: Case) -> Run:
     def weights() -> np.ndarray:
         return np.stack([updates[k].weights(states[k]) for k in outputs], axis=1)
 
-    margins = np.zeros((case.n_rows, case.n_outputs))
+    scores = np.zeros((case.n_rows, case.n_outputs))
     for r, importance in enumerate(case.importances()):
-        margins[r] = rows[r] @ weights() + bias()
+        scores[r] = rows[r] @ weights() + bias()
         while importance > 0.0:
             part = min(importance, 1.0)
             slopes = case.slopes(rows[r] @ weights() + bias(), targets[r])
@@ -203,7 +203,7 @@ def walk_reference(case: Case) -> Run:
                 states[k] = updates[k].step(states[k], slopes[k] * rows[r], part)
                 bias_states[k] = free[k].step(bias_states[k], slopes[[k]], part)
             importance -= part
-    return Run(states[0].t, margins, weights(), bias())
+    return Run(states[0].t, scores, weights(), bias())
 
 
 class Compiled:
@@ -219,27 +219,28 @@ class Compiled:
 
     def walk(self, batch: kernels.Batch) -> np.ndarray:
         case, targets, steps = self.case, self.case.kernel_targets, self.case.steps
-        margins = np.full((case.n_outputs, len(batch.indptr) - 1), np.nan)
+        scores = np.full((case.n_outputs, len(batch.indptr) - 1), np.nan)
+        kernel = kernels.online_kernel(case.mirror, case.width)
         for group in range(case.n_groups):
-            own = slice(group, group + 1)
             outputs = slice(group * case.width, (group + 1) * case.width)
-            setting = (
+            last_update = self.last_update[group] if case.mirror else None
+            t = kernel(
                 batch,
                 targets._replace(
                     n_targets=case.width,
                     label_column=targets.label_column[outputs],
                     positive=targets.positive[outputs],
                 ),
-                steps._replace(step_size=steps.step_size[own], l1=steps.l1[own], l2=steps.l2[own]),
-                self.state[group],
+                None,
+                steps._replace(
+                    step_size=steps.step_size[group], l1=steps.l1[group], l2=steps.l2[group]
+                ),
+                kernels.make_work(batch, self.state[group], self.intercept[group, 0], last_update),
+                self.t,
+                scores[outputs],
             )
-            common = self.intercept[group], self.t, margins[outputs]
-            if case.mirror:
-                t = kernels.train_mirror(*setting, self.last_update[group], *common)
-            else:
-                t = kernels.train_dual(*setting, *common)
         self.t = t
-        return margins.T
+        return scores.T
 
     def apply(self, gradient: np.ndarray, squares: np.ndarray) -> None:
         if self.case.mirror:
@@ -276,13 +277,13 @@ class Compiled:
 
 def walk_compiled(case: Case, dtype: type = np.float64) -> Run:
     compiled = Compiled(case, dtype)
-    margins = compiled.walk(case.batch)
-    return Run(compiled.t, margins, compiled.weights(), compiled.bias())
+    scores = compiled.walk(case.batch)
+    return Run(compiled.t, scores, compiled.weights(), compiled.bias())
 
 
 def assert_same_run(found: Run, expected: Run, tolerance: float) -> None:
     assert found.t == pytest.approx(expected.t)
-    for name in ("margins", "weights", "bias"):
+    for name in ("scores", "weights", "bias"):
         there = getattr(expected, name)
         size = max(1.0, float(np.abs(there).max()))
         np.testing.assert_allclose(getattr(found, name), there, atol=tolerance * size, rtol=0)
@@ -358,12 +359,12 @@ def test_walk_in_single_precision_stays_close(update, loss_name, case):
 def test_walk_in_two_chunks_is_the_same_walk(case, cut):
     whole, chunked = Compiled(case, np.float32), Compiled(case, np.float32)
     row = round(cut * case.n_rows)
-    margins = whole.walk(case.batch)
+    scores = whole.walk(case.batch)
     pieces = [
         chunked.walk(take_rows(case.batch, 0, row)),
         chunked.walk(take_rows(case.batch, row, case.n_rows)),
     ]
-    np.testing.assert_array_equal(np.concatenate(pieces), margins)
+    np.testing.assert_array_equal(np.concatenate(pieces), scores)
     for one, other in zip(chunked.arrays(), whole.arrays(), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -396,9 +397,9 @@ def test_a_row_of_importance_zero_is_still_predicted(case):
     learned = Compiled(case)
     learned.walk(case.batch)
     weights, bias = learned.weights(), learned.bias()
-    margins = learned.walk(case.batch._replace(importance=np.zeros(case.n_rows)))
+    scores = learned.walk(case.batch._replace(importance=np.zeros(case.n_rows)))
     expected = case.dense() @ weights + case.intercept * bias
-    np.testing.assert_allclose(margins, expected, atol=1e-9 * max(1.0, np.abs(expected).max()))
+    np.testing.assert_allclose(scores, expected, atol=1e-9 * max(1.0, np.abs(expected).max()))
 
 
 @given(case=cases, n_steps=st.integers(1, 5), example_squares=st.booleans())
@@ -414,20 +415,14 @@ def test_batch_steps_are_the_reference(case, n_steps, example_squares):
         squares = np.zeros_like(gradient) if example_squares else np.zeros((0, 0), np.float32)
         bias = np.random.default_rng(case.seed).normal(size=case.n_outputs)
         bias_gradient = np.zeros((2, case.n_outputs))
-        margins = np.full((case.n_rows, case.n_outputs), np.nan)
-        kernels.batch_gradient(
-            case.batch,
-            case.kernel_targets,
-            weights,
-            bias,
-            gradient,
-            squares,
-            bias_gradient,
-            margins,
-        )
-        expected_margins = rows @ weights.astype(float) + bias
-        np.testing.assert_allclose(margins, expected_margins, atol=1e-5, rtol=1e-5)
-        slopes = case.slopes(margins, targets)
+        scores = np.full((case.n_rows, case.n_outputs), np.nan)
+        found_slopes = np.full_like(scores, np.nan)
+        kernels.predict_scores(case.batch, weights, bias, scores)
+        kernels.fill_slopes(case.batch.labels, case.kernel_targets, None, scores, found_slopes)
+        kernels.add_gradients(case.batch, found_slopes, gradient, squares, bias_gradient)
+        expected_scores = rows @ weights.astype(float) + bias
+        np.testing.assert_allclose(scores, expected_scores, atol=1e-5, rtol=1e-5)
+        slopes = case.slopes(scores, targets)
         expected = rows.T @ (importances[:, None] * slopes)
         size = max(1.0, np.abs(expected).max(initial=0.0))
         np.testing.assert_allclose(gradient, expected, atol=1e-5 * size)
@@ -435,13 +430,8 @@ def test_batch_steps_are_the_reference(case, n_steps, example_squares):
         if example_squares:
             size = max(1.0, np.abs(expected_squares).max(initial=0.0))
             np.testing.assert_allclose(squares, expected_squares, atol=1e-5 * size)
-        if case.intercept:
-            sums = [(importances[:, None] * slopes**power).sum(0) for power in (1, 2)]
-            np.testing.assert_allclose(
-                bias_gradient, sums, atol=1e-9 * max(1.0, np.abs(sums).max())
-            )
-        else:
-            assert not bias_gradient.any()
+        sums = [(importances[:, None] * slopes**power).sum(0) for power in (1, 2)]
+        np.testing.assert_allclose(bias_gradient, sums, atol=1e-9 * max(1.0, np.abs(sums).max()))
 
         mean = gradient.astype(float) / total
         mean_squares = squares.astype(float) / total
@@ -476,12 +466,12 @@ def reference_step(
 
 
 @given(case=cases)
-def test_margins_are_the_matrix_product(case):
+def test_scores_are_the_matrix_product(case):
     rng = np.random.default_rng(case.seed)
     weights = rng.normal(size=(case.n_features, case.n_outputs)).astype(np.float32)
     bias = rng.normal(size=case.n_outputs)
     out = np.full((case.n_rows, case.n_outputs), np.nan)
-    kernels.margins(case.batch, weights, bias, out)
+    kernels.predict_scores(case.batch, weights, bias, out)
     np.testing.assert_allclose(out, case.dense() @ weights + bias, atol=1e-5, rtol=1e-5)
 
 
@@ -528,7 +518,7 @@ def test_without_delta_nothing_is_nan(update, loss_name):
     for dtype in (np.float32, np.float64):
         with np.errstate(all="raise", under="ignore"):
             run = walk_compiled(case, dtype)
-        for array in (run.margins, run.weights, run.bias):
+        for array in (run.scores, run.weights, run.bias):
             assert np.isfinite(array).all()
 
 
@@ -544,23 +534,20 @@ def test_a_label_of_a_class_is_the_sign_of_its_output():
 def test_nothing_is_compiled_twice():
     first = Case(seed=1, n_outputs=3, has_scale=True, importance="fractions")
     second = Case(seed=2, n_rows=7, n_features=30, loss_name="squared", has_values=False)
-    for update, walk in (("ftrl", kernels.train_dual), ("mirror-descent", kernels.train_mirror)):
+    for update in ("ftrl", "mirror-descent"):
+        kernel = kernels.online_kernel(update == "mirror-descent", first.width)
         walk_compiled(replace(first, update=update), np.float32)
-        compiled = len(walk.signatures)
+        compiled = len(kernel.signatures)
         walk_compiled(replace(second, update=update), np.float32)
-        assert len(walk.signatures) == compiled
+        assert len(kernel.signatures) == compiled
 
 
 SECOND_PROCESS = """
 import numpy as np
 from dadagrad.kernels import training as kernels
-weights, out = np.ones((1, 1), np.float32), np.zeros((1, 1))
-one, none = np.ones(1, np.float32), np.zeros(0, np.float32)
-batch = kernels.Batch(
-    np.array([0, 1]), np.zeros(1, np.int32), one, none, np.ones((1, 1)), np.zeros(0)
-)
-kernels.margins(batch, weights, np.zeros(1), out)
-stats = kernels.margins.stats
+settings = kernels.Hyperparameters(np.ones(1), np.zeros(1), np.zeros(1), -1.0, 1.0, 1.0, False)
+kernels.dual_weights(np.zeros((1, 1, 1, 2)), settings, 1.0, np.zeros((1, 1)))
+stats = kernels.dual_weights.stats
 print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 """
 

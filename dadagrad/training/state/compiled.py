@@ -116,21 +116,20 @@ class State:
         as it is, for the groups to come. The (width, n_rows) `scores` are written.
         """
         targets, steps = problem.of_group(group)
+        lazy = problem.config.update.shrinks_lazily
         # What other threads write meanwhile must not be close by.
-        intercept = self.intercept[group].copy()
+        intercept = self.intercept[group, 0].copy()
         arena = self._arenas.take()
         accumulators = self._taken(group, ids, arena)
-        if problem.config.update.shrinks_lazily:
-            last_update = self.last_update[group, ids]
-            t = kernels.train_mirror(
-                batch, targets, steps, accumulators, last_update, intercept, self.t, scores
-            )
+        last_update = self.last_update[group, ids] if lazy else None
+        work = kernels.make_work(batch, accumulators, intercept, last_update)
+        learn = kernels.online_kernel(lazy, problem.group_width)
+        t = learn(batch, targets, problem.own_slope, steps, work, self.t, scores)
+        if last_update is not None:
             self.last_update[group, ids] = last_update
-        else:
-            t = kernels.train_dual(batch, targets, steps, accumulators, intercept, self.t, scores)
         self._put_back(group, ids, accumulators)
         self._arenas.append(arena)
-        self.intercept[group] = intercept
+        self.intercept[group, 0] = intercept
         return float(t)
 
     def _taken(self, group: int, ids: NDArray[np.int64], arena: Arena) -> NDArray[np.float32]:

@@ -116,10 +116,10 @@ def _gradient(
         own = slice(number * problem.n_targets, (number + 1) * problem.n_targets)
         weights = np.ascontiguousarray(given.weights[:, own])
         parts.append(_gradient_of_setting(setting, rows, batch, weights, given.intercept[own]))
-    margins, gradient, squares, intercept = (
+    scores, gradient, squares, intercept = (
         arrays[0] if len(arrays) == 1 else np.hstack(arrays) for arrays in zip(*parts, strict=True)
     )
-    metrics = count(problem, batch, margins.T, *place)
+    metrics = count(problem, batch, scores.T, *place)
     moved = _moved(gradient)
     if len(squares):
         moved |= _moved(squares)
@@ -135,20 +135,21 @@ def _gradient_of_setting(
     weights: NDArray[np.float32],
     intercept: NDArray[np.float64],
 ) -> tuple[NDArray[Any], ...]:
-    """The margins of the rows, and the gradient, squares and intercept of a `Gradient`."""
+    """The scores of the rows, and the gradient, squares and intercept of a `Gradient`."""
     gradient = np.zeros(weights.shape, np.float32)
     squares = np.zeros_like(gradient) if problem.config.accumulate == "row" else _NO_SQUARES
     intercept_sums = np.zeros((2, problem.n_outputs))
-    margins = np.empty((rows.n_rows, problem.n_outputs))
-    targets = problem.kernel_targets
-    if not problem.loss.has_kernels:
-        kernels.margins(batch, weights, intercept, margins)
-        slopes = problem.loss.slope(margins, problem.targets(rows.labels))
-        targets = targets._replace(loss=np.ascontiguousarray(slopes, np.float64))
-    kernels.batch_gradient(
-        batch, targets, weights, intercept, gradient, squares, intercept_sums, margins
-    )
-    return margins, gradient, squares, intercept_sums
+    scores = np.empty((rows.n_rows, problem.n_outputs))
+    kernels.predict_scores(batch, weights, intercept, scores)
+    if problem.loss.has_kernels:
+        slopes = np.empty_like(scores)
+        kernels.fill_slopes(batch.labels, problem.kernel_targets, problem.own_slope, scores, slopes)
+    else:
+        slopes = np.array(problem.loss.slope(scores, problem.targets(rows.labels)), np.float64)
+    kernels.add_gradients(batch, slopes, gradient, squares, intercept_sums)
+    if not problem.config.fit_intercept:
+        intercept_sums[:] = 0.0
+    return scores, gradient, squares, intercept_sums
 
 
 def touched(rows: Rows, slice_: Slice) -> NDArray[np.int32] | None:
