@@ -150,7 +150,6 @@ class Problem:
 
     def of_group(self, group: int) -> tuple[Targets, Hyperparameters]:
         """The `kernel_targets` and `hyperparameters` of the outputs of one group alone."""
-        own = slice(group, group + 1)
         outputs = slice(group * self.group_width, (group + 1) * self.group_width)
         targets, steps = self.kernel_targets, self.hyperparameters
         return (
@@ -159,7 +158,9 @@ class Problem:
                 label_column=targets.label_column[outputs],
                 positive=targets.positive[outputs],
             ),
-            steps._replace(step_size=steps.step_size[group], l1=steps.l1[group], l2=steps.l2[group]),
+            steps._replace(
+                step_size=steps.step_size[group], l1=steps.l1[group], l2=steps.l2[group]
+            ),
         )
 
     @cached_property

@@ -95,9 +95,9 @@ class Targets(NamedTuple):
 class Hyperparameters(NamedTuple):
     """The settings of the update: (n_groups,) arrays, or numbers where there is one group."""
 
-    step_size: NDArray[np.float64] | float
-    l1: NDArray[np.float64] | float
-    l2: NDArray[np.float64] | float
+    step_size: NDArray[np.float64]
+    l1: NDArray[np.float64]
+    l2: NDArray[np.float64]
     low: float
     high: float
     delta: float

@@ -199,15 +199,15 @@ class PlainState:
     ) -> None:
         """Take one step for each of the `rows`; see `TrainingState`.
 
-        Importance counts as in `dadagrad.kernels.training.train_dual`: a row of importance 2 is the
-        row twice, and beyond `MAX_STEPS` there are that many larger steps.
+        Importance counts as in `dadagrad.kernels.training.online_kernel`: a row of importance 2 is
+        the row twice, and beyond `MAX_STEPS` there are that many larger steps.
         """
         targets = problem.targets(rows.labels)
         for row in range(rows.n_rows):
             ids, values = _entries(problem, rows, row)
             left = float(batch.importance[row]) if len(batch.importance) else 1.0
             share = max(left / MAX_STEPS, 1.0)
-            now = self._margins(problem, ids, values)
+            now = self._scores(problem, ids, values)
             scores[:, row] = now
             if not np.isfinite(now).all():
                 scores[:, row:] = now[:, None]  # whoever counts the rows will name this one
@@ -217,16 +217,16 @@ class PlainState:
                 left -= part
                 self._learn(problem, ids, values, targets[row], now, part)
                 if left > 0.0:
-                    now = self._margins(problem, ids, values)
+                    now = self._scores(problem, ids, values)
         for group in range(problem.n_groups):
             count(group)
 
-    def _margins(self, problem: Problem, ids: NDArray[np.int64], values: Array) -> Array:
+    def _scores(self, problem: Problem, ids: NDArray[np.int64], values: Array) -> Array:
         if isinstance(self.inner, LearnerState):
-            margins = self.algorithm.margins(self.inner, ids, values)  # type: ignore[union-attr]
+            scores = self.algorithm.margins(self.inner, ids, values)  # type: ignore[union-attr]
         else:
-            margins = values @ self._weights_at(ids) + self.intercepts_now(problem)
-        return np.asarray(margins, np.float64)
+            scores = values @ self._weights_at(ids) + self.intercepts_now(problem)
+        return np.asarray(scores, np.float64)
 
     def _learn(
         self,
@@ -234,16 +234,16 @@ class PlainState:
         ids: NDArray[np.int64],
         values: Array,
         targets: Array,
-        margins: Array,
+        scores: Array,
         part: float,
     ) -> None:
         if isinstance(self.inner, LearnerState):
             self._average(problem, part)
             learn = self.algorithm.learn  # type: ignore[union-attr]
-            self.inner = learn(self.inner, ids, values, targets, margins, part)
+            self.inner = learn(self.inner, ids, values, targets, scores, part)
             self._moved(part)
             return
-        slopes = problem.loss.slope(margins[None], targets[None])
+        slopes = problem.loss.slope(scores[None], targets[None])
         intercept = slopes if problem.config.fit_intercept else np.zeros_like(slopes)
         self._step(problem, ids, np.outer(values, slopes), intercept, part, np.abs(values))
 

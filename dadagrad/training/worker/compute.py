@@ -43,7 +43,7 @@ def compute(
     Raises
     ------
     TrainingError
-        A margin or a gradient is not finite.
+        A score or a gradient is not finite.
     InputError
         A label is not one of the declared classes.
     """

@@ -2,7 +2,7 @@
 
 A ranking is linear: row a goes before row b where <w, x_a> > <w, x_b>, that is where
 <w, x_a - x_b> > 0. So a pair is a row of differences x_a - x_b, where a is the more relevant of
-the two, and the ranking loss is the hinge loss of its margin.
+the two, and the ranking loss is the hinge loss of its score.
 
 In each pass each row is paired with one other row of its query, drawn from those with another
 relevance. So there are as many pairs as rows, as the schedule of a run expects; a row without such

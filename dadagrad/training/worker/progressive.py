@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -46,23 +48,17 @@ class ProgressiveMetrics:
         return cls(0, 0, 0.0, np.zeros(problem.n_settings), np.zeros(problem.n_settings))
 
     def __add__(self, other: ProgressiveMetrics) -> ProgressiveMetrics:
-        return ProgressiveMetrics(
-            self.rows + other.rows,
-            self.entries + other.entries,
-            self.weight + other.weight,
-            self.loss + other.loss,
-            self.mistakes + other.mistakes,
-        )
+        return self._combined(other, operator.add)
 
     def __sub__(self, other: ProgressiveMetrics) -> ProgressiveMetrics:
         """Metrics of the rows since `other`."""
-        return ProgressiveMetrics(
-            self.rows - other.rows,
-            self.entries - other.entries,
-            self.weight - other.weight,
-            self.loss - other.loss,
-            self.mistakes - other.mistakes,
-        )
+        return self._combined(other, operator.sub)
+
+    def _combined(
+        self, other: ProgressiveMetrics, combine: Callable[[Any, Any], Any]
+    ) -> ProgressiveMetrics:
+        pairs = ((getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
+        return ProgressiveMetrics(*(combine(own, others) for own, others in pairs))
 
     def mean_loss(self, problem: Problem) -> NDArray[np.float64]:
         """Mean loss of each setting over rows and targets; NaN before the first row."""
@@ -102,7 +98,7 @@ class MetricsAccumulator:
     problem : Problem
     batch : Batch
         The rows, the first of which is row `first_row` of `place`.
-    margins : (n_outputs, n_rows) float64
+    scores : (n_outputs, n_rows) float64
         Those of a group must be there when it is counted, and stay.
     """
 
@@ -110,13 +106,13 @@ class MetricsAccumulator:
         self,
         problem: Problem,
         batch: Batch,
-        margins: NDArray[np.float64],
+        scores: NDArray[np.float64],
         place: str,
         first_row: int,
     ) -> None:
         self._problem = problem
         self._batch = batch
-        self._margins = margins
+        self._scores = scores
         self._place = place
         self._first_row = first_row
         self._loss = np.zeros(problem.n_groups if problem.loss.couples else problem.n_outputs)
@@ -126,11 +122,11 @@ class MetricsAccumulator:
         self._unknown = np.zeros(problem.n_groups, np.bool_)
 
     def count(self, group: int) -> None:
-        """Count the rows by the margins of one group; several threads may count at a time."""
+        """Count the rows by the scores of one group; several threads may count at a time."""
         width = self._problem.group_width
         outputs = range(group * width, (group + 1) * width)
         if self._problem.loss.couples:
-            self._count_coupled(group, self._margins[outputs.start : outputs.stop].T)
+            self._count_coupled(group, self._scores[outputs.start : outputs.stop].T)
             return
         for output in outputs:
             self._count_output(group, output)
@@ -149,30 +145,30 @@ class MetricsAccumulator:
         other = np.nan
         if problem.task in ("binary", "multilabel"):
             other = problem.label_columns[targets.label_column[0]].values[0]
-        loss, mistakes, unknown = count_rows(self._batch, targets, other, self._margins[output])
+        loss, mistakes, unknown = count_rows(self._batch, targets, other, self._scores[output])
         self._loss[output], self._mistakes[output] = loss, mistakes
         self._not_finite[group] |= np.isnan(loss)
         self._unknown[group] |= unknown > 0
 
     def _count_output_in_numpy(self, group: int, output: int) -> None:
-        problem, margins = self._problem, self._margins[output]
+        problem, scores = self._problem, self._scores[output]
         labels = self._batch.labels[problem.kernel_targets.label_column[output]]
         signs = problem.targets(self._batch.labels.T)[:, output]
-        losses = np.asarray(problem.loss.value(margins, signs), np.float64)
+        losses = np.asarray(problem.loss.value(scores, signs), np.float64)
         self._loss[output] = self._weighted(losses)
-        self._mistakes[output] = self._weighted((margins > 0.0) != (signs > 0.0))
-        self._not_finite[group] |= not np.isfinite(margins).all()
+        self._mistakes[output] = self._weighted((scores > 0.0) != (signs > 0.0))
+        self._not_finite[group] |= not np.isfinite(scores).all()
         if problem.task in ("binary", "multilabel"):
             column = problem.label_columns[problem.kernel_targets.label_column[output]]
             self._unknown[group] |= not np.isin(labels, np.array(column.values)).all()
 
-    def _count_coupled(self, group: int, margins: NDArray[np.float64]) -> None:
-        """Count (n_rows, n_targets) margins of a loss that couples outputs."""
-        if not np.isfinite(margins).all():
+    def _count_coupled(self, group: int, scores: NDArray[np.float64]) -> None:
+        """Count (n_rows, n_targets) scores of a loss that couples outputs."""
+        if not np.isfinite(scores).all():
             self._not_finite[group] = True
             return
         wanted = self._problem.classes == self._batch.labels.T
-        losses = self._problem.loss.value(margins, np.where(wanted, 1.0, -1.0))
+        losses = self._problem.loss.value(scores, np.where(wanted, 1.0, -1.0))
         self._loss[group] = self._weighted(losses)
 
     def _weighted(self, rows: NDArray[Any]) -> float:
@@ -189,7 +185,7 @@ class MetricsAccumulator:
         Raises
         ------
         TrainingError
-            Every setting has a margin that is not finite; names `place` and the first row of one.
+            Every setting has a score that is not finite; names `place` and the first row of one.
         InputError
             A label is not one of the classes, or no target of the loss; names `place`, the row
             and the label.
@@ -216,20 +212,20 @@ class MetricsAccumulator:
         )
 
     def _wrong_classes(self) -> NDArray[np.float64]:
-        """(n_settings,): rows of which another class has the largest margin."""
+        """(n_settings,): rows of which another class has the largest score."""
         problem, labels = self._problem, self._batch.labels[0]
-        settings = self._margins.reshape(problem.n_settings, problem.n_targets, -1)
+        settings = self._scores.reshape(problem.n_settings, problem.n_targets, -1)
         return np.array(
             [
-                self._weighted(problem.classes[margins.argmax(axis=0)] != labels)
-                for margins in settings
+                self._weighted(problem.classes[scores.argmax(axis=0)] != labels)
+                for scores in settings
             ]
         )
 
     def _check(self) -> None:
         problem, labels = self._problem, self._batch.labels.T
         if self._not_finite.reshape(problem.n_settings, -1).any(axis=1).all():
-            finite = np.isfinite(self._margins).all(axis=0)
+            finite = np.isfinite(self._scores).all(axis=0)
             for row in np.flatnonzero(~finite)[:1]:
                 raise TrainingError(
                     f"{self._place}: the score of row {self._first_row + row} is not finite, so "
@@ -255,11 +251,11 @@ class MetricsAccumulator:
 
 
 def count(
-    problem: Problem, batch: Batch, margins: NDArray[np.float64], place: str, first_row: int
+    problem: Problem, batch: Batch, scores: NDArray[np.float64], place: str, first_row: int
 ) -> ProgressiveMetrics:
-    """Count the rows of `batch` by their (n_outputs, n_rows) margins."""
+    """Count the rows of `batch` by their (n_outputs, n_rows) scores."""
     accumulator = MetricsAccumulator(
-        problem, batch, np.ascontiguousarray(margins), place, first_row
+        problem, batch, np.ascontiguousarray(scores), place, first_row
     )
     serial(accumulator.count, problem.n_groups)
     return accumulator.metrics()
