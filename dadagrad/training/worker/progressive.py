@@ -254,8 +254,6 @@ def count(
     problem: Problem, batch: Batch, scores: NDArray[np.float64], place: str, first_row: int
 ) -> ProgressiveMetrics:
     """Count the rows of `batch` by their (n_outputs, n_rows) scores."""
-    accumulator = MetricsAccumulator(
-        problem, batch, np.ascontiguousarray(scores), place, first_row
-    )
+    accumulator = MetricsAccumulator(problem, batch, np.ascontiguousarray(scores), place, first_row)
     serial(accumulator.count, problem.n_groups)
     return accumulator.metrics()
