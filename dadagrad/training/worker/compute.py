@@ -145,7 +145,8 @@ def _gradient_of_setting(
         slopes = np.empty_like(scores)
         kernels.fill_slopes(batch.labels, problem.kernel_targets, problem.own_slope, scores, slopes)
     else:
-        slopes = np.array(problem.loss.slope(scores, problem.targets(rows.labels)), np.float64)
+        slopes = problem.loss.slope(scores, problem.targets(rows.labels))
+        slopes = np.array(slopes, np.float64, order="C")
     kernels.add_gradients(batch, slopes, gradient, squares, intercept_sums)
     if not problem.config.fit_intercept:
         intercept_sums[:] = 0.0
