@@ -44,5 +44,9 @@ class CorruptionError(DadagradError):
     """Error of stored bytes that differ from their manifest or metadata."""
 
 
+class OutOfMemory(DadagradError, MemoryError):
+    """Error of a process that has less memory than it needs; its data may be whole."""
+
+
 class TrainingError(DadagradError):
     """Error that ends training: a loss that is not finite, or a task that fails repeatedly."""

@@ -38,7 +38,13 @@ from dadagrad.data.parquet_columns import (
 )
 from dadagrad.data.parquet_footer import RowGroup, read_row_groups
 from dadagrad.data.rows import Rows, row_of
-from dadagrad.errors import CorruptionError, DadagradError, InputError
+from dadagrad.errors import (
+    CorruptionError,
+    DadagradError,
+    InputError,
+    OutOfMemory,
+    StorageError,
+)
 from dadagrad.storage.store import Storage
 
 N_FEATURES_KEY = b"dadagrad.n_features"
@@ -272,11 +278,15 @@ def _check_lengths(indptr: NDArray[np.int64], ends: NDArray[np.int64], place: st
 
 @contextmanager
 def _arrow_errors(kind: type[DadagradError], problem: str, advice: str) -> Iterator[None]:
-    """Raise errors of pyarrow as `kind`, in one line."""
+    """Raise errors of pyarrow in one line: as `kind`, if the bytes are at fault."""
     try:
         yield
     except DadagradError:
         raise
     except _ARROW_ERRORS as error:
         reason = str(error).strip().partition("\n")[0][:_MAX_REASON] or type(error).__name__
+        if isinstance(error, MemoryError):
+            kind, advice = OutOfMemory, "free some memory, or write smaller row groups"
+        elif isinstance(error, OSError) and error.errno is not None:
+            kind, advice = StorageError, "check the disk or the store"
         raise kind(f"{problem} ({reason}); {advice}") from None

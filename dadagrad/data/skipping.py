@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -51,12 +52,18 @@ class SkippingDataset(Dataset):
         return self.guarded(partition, lambda: self.source.read_into(partition, arena, scratch))
 
     def guarded(self, partition: int, read: Callable[[], Rows]) -> Rows:
-        """Result of `read`, or the replacement of the partition."""
-        name = self.partitions[partition].name
+        """Result of `read`, or the replacement of a partition that is damaged or missing.
+
+        The read is tried twice. Errors that prove no damage, such as those of the memory and of
+        the store, are raised.
+        """
+        name, damage = self.partitions[partition].name, (CorruptionError, MissingKey)
         if name not in self.skipped:
+            with suppress(*damage):
+                return read()
             try:
                 return read()
-            except (CorruptionError, MissingKey) as error:
+            except damage as error:
                 self.skip({name: str(error)})
         return self._replacement(partition)
 

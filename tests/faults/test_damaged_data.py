@@ -9,15 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from helpers.fault_cases import CONFIG, DATA_SIZES, At, bits, make_dataset
+from pyarrow.parquet import ParquetFile
 
 from dadagrad.cli import dadagrad
 from dadagrad.data import open_dataset
+from dadagrad.data.buffers import Arena
 from dadagrad.data.dataset import MemoryDataset
 from dadagrad.data.skipping import SkippingDataset
-from dadagrad.errors import CorruptionError, InputError
+from dadagrad.errors import CorruptionError, InputError, OutOfMemory, StorageError
+from dadagrad.storage import store
+from dadagrad.storage.store import Storage
 from dadagrad.training.run import resume, train
 
 VICTIM = "part-00003"
@@ -164,3 +170,60 @@ def test_names_of_features_are_those_that_can_be_read(url):
     data = SkippingDataset(open_dataset(url))
     data.read(3)
     assert data.names(np.arange(5)) == {}
+
+
+NO_DAMAGE = {
+    "memory": (Arena, "empty", MemoryError("none left"), OutOfMemory),
+    "disk": (store, "open_regular", OSError(5, "Input/output error"), StorageError),
+    "memory, Parquet": (ParquetFile, "read_row_group", MemoryError("none left"), OutOfMemory),
+    "disk, Parquet": (ParquetFile, "read_row_group", OSError(5, "EIO"), StorageError),
+}
+
+
+@pytest.mark.parametrize("case", NO_DAMAGE)
+def test_what_is_no_damage_ends_the_run(case, url, tmp_path, monkeypatch):
+    """Lack of memory, or a disk that fails, must not cost rows."""
+    owner, name, failure, kind = NO_DAMAGE[case]
+    data = open_dataset(write_parquet(url, tmp_path) if "Parquet" in case else url)
+
+    def fail(*arguments, **options):
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, fail)
+        with pytest.raises(kind, match=str(failure.args[-1]) if "," in case else "part-0000"):
+            train(data, CONFIG, on_error="skip")
+    assert train(data, CONFIG, on_error="skip").report["skipped_partitions"] == []
+
+
+def write_parquet(url: str, folder: Path) -> str:
+    """The same rows as a Parquet file."""
+    data, columns = open_dataset(url), {"indices": [], "values": [], "label": []}
+    for number in range(len(data.partitions)):
+        rows = data.read(number)
+        ids, values = rows.vocabulary[rows.indices], rows.values
+        assert values is not None
+        columns["indices"] += np.split(ids, rows.indptr[1:-1])
+        columns["values"] += np.split(values, rows.indptr[1:-1])
+        columns["label"] += rows.labels[:, 0].tolist()
+    path = folder / "rows.parquet"
+    pq.write_table(pa.table(columns), path, row_group_size=60)
+    return str(path)
+
+
+def test_a_partition_that_can_be_read_at_the_second_try_is_not_skipped(url, monkeypatch):
+    read_many, failed = Storage.read_many, []
+
+    def once_damaged(self, chunks):
+        sizes = read_many(self, chunks)
+        if not failed:
+            failed.append(next(iter(chunks)))
+            sizes = [size - 1 for size in sizes]
+        return sizes
+
+    expected = bits(train(url, CONFIG))
+    monkeypatch.setattr(Storage, "read_many", once_damaged)
+    result = train(url, CONFIG, on_error="skip")
+    assert failed
+    assert result.report["skipped_partitions"] == []
+    assert bits(result) == expected

@@ -91,6 +91,8 @@ class ArrayDecoder:
                 try:
                     blosc.decompress(stored, decoded)
                 except (RuntimeError, ValueError) as error:
+                    # Without memory for its own buffers blosc fails as for a damaged chunk.
+                    np.ones(2 * decoded.nbytes, np.uint8)
                     raise CorruptionError(f"chunk {number} does not decompress ({error})") from None
         return self._array[: self.length]
 

@@ -39,7 +39,7 @@ from dadagrad.data.zarr.writer import (
     write_partition,
     write_root,
 )
-from dadagrad.errors import CorruptionError, InputError
+from dadagrad.errors import CorruptionError, InputError, OutOfMemory
 from dadagrad.storage.store import MissingKey, Storage, TooLarge
 
 __all__ = ["ZarrDataset", "looks_like_zarr", "write_partition", "write_root"]
@@ -287,15 +287,19 @@ class _PartitionReader:
         except (CorruptionError, TooLarge) as error:
             raise self._corrupt(array, str(error)) from None
         except MemoryError:
-            raise self._corrupt(array, "it declares more than there is memory for") from None
+            raise OutOfMemory(
+                f"{self._place(array)}: there is not enough memory to read it; free some or ingest "
+                "the data again with smaller partitions"
+            ) from None
         except _MALFORMED:
             raise self._corrupt(array, "its metadata is missing or malformed") from None
 
     def _corrupt(self, array: str, problem: str) -> CorruptionError:
         """The error that names dataset, partition and array."""
-        return CorruptionError(
-            f"{self._storage.url}: partition {self._partition.name}, {array}: {problem}; {_ADVICE}"
-        )
+        return CorruptionError(f"{self._place(array)}: {problem}; {_ADVICE}")
+
+    def _place(self, array: str) -> str:
+        return f"{self._storage.url}: partition {self._partition.name}, {array}"
 
 
 def _read_partitions(plain: Any) -> tuple[Partition, ...]:
