@@ -58,6 +58,17 @@ def test_a_vocabulary_is_sent_as_bits():
     np.testing.assert_array_equal(unpack(arrived, np.int64), ids)
 
 
+def listening() -> set[Any]:
+    """The addresses at which this process and those that it started listen."""
+    this = psutil.Process()
+    return {
+        connection.laddr
+        for process in (this, *this.children(recursive=True))
+        for connection in process.net_connections(kind="inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+
+
 def test_a_cluster_that_is_started_has_its_settings_and_listens_here_alone(tmp_path, monkeypatch):
     names = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
     # A cluster started earlier in this process leaves its setting in the environment.
@@ -74,17 +85,12 @@ def test_a_cluster_that_is_started_has_its_settings_and_listens_here_alone(tmp_p
     def kept_messages(dask_scheduler: Any) -> set[int]:
         return {stream.recent_message_log.maxlen for stream in dask_scheduler.stream_comms.values()}
 
+    before = listening()  # clusters of other tests
     with open_engine(data, 1, None) as engine:
         assert engine.client.direct_to_workers
         (found,) = engine.client.run(seen).values()
         assert engine.client.run_on_scheduler(kept_messages) == {10}
-        this = psutil.Process()
-        listening = [
-            connection.laddr.ip
-            for process in (this, *this.children(recursive=True))
-            for connection in process.net_connections(kind="inet")
-            if connection.status == psutil.CONN_LISTEN
-        ]
+        started = listening() - before
     assert found == [str(128 << 20), "1000000", False, 10]
-    assert len(listening) >= 4
-    assert all(ipaddress.ip_address(address).is_loopback for address in listening)
+    assert len(started) >= 4
+    assert all(ipaddress.ip_address(address.ip).is_loopback for address in started)
