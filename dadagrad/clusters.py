@@ -100,6 +100,11 @@ def connected(client: Any) -> Iterator[Any]:
 def _open_client(address: str) -> Any:
     from distributed import Client
 
+    if "@" in address:
+        raise InputError(
+            "the address of the scheduler has a user or password in it, which Dask does not know; "
+            "give tcp://HOST:PORT, or tls:// and certificates in Dask's configuration"
+        )
     timeout = seconds("connect-timeout")
     try:
         _check_scheduler(address, timeout)
