@@ -178,7 +178,12 @@ class _TrialReader(Loader):
     def load(self, partition: int) -> Loaded:
         """The rows of a partition, whose vocabulary is that of the trial."""
         loaded = self._early.get(partition) or self._loader.load(partition)
-        positions = np.searchsorted(self.vocabulary, loaded.rows.vocabulary)
+        vocabulary = loaded.rows.vocabulary
+        positions = (
+            np.arange(len(vocabulary))
+            if len(vocabulary) == len(self.vocabulary)
+            else np.searchsorted(self.vocabulary, vocabulary)
+        )
         return replace(loaded, rows=replace(loaded.rows, vocabulary=positions))
 
     def release(self, loaded: Loaded) -> None:
