@@ -204,11 +204,15 @@ class TrainConfig:
 
     @property
     def has_kernels(self) -> bool:
-        """True if compiled loops can run it with a loss that has a compiled slope."""
+        """True if compiled loops can run it with a loss that has a compiled slope.
+
+        A user's class that is derived from a built-in one has formulas of its own.
+        """
         return (
             self.update.has_kernels
-            and isinstance(self.preconditioner, Diagonal)
-            and isinstance(self.regularizer, ElasticBox | None)
+            and type(self.update) in UPDATES.classes.values()
+            and type(self.preconditioner) is Diagonal
+            and (self.regularizer is None or type(self.regularizer) is ElasticBox)
             and not self.average
         )
 

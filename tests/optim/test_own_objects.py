@@ -15,7 +15,8 @@ from helpers.training_cases import make_data
 import dadagrad
 from dadagrad.data.synthetic import Corpus
 from dadagrad.errors import InputError
-from dadagrad.optim.preconditioners import DiagonalPreconditioner
+from dadagrad.optim.preconditioners import Diagonal, DiagonalPreconditioner
+from dadagrad.optim.updates import DualAveraging
 from dadagrad.problem import make_problem
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.messages import StopRequested
@@ -125,6 +126,32 @@ def test_an_own_object_trains_as_the_built_in_one(name, settings):
         built_in.report["progressive_loss"], rel=1e-5
     )
     np.testing.assert_allclose(own.model.weights, built_in.model.weights, rtol=2e-4, atol=2e-6)
+
+
+class DoubleDiagonal(Diagonal):
+    """Twice the built-in metric, which halves the steps."""
+
+    def curvature(self, arrays, ids=None):
+        return 2.0 * super().curvature(arrays, ids)
+
+
+class HalfSteps(DualAveraging):
+    """Dual averaging with half of each gradient's weight."""
+
+    def weights(self, state, ids=None):
+        return 0.5 * super().weights(state, ids)
+
+
+@pytest.mark.parametrize("batch_size", [1, 20])
+@pytest.mark.parametrize(
+    "objects", [{"preconditioner": DoubleDiagonal()}, {"update": HalfSteps()}], ids=str
+)
+def test_a_class_derived_from_a_built_in_one_runs_its_own_formulas(objects, batch_size):
+    data = data_of("loss")
+    settings = {"batch_size": batch_size, "fit_intercept": False}
+    own = dadagrad.train(data, step_size=0.4, **settings, **objects)
+    half = dadagrad.train(data, step_size=0.2, **settings)
+    np.testing.assert_allclose(own.model.weights, half.model.weights, rtol=2e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", PAIRS)
