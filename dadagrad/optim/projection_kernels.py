@@ -29,19 +29,23 @@ _compiled = njit(nogil=True, cache=True, error_model="numpy")
 
 
 @_compiled
+def _put(keys: Array, order: Places, place: Places, at: int, key: float, feature: int) -> None:
+    """Put a feature at `at`."""
+    keys[at] = key
+    order[at] = feature
+    place[feature] = at
+
+
+@_compiled
 def _rise(keys: Array, order: Places, place: Places, at: int, key: float, feature: int) -> None:
     """Put a feature at `at` or above, moving larger parents down."""
     while at > 0:
         parent = (at - 1) >> 2
         if keys[parent] <= key:
             break
-        keys[at] = keys[parent]
-        order[at] = order[parent]
-        place[order[at]] = at
+        _put(keys, order, place, at, keys[parent], order[parent])
         at = parent
-    keys[at] = key
-    order[at] = feature
-    place[feature] = at
+    _put(keys, order, place, at, key, feature)
 
 
 @_compiled
@@ -59,13 +63,9 @@ def _sink(
                 child = other
         if keys[child] >= key:
             break
-        keys[at] = keys[child]
-        order[at] = order[child]
-        place[order[at]] = at
+        _put(keys, order, place, at, keys[child], order[child])
         at = child
-    keys[at] = key
-    order[at] = feature
-    place[feature] = at
+    _put(keys, order, place, at, key, feature)
 
 
 @_compiled
