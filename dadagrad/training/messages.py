@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dadagrad.training.schedule.base import Cursor, Slice
 from dadagrad.training.state.base import TrainingState
-from dadagrad.training.state.slices import Change, FeatureSlice, LazyFeatureSlice
+from dadagrad.training.state.slices import Change, FeatureSlice, Gradient, LazyFeatureSlice
 from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 SliceInput: TypeAlias = FeatureSlice | LazyFeatureSlice | TrainingState
@@ -39,6 +39,17 @@ class Result:
     metrics: ProgressiveMetrics
     positions: NDArray[np.int32]
     change: Change | None
+
+
+def not_finite(change: Change, n_settings: int) -> dict[str, NDArray[np.bool_]]:
+    """The settings, (n_settings,), of which each array of a change has a number not finite."""
+    settings = {}
+    outputs = 1 if isinstance(change, Gradient) else 0  # axis of the outputs, or of their groups
+    for name, array in change.arrays.items():
+        others = tuple(axis for axis in range(array.ndim) if axis != outputs)
+        finite = np.isfinite(array).all(axis=others)
+        settings[name] = ~finite.reshape(n_settings, -1).all(axis=1)
+    return settings
 
 
 # Events.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -118,3 +119,25 @@ def test_each_thing_that_can_be_wrong_with_a_gradient(data, changes, error):
     problem = make_problem(CONFIG, open_dataset(data).schema, 60)
     slice_ = Slice(0, 0, 0, 20, False)
     assert validate(result_with(**changes), problem, slice_, np.arange(8)) == error
+
+
+@pytest.mark.parametrize(
+    ("loss", "error"),
+    [
+        ([np.inf, 1.0], None),
+        ([1.0, 1.0], "its gradient is not finite"),
+        ([1.0, np.inf], "its gradient is not finite"),
+        ([np.nan, 1.0], "its gradient is not finite"),
+        ([np.inf, np.nan], "its loss is not finite"),
+    ],
+)
+def test_of_several_settings_only_one_with_an_infinite_loss_may_have_diverged(data, loss, error):
+    config = replace(CONFIG, step_size=[1e30, 0.1])
+    problem = make_problem(config, open_dataset(data).schema, 60)
+    result = result_with(
+        gradient=np.array([[1, 1], [np.nan, 1], [1, 1]], np.float32),
+        intercept=np.ones((2, 2)),
+        loss=np.array(loss),
+        mistakes=np.ones(2),
+    )
+    assert validate(result, problem, Slice(0, 0, 0, 20, False), np.arange(8)) == error

@@ -99,6 +99,7 @@ def test_an_automatic_step_size_is_for_all_penalties():
         ({"batch_size": 1}, 1e25),
         ({"batch_size": 9}, 1e25),
         ({"batch_size": 150}, 1e37),  # only the gradient of the last batch is infinite
+        ({"streams": 2, "rounds": 2}, 1e25),
     ],
 )
 def test_a_setting_that_diverges_leaves_the_others_alone(mode, step_size):

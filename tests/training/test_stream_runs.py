@@ -157,15 +157,15 @@ def test_a_result_of_a_stream_that_cannot_be_right_is_doubted(update, labels):
     state = sound.change
     nan = np.full_like(state.accumulators, np.nan)
     broken = {
-        "its state is not finite": replace(sound, change=replace(state, accumulators=nan)),
+        "its accumulators is not finite": replace(sound, change=replace(state, accumulators=nan)),
         "its intercept is not finite": replace(
             sound, change=replace(state, intercept=state.intercept * np.nan)
         ),
         "its time is not finite": replace(sound, change=replace(state, t=np.inf)),
-        "its state has the shape": replace(
+        "its accumulators has the shape": replace(
             sound, change=replace(state, accumulators=state.accumulators[:, :-1])
         ),
-        "its last update has the shape": replace(
+        "its last_update has the shape": replace(
             sound, change=replace(state, last_update=np.zeros((len(state.last_update), 99)))
         ),
         "its positions are not increasing": replace(sound, positions=sound.positions[::-1]),

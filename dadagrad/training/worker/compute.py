@@ -13,7 +13,7 @@ from dadagrad.errors import TrainingError
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.id_sets import mark, marked, relabel
 from dadagrad.problem import Problem
-from dadagrad.training.messages import Result, SliceInput
+from dadagrad.training.messages import Result, SliceInput, not_finite
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.slices import FeatureSlice, Gradient, LazyFeatureSlice, Weights
@@ -60,7 +60,6 @@ def compute(
     content = given.take(positions)
     if isinstance(content, Weights):
         result = _gradient(problem, compact, importance, content, place_of_rows)
-        _check_finite(problem, result, rows.vocabulary, positions, place)
     else:
         state = content.copy()
         # The rows are over all features of the state.
@@ -68,9 +67,10 @@ def compute(
         metrics = _learn(problem, compact, importance, state, place_of_rows, spread)
         changed = state.differences(content)
         result = Result(metrics, changed.astype(np.int32), state.pull(changed))
-    if positions is None:
-        return result
-    return replace(result, positions=positions[result.positions])
+    if positions is not None:
+        result = replace(result, positions=positions[result.positions])
+    _check_finite(problem, result, rows.vocabulary, place)
+    return result
 
 
 def _compact(part: Rows, partial: bool) -> tuple[NDArray[np.int32] | None, Rows]:
@@ -175,41 +175,29 @@ def _moved(gradient: NDArray[np.float32]) -> NDArray[np.bool_]:
 
 
 def _check_finite(
-    problem: Problem,
-    result: Result,
-    vocabulary: NDArray[np.int64],
-    positions: NDArray[np.int32] | None,
-    place: str,
+    problem: Problem, result: Result, vocabulary: NDArray[np.int64], place: str
 ) -> None:
-    """Make the loss of settings infinite whose gradient is not finite.
+    """Make the loss of settings infinite whose gradient or state is not finite.
 
-    The features of the gradient are those at `positions` of the vocabulary, or all of it. Raise
-    `TrainingError` if all settings have diverged.
+    Raise `TrainingError` if all settings have diverged.
     """
     change = result.change
-    assert isinstance(change, Gradient)
-    culprit = None
-    diverged = np.zeros(problem.n_outputs, np.bool_)
-    for array in (change.gradient, change.squares):
-        if not np.isfinite(array).all():
-            first = np.argwhere(~np.isfinite(array))[0][0]
-            position = result.positions[first]
-            if positions is not None:
-                position = positions[position]
-            culprit = f"feature {vocabulary[position]}"
-            diverged |= ~np.isfinite(array).all(axis=0)
-    if not np.isfinite(change.intercept).all():
-        culprit = "the intercept"
-        diverged |= ~np.isfinite(change.intercept).all(axis=0)
-    if culprit is None:
+    assert change is not None
+    by_array = not_finite(change, problem.n_settings)
+    diverged = np.any(list(by_array.values()), axis=0)
+    if not diverged.all():
+        result.metrics.loss[diverged] = np.inf
         return
-    settings = diverged.reshape(problem.n_settings, -1).any(axis=1)
-    if settings.all():
-        raise TrainingError(
-            f"{place}: the gradient of {culprit} is not finite, so the weights have diverged or a "
-            "value is too large; choose a smaller step size, or normalise the rows"
-        )
-    result.metrics.loss[settings] = np.inf
+    kind, axis = ("gradient", 0) if isinstance(change, Gradient) else ("state", 1)
+    culprit = "the intercept"
+    for name, array in change.arrays.items():
+        if name != "intercept" and by_array[name].any():
+            first = np.argwhere(~np.isfinite(array))[0][axis]
+            culprit = f"feature {vocabulary[result.positions[first]]}"
+    raise TrainingError(
+        f"{place}: the {kind} of {culprit} is not finite, so the weights have diverged or a value "
+        "is too large; choose a smaller step size, or normalise the rows"
+    )
 
 
 def row_importance(problem: Problem, rows: Rows) -> NDArray[np.float64] | None:

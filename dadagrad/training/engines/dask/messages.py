@@ -11,7 +11,7 @@ from distributed.protocol.serialize import pickle_dumps, pickle_loads, register_
 from numpy.typing import NDArray
 
 from dadagrad.problem import Problem
-from dadagrad.training.messages import Result
+from dadagrad.training.messages import Result, not_finite
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice, Gradient
@@ -87,17 +87,22 @@ def validate(
     """
     positions, metrics, change = result.positions, result.metrics, result.change
     assert change is not None
-    shapes = {
-        **_expected_shapes(change, problem, len(positions)),
-        "loss": (metrics.loss, (problem.n_settings,)),
-        "mistakes": (metrics.mistakes, (problem.n_settings,)),
-    }
-    for name, (array, shape) in shapes.items():
-        if array.shape != shape:
-            return f"its {name} has the shape {array.shape}, not {shape}"
-        # Of several settings some may have diverged.
-        if problem.n_settings == 1 and not np.isfinite(array).all():
+    arrays = {**change.arrays, "loss": metrics.loss, "mistakes": metrics.mistakes}
+    each_setting = (problem.n_settings,)
+    shapes = _expected_shapes(change, problem, len(positions))
+    for name, shape in {**shapes, "loss": each_setting, "mistakes": each_setting}.items():
+        if arrays[name].shape != shape:
+            return f"its {name} has the shape {arrays[name].shape}, not {shape}"
+    # The loss of a setting that has diverged, which only one of several may, is infinite.
+    diverged = (metrics.loss == np.inf) & (problem.n_settings > 1)
+    found = not_finite(change, problem.n_settings) | {"loss": ~np.isfinite(metrics.loss)}
+    wrong = {name: settings & ~diverged for name, settings in found.items()}
+    wrong["mistakes"] = ~np.isfinite(metrics.mistakes)
+    for name, settings in wrong.items():
+        if settings.any():
             return f"its {name} is not finite"
+    if isinstance(change, State) and not np.isfinite(change.t):
+        return "its time is not finite"
     in_range = not len(positions) or 0 <= positions[0] <= positions[-1] < len(vocabulary)
     if not in_range or (positions[1:] <= positions[:-1]).any():
         return f"its positions are not increasing numbers below {len(vocabulary)}"
@@ -108,20 +113,17 @@ def validate(
 
 def _expected_shapes(
     change: Gradient | State, problem: Problem, n_changed: int
-) -> dict[str, tuple[NDArray[Any], tuple[int, ...]]]:
-    """Return the arrays of a change with the shapes that they must have."""
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes that the arrays of a change must have."""
     if isinstance(change, Gradient):
         each = (n_changed, problem.n_outputs)
         return {
-            "gradient": (change.gradient, each),
-            "squares": (change.squares, each if problem.config.accumulate == "row" else (0, 0)),
-            "intercept": (change.intercept, (2, problem.n_outputs)),
+            "gradient": each,
+            "squares": each if problem.config.accumulate == "row" else (0, 0),
+            "intercept": (2, problem.n_outputs),
         }
-    n_groups, width = problem.n_groups, problem.group_width
-    lazy = problem.config.update.shrinks_lazily
-    return {
-        "state": (change.accumulators, (n_groups, n_changed, width, 2)),
-        "last update": (change.last_update, (n_groups, n_changed if lazy else 0)),
-        "intercept": (change.intercept, (n_groups, 1, width, 2)),
-        "time": (np.asarray(change.t), ()),
-    }
+    shapes = {name: shape for name, (shape, _) in State.shapes(problem).items()}
+    for name in ("accumulators", "last_update"):
+        n_groups, n_features, *numbers = shapes[name]
+        shapes[name] = (n_groups, n_changed if n_features else 0, *numbers)
+    return shapes
