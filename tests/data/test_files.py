@@ -98,7 +98,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         plan_ranges(str(tmp_path / "nowhere"))
     with pytest.raises(InputError, match=r"cannot read .*nowhere: No such file"):
         list(read_chunks(Range(str(tmp_path / "nowhere"), 0, None), 100))
-    with pytest.raises(InputError, match="is a folder"):
+    with pytest.raises(InputError, match="Is a directory"):
         plan_ranges(str(tmp_path))
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from dadagrad.data.blocks import Block
-from dadagrad.data.ingest import parsing
+from dadagrad.data.ingest import parsing, vw
 from dadagrad.data.ingest.options import Options
 from dadagrad.data.ingest.svmlight import parse
 from dadagrad.errors import InputError
@@ -169,17 +169,10 @@ def test_agrees_with_scikit_learn(zero_based: bool) -> None:
         file, n_features=30, dtype=np.float64, zero_based=zero_based, query_id=True
     )
     np.testing.assert_array_equal(block.indptr, expected.indptr)
-    np.testing.assert_array_equal(block.ids, expected.indices)
+    np.testing.assert_array_equal(block.ids, expected.indices + (not zero_based))
     np.testing.assert_array_equal(block.values, expected.data.astype(np.float32))
     np.testing.assert_array_equal(block.labels[:, 0], labels)
     np.testing.assert_array_equal(block.queries, queries)
-
-
-def test_values_that_are_all_one_are_not_stored() -> None:
-    assert parsed(b"1 2:1 3:1.0\n0 4:10e-1\n").values is None
-    assert parsed(b"").values is None
-    skipped = parsed(b"1 2:1\n1 2:0.5 1:1\n1 1:1e999 2:3\n", on_error="skip")
-    assert (skipped.values, skipped.skipped) == (None, 2)
 
 
 def test_lists_of_labels_are_texts() -> None:
@@ -233,7 +226,9 @@ def test_the_first_wrong_line_is_reported() -> None:
         parsed(b"1 qid:1 2:1\n\n1 2:1\n")
 
 
-def test_the_parser_compiles_once() -> None:
+def test_each_format_compiles_once() -> None:
     parsed(b"1 2:3\n")
     parsed(b"1,2 2:3 4:1\nx", on_error="skip", zero_based=False)
-    assert len(parsing.svmlight_rows.signatures) == 1
+    for options in ({"hash_bits": 9}, {"on_error": "skip", "no_labels": True}):
+        vw.parse(b"1 | 3:2 1\n", path="a.vw", offset=0, options=Options("vw", **options))
+    assert len(parsing.rows.signatures) == 2

@@ -16,7 +16,7 @@ from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from dadagrad.data.blocks import Block, concatenate, transform_values
-from dadagrad.data.ingest import csv_table, text
+from dadagrad.data.ingest import columns
 from dadagrad.data.ingest.delimited import (
     Layout,
     cut_at_rows,
@@ -37,7 +37,7 @@ documents = st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
 def parse(chunk: str | bytes, layout: Layout = TAB, **options: Any) -> Block:
     data = chunk.encode() if isinstance(chunk, str) else chunk
     place = {"path": "f.tsv", "offset": options.pop("offset", 0)}
-    return text.parse(
+    return columns.parse_text(
         data, options=Options("text", **options), layout=layout, label=0, text=1, **place
     )
 
@@ -182,8 +182,8 @@ def test_labels_are_numbers_if_all_are() -> None:
 NAMED = Layout(",", 3, ("y", "age", "job"))
 
 
-def parse_table(chunk: bytes, table: csv_table.Table, **options: Any) -> Block:
-    return csv_table.parse(b"y,age,job\n" + chunk, path="f", offset=0, table=table, **options)
+def parse_table(chunk: bytes, table: columns.Table, **options: Any) -> Block:
+    return columns.parse_table(b"y,age,job\n" + chunk, path="f", offset=0, table=table, **options)
 
 
 number = st.floats(allow_nan=False, allow_infinity=False, width=32).map(repr) | st.sampled_from(
@@ -196,7 +196,7 @@ def test_numbers_are_features_and_empty_cells_and_zeros_are_not_stored(
     rows: list[tuple[str, str]],
 ) -> None:
     chunk = "".join(f"{row % 2},{age},{job}\n" for row, (age, job) in enumerate(rows)).encode()
-    block = parse_table(chunk, csv_table.Table(NAMED, 0))
+    block = parse_table(chunk, columns.Table(NAMED, 0))
     expected = np.array([[float(cell.strip() or 0) for cell in row] for row in rows], np.float32)
     np.testing.assert_array_equal(dense_block(block, 2), expected)
     assert block.nnz == np.count_nonzero(expected)
@@ -207,22 +207,22 @@ def test_numbers_are_features_and_empty_cells_and_zeros_are_not_stored(
 @pytest.mark.parametrize("bits", [1, 2, 5])  # few bits: features of a row collide, unsorted
 def test_categories_are_hashed_as_feature_hasher_does(bits: int) -> None:
     head = b"y,age,job\n1,2.5,cook\n"
-    table = csv_table.read_table("f", NAMED, head, 0, hash_bits=bits)
+    table = columns.read_table("f", NAMED, head, 0, hash_bits=bits)
     assert table.categorical == (2,)
     block = parse_table(b"1,2.5,cook\n0,,nurse\n1,4,\n0,1,12\n", table)
     rows = [{"age": 2.5, "job": "cook"}, {"job": "nurse"}, {"age": 4.0}, {"age": 1, "job": "12"}]
     expected = FeatureHasher(2**bits, alternate_sign=False).transform(rows).toarray()
     np.testing.assert_array_equal(dense_block(block, 2**bits), expected)
     with pytest.raises(InputError, match=r"line 2: column 'job' holds 'cook', .* give --hash-bits"):
-        csv_table.read_table("f", NAMED, head, 0, None)
+        columns.read_table("f", NAMED, head, 0, None)
 
 
 @pytest.mark.parametrize("cell", ["old", "inf", "nan", "1e39", "1_0"])
 def test_cells_that_are_not_finite_numbers_are_named_or_skipped(cell: str) -> None:
     chunk = f"1,2,3\n0,{cell},1\n".encode()
     with pytest.raises(InputError, match=f"f, line 3: column 'age' holds '{cell}'"):
-        parse_table(chunk, csv_table.Table(NAMED, 0))
-    block = parse_table(chunk, csv_table.Table(NAMED, 0), on_error="skip")
+        parse_table(chunk, columns.Table(NAMED, 0))
+    block = parse_table(chunk, columns.Table(NAMED, 0), on_error="skip")
     assert (block.n_rows, block.skipped, block.labels.tolist()) == (1, 1, [[1]])
 
 

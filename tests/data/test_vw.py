@@ -215,9 +215,3 @@ def test_integer_ids_have_a_limit() -> None:
     assert parsed(b"1 | 9223372036854775799", hash_bits=None).ids[0] == parsing.MAX_ID
     with pytest.raises(InputError, match="ids must be 9223372036854775799 or less"):
         parsed(b"1 | 9223372036854775800", hash_bits=None)
-
-
-def test_the_parser_compiles_once() -> None:
-    parsed(b"1 | a b\n")
-    parsed(b"1 | 3:2 1 4:5\n", hash_bits=None, on_error="skip", no_labels=True)
-    assert len(parsing.vw_rows.signatures) == 1

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dadagrad import ingest
 from dadagrad.data import open_dataset
 from dadagrad.data.blocks import Block
-from dadagrad.data.ingest import csv_table, svmlight, vw
+from dadagrad.data.ingest import columns, svmlight, vw
 from dadagrad.data.ingest.delimited import cut_at_rows, read_layout
 from dadagrad.data.ingest.files import Range, read_chunks
 from dadagrad.data.ingest.options import Options
@@ -75,10 +75,10 @@ def check_csv(data: bytes, on_error: Any, hashed: bool, tabs: bool | None) -> No
     data = data.replace(b",", b"\t") if tabs else data
     with only_our_errors():
         layout = read_layout("a.csv", data, "\t" if tabs else ",", header=True)
-        table = csv_table.read_table("a.csv", layout, data, 0, 5 if hashed else None)
+        table = columns.read_table("a.csv", layout, data, 0, 5 if hashed else None)
         for chunk, offset in [(data, 0)] if tabs else cut_at_rows("a.csv", [(data, 0)]):
             options: dict[str, Any] = {"table": table, "on_error": on_error}
-            check_block(csv_table.parse(chunk, path="a.csv", offset=offset, **options))
+            check_block(columns.parse_table(chunk, path="a.csv", offset=offset, **options))
 
 
 CHECKS = [(check_svmlight, SVMLIGHT), (check_vw, VW), (check_csv, CSV)]

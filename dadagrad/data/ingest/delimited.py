@@ -26,9 +26,7 @@ from dadagrad.errors import InputError
 MAX_ROW_BYTES = 64 << 20
 """Longest row of a CSV file; a longer one means that a quote was never closed."""
 
-MAX_SHOWN = 60
-"""Letters of a cell in a message."""
-
+_MAX_SHOWN = 60  # letters of a cell in a message
 _MAX_NAMES = 30
 # A field in quotes, one that does not begin with a quote, or an empty one.
 _FIELD = rb'(?:"(?:[^"]++|"")*+"[^,\n]*+|[^",\n][^,\n]*+|)'
@@ -75,7 +73,7 @@ class Layout:
 
 def shown(text: str) -> str:
     """Format `text` for a message: printable, on one line, not too long."""
-    return repr(text[:MAX_SHOWN]) + ("..." if len(text) > MAX_SHOWN else "")
+    return repr(text[:_MAX_SHOWN]) + ("..." if len(text) > _MAX_SHOWN else "")
 
 
 def is_name(column: int | str | None) -> bool:
@@ -113,34 +111,29 @@ def read_layout(path: str, head: bytes, delimiter: Delimiter, header: bool | Non
 
 def cut_at_rows(path: str, chunks: Iterable[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
     """Cut `chunks` of whole lines, and their offsets in the file, into whole CSV rows."""
-    open_row, start, searched = b"", 0, 0
-    waiting: list[bytes] = []
+    data, start, searched = bytearray(), 0, 0
     for chunk, offset in itertools.chain(chunks, [(b"", 0)]):
-        if not open_row and not waiting:
-            start = offset
-        waiting.append(chunk)
-        n_bytes = len(open_row) + sum(map(len, waiting))
+        start = start if data else offset
+        data += chunk
         # A row without an end is searched again when it has doubled, not with each chunk.
-        if chunk and n_bytes < min(2 * searched, MAX_ROW_BYTES):
+        if chunk and len(data) < min(2 * searched, MAX_ROW_BYTES):
             continue
-        data = b"".join([open_row, *waiting])
-        waiting = []
         end = end_of_rows(data)
         if end:
-            yield data[:end], start
-        open_row, start = data[end:], start + end
-        searched = 0 if end else len(data)
-        if len(open_row) > MAX_ROW_BYTES:
+            yield bytes(data[:end]), start
+            del data[:end]
+        start, searched = start + end, 0 if end else len(data)
+        if len(data) > MAX_ROW_BYTES:
             break
-    if open_row:
+    if data:
         raise InputError(
             f"{place(path, b'', start, 0)}: a quote opens in this row and does not close "
-            f'within {min(len(open_row), MAX_ROW_BYTES)} bytes; double the quotes (") that are '
+            f'within {min(len(data), MAX_ROW_BYTES)} bytes; double the quotes (") that are '
             "part of a field, or save the file tab-separated (.tsv), where quotes mean nothing"
         )
 
 
-def end_of_rows(data: bytes) -> int:
+def end_of_rows(data: bytes | bytearray) -> int:
     """Position after the last complete row of whole lines."""
     rows = _CSV_ROWS.match(data if data.endswith(b"\n") else data + b"\n") if b'"' in data else None
     return min(rows.end(), len(data)) if rows else len(data)
@@ -199,16 +192,14 @@ def read_cells(chunk: bytes, layout: Layout, *, path: str, offset: int, on_error
     columns = _arrow_table(text, layout.delimiter, layout.width, wrong)
     n_rows = len(columns[0]) + len(wrong)
     positions = np.delete(np.arange(n_rows), np.array([row.number - 1 for row in wrong], int))
+    if offset == 0 and layout.header is not None and n_rows:
+        columns, positions = [column.slice(1) for column in columns], positions[1:]
     cells = Cells(columns, positions, len(wrong), chunk, path, offset, layout, on_error)
     if wrong and on_error == "raise":
         raise cells.error(
             wrong[0].number - 1,
             f"{layout.fields(wrong[0].actual_columns)}, but the first row of the file has "
             f"{layout.width}; every row must have the same columns",
-        )
-    if offset == 0 and layout.header is not None and n_rows:
-        cells = replace(
-            cells, columns=[column.slice(1) for column in columns], positions=positions[1:]
         )
     return cells if is_utf8 else _only_utf8(cells)
 
@@ -319,7 +310,7 @@ def read_labels(cells: Cells, column: int | None) -> tuple[Cells, NDArray[Any]]:
 
     def describe(row: int) -> str:
         label = texts[row].as_py()
-        problem = f"is {label[:MAX_SHOWN]}" if label else "is missing"
+        problem = f"is {label[:_MAX_SHOWN]}" if label else "is missing"
         return (
             f"the label, column {column} counted from 0, {problem}; every row needs a class or "
             "a finite number there (--on-error skip leaves out rows that have none, and "

@@ -114,7 +114,8 @@ class ExternalShuffle:
         if self._seed is not None and block.queries is not None:
             self._keys.append(_query_keys(self._seed, block.queries))
         elif self._seed is not None:
-            self._keys.append(_row_keys(self._seed, self._n_appended, block.n_rows))
+            generator = np.random.default_rng([self._seed, self._n_appended])
+            self._keys.append(generator.integers(0, 2**64, block.n_rows, dtype=np.uint64))
         self._n_appended += 1
         self.n_rows += block.n_rows
         self.nnz += block.nnz
@@ -144,19 +145,10 @@ class ExternalShuffle:
     def bounds(self, partition_nnz: int, n_label_columns: int = 1) -> NDArray[np.int64]:
         """Cut the rows into partitions, none of which is empty.
 
-        Parameters
-        ----------
-        partition_nnz
-            Size of a partition: its entries, and one more for each row, or a quarter of its
-            labels if it has more than four: rows without entries take memory, too.
-        n_label_columns
-            Number of labels of a row.
-
-        Returns
-        -------
-        (n_runs, n_partitions + 1) int64
-            Partition p takes rows ``bounds[r, p]:bounds[r, p + 1]`` of run r: as many by size, in
-            order, or equal parts of the range of keys.
+        A partition has up to `partition_nnz` entries, of which each row counts as one more, or as a
+        quarter of its labels if it has more than four: rows without entries take memory, too.
+        Partition p takes rows ``bounds[r, p]:bounds[r, p + 1]`` of run r: as many by size, in
+        order, or equal parts of the range of keys.
         """
         row_size = max(1, n_label_columns // 4)
         total = self.nnz + self.n_rows * row_size
@@ -204,15 +196,12 @@ class ExternalShuffle:
     def read(self, bounds: NDArray[np.int64], partition: int) -> Block:
         """Rows of one partition; `bounds` is the result of the method `bounds`."""
         ranges = bounds[:, partition : partition + 2].tolist()
-        slices = [
-            (run, slice(*rows))
-            for run, rows in zip(self.runs, ranges, strict=True)
-            if rows[0] < rows[1]
-        ]
-        block = concatenate([cut(run.block, rows.start, rows.stop) for run, rows in slices])
+        pairs = zip(self.runs, ranges, strict=True)
+        slices = [(run, start, stop) for run, (start, stop) in pairs if start < stop]
+        block = concatenate([cut(run.block, start, stop) for run, start, stop in slices])
         if self._seed is None or len(slices) == 1:
             return block
-        keys = [run.keys[rows] for run, rows in slices if run.keys is not None]
+        keys = [run.keys[start:stop] for run, start, stop in slices if run.keys is not None]
         return take(block, np.argsort(np.concatenate(keys), kind="stable"))
 
 
@@ -224,9 +213,3 @@ def _query_keys(seed: int, queries: NDArray[np.int64]) -> Keys:
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     keys: Keys = mixed ^ (mixed >> np.uint64(31))
     return keys
-
-
-def _row_keys(seed: int, number: int, n_rows: int) -> Keys:
-    """Random keys of append `number`, the same for any number of workers."""
-    generator = np.random.default_rng([seed, number])
-    return generator.integers(0, 2**64, n_rows, dtype=np.uint64)

@@ -102,16 +102,13 @@ def plan_ranges(path: str, range_bytes: int = TASK_BYTES) -> list[Range]:
     An uncompressed file is cut every `range_bytes` bytes. A compressed file, or a pipe, is one
     range. An empty file has none.
     """
-    with _readable(path):
-        if not os.path.exists(path) or os.path.isfile(path):
-            with open(path, "rb") as file:
-                if _compression(file.read(_MAX_MAGIC)) is not None:
-                    return [Range(path, 0, None)]
-                size = file.seek(0, os.SEEK_END)
-        elif os.path.isdir(path):
-            raise InputError(f"{path} is a folder; name the files in it")
-        else:  # a pipe: bytes read from it here would be lost
-            return [Range(path, 0, None)]
+    whole = [Range(path, 0, None)]
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        return whole  # a pipe: bytes read from it here would be lost
+    with _readable(path), open(path, "rb") as file:
+        if _compression(file.read(_MAX_MAGIC)) is not None:
+            return whole
+        size = file.seek(0, os.SEEK_END)
     starts = range(0, size, range_bytes)
     return [Range(path, start, min(start + range_bytes, size)) for start in starts]
 
@@ -122,14 +119,8 @@ def read_chunks(
     """Read whole lines of `source`, about `chunk_bytes` at a time, with the offset of each chunk.
 
     Offsets count bytes of the decompressed file. Only the last line of a file can lack its
-    newline. A chunk exceeds `chunk_bytes` only if a line does. The `meter` is set before each
-    chunk is returned.
-
-    Raises
-    ------
-    InputError
-        Naming the file, if it cannot be read, its compressed data are damaged or cut short, or
-        a line exceeds `MAX_LINE_BYTES`.
+    newline. A chunk exceeds `chunk_bytes` only if a line does. Raises `InputError` naming the file,
+    if it cannot be read, is damaged or cut short, or a line exceeds `MAX_LINE_BYTES`.
     """
     with _readable(source.path), open(source.path, "rb") as file:
         start, stop = source.start, source.stop
@@ -153,27 +144,17 @@ def place(path: str, chunk: bytes, offset: int, position: int) -> str:
     `offset` is the position of the chunk in its file. Lines are counted only here, after an
     error: a range does not know the number of its first line.
     """
-    newlines = chunk.count(b"\n", 0, position)
-    try:
-        first = 1 if offset == 0 else _line_number(path, offset)
-    except InputError:
+    line, done = 1 + chunk.count(b"\n", 0, position), 0
+    if offset == 0:
+        return f"{path}, line {line}"
+    if not os.path.isfile(path):  # a pipe cannot be read a second time
         return f"{path}, line at byte {offset + position}"
-    return f"{path}, line {first + newlines}"
-
-
-def _line_number(path: str, offset: int) -> int:
-    """Number, from 1, of the line that holds byte `offset` of the decompressed file."""
-    newlines = done = 0
-    if not os.path.isfile(path):
-        raise InputError(f"{path} cannot be read a second time: it is not a regular file")
     with _readable(path), open(path, "rb") as file:
         reader = _decompressed(file)
-        while done < offset and (
-            data := _read(path, reader, min(_READ_BYTES, offset - done), done)
-        ):
-            newlines += data.count(b"\n")
+        while data := _read(path, reader, min(_READ_BYTES, offset - done), done):
+            line += data.count(b"\n")
             done += len(data)
-    return newlines + 1
+    return f"{path}, line {line}"
 
 
 @contextlib.contextmanager
@@ -210,7 +191,7 @@ class _XzReader:
         self._rest = b""
 
     def read(self, size: int, /) -> bytes:
-        """`size` bytes, or the rest of the file."""
+        """Read `size` bytes, or the rest of the file."""
         parts, missing = [self._rest], size - len(self._rest)
         while missing > 0 and (piece := next(self._pieces, b"")):
             parts.append(piece)
@@ -256,14 +237,10 @@ def _first_line(file: IO[bytes], at: int) -> int:
     """Position of the first line that starts at byte `at` or later."""
     if at == 0:
         return 0
-    at -= 1  # a newline just before byte `at` starts a line there
-    file.seek(at)
-    while data := file.read(_READ_BYTES):
-        newline = data.find(b"\n")
-        if newline >= 0:
-            return at + newline + 1
-        at += len(data)
-    return at
+    file.seek(at - 1)  # a newline just before byte `at` starts a line there
+    while file.readline(_READ_BYTES)[-1:] not in (b"\n", b""):
+        pass
+    return file.tell()
 
 
 def _whole_lines(

@@ -185,7 +185,8 @@ def ingest(
     _check_output(storage, overwrite=overwrite)
     total_bytes = sum(map(source_bytes, paths))
     done_bytes = 0
-    kernel = {"svmlight": parsing.svmlight_rows, "vw": parsing.vw_rows}.get(options.format)
+    kernels = {"svmlight": parsing.svmlight_features, "vw": parsing.vw_features}
+    kernel = kernels.get(options.format)
     if kernel is not None and not is_compiled(kernel):
         logger.info("compiling the parser (once on this machine, a few seconds)")
     summary = SourceSummary(options, LabelEncoder(several=options.format == "svmlight"))
@@ -269,7 +270,7 @@ def _feature_space(summary: SourceSummary) -> dict[str, Any] | None:
     elif options.format == "vw":
         space["hash_bits"] = options.hashed_bits
     elif options.format == "svmlight":
-        space["zero_based"] = bool(options.zero_based) and summary.first_id == 0
+        space["zero_based"] = summary.first_id == 0
     elif summary.table is not None:
         names = summary.table.layout.names()
         space["hash_bits"] = options.hashed_bits

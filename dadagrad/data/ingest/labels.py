@@ -27,12 +27,8 @@ _MAX_SHOWN = 3
 class LabelTable:
     """Columns of the final labels, and the final values of encoded ones.
 
-    Attributes
-    ----------
-    numbers : (n_numbers,) float64
-        Distinct labels that are numbers, increasing.
-    final : (n_numbers + n_texts, n_columns) float64 or None
-        Final labels of each number and of each text; None if no label is a text.
+    `final`, (n_numbers + n_texts, n_columns), holds the final labels of each of the `numbers`,
+    which increase, and of each text; it is None if no label is a text.
     """
 
     columns: tuple[LabelColumn, ...]

@@ -1,18 +1,19 @@
-"""Lines of text for the compiled parsers, and messages about the wrong ones."""
+"""Lines of text parsed by the compiled kernels, and messages about the wrong ones."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadagrad.data.blocks import Block, take
 from dadagrad.data.ingest import parsing
 from dadagrad.data.ingest.files import place
-from dadagrad.data.ingest.options import OnError
+from dadagrad.data.ingest.options import Options
+from dadagrad.data.rows import row_of
 from dadagrad.errors import InputError
 
 BAD_ID = f"feature id is {{name}}; ids must be {parsing.MAX_ID} or less"
@@ -23,28 +24,37 @@ _NOT_FINITE = re.compile(rb"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 
 
 class Lines:
-    """A chunk of text for a kernel, and the policy on its wrong lines.
+    """The rows that a kernel parsed from a chunk of a file, and the policy on wrong lines.
 
-    Attributes
-    ----------
-    text : (n_bytes,) uint8
-        The chunk, which ends in a newline.
-    skip : bool
-        True if wrong lines are left out.
+    `out` holds the rows, `several` is true if any has several labels. `path` and `offset` are the
+    file of the chunk and its position there, for messages; `token_end` ends a token.
     """
 
     def __init__(
-        self, chunk: bytes, path: str, offset: int, on_error: OnError, token_end: re.Pattern[bytes]
+        self,
+        chunk: bytes,
+        path: str,
+        offset: int,
+        options: Options,
+        label_optional: bool,
+        token_end: re.Pattern[bytes],
     ) -> None:
         if offset == 0 and chunk.startswith(b"\xef\xbb\xbf"):
             chunk = b"   " + chunk[3:]  # a byte order mark; positions stay the same
         self.chunk = chunk if chunk.endswith(b"\n") else chunk + b"\n"
-        self.text: NDArray[np.uint8] = np.frombuffer(self.chunk, np.uint8)
-        self.skip = on_error == "skip"
-        self._path = path
-        self._offset = offset
-        self._token_end = token_end
+        self._path, self._offset, self._token_end = path, offset, token_end
+        self._skip = options.on_error == "skip"
         self._problems: dict[int, tuple[int, str]] = {}
+        text, is_vw = np.frombuffer(self.chunk, np.uint8), options.format == "vw"
+        # White space comes before each feature of VW; svmlight has a colon in each.
+        may_begin_entry = text <= ord(" ") if is_vw else text == ord(":")
+        n_lines, n_entries = np.count_nonzero(text == ord("\n")), np.count_nonzero(may_begin_entry)
+        out = parsing.allocate(int(n_lines), int(n_entries))
+        scratch = np.empty(len(text) + 1, np.uint8) if is_vw else None
+        n_rows, self._skipped, self.several, *self._wrong = parsing.rows(
+            text, label_optional, self._skip, options.hash_bits or 0, scratch, out
+        )
+        self.out = out.first(n_rows)
 
     def token(self, at: int, end: re.Pattern[bytes] | None = None) -> bytes:
         """Text from `at` to the first match of `end`."""
@@ -56,18 +66,20 @@ class Lines:
         if problem is not None:
             self._problems.setdefault(row, (int(position), problem))
 
-    def finish_labels(self, out: parsing.Output) -> None:
+    def finish_labels(self) -> None:
         """Convert the labels that the kernel left as NaN; report those that overflow."""
+        out = self.out
         for row in np.flatnonzero(np.isnan(out.labels) & (out.first_labels >= 0)).tolist():
             label = self.token(out.first_labels[row])
             out.labels[row] = float(label)
             self.report(row, out.first_labels[row], number_problem("label", label))
 
-    def finish_values(self, out: parsing.Output, *, scaled: bool) -> None:
+    def finish_values(self, *, scaled: bool) -> None:
         """Convert the values that the kernel left as NaN; report those too large for float32.
 
         A value counts times that of its namespace if it is `scaled`, in double precision.
         """
+        out = self.out
         for entry in np.flatnonzero(np.isnan(out.values)).tolist():
             name, _, value = self.token(out.names[entry]).partition(b":")
             scale = self.token(out.namespaces[entry]).partition(b":")[2] if scaled else b""
@@ -77,19 +89,24 @@ class Lines:
                 out.values[entry] = 0  # its row is left out or raises
                 problem = f"value of feature {quote(name)} is {quote(value)}"
                 problem += f" times its namespace's {quote(scale)}" if scale else ""
-                self.report(row_of(out, entry), out.names[entry], f"{problem}; that is too large")
+                row = row_of(out.indptr, entry)
+                self.report(row, out.names[entry], f"{problem}; that is too large")
 
-    def without_problems(self, block: Block) -> Block:
-        """`block` without the rows that have problems; raises for the first unless skipping."""
-        if not self._problems:
-            return block
-        if not self.skip:
-            self.reject(*self._problems[min(self._problems)])
+    def finish(self, block: Block, describe: Callable[[int, int, int], str]) -> Block:
+        """`block` without wrong rows; raises `InputError` about the first unless skipping.
+
+        `describe` gives the message about a line at which the kernel stopped, by the outcome and
+        the positions of line and token.
+        """
+        if self._problems and not self._skip:
+            self._reject(*self._problems[min(self._problems)])
+        if self._wrong[0] != parsing.DONE:
+            self._reject(self._wrong[1], describe(*self._wrong))
         right = np.delete(np.arange(block.n_rows), list(self._problems))
-        return replace(take(block, right), skipped=block.skipped + len(self._problems))
+        block = take(block, right) if self._problems else block
+        return replace(block, skipped=self._skipped + len(self._problems))
 
-    def reject(self, position: int, problem: str) -> NoReturn:
-        """Raise `InputError` about the line that holds `position`."""
+    def _reject(self, position: int, problem: str) -> NoReturn:
         raise InputError(f"{place(self._path, self.chunk, self._offset, position)}: {problem}")
 
 
@@ -130,8 +147,3 @@ def as_float32(value: float) -> np.float32:
     """`value` rounded; infinite, without a warning, if it is too large."""
     with np.errstate(over="ignore"):
         return np.float32(value)
-
-
-def row_of(out: parsing.Output, entry: int) -> int:
-    """Row of an entry."""
-    return int(np.searchsorted(out.indptr, entry, side="right")) - 1

@@ -115,10 +115,7 @@ class Options:
 def guess_format(path: str, *, prefer_text: bool) -> Format:
     """Format of a source, by its name, or else by its first line.
 
-    Parameters
-    ----------
-    prefer_text
-        True if a delimited file holds text, because options ask for a text column or n-grams.
+    `prefer_text` if a delimited file holds text, because of options for a text column or n-grams.
     """
     name = COMPRESSED_NAME.sub("", path.lower().rstrip("/"))
     suffix = os.path.splitext(name)[1]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 # Outcomes of a line: DONE, or what is wrong with it.
 DONE, MISSING_LABEL, BAD_LABEL, BAD_FEATURE, BAD_ID, BAD_VALUE = range(6)
-BAD_QUERY, ZERO_ID, UNSORTED, NO_BAR, BAD_NAMESPACE, BASE_MARGIN, NEEDS_HASHING = range(6, 13)
+BAD_QUERY, UNSORTED, NO_BAR, BAD_NAMESPACE, BASE_MARGIN, NEEDS_HASHING = range(6, 12)
 
 NO_QUERY = np.iinfo(np.int64).min
 MAX_ID = 9_223_372_036_854_775_799
@@ -99,17 +99,6 @@ def _next_line(text: NDArray[np.uint8], at: int) -> int:
     while text[at] != _NEWLINE:
         at += 1
     return at + 1
-
-
-@njit(cache=True, nogil=True)
-def count(text: NDArray[np.uint8]) -> tuple[int, int, int]:
-    """Count newlines, colons and other white space of `text`: bounds on rows and entries."""
-    newlines = colons = spaces = 0
-    for byte in text:
-        newlines += byte == _NEWLINE
-        colons += byte == _COLON
-        spaces += _is_space(byte)
-    return newlines, colons, spaces
 
 
 @njit(cache=True, nogil=True)
@@ -215,29 +204,30 @@ def _is_query(text: NDArray[np.uint8], at: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def _svmlight_label(
-    text: NDArray[np.uint8], at: int, row: int, labels: NDArray[np.float64]
+    text: NDArray[np.uint8], at: int, row: int, label_optional: bool, out: Output
 ) -> tuple[int, int, bool]:
     """One label, or several with commas between: outcome, end, and True if several."""
-    labels[row], stop = _number(text, at)
+    out.labels[row], stop = _number(text, at)
+    out.first_labels[row] = at
     several = False
     while stop >= 0 and text[stop] == _COMMA:
         several = True
         _, stop = _number(text, stop + 1)
     if stop >= 0 and _ends_token(text[stop]):
         return DONE, stop, several
-    if stop >= 0 and text[stop] == _COLON and not several:
-        return MISSING_LABEL, at, False
-    if _is_query(text, at):
-        return MISSING_LABEL, at, False
-    return BAD_LABEL, at, False
+    if not _is_query(text, at) and (stop < 0 or text[stop] != _COLON or several):
+        return BAD_LABEL, at, False
+    out.labels[row], out.first_labels[row] = 0.0, -1
+    return DONE if label_optional else MISSING_LABEL, at, False
 
 
 @njit(cache=True, nogil=True)
-def _svmlight_features(
-    text: NDArray[np.uint8], at: int, row: int, entry: int, first_id: int, out: Output
+def svmlight_features(
+    text: NDArray[np.uint8], at: int, row: int, entry: int, out: Output
 ) -> tuple[int, int, int]:
     """Tokens after the label: outcome, its position, and the number of entries so far."""
     ids, values, names = out.ids, out.values, out.names
+    out.queries[row] = NO_QUERY
     previous = -1
     while True:
         at = _skip_space(text, at)
@@ -265,9 +255,6 @@ def _svmlight_features(
             value, stop = _number(text, stop)
             if stop < 0 or not _ends_token(text[stop]):
                 return BAD_VALUE, at, entry
-        if feature < first_id:
-            return ZERO_ID, at, entry
-        feature -= first_id
         if feature <= previous:
             return UNSORTED, at, entry
         previous = feature
@@ -276,48 +263,6 @@ def _svmlight_features(
         names[entry] = at
         entry += 1
         at = stop
-
-
-@njit(cache=True, nogil=True)
-def svmlight_rows(
-    text: NDArray[np.uint8], first_id: int, label_optional: bool, skip: bool, out: Output
-) -> tuple[int, int, int, int, int, bool]:
-    """Parse svmlight `text` into `out`, which has room for all its lines and colons.
-
-    Returns rows, lines skipped, outcome, the positions of the wrong line and token (if the outcome
-    is an error), and True if any row has several labels.
-    """
-    at = row = entry = skipped = 0
-    any_several = False
-    out.indptr[0] = 0
-    while at < len(text):
-        line = at
-        at = _skip_space(text, at)
-        if text[at] == _NEWLINE or text[at] == _HASH:
-            at = _next_line(text, at)
-            continue
-        out.queries[row] = NO_QUERY
-        out.first_labels[row] = at
-        out.lines[row] = line
-        outcome, at, several = _svmlight_label(text, at, row, out.labels)
-        if outcome == MISSING_LABEL and label_optional:
-            outcome = DONE
-            out.labels[row] = 0.0
-            out.first_labels[row] = -1
-        stop = entry
-        if outcome == DONE:
-            outcome, at, stop = _svmlight_features(text, at, row, entry, first_id, out)
-        if outcome == DONE:
-            any_several |= several
-            entry = stop
-            row += 1
-            out.indptr[row] = entry
-        elif skip:
-            skipped += 1
-            at = _next_line(text, at)
-        else:
-            return row, skipped, outcome, line, at, any_several
-    return row, skipped, DONE, at, at, any_several
 
 
 @njit(cache=True, nogil=True)
@@ -378,9 +323,14 @@ def _factor(text: NDArray[np.uint8], at: int) -> tuple[float, int]:
 
 @njit(cache=True, nogil=True)
 def _vw_header(
-    text: NDArray[np.uint8], at: int, bar: int, row: int, unlabelled: bool, out: Output
-) -> tuple[int, int]:
-    """``[label [importance [base]]] [tag]`` before the first bar: outcome and its position."""
+    text: NDArray[np.uint8], at: int, row: int, unlabelled: bool, out: Output
+) -> tuple[int, int, int]:
+    """``[label [importance [base]]] [tag]|``: outcome, its position, and that of the bar."""
+    bar = at
+    while text[bar] != _BAR:
+        if text[bar] == _NEWLINE:
+            return NO_BAR, at, bar
+        bar += 1
     stop = bar
     while stop > at and _is_space(text[stop - 1]):
         stop -= 1
@@ -398,22 +348,22 @@ def _vw_header(
             break
         value, end = _number(text, at)
         if end < 0 or not (_is_space(text[end]) or text[end] == _BAR) or numbers == 3:
-            return BAD_LABEL, at
+            return BAD_LABEL, at, bar
         if numbers == 0:
             out.labels[row], out.first_labels[row] = value, at
         elif numbers == 1 and value < 0:
-            return BAD_LABEL, at
+            return BAD_LABEL, at, bar
         elif numbers == 1:
             out.weights[row] = value
         elif value != 0:
-            return BASE_MARGIN, at
+            return BASE_MARGIN, at, bar
         numbers += 1
         at = end
-    return DONE if numbers or unlabelled else MISSING_LABEL, bar
+    return DONE if numbers or unlabelled else MISSING_LABEL, bar, bar
 
 
 @njit(cache=True, nogil=True)
-def _vw_features(
+def vw_features(
     text: NDArray[np.uint8],
     at: int,
     entry: int,
@@ -421,7 +371,10 @@ def _vw_features(
     scratch: NDArray[np.uint8],
     out: Output,
 ) -> tuple[int, int, int]:
-    """Namespaces and features after the first bar: outcome, its position, entries so far."""
+    """Namespaces and features after the first bar: outcome, its position, entries so far.
+
+    `scratch` has space for ``namespace^feature``, which the text holds with a byte between them.
+    """
     ids, values = out.ids, out.values
     names, namespaces = out.names, out.namespaces
     while True:
@@ -433,7 +386,8 @@ def _vw_features(
         if stop < 0 or (prefix == 0 and stop > at):
             return BAD_NAMESPACE, namespace, entry
         if prefix > 0:
-            scratch[:prefix] = text[namespace:at]
+            for byte in range(prefix):
+                scratch[byte] = text[namespace + byte]
             scratch[prefix] = _CARET
             prefix += 1
         at = stop
@@ -475,35 +429,44 @@ def _vw_features(
 
 
 @njit(cache=True, nogil=True)
-def vw_rows(
-    text: NDArray[np.uint8], hash_bits: int, unlabelled: bool, skip: bool, out: Output
-) -> tuple[int, int, int, int, int]:
-    """Parse Vowpal Wabbit `text`; entries keep the order of the text. `hash_bits` 0: no hashing.
+def rows(
+    text: NDArray[np.uint8],
+    label_optional: bool,
+    skip: bool,
+    hash_bits: int,
+    scratch: NDArray[np.uint8] | None,
+    out: Output,
+) -> tuple[int, int, bool, int, int, int]:
+    """Parse `text` into `out`, which has enough space; entries keep the order of the text.
 
-    Returns rows, lines skipped, outcome, and the positions of the wrong line and token.
-    `NEEDS_HASHING` is never skipped: it is the options that are wrong, not the line.
+    The format is svmlight if `scratch` is None: Numba then compiles no code for the other. For
+    Vowpal Wabbit, `scratch` is longer than the text, and names are hashed unless `hash_bits` is 0.
+
+    Returns rows, lines skipped, True if any row has several labels, and the outcome with the
+    positions of the wrong line and token (if it is an error). `NEEDS_HASHING` is never skipped: it
+    is the options that are wrong, not the line.
     """
     at = row = entry = skipped = 0
+    any_several = False
     out.indptr[0] = 0
-    # Room for "namespace^feature", which the text holds with one byte or more between them.
-    scratch = np.empty(len(text) + 1, np.uint8)
     while at < len(text):
         line = at
         at = _skip_space(text, at)
-        if text[at] == _NEWLINE:
-            at += 1
+        if text[at] == _NEWLINE or (text[at] == _HASH and scratch is None):
+            at = _next_line(text, at)
             continue
-        bar = at
-        while text[bar] != _BAR and text[bar] != _NEWLINE:
-            bar += 1
-        stop = entry
-        outcome = NO_BAR
-        if text[bar] == _BAR:
-            outcome, at = _vw_header(text, at, bar, row, unlabelled, out)
+        out.lines[row] = line
+        several, stop = False, entry
+        if scratch is None:
+            outcome, at, several = _svmlight_label(text, at, row, label_optional, out)
+            if outcome == DONE:
+                outcome, at, stop = svmlight_features(text, at, row, entry, out)
+        else:
+            outcome, at, bar = _vw_header(text, at, row, label_optional, out)
+            if outcome == DONE:
+                outcome, at, stop = vw_features(text, bar + 1, entry, hash_bits, scratch, out)
         if outcome == DONE:
-            outcome, at, stop = _vw_features(text, bar + 1, entry, hash_bits, scratch, out)
-        if outcome == DONE:
-            out.lines[row] = line
+            any_several |= several
             entry = stop
             row += 1
             out.indptr[row] = entry
@@ -511,79 +474,5 @@ def vw_rows(
             skipped += 1
             at = _next_line(text, at)
         else:
-            return row, skipped, outcome, line, at
-    return row, skipped, DONE, at, at
-
-
-@njit(cache=True, nogil=True)
-def _sort(
-    ids: NDArray[np.int64],
-    values: NDArray[np.float32],
-    spare_ids: NDArray[np.int64],
-    spare_values: NDArray[np.float32],
-) -> None:
-    """Sort the entries of one row by id; equal ids keep their order."""
-    n = len(ids)
-    if n <= 24:
-        for entry in range(1, n):
-            feature, value = ids[entry], values[entry]
-            place = entry
-            while place > 0 and ids[place - 1] > feature:
-                ids[place] = ids[place - 1]
-                values[place] = values[place - 1]
-                place -= 1
-            ids[place], values[place] = feature, value
-        return
-    largest = ids.max()
-    starts = np.empty(256, np.int64)
-    shift = 0
-    while shift < 63 and largest >> shift > 0:
-        starts[:] = 0
-        for entry in range(n):
-            starts[(ids[entry] >> shift) & 255] += 1
-        total = 0
-        for digit in range(256):
-            total, starts[digit] = total + starts[digit], total
-        for entry in range(n):
-            digit = (ids[entry] >> shift) & 255
-            place = starts[digit]
-            starts[digit] += 1
-            spare_ids[place] = ids[entry]
-            spare_values[place] = values[entry]
-        ids[:] = spare_ids[:n]
-        values[:] = spare_values[:n]
-        shift += 8
-
-
-@njit(cache=True, nogil=True)
-def merge_entries(
-    indptr: NDArray[np.int64], ids: NDArray[np.int64], values: NDArray[np.float32]
-) -> None:
-    """In place: sort each row by id, add up entries of one id, drop zeros. `indptr` follows."""
-    longest = 0
-    for row in range(len(indptr) - 1):
-        longest = max(longest, indptr[row + 1] - indptr[row])
-    spare_ids = np.empty(longest, np.int64)
-    spare_values = np.empty(longest, np.float32)
-    start = out = 0
-    for row in range(len(indptr) - 1):
-        stop = indptr[row + 1]
-        for entry in range(start + 1, stop):
-            if ids[entry] < ids[entry - 1]:
-                _sort(ids[start:stop], values[start:stop], spare_ids, spare_values)
-                break
-        entry = start
-        while entry < stop:
-            feature = ids[entry]
-            total = np.float64(values[entry])  # float() of a float32 stays a float32 here
-            entry += 1
-            while entry < stop and ids[entry] == feature:
-                total += values[entry]
-                entry += 1
-            single = np.float32(total)
-            if single != 0:
-                ids[out] = feature
-                values[out] = single
-                out += 1
-        indptr[row + 1] = out
-        start = stop
+            return row, skipped, any_several, outcome, line, at
+    return row, skipped, any_several, DONE, at, at

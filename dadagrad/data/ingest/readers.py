@@ -18,7 +18,7 @@ import numpy as np
 from dadagrad.data.arrays import drop_zero_weights
 from dadagrad.data.blocks import Block, compact, transform_values
 from dadagrad.data.dataset import LabelColumn
-from dadagrad.data.ingest import arrays, csv_table, delimited, svmlight, text, vw
+from dadagrad.data.ingest import arrays, columns, delimited, svmlight, vw
 from dadagrad.data.ingest.files import (
     TASK_BYTES,
     Meter,
@@ -112,7 +112,7 @@ class SourceSummary:
     largest_id: int = -1
     n_features: int = 0
     names: dict[int, str] = field(default_factory=dict)
-    table: csv_table.Table | None = None
+    table: columns.Table | None = None
     table_path: str = ""
     label_columns: tuple[LabelColumn, ...] | None = None
     spaces: list[dict[str, Any] | None] = field(default_factory=list)
@@ -120,8 +120,9 @@ class SourceSummary:
     @property
     def first_id(self) -> int:
         """Id that becomes 0 in the dataset."""
-        guessed = self.options.format == "svmlight" and self.options.zero_based == "auto"
-        return int(guessed and not self.has_id_zero)
+        if self.options.format != "svmlight" or self.options.zero_based is True:
+            return 0
+        return int(not self.has_id_zero)
 
     def add(self, block: Block) -> Block:
         """Add a block; return it without rows of weight 0, with encoded labels."""
@@ -278,9 +279,9 @@ def _delimited_parser(
                 f"{path}: --label-column and --text-column are both column {label}, counted from "
                 "0; name two columns"
             )
-        return partial(text.parse, options=options, layout=layout, label=label, text=column)
+        return partial(columns.parse_text, options=options, layout=layout, label=label, text=column)
     if summary.table is None:
-        summary.table = csv_table.read_table(path, layout, head, label, options.hash_bits)
+        summary.table = columns.read_table(path, layout, head, label, options.hash_bits)
         summary.table_path = path
     elif layout.names() != summary.table.layout.names():
         raise InputError(
@@ -288,7 +289,7 @@ def _delimited_parser(
             f"{_listed(summary.table.layout)}: all files must have the same columns"
         )
     table = replace(summary.table, layout=layout)
-    return partial(csv_table.parse, table=table, on_error=options.on_error)
+    return partial(columns.parse_table, table=table, on_error=options.on_error)
 
 
 def _listed(layout: delimited.Layout) -> str:

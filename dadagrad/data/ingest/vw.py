@@ -11,20 +11,14 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
-from dadagrad.data.blocks import Block, compact
+from dadagrad.data.blocks import Block
 from dadagrad.data.ingest import parsing
-from dadagrad.data.ingest.lines import (
-    BAD_ID,
-    Lines,
-    as_float32,
-    explain,
-    number_problem,
-    quote,
-    row_of,
-)
+from dadagrad.data.ingest.lines import BAD_ID, Lines, as_float32, explain, number_problem, quote
 from dadagrad.data.ingest.options import Options
+from dadagrad.data.rows import row_of
 
 MAX_TAG_BYTES = 256
 
@@ -58,55 +52,48 @@ _MESSAGES = {
 def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     """Parse whole lines of Vowpal Wabbit text.
 
-    `path` and `offset` are the file of the chunk and its position there, for messages. Ids are
-    ``abs(murmur3_32(name)) % 2**hash_bits``; without ``options.hash_bits``, names must be integers
-    in the unnamed namespace, and are the ids. Entries of one id are added up; those of value 0 are
-    left out.
-
-    Raises
-    ------
-    InputError
-        Naming file and line, for a malformed line, a missing label, numbers that are not
-        finite, a base other than 0; and where names need `hash_bits`.
+    Ids are ``abs(murmur3_32(name)) % 2**hash_bits``; without ``options.hash_bits``, names must be
+    integers in the unnamed namespace, and are the ids. Entries of one id are added up; those of
+    value 0 are left out. Raises `InputError`, naming file and line, for a malformed line, a missing
+    label, numbers that are not finite, a base other than 0; and where names need `hash_bits`.
     """
-    lines = Lines(chunk, path, offset, options.on_error, _TOKEN_END)
-    n_newlines, _, n_spaces = parsing.count(lines.text)  # white space comes before each feature
-    out = parsing.allocate(n_newlines, n_spaces)
-    n_rows, skipped, outcome, line, at = parsing.vw_rows(
-        lines.text, options.hash_bits or 0, options.no_labels, lines.skip, out
-    )
-    out = out.first(n_rows)
-    lines.finish_labels(out)
-    _finish_weights(lines, out)
-    lines.finish_values(out, scaled=True)
-    names = {}
-    if options.keep_names and options.hash_bits is not None:
-        names = _names(lines, out)
-    parsing.merge_entries(out.indptr, out.ids, out.values)
-    out = out.first(n_rows)
-    for entry in np.flatnonzero(~np.isfinite(out.values)).tolist():
-        row = row_of(out, entry)
-        problem = f"values of feature {out.ids[entry]} add up to more than float32 holds"
+    lines = Lines(chunk, path, offset, options, options.no_labels, _TOKEN_END)
+    out = lines.out
+    lines.finish_labels()
+    _finish_weights(lines)
+    lines.finish_values(scaled=True)
+    keep_names = options.keep_names and options.hash_bits is not None
+    names = _names(lines) if keep_names else {}
+    # Sums of float32 numbers in double precision.
+    content = out.values.astype(np.float64), out.ids, out.indptr
+    matrix = scipy.sparse.csr_array(content, shape=(len(out.lines), parsing.MAX_ID + 1))
+    matrix.sum_duplicates()
+    with np.errstate(over="ignore"):
+        matrix.data = matrix.data.astype(np.float32)
+    matrix.eliminate_zeros()
+    for entry in np.flatnonzero(~np.isfinite(matrix.data)).tolist():
+        row = row_of(matrix.indptr, entry)
+        problem = f"values of feature {matrix.indices[entry]} add up to more than float32 holds"
         lines.report(row, out.lines[row], problem)
     block = Block(
-        out.indptr,
-        out.ids,
-        out.values,
+        matrix.indptr,
+        matrix.indices,
+        matrix.data,
         out.labels[:, None],
         out.weights,
-        tags=_tags(lines, out),
-        skipped=skipped,
+        tags=_tags(lines),
         names=names,
     )
-    block = lines.without_problems(block)
-    if outcome != parsing.DONE:
-        problem = explain(outcome, lines.token(at), _MESSAGES, "label or importance")
-        lines.reject(line, problem)
-    return compact(block)
+
+    def describe(outcome: int, line: int, at: int) -> str:
+        return explain(outcome, lines.token(at), _MESSAGES, "label or importance")
+
+    return lines.finish(block, describe)
 
 
-def _finish_weights(lines: Lines, out: parsing.Output) -> None:
+def _finish_weights(lines: Lines) -> None:
     """Convert the importances that the kernel left as NaN; report those that overflow."""
+    out = lines.out
     for row in np.flatnonzero(~np.isfinite(out.weights)).tolist():
         at = out.first_labels[row]
         importance = lines.token(at, _LINE_END).split(maxsplit=2)[1]
@@ -114,9 +101,9 @@ def _finish_weights(lines: Lines, out: parsing.Output) -> None:
         lines.report(row, at, number_problem("importance", importance))
 
 
-def _names(lines: Lines, out: parsing.Output) -> dict[int, str]:
+def _names(lines: Lines) -> dict[int, str]:
     """First name of each id of the entries, which are in the order of the text."""
-    names = {}
+    out, names = lines.out, {}
     distinct, first = np.unique(out.ids, return_index=True)
     for feature, entry in zip(distinct.tolist(), first.tolist(), strict=True):
         name = lines.token(out.names[entry], _NAME_END)
@@ -126,11 +113,12 @@ def _names(lines: Lines, out: parsing.Output) -> dict[int, str]:
     return names
 
 
-def _tags(lines: Lines, out: parsing.Output) -> NDArray[np.object_] | None:
+def _tags(lines: Lines) -> NDArray[np.object_] | None:
     """Tags of the rows, "" for a row without one; None if no row has one.
 
     Reports tags that are too long: in memory, each tag takes as many bytes as the longest.
     """
+    out = lines.out
     tagged = np.flatnonzero(out.tags >= 0).tolist()
     if not tagged:
         return None

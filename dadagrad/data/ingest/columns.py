@@ -1,4 +1,4 @@
-"""CSV tables: columns of numbers as features, and, hashed, columns of categories."""
+"""Columns of delimited text as features: numbers, categories, and the words of a text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import scipy.sparse
 from numpy.typing import NDArray
 
-from dadagrad.data.blocks import Block
+from dadagrad.data.blocks import Block, row_pointers
 from dadagrad.data.ingest.delimited import (
     Layout,
     end_of_rows,
@@ -19,7 +19,7 @@ from dadagrad.data.ingest.delimited import (
     shown,
     to_numbers,
 )
-from dadagrad.data.ingest.options import OnError
+from dadagrad.data.ingest.options import OnError, Options
 from dadagrad.errors import InputError
 
 
@@ -42,13 +42,6 @@ class Table:
     def features(self) -> list[int]:
         """Positions of the columns that are features."""
         return [column for column in range(self.layout.width) if column != self.label]
-
-    def feature_names(self) -> dict[int, str]:
-        """Names of the features, if the file has names and features are not hashed."""
-        if self.layout.header is None or self.hash_bits is not None:
-            return {}
-        header = self.layout.header
-        return {number: header[column] for number, column in enumerate(self.features)}
 
 
 def read_table(
@@ -85,10 +78,10 @@ def read_table(
     return replace(table, categorical=tuple(categorical))
 
 
-def parse(
+def parse_table(
     chunk: bytes, *, path: str, offset: int, table: Table, on_error: OnError = "raise"
 ) -> Block:
-    """Parse whole rows of a CSV file. Zeros and empty cells are not stored.
+    """Parse whole rows of a table. Zeros and empty cells are not stored.
 
     A cell that is not a finite number in a column of numbers raises `InputError`, or its row is
     skipped.
@@ -104,12 +97,11 @@ def parse(
         if column in table.categorical:
             ids[:, number] = _category_ids(trimmed, names[column], table.hash_bits)
             values[:, number] = 1
-        else:
-            with np.errstate(over="ignore"):
-                values[:, number] = to_numbers(trimmed)[0]
-            ids[:, number] = (
-                number if table.hash_bits is None else _hash([names[column]], table.hash_bits)[0]
-            )
+            continue
+        with np.errstate(over="ignore"):
+            values[:, number] = to_numbers(trimmed)[0]
+        hashed = table.hash_bits is not None
+        ids[:, number] = _hash([names[column]], table.hash_bits)[0] if hashed else number
     wrong = ~np.isfinite(values) & ~empty
 
     def describe(row: int) -> str:
@@ -121,27 +113,63 @@ def parse(
 
     is_wrong = np.asarray(wrong.any(axis=1))
     cells.refuse(is_wrong, describe)
-    right = cells.keep(~is_wrong)
-    labelled, labels = read_labels(right, table.label)
+    labelled, labels = read_labels(cells.keep(~is_wrong), table.label)
     rows = np.isin(cells.positions, labelled.positions)
-    values, ids, empty = values[rows], ids[rows], empty[rows]
-    present = ~empty & (values != 0)
-    indptr = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(present.sum(axis=1), out=indptr[1:])
+    values, ids, present = values[rows], ids[rows], (~empty & (values != 0))[rows]
+    content = values[present], ids[present], row_pointers(present.sum(axis=1))
     shape = (len(values), 2**table.hash_bits if table.hash_bits else len(table.features))
-    matrix = scipy.sparse.csr_array((values[present], ids[present], indptr), shape=shape)
-    if table.hash_bits is not None:
-        # Hashed ids come in any order, and two of a row may be the same: their values add up.
-        matrix.sum_duplicates()
-        matrix.eliminate_zeros()
-    return Block(
-        matrix.indptr.astype(np.int64),
-        matrix.indices.astype(np.int64),
-        matrix.data,
-        labels,
-        skipped=labelled.skipped,
-        names=table.feature_names(),
+    matrix = scipy.sparse.csr_array(content, shape=shape)
+    # Hashed ids come in any order, and two of a row may be the same: their values add up.
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    feature_names = {}
+    if table.layout.header is not None and table.hash_bits is None:
+        feature_names = {n: names[column] for n, column in enumerate(table.features)}
+    return _as_block(matrix, labels, labelled.skipped, feature_names)
+
+
+def parse_text(
+    chunk: bytes,
+    *,
+    path: str,
+    offset: int,
+    options: Options,
+    layout: Layout,
+    label: int | None,
+    text: int,
+) -> Block:
+    """Parse whole rows of labels and texts, hashed exactly as HashingVectorizer does.
+
+    Features are the runs of 1 to ``options.ngrams`` words of two letters or more, in lower case;
+    the id of a feature is its hash modulo ``2**hash_bits``. `label` and `text` are positions of
+    columns, from 0; a `label` of None means that there are no labels.
+    """
+    from sklearn.feature_extraction.text import HashingVectorizer  # loads slowly
+
+    cells = read_cells(chunk, layout, path=path, offset=offset, on_error=options.on_error)
+    cells, labels = read_labels(cells, label)
+    vectorizer = HashingVectorizer(
+        ngram_range=(1, options.ngrams),
+        n_features=2 ** (options.hashed_bits or 0),
+        binary=options.binary,
+        alternate_sign=options.alternate_sign,
+        norm=None,
+        dtype=np.float32,
     )
+    texts = cells.columns[text].to_pylist()
+    matrix = (
+        vectorizer.transform(texts) if texts else scipy.sparse.csr_array((0, 1), dtype=np.float32)
+    )
+    matrix.eliminate_zeros()
+    return _as_block(matrix, labels, cells.skipped)
+
+
+def _as_block(
+    matrix: Any, labels: NDArray[Any], skipped: int, names: dict[int, str] | None = None
+) -> Block:
+    """A CSR matrix with labels as a block."""
+    indptr, ids = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
+    return Block(indptr, ids, matrix.data, labels, skipped=skipped, names=names or {})
 
 
 def _category_ids(cells: Any, name: str, hash_bits: int | None) -> NDArray[np.int64]:
@@ -152,7 +180,7 @@ def _category_ids(cells: Any, name: str, hash_bits: int | None) -> NDArray[np.in
 
 
 def _hash(texts: list[str], hash_bits: int | None) -> NDArray[np.int64]:
-    from sklearn.feature_extraction import FeatureHasher
+    from sklearn.feature_extraction import FeatureHasher  # loads slowly
 
     if not texts:
         return np.zeros(0, np.int64)
