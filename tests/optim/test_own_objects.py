@@ -95,9 +95,6 @@ class OwnDiagonal(DiagonalPreconditioner):
         rows = slice(None) if ids is None else ids
         return 1e-6 + np.sqrt(arrays["squares"][rows])
 
-    def merge(self, arrays, other, total=None):
-        return {"squares": arrays["squares"] + other["squares"]}
-
 
 PAIRS = {
     "loss": ({"loss": OwnHinge()}, {"loss": "squared-hinge"}),

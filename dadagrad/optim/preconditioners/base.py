@@ -142,13 +142,6 @@ class Preconditioner(Named, ABC):
             return solve_outputs(0, n_outputs)
         return np.concatenate([solve_outputs(k, k + 1) for k in range(n_outputs)], axis=1)
 
-    @abstractmethod
-    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
-        """The arrays of two disjoint streams together; may reuse the memory of `arrays`.
-
-        `total` is the sum u of both streams, (n_features, n_outputs), for `solve_sum`.
-        """
-
 
 PRECONDITIONERS: Registry[Preconditioner] = Registry("preconditioner", Preconditioner)  # type: ignore[type-abstract]
 """Built-in preconditioners by name."""

@@ -41,9 +41,6 @@ class Diagonal(DiagonalPreconditioner):
     def curvature(self, arrays: Arrays, ids: Ids | None = None) -> Array:
         return self.delta + np.sqrt(rows_of(arrays["squares"], ids))
 
-    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
-        return {"squares": arrays["squares"] + other["squares"]}
-
 
 @register(PRECONDITIONERS, "identity")
 class Identity(DiagonalPreconditioner):
@@ -86,9 +83,6 @@ class Identity(DiagonalPreconditioner):
         row = np.where(arrays["time"] > 0, np.power(arrays["time"], power), 0.0)
         return np.broadcast_to(row, (n_rows, *row.shape))
 
-    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
-        return {**arrays, "time": np.asarray(arrays["time"] + other["time"])}
-
 
 @register(PRECONDITIONERS, "normalized")
 class Normalized(DiagonalPreconditioner):
@@ -128,9 +122,3 @@ class Normalized(DiagonalPreconditioner):
     def curvature(self, arrays: Arrays, ids: Ids | None = None) -> Array:
         root = np.sqrt(rows_of(arrays["squares"], ids))
         return rows_of(arrays["largest"], ids) * (self.delta + root)
-
-    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
-        return {
-            "squares": arrays["squares"] + other["squares"],
-            "largest": np.maximum(arrays["largest"], other["largest"]),
-        }

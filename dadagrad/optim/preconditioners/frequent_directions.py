@@ -17,6 +17,9 @@ stand in the buffer as they came. S therefore always contains the newest row.
 With S goes its Gram matrix S S', which grows by one product S g a row. It is all that a shrink (and
 a preconditioner) decomposes. A row with few non-zeros costs O(tau nnz) until the next shrink.
 
+Sketches merge: adding the rows of one to another makes a sketch of both streams, whose Delta is the
+sum of both and of what the adding removed (Ghashami et al. 2016).
+
 A square root of an eigenvalue of S S' is wrong by up to 1e-8 of the largest one. Singular values
 smaller than that are not told from 0; the sketch keeps their directions wherever there is room.
 
@@ -36,7 +39,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, all_rows
 
 
@@ -137,19 +139,3 @@ def shrink(sketch: Arrays) -> None:
     sketch["products"][rank - 1 :] = 0.0
     sketch["filled"][0] = rank - 1
     sketch["removed"][0] += subtracted
-
-
-def merge(sketch: Arrays, other: Arrays, total: Array | None = None) -> None:
-    """Add the stream of `other` to `sketch`, in place: the bounds hold for both streams together.
-
-    `total` is the vector u of the joint stream, (n_features,), if ``products`` is wanted.
-    """
-    if sketch["directions"].shape != other["directions"].shape:
-        raise InputError(
-            f"sketches of shapes {sketch['directions'].shape} and {other['directions'].shape} "
-            "(features, twice the rank) cannot be merged; make both alike"
-        )
-    for row in other["directions"].T[: int(other["filled"][0])]:
-        add(sketch, row)
-    sketch["removed"] += other["removed"]
-    sketch["products"][:] = np.nan if total is None else total @ sketch["directions"]

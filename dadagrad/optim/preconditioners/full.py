@@ -59,7 +59,7 @@ class Blocks(MatrixPreconditioner):
         return shapes
 
     def _add(self, arrays: Arrays, step: Step) -> Arrays:
-        """G += g g' in place, block by block."""
+        """G += g g' in place, and the decompositions of the blocks that it touches."""
         gradient = all_rows(step.gradient, step.ids, _n_features(arrays))
         for size, features in self._layout(len(gradient)).items():
             parts = gradient[features].transpose(2, 0, 1)
@@ -70,18 +70,11 @@ class Blocks(MatrixPreconditioner):
             outer = arrays[f"outer-{size}"][outputs, blocks]
             outer += parts[:, :, None] * parts[:, None, :]
             arrays[f"outer-{size}"][outputs, blocks] = outer
-            self._decompose(arrays, size, outputs, blocks)
+            values, vectors = np.linalg.eigh(outer)
+            values[values <= size * np.finfo(np.float64).eps * values[:, -1:]] = 0.0
+            arrays[f"roots-{size}"][outputs, blocks] = np.sqrt(values)
+            arrays[f"vectors-{size}"][outputs, blocks] = vectors
         return arrays
-
-    @staticmethod
-    def _decompose(
-        arrays: Arrays, size: int, outputs: NDArray[np.intp], blocks: NDArray[np.intp]
-    ) -> None:
-        """Make the roots and vectors of some blocks anew."""
-        values, vectors = np.linalg.eigh(arrays[f"outer-{size}"][outputs, blocks])
-        values[values <= size * np.finfo(np.float64).eps * values[:, -1:]] = 0.0
-        arrays[f"roots-{size}"][outputs, blocks] = np.sqrt(values)
-        arrays[f"vectors-{size}"][outputs, blocks] = vectors
 
     def solve(self, arrays: Arrays, vector: Array, ids: Ids | None = None) -> Array:
         solved = np.zeros_like(vector)
@@ -102,13 +95,6 @@ class Blocks(MatrixPreconditioner):
         for features, roots, _ in self._blocks(arrays):
             majorant[features] = (self.delta + roots[:, :, -1]).T[:, None, :]
         return majorant
-
-    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
-        for key in [key for key in arrays if key.startswith("outer-")]:
-            arrays[key] = arrays[key] + other[key]
-            outputs, blocks = np.nonzero(np.ones(arrays[key].shape[:2]))
-            self._decompose(arrays, int(key.removeprefix("outer-")), outputs, blocks)
-        return arrays
 
     def _blocks(self, arrays: Arrays) -> Iterator[tuple[NDArray[np.int64], Array, Array]]:
         """Features, roots and vectors of each size."""

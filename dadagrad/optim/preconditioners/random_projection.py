@@ -64,22 +64,14 @@ class _Projected(LowRank):
 
     def _add(self, arrays: Arrays, step: Step) -> Arrays:
         for output in np.flatnonzero(step.gradient.any(0)).tolist():
-            self._grow(arrays[self.sums][output], step.gradient[:, output], step.ids)
-            self._decompose(arrays, output)
+            total = arrays[self.sums][output]
+            self._grow(total, step.gradient[:, output], step.ids)
+            directions, values = self._factorize(total)
+            # A Sigma that rounding does not tell from 0 is 0.
+            noise = len(total) * np.finfo(np.float64).eps * values.max(initial=0.0)
+            arrays["directions"][output] = directions
+            arrays["values"][output] = np.where(values > noise, values, 0.0)
         return arrays
-
-    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
-        arrays[self.sums] += other[self.sums]
-        for output in range(len(arrays[self.sums])):
-            self._decompose(arrays, output)
-        return arrays
-
-    def _decompose(self, arrays: Arrays, output: int) -> None:
-        """Keep V and Sigma of the sum; a Sigma that rounding does not tell from 0 is 0."""
-        directions, values = self._factorize(arrays[self.sums][output])
-        noise = len(directions) * np.finfo(np.float64).eps * values.max(initial=0.0)
-        arrays["directions"][output] = directions
-        arrays["values"][output] = np.where(values > noise, values, 0.0)
 
     def _projection(self, n_features: int) -> Array:
         return projection(n_features, self.rank, self.seed)

@@ -60,9 +60,11 @@ class _Sketched(LowRank):
     def _add(self, arrays: Arrays, step: Step) -> Arrays:
         """One more row for each sketch, in place."""
         for output, row in enumerate(step.gradient.T):
-            sketch = _of_output(arrays, output)
+            sketch = {key: array[output] for key, array in arrays.items()}
             fd.add(sketch, row, step.ids, None if step.total is None else step.total[:, output])
-            _decompose(sketch)
+            values, vectors = fd.decompose(sketch)
+            sketch["values"][: len(values)] = values
+            sketch["vectors"][: len(values), : len(values)] = vectors
         return arrays
 
     def factors(self, arrays: Arrays, output: int) -> Factors:
@@ -80,26 +82,6 @@ class _Sketched(LowRank):
 
     def solve_sum(self, arrays: Arrays, total: Array, ids: Ids | None = None) -> Array:
         return self._solve(arrays, total, arrays["products"], ids)
-
-    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
-        for output in range(len(arrays["filled"])):
-            sketch = _of_output(arrays, output)
-            joint = None if total is None else total[:, output]
-            fd.merge(sketch, _of_output(other, output), joint)
-            _decompose(sketch)
-        return arrays
-
-
-def _of_output(arrays: Arrays, output: int) -> Arrays:
-    """Views of what belongs to one output."""
-    return {key: array[output] for key, array in arrays.items()}
-
-
-def _decompose(sketch: Arrays) -> None:
-    """Keep the decomposition of S S' beside it."""
-    values, vectors = fd.decompose(sketch)
-    sketch["values"][: len(values)] = values
-    sketch["vectors"][: len(values), : len(values)] = vectors
 
 
 @register(PRECONDITIONERS, "sketch")
@@ -146,7 +128,3 @@ class SketchedNewton(_Sketched):
     def solve_sum(self, arrays: Arrays, total: Array, ids: Ids | None = None) -> Array:
         # The rows are not the gradients of which u is the sum, so S u is not kept.
         return self.solve(arrays, total, ids)
-
-    def merge(self, arrays: Arrays, other: Arrays, total: Array | None = None) -> Arrays:
-        time = arrays["time"] + other["time"]
-        return {**_Sketched.merge(self, arrays, other), "time": time}

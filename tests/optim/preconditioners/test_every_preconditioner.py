@@ -1,4 +1,4 @@
-"""What every preconditioner promises: an inverse, a majorant, shapes, and streams that merge."""
+"""What every preconditioner promises: an inverse, a majorant, and shapes."""
 
 from __future__ import annotations
 
@@ -42,30 +42,6 @@ def test_the_inverse_undoes_the_product_and_the_majorant_is_above(name, seed):
     np.testing.assert_array_equal(some, preconditioner.solve(arrays, product)[ids])
     largest = np.sum(preconditioner.majorant(arrays) * vector * vector, axis=0)
     assert (np.sum(product * vector, axis=0) <= largest * (1 + 1e-9)).all()
-
-
-@each_name
-@given(seed=seeds, cut=st.integers(0, 12))
-@settings(max_examples=10)
-def test_merged_streams_are_one_stream(name, seed, cut):
-    preconditioner, gradients = preconditioner_of(name), draw_gradients(seed)
-    total = np.cumsum(gradients, axis=0)
-    whole, one, other = (preconditioner.init(N_FEATURES, 2) for _ in range(3))
-    for step, gradient in enumerate(gradients):
-        whole = preconditioner.add(whole, gradient, total=total[step])
-        if step < cut:
-            one = preconditioner.add(one, gradient, total=total[step])
-        else:
-            other = preconditioner.add(other, gradient, total=total[step])
-    merged = preconditioner.merge(one, other, total[-1])
-    if name == "fd-son":  # which weighs a gradient by the time of its own stream
-        np.testing.assert_array_equal(merged["time"], whole["time"])
-        return
-    for found, expected in (
-        (preconditioner.multiply(merged, total[-1]), preconditioner.multiply(whole, total[-1])),
-        (preconditioner.solve_sum(merged, total[-1]), preconditioner.solve_sum(whole, total[-1])),
-    ):
-        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 @each_name
