@@ -56,11 +56,11 @@ class ProjectedGradient(GradientUpdate):
         kinds = {"places": np.int32, "order": np.int32}
         arrays: Arrays = {
             name: np.zeros(shape, kinds.get(name, np.float64))
-            for name, shape in self.shapes(n_features, n_outputs).items()
+            for name, shape in self._held_shapes(n_features, n_outputs).items()
         }
         return State(0.0, np.zeros((n_features, n_outputs)), arrays)
 
-    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+    def _held_shapes(self, n_features: int, n_outputs: int) -> Shapes:
         heaps = dict.fromkeys(("places", "keys", "order"), (n_outputs, n_features))
         return {**heaps, "totals": (n_outputs, 4)}
 
@@ -79,7 +79,10 @@ class ProjectedGradient(GradientUpdate):
         return State(t, state.primary, state.preconditioner)
 
     def add(self, state: State, output: int, ids: Ids, change: Array) -> None:
-        """Add `change` to the weights of `ids` of an output, then project, in place."""
+        """Add `change` to the weights of `ids` of an output, then project all, in place.
+
+        A feature that is named twice gets both changes.
+        """
         from dadagrad.optim.projection_kernels import add
 
         heap = state.preconditioner
@@ -93,50 +96,3 @@ class ProjectedGradient(GradientUpdate):
             heap["order"][output],
             heap["totals"][output],
         )
-
-
-class SparseL1Ball:
-    """Weights of one output in an l1 ball, changed by sparse steps and projected after each.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> ball = SparseL1Ball(4, radius=1.0)
-    >>> ball.add(np.array([0, 2]), np.array([1.0, -0.5]))
-    >>> ball.weights()
-    array([ 0.75,  0.  , -0.25,  0.  ])
-    """
-
-    def __init__(self, n_features: int, radius: float) -> None:
-        self.update = ProjectedGradient(radius=radius)
-        self.state = self.update.init(n_features, 1)
-
-    def add(self, ids: Ids, change: Array) -> None:
-        """Add (k,) `change` to the weights of (k,) `ids`, then project all weights.
-
-        A feature that is named twice gets both changes. `InputError` for an id out of range or a
-        change that is not finite; then nothing is changed.
-        """
-        ids = np.ascontiguousarray(ids, np.int64)
-        change = np.ascontiguousarray(change, np.float64)
-        self._check(ids, change)
-        self.update.add(self.state, 0, ids, change)
-
-    def weights(self, ids: Ids | None = None) -> Array:
-        """All weights, (n_features,), or those of `ids`."""
-        return self.update.weights(self.state, ids)[:, 0]
-
-    def _check(self, ids: Ids, change: Array) -> None:
-        n_features = len(self.state.primary)
-        if ids.ndim != 1 or ids.shape != change.shape:
-            raise InputError(
-                f"ids and change must be plain and of one length, not {ids.shape} and "
-                f"{change.shape}"
-            )
-        if len(ids) and not (ids.min() >= 0 and ids.max() < n_features):
-            raise InputError(
-                f"ids must be from 0 to {n_features - 1}; they are from {ids.min()} to {ids.max()}"
-            )
-        if not np.all(np.isfinite(change)):
-            at = int(np.flatnonzero(~np.isfinite(change))[0])
-            raise InputError(f"change must be finite; that of feature {ids[at]} is {change[at]}")

@@ -61,6 +61,17 @@ class State:
     primary: Array
     preconditioner: Arrays
 
+    @property
+    def arrays(self) -> Arrays:
+        """All arrays by name, as `GradientUpdate.shapes` lists them."""
+        held = {f"preconditioner.{name}": array for name, array in self.preconditioner.items()}
+        return held | {"primary": self.primary}
+
+    def with_arrays(self, arrays: Arrays, t: float) -> State:
+        """The state at `t` with other arrays."""
+        held = {name.partition(".")[2]: array for name, array in arrays.items() if "." in name}
+        return State(t, arrays["primary"], held)
+
 
 class Update(Named, ABC):
     """A rule that turns gradients, or rows, into weights.
@@ -91,6 +102,11 @@ class Update(Named, ABC):
     shrinks_lazily: ClassVar[bool] = False
     is_proximal: ClassVar[bool] = False
     losses: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def weighs_ids(self) -> bool:
+        """True if the weights of some features cost less than those of all."""
+        return True
 
     def bind(self, **values: Any) -> Self:
         """Return the update with its bound fields filled in.
@@ -144,6 +160,11 @@ class GradientUpdate(Update):
         return State(0.0, zeros(n_features, n_outputs), arrays)
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
+        shapes = self._held_shapes(n_features, n_outputs)
+        held = {f"preconditioner.{name}": shape for name, shape in shapes.items()}
+        return held | {"primary": (n_features, n_outputs)}
+
+    def _held_shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return self.preconditioner.shapes(n_features, n_outputs)
 
     def step(
@@ -168,7 +189,6 @@ class GradientUpdate(Update):
 
     @property
     def weighs_ids(self) -> bool:
-        """True if the weights of some features cost less than those of all."""
         return self._by_feature() or self.regularizer.is_zero
 
     def _by_feature(self) -> bool:

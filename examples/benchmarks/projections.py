@@ -20,15 +20,33 @@ import reporting
 from numpy.typing import NDArray
 from sortedcontainers import SortedList
 
-from dadagrad.optim.projection_tree import SparseL1Ball
+from dadagrad.optim.projection_tree import ProjectedGradient
 from dadagrad.optim.projections import project_l1_ball
 
 Array = NDArray[np.float64]
 Step = tuple[NDArray[np.int64], Array]
 
 
+class HeapBall:
+    """Weights of one output, as `ProjectedGradient` keeps them."""
+
+    def __init__(self, n_features: int, radius: float) -> None:
+        self.update = ProjectedGradient(radius=radius)
+        self.state = self.update.init(n_features, 1)
+
+    def add(self, ids: NDArray[np.int64], change: Array) -> None:
+        self.update.add(self.state, 0, ids, change)
+
+    def weights(self, ids: NDArray[np.int64] | None = None) -> Array:
+        return self.update.weights(self.state, ids)[:, 0]
+
+    @property
+    def n_nonzero(self) -> int:
+        return int(self.state.preconditioner["totals"][0, 2])
+
+
 class SortedListBall:
-    """The algorithm of `SparseL1Ball` on a sorted list of (key, feature)."""
+    """The algorithm of `HeapBall` on a sorted list of (key, feature)."""
 
     def __init__(self, weights: Array, radius: float) -> None:
         self.radius, self.shift = radius, 0.0
@@ -127,7 +145,7 @@ def sparse_steps(
     for name, (start, radius, size, like_text) in cases.items():
         steps = draw_steps(n_features, changed, n_steps, size, like_text, rng)
         for _ in range(2):  # the first compiles
-            heap = SparseL1Ball(n_features, radius)
+            heap = HeapBall(n_features, radius)
             heap.add(np.flatnonzero(start), start[np.flatnonzero(start)])
         heap_times = take(heap.add, steps[:n_slow])
         slow = SortedListBall(start, radius)

@@ -73,8 +73,8 @@ def draw_rows(
 
 
 def learn(learner: Learner, state: LearnerState, row: Row, importance: float = 1.0) -> LearnerState:
-    margins = learner.margins(state, row.ids, row.values)
-    return learner.learn(state, row.ids, row.values, row.targets, margins, importance)
+    scores = learner.scores(state, row.ids, row.values)
+    return learner.learn(state, row.ids, row.values, row.targets, scores, importance)
 
 
 def walk(

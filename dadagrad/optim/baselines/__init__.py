@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dadagrad.optim.baselines.arow import Arow, ArowFull
-from dadagrad.optim.baselines.averaging import Averaged, RunningMean
+from dadagrad.optim.baselines.averaging import RunningMean
 from dadagrad.optim.baselines.base import Learner, LearnerState
 from dadagrad.optim.baselines.coin_betting import CoinBetting
 from dadagrad.optim.baselines.exponentiated_gradient import (
@@ -20,7 +20,6 @@ from dadagrad.optim.baselines.strongly_convex import StronglyConvexBall, Strongl
 __all__ = [
     "Arow",
     "ArowFull",
-    "Averaged",
     "CoinBetting",
     "ExponentiatedGradient",
     "Learner",

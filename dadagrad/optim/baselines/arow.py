@@ -59,7 +59,7 @@ class Arow(_Gaussian):
 
     def _learn(self, state: LearnerState, row: Row) -> None:
         r = self.r / row.importance
-        missing = np.maximum(0.0, 1.0 - row.targets * row.margins)
+        missing = np.maximum(0.0, 1.0 - row.targets * row.scores)
         squares, variance = np.square(row.values), self.variances(state, row.ids)
         steps = missing * (1.0 / (squares @ variance + r)) * row.targets
         state.arrays["mean"][row.ids] += variance * np.outer(row.values, steps)
@@ -87,7 +87,7 @@ class ArowFull(_Gaussian):
         return {"mean": (n_features, n_outputs), "covariance": covariance}
 
     def _learn(self, state: LearnerState, row: Row) -> None:
-        missing = np.maximum(0.0, 1.0 - row.targets * row.margins)
+        missing = np.maximum(0.0, 1.0 - row.targets * row.scores)
         for output in np.flatnonzero(missing > 0.0):
             covariance = state.arrays["covariance"][output]
             spread = row.values @ covariance[row.ids]  # Sigma x, by the symmetry of Sigma

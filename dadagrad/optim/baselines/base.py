@@ -3,8 +3,8 @@
 A learner sees one row at a time. Its parameters are frozen and its state is explicit: named arrays
 and one number, which can be copied, stored and continued.
 
-    margins = learner.margins(state, ids, values)            # predict, then
-    state = learner.learn(state, ids, values, targets, margins)
+    scores = learner.scores(state, ids, values)            # predict, then
+    state = learner.learn(state, ids, values, targets, scores)
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class LearnerState:
     t: float
     arrays: Arrays
 
-    def copy(self) -> LearnerState:
-        """The same state in memory of its own."""
-        return LearnerState(self.t, {name: array.copy() for name, array in self.arrays.items()})
+    def with_arrays(self, arrays: Arrays, t: float) -> LearnerState:
+        """The state at `t` with other arrays."""
+        return LearnerState(t, arrays)
 
 
 class Row(NamedTuple):
@@ -43,7 +43,7 @@ class Row(NamedTuple):
     ids: Ids
     values: Array
     targets: Array
-    margins: Array
+    scores: Array
     importance: float
 
 
@@ -55,7 +55,7 @@ class Learner(Update):
     first.
 
     `local` tells whether a row changes the weights of its own features alone. Then the weights of
-    all others keep their very bits, and averages of weights can be kept up lazily.
+    all others keep their very bits.
     """
 
     loss: Loss = field(default=Hinge(), metadata=BOUND, kw_only=True)
@@ -74,10 +74,10 @@ class Learner(Update):
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         """The shapes of the arrays that `init` gives, without taking their memory."""
 
-    def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
+    def scores(self, state: LearnerState, ids: Ids, values: Array) -> Array:
         """The (n_outputs,) scores of the row with `values` at the features `ids`."""
-        margins: Array = values @ self.weights(state, ids)
-        return margins
+        scores: Array = values @ self.weights(state, ids)
+        return scores
 
     def learn(
         self,
@@ -85,7 +85,7 @@ class Learner(Update):
         ids: Ids,
         values: Array,
         targets: Array,
-        margins: Array,
+        scores: Array,
         importance: float = 1.0,
     ) -> LearnerState:
         """The state after one more row; it may reuse the memory of `state`.
@@ -98,8 +98,8 @@ class Learner(Update):
         values : (nnz,) float
         targets : (n_outputs,) float64
             Signs -1 and +1 in classification, numbers in regression.
-        margins : (n_outputs,) float64
-            The result of `margins` for this state and row.
+        scores : (n_outputs,) float64
+            The result of `scores` for this state and row.
         importance : float
             Weight of the row; 0 leaves the state as it is, bit for bit.
 
@@ -110,7 +110,7 @@ class Learner(Update):
         """
         if counts(importance):
             state.t += importance
-            row = Row(ids, np.asarray(values, np.float64), targets, margins, importance)
+            row = Row(ids, np.asarray(values, np.float64), targets, scores, importance)
             self._learn(state, row)
         return state
 

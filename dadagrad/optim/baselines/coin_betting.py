@@ -79,7 +79,7 @@ class CoinBetting(Learner):
         return dict.fromkeys(NAMES, (n_features, n_outputs))
 
     def _learn(self, state: LearnerState, row: Row) -> None:
-        slopes = row.importance * self.loss.slope(row.margins, row.targets)
+        slopes = row.importance * self.loss.slope(row.scores, row.targets)
         if slopes.any():
             self._bet(state, row.ids, np.outer(row.values, slopes))
 

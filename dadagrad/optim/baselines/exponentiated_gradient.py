@@ -68,7 +68,7 @@ class ExponentiatedGradient(Learner):
         return shapes
 
     def _learn(self, state: LearnerState, row: Row) -> None:
-        slopes = row.importance * self.loss.slope(row.margins, row.targets)
+        slopes = row.importance * self.loss.slope(row.scores, row.targets)
         if slopes.any():
             change = self.step_size * self.radius * np.outer(row.values, slopes)
             state.arrays["scores"][row.ids] -= change

@@ -68,29 +68,29 @@ class PassiveAggressive(Learner):
         if self.loss.couples:
             squared_length *= 2.0
         if squared_length > 0.0:  # a row without values has the same margin at any weights
-            loss, direction = self._demand(row.targets, row.margins)
+            loss, direction = self._demand(row.targets, row.scores)
             steps = self._step_lengths(loss, squared_length, row.importance) * direction
             state.arrays["weights"][row.ids] += np.outer(row.values, steps)
 
     def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
         return copy_rows(state.arrays["weights"], ids)
 
-    def _demand(self, targets: Array, margins: Array) -> tuple[Array, Array]:
+    def _demand(self, targets: Array, scores: Array) -> tuple[Array, Array]:
         """The loss of each output, and the direction of its step along x."""
         if self.loss.task in ("binary", "ranking"):
-            return np.maximum(0.0, 1.0 - targets * margins), targets
+            return np.maximum(0.0, 1.0 - targets * scores), targets
         if self.loss.task == "regression":
-            error = targets - margins
+            error = targets - scores
             return np.maximum(0.0, np.abs(error) - self.epsilon), np.sign(error)
         right = np.flatnonzero(targets > 0)
         if len(right) != 1:
             raise InputError(
                 f"multiclass targets must have one +1 and -1 elsewhere, not {len(right)} above 0"
             )
-        wrong = int(np.argmax(np.where(targets > 0, -np.inf, margins)))
-        direction = np.zeros(len(margins))
+        wrong = int(np.argmax(np.where(targets > 0, -np.inf, scores)))
+        direction = np.zeros(len(scores))
         direction[right], direction[wrong] = 1.0, -1.0
-        return np.maximum(0.0, 1.0 - margins[right] + margins[wrong]), direction
+        return np.maximum(0.0, 1.0 - scores[right] + scores[wrong]), direction
 
     def _step_lengths(self, loss: Array, squared_length: float, importance: float) -> Array:
         """tau of a row that counts `importance` times."""

@@ -85,9 +85,9 @@ class StronglyConvexBall(Learner):
         of_outputs = dict.fromkeys(("scale", "norm_squares"), (n_outputs,))
         return {"direction": (n_features, n_outputs), **of_outputs}
 
-    def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
-        margins: Array = (values @ state.arrays["direction"][ids]) * state.arrays["scale"]
-        return margins
+    def scores(self, state: LearnerState, ids: Ids, values: Array) -> Array:
+        scores: Array = (values @ state.arrays["direction"][ids]) * state.arrays["scale"]
+        return scores
 
     def _learn(self, state: LearnerState, row: Row) -> None:
         direction, scale = state.arrays["direction"], state.arrays["scale"]
@@ -95,8 +95,8 @@ class StronglyConvexBall(Learner):
 
         # w - eta lambda = (1 - c / t) w - c / (sigma t) slope x
         keep = 1.0 - row.importance / state.t
-        along = -row.importance / (self.sigma * state.t) * self.loss.slope(row.margins, row.targets)
-        grown = keep**2 * norm_squares + 2.0 * keep * along * row.margins
+        along = -row.importance / (self.sigma * state.t) * self.loss.slope(row.scores, row.targets)
+        grown = keep**2 * norm_squares + 2.0 * keep * along * row.scores
         norm_squares[:] = np.maximum(grown + np.square(along) * (row.values @ row.values), 0.0)
         scale *= keep
         _fold(direction, scale)
@@ -139,14 +139,14 @@ class StronglyConvexSimplex(Learner):
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return {"shares": (n_features, n_outputs)}
 
-    def margins(self, state: LearnerState, ids: Ids, values: Array) -> Array:
-        margins: Array = self.radius * (values @ state.arrays["shares"][ids])
-        return margins
+    def scores(self, state: LearnerState, ids: Ids, values: Array) -> Array:
+        scores: Array = self.radius * (values @ state.arrays["shares"][ids])
+        return scores
 
     def _learn(self, state: LearnerState, row: Row) -> None:
         shares = state.arrays["shares"]
         eta = row.importance / (self.sigma * state.t)
-        slopes = self.radius * self.loss.slope(row.margins, row.targets)
+        slopes = self.radius * self.loss.slope(row.scores, row.targets)
         # theta = log w - eta lambda, less what is the same for all: the sum of w settles that.
         theta = (1.0 - row.importance / state.t) * np.log(shares)
         theta[row.ids] -= eta * np.outer(row.values, slopes)

@@ -30,9 +30,7 @@ class DryRun:
     Attributes
     ----------
     engine : {"threads", "cluster"}
-    rows, features, outputs, partitions, passes : int
-    batch_size : int
-        The number chosen, if the setting is "auto".
+    rows, features, outputs, partitions, passes, batch_size : int
     steps : int
         Steps of all passes, if every row counts.
     coordinator : dict

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,19 +52,11 @@ _WORKER_LIBRARIES = 230 << 20
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Estimate of a run, in the words of `DryRun`.
+    """Estimate of a run, in the words of `DryRun`; bytes of a step are means.
 
-    Attributes
-    ----------
-    process : dict of str to int
-        What the run adds to the process that holds the state. The ``trial`` is over before the run
-        has a state; ``total`` is the peak.
-    worker : dict of str to int, or None
-        Of each worker: ``libraries``, ``reading`` and ``step``, their sum (``minimum``), and the
-        ``rows`` worth keeping, of all workers together. None without a cluster.
-    steps : int
-    bytes_down, bytes_up : float
-        Means of a step.
+    `process` is what the run adds to the process that holds the state. The ``trial`` is over before
+    the run has a state. `worker` has besides the sum of its parts (``minimum``) and the ``rows``
+    worth keeping, of all workers together.
     """
 
     process: dict[str, int]
@@ -71,6 +64,16 @@ class Estimate:
     steps: int
     bytes_down: float
     bytes_up: float
+
+
+class Sizes(NamedTuple):
+    """Sizes of a slice, or of several."""
+
+    rows: float
+    nnz: float
+    touched: float  # features
+    down: float  # bytes to the worker
+    up: float  # bytes from it
 
 
 def estimate_run(
@@ -84,44 +87,53 @@ def estimate_run(
     checkpoints: bool = False,
 ) -> Estimate:
     """Estimate a run, on `threads` of this process or `worker_threads` of a worker."""
-    slices = _Slices.of(data, problem, schedule)
-    state = state_bytes(problem)
+    rounds, n_open = _first_rounds(schedule)
+    of_rounds = [
+        np.array([_slice_sizes(problem, data.partitions[each.partition], each) for each in slices])
+        for slices in rounds
+    ]
+    sums = np.array([sizes.sum(axis=0) for sizes in of_rounds])
+    largest = Sizes(*np.concatenate(of_rounds).max(axis=0).tolist())
+    together = Sizes(*sums.max(axis=0).tolist())
+    n_steps = sums[:, 0].sum() if isinstance(schedule, StreamSchedule) else len(sums)
+    mean = Sizes(*(sums.sum(axis=0) / n_steps).tolist())
+    arrays = _COUPLED_SCORES if problem.loss.couples else _SCORES
+    scores = int(arrays * 8 * problem.n_outputs * largest.rows)
+
     decoded = [decoded_bytes(data, partition) for partition in data.partitions]
     reading = max(reading_bytes(data, partition) for partition in data.partitions)
-    step = _plain_bytes(problem) + _round_bytes(problem, schedule, slices)
+    rows = _sum_of_largest(decoded, n_open) + max(1, threads - 1) * reading
+    step = _plain_bytes(problem) + _round_bytes(problem, schedule, together)
     if on_cluster:
-        step += _MESSAGES * slices.round_bytes + _FINISHED_TASKS
-        vocabularies = [8 * partition.n_local for partition in data.partitions]
-        rows = _sum_of_largest(vocabularies, slices.n_open)
-    else:
-        rows = _sum_of_largest(decoded, slices.n_open) + max(1, threads - 1) * reading
+        rows = _sum_of_largest([8 * partition.n_local for partition in data.partitions], n_open)
+        step += _MESSAGES * int(together.down + together.up) + _FINISHED_TASKS
     if not on_cluster or problem.online:
-        step += _local_bytes(data, problem, slices, threads)
+        step += _local_bytes(data, problem, largest, together, scores, threads)
     process = {
-        "state": state,
-        "checkpoint": state if checkpoints else 0,
+        "state": state_bytes(problem),
+        "checkpoint": state_bytes(problem) if checkpoints else 0,
         "rows": rows,
         "step": step,
         "model": _model_bytes(data, problem),
-        "trial": (trial := _trial_bytes(data, problem, schedule, threads)),
+        "trial": _trial_bytes(data, problem, schedule, threads),
         "libraries": _CLIENT_LIBRARIES if on_cluster else 0,
     }
-    learning = state + process["checkpoint"] + max(rows + step, process["model"])
+    learning = process["state"] + process["checkpoint"] + max(rows + step, process["model"])
+    trial = process["trial"]
     peak = max(trial, learning + min(_MALLOC_KEPT, trial // 2))
     process["total"] = process["libraries"] + peak
     steps = schedule.passes * -(-sum(schedule.partition_rows) // schedule.batch_size)
     if not on_cluster:
         return Estimate(process, None, steps, 0.0, 0.0)
+    work = int(4 * largest.nnz) + scores
     worker = {
         "libraries": _WORKER_LIBRARIES,
         "reading": worker_threads * (reading + max(decoded)),
-        "step": worker_threads * slices.work_bytes + 2 * slices.round_bytes,
+        "step": worker_threads * work + 2 * int(together.down + together.up),
     }
     worker["minimum"] = sum(worker.values())
-    worker["rows"] = (
-        sum(decoded) if schedule.passes > 1 else _sum_of_largest(decoded, slices.n_open)
-    )
-    return Estimate(process, worker, steps, slices.bytes_down, slices.bytes_up)
+    worker["rows"] = sum(decoded) if schedule.passes > 1 else _sum_of_largest(decoded, n_open)
+    return Estimate(process, worker, steps, mean.down, mean.up)
 
 
 def touched_features(nnz: float, partition: Partition) -> float:
@@ -168,54 +180,6 @@ def reading_bytes(data: Dataset, partition: Partition) -> int:
     return int(share * decoded_bytes(data, partition))
 
 
-@dataclass(frozen=True, slots=True)
-class _Slices:
-    """Sizes of the slices of a schedule.
-
-    Attributes
-    ----------
-    n_open : int
-        Partitions that are open at the same time.
-    nnz, touched, work_bytes : int
-        Of the largest slice: non-zeros, features touched, and bytes of indices and scores.
-    round_touched, round_bytes : int
-        Of the slices of the largest round together: features touched, and bytes that travel.
-    bytes_down, bytes_up : float
-        Mean of the bytes that travel for a step.
-    """
-
-    n_open: int
-    nnz: int
-    touched: int
-    work_bytes: int
-    round_touched: int
-    round_bytes: int
-    bytes_down: float
-    bytes_up: float
-
-    @classmethod
-    def of(cls, data: Dataset, problem: Problem, schedule: Schedule) -> _Slices:
-        rounds, n_open = _first_rounds(schedule)
-        of_rounds = [
-            np.array([_slice_sizes(problem, data.partitions[p.partition], p) for p in slices])
-            for slices in rounds
-        ]
-        rows, nnz, touched, _, _ = np.concatenate(of_rounds).max(axis=0)
-        sums = np.array([sizes.sum(axis=0) for sizes in of_rounds])
-        steps = sums[:, 0].sum() if isinstance(schedule, StreamSchedule) else len(sums)
-        arrays = _COUPLED_SCORES if problem.loss.couples else _SCORES
-        return cls(
-            n_open=n_open,
-            nnz=int(nnz),
-            touched=int(touched),
-            work_bytes=int(4 * nnz + arrays * 8 * problem.n_outputs * rows),
-            round_touched=int(sums[:, 2].max()),
-            round_bytes=int((sums[:, 3] + sums[:, 4]).max()),
-            bytes_down=sums[:, 3].sum() / steps,
-            bytes_up=sums[:, 4].sum() / steps,
-        )
-
-
 def _first_rounds(schedule: Schedule) -> tuple[list[list[Slice]], int]:
     """Return the slices of some rounds, and how many partitions are open at the same time."""
     if not isinstance(schedule, StreamSchedule):
@@ -229,28 +193,20 @@ def _first_rounds(schedule: Schedule) -> tuple[list[list[Slice]], int]:
     return slices[-max(1, MAX_SLICES // max(map(len, slices))) :], n_used + PREFETCH
 
 
-def _slice_sizes(problem: Problem, partition: Partition, slice_: Slice) -> tuple[float, ...]:
-    """Return rows, non-zeros, touched features, and bytes to and from the worker of a slice."""
+def _slice_sizes(problem: Problem, partition: Partition, slice_: Slice) -> Sizes:
+    down, up, intercept = 4 * problem.n_outputs, 4 * problem.n_outputs, 8
     if problem.config.streams > 1:
-        down = up = feature_bytes(problem)
-        intercept = 16
-    else:
-        down = 4 * problem.n_outputs
-        up = down * (1 + (problem.config.accumulate == "row"))
-        intercept = 8
+        down, up, intercept = feature_bytes(problem), feature_bytes(problem), 16
+    elif problem.config.accumulate == "row":
+        up *= 2
     nnz = partition.nnz * slice_.n_rows / partition.n_rows
     touched = touched_features(nnz, partition)
     positions = packed_bytes(touched, partition.n_local)
     # The whole vocabulary is sent where the rows touch most of it.
     whole = nnz >= partition.n_local or problem.loss.ranks
-    weights = partition.n_local * down if whole else touched * down
-    return (
-        slice_.n_rows,
-        nnz,
-        touched,
-        weights + intercept * problem.n_outputs,
-        (1 + (not whole)) * positions + touched * up + 16 * problem.n_outputs,
-    )
+    given = (partition.n_local if whole else touched) * down + intercept * problem.n_outputs
+    result = (1 + (not whole)) * positions + touched * up + 16 * problem.n_outputs
+    return Sizes(slice_.n_rows, nnz, touched, given, result)
 
 
 def _sum_of_largest(sizes: Sequence[int], n: int) -> int:
@@ -259,17 +215,19 @@ def _sum_of_largest(sizes: Sequence[int], n: int) -> int:
     return rounds * sum(sizes) + sum(sorted(sizes, reverse=True)[:rest])
 
 
-def _local_bytes(data: Dataset, problem: Problem, slices: _Slices, threads: int) -> int:
+def _local_bytes(
+    data: Dataset, problem: Problem, largest: Sizes, together: Sizes, scores: int, threads: int
+) -> int:
     """Bytes of the work of threads on slices."""
+    indices, touched = int(4 * largest.nnz), int(largest.touched)
     if problem.config.streams > 1:
         # Each stream has a slice of the state, and a copy to find what it has changed.
-        return threads * (slices.work_bytes + 2 * feature_bytes(problem) * slices.touched)
+        return threads * (indices + scores + 2 * feature_bytes(problem) * touched)
     if problem.online:
         at_once = min(threads, problem.n_groups) if problem.compiled else 0
-        return slices.work_bytes - 4 * slices.nnz + at_once * _group_bytes(problem, data.partitions)
-    weights = 4 * problem.n_outputs * slices.touched
-    sums = slices.round_touched * (24 + 8 * problem.n_outputs)
-    return threads * (slices.work_bytes + weights) + sums
+        return scores + at_once * _group_bytes(problem, data.partitions)
+    sums = int(together.touched) * (24 + 8 * problem.n_outputs)
+    return threads * (indices + scores + 4 * problem.n_outputs * touched) + sums
 
 
 def _group_bytes(problem: Problem, partitions: Sequence[Partition]) -> int:
@@ -279,23 +237,24 @@ def _group_bytes(problem: Problem, partitions: Sequence[Partition]) -> int:
     return feature * max((partition.n_local for partition in partitions), default=0)
 
 
-def _round_bytes(problem: Problem, schedule: Schedule, slices: _Slices) -> int:
+def _round_bytes(problem: Problem, schedule: Schedule, together: Sizes) -> int:
     """Bytes of the sums of a batch, or of the changes of streams and their merge."""
     if schedule.batch_size == 1 and problem.config.streams == 1:
         return 0
+    touched = int(together.touched)
     marks = problem.n_features // 5  # that find the distinct features of several slices
     if problem.config.streams == 1:
         # The sums in float64, their mean, and the slice of the state.
         several = min(problem.config.partitions_per_batch, len(schedule.order(0)))
         arrays = 3 + (problem.config.accumulate == "row")
-        sums = slices.round_touched * (8 + arrays * 8 * problem.n_outputs)
+        sums = touched * (8 + arrays * 8 * problem.n_outputs)
         return sums + (marks if several > 1 else 0)
     feature = feature_bytes(problem)
     # Groups of outputs are merged one after the other, except those of mirror descent.
     lazy = problem.config.update.shrinks_lazily
     width = problem.n_outputs if lazy else problem.group_width
-    union = min(slices.round_touched, problem.n_features) * (8 + 2 * feature + 36 * width)
-    return slices.round_touched * (12 + feature) + union + marks
+    union = min(touched, problem.n_features) * (8 + 2 * feature + 36 * width)
+    return touched * (12 + feature) + union + marks
 
 
 def _plain_bytes(problem: Problem) -> int:

@@ -8,7 +8,7 @@ features in every step.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from dadagrad.data.rows import Rows
 from dadagrad.kernels.training import MAX_STEPS, Batch
-from dadagrad.optim.baselines import Learner, LearnerState, RunningMean
-from dadagrad.optim.updates import GradientUpdate
-from dadagrad.optim.updates import State as UpdateState
+from dadagrad.optim.baselines import Learner, RunningMean
+from dadagrad.optim.updates import GradientUpdate, Update
 from dadagrad.problem import Problem
 from dadagrad.training.state.base import GradientSum, Shapes
 from dadagrad.training.state.intercept import intercepts, step_intercepts, zero_intercept
@@ -37,7 +36,7 @@ class PlainState:
     ----------
     algorithm : Update or Learner
         A learner sees the intercept as one more feature, the last, that is 1 in every row.
-    inner : State of the algorithm
+    inner : dadagrad.optim.updates.State or LearnerState
     intercept : (n_groups, 1, width, 2) float64
         The accumulators of the intercept of an update.
     mean : (n_features + 1, n_outputs) float64, or (0, 0)
@@ -47,8 +46,8 @@ class PlainState:
         Steps so far, by importance.
     """
 
-    algorithm: GradientUpdate | Learner
-    inner: UpdateState | LearnerState
+    algorithm: Update
+    inner: Any
     intercept: Array
     mean: Array
     t: float = 0.0
@@ -71,14 +70,9 @@ class PlainState:
         """The shapes of `arrays`, and the bytes of a number of each; no memory is taken."""
         algorithm = problem.algorithm
         n_features, n_outputs = problem.n_features, problem.n_outputs
-        if problem.learns_by_row:
-            with_bias = n_features + problem.config.fit_intercept
-            inner = algorithm.shapes(with_bias, n_outputs)
-            held = {f"learner.{name}": shape for name, shape in inner.items()}
-        else:
-            inner = algorithm.shapes(n_features, n_outputs)
-            held = {f"preconditioner.{name}": shape for name, shape in inner.items()}
-            held["primary"] = (n_features, n_outputs)
+        with_bias = problem.learns_by_row and problem.config.fit_intercept
+        inner = algorithm.shapes(n_features + with_bias, n_outputs)
+        held = {_key(algorithm, name): shape for name, shape in inner.items()}
         held["intercept"] = (problem.n_groups, 1, problem.group_width, 2)
         held["mean"] = (n_features + 1, n_outputs) if problem.config.average else (0, 0)
         return {name: (shape, 8) for name, shape in held.items()}
@@ -86,25 +80,20 @@ class PlainState:
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All that a checkpoint must keep besides `t`."""
-        inner = self.inner
-        if isinstance(inner, LearnerState):
-            held = {f"learner.{name}": array for name, array in inner.arrays.items()}
-        else:
-            held = {f"preconditioner.{name}": array for name, array in inner.preconditioner.items()}
-            held["primary"] = inner.primary
+        held = {_key(self.algorithm, name): array for name, array in self.inner.arrays.items()}
         return held | {"intercept": self.intercept, "mean": self.mean}
 
     def with_arrays(self, arrays: dict[str, NDArray[Any]], t: float) -> PlainState:
         """The state with other `arrays`, which become its own."""
-        inner = self.inner
-        named = {name.partition(".")[2]: array for name, array in arrays.items() if "." in name}
-        held: UpdateState | LearnerState
-        if isinstance(inner, LearnerState):
-            held = LearnerState(t, named)
-        else:
-            held = UpdateState(t, arrays["primary"], named)
+        held = {name: arrays[_key(self.algorithm, name)] for name in self.inner.arrays}
+        inner = self.inner.with_arrays(held, t)
         return replace(
-            self, inner=held, intercept=arrays["intercept"], mean=arrays["mean"], t=t, _current=None
+            self,
+            inner=inner,
+            intercept=arrays["intercept"],
+            mean=arrays["mean"],
+            t=t,
+            _current=None,
         )
 
     def copy(self) -> PlainState:
@@ -115,7 +104,7 @@ class PlainState:
         return self._weights_at(ids).astype(np.float32)
 
     def _weights_at(self, ids: NDArray[np.int64]) -> Array:
-        if isinstance(self.inner, LearnerState) or self.algorithm.weighs_ids:  # type: ignore[union-attr]
+        if self.algorithm.weighs_ids:
             return self._all_weights(ids)
         with self._asking:
             if self._current is None:
@@ -124,7 +113,7 @@ class PlainState:
         return some
 
     def _all_weights(self, ids: NDArray[np.int64] | None = None) -> Array:
-        weights: Array = self.algorithm.weights(self.inner, ids)  # type: ignore[arg-type]
+        weights: Array = self.algorithm.weights(self.inner, ids)
         return weights
 
     def weights(self, problem: Problem) -> NDArray[np.float32]:
@@ -170,10 +159,9 @@ class PlainState:
 
         `scales` are the absolute values of the features, where one row makes the step.
         """
-        assert isinstance(self.inner, UpdateState)
+        assert isinstance(self.algorithm, GradientUpdate)
         self._average(problem, part)
-        step = self.algorithm.step  # type: ignore[union-attr]
-        self.inner = step(self.inner, gradient, part, ids, scales)
+        self.inner = self.algorithm.step(self.inner, gradient, part, ids, scales)
         step_intercepts(problem, self.intercept, self.t, part * intercept, _NO_SQUARES)
         self._moved(part)
 
@@ -197,36 +185,28 @@ class PlainState:
         count: Callable[[int], None],
         spread: Spread,
     ) -> None:
-        """Take one step for each of the `rows`; see `TrainingState`.
-
-        Importance counts as in `dadagrad.kernels.training.online_kernel`: a row of importance 2 is
-        the row twice, and beyond `MAX_STEPS` there are that many larger steps.
-        """
+        """Take one step for each of the `rows`; see `TrainingState`."""
         targets = problem.targets(rows.labels)
         for row in range(rows.n_rows):
             ids, values = _entries(problem, rows, row)
-            left = float(batch.importance[row]) if len(batch.importance) else 1.0
-            share = max(left / MAX_STEPS, 1.0)
             now = self._scores(problem, ids, values)
             scores[:, row] = now
             if not np.isfinite(now).all():
                 scores[:, row:] = now[:, None]  # whoever counts the rows will name this one
                 break
-            while left > 0.0:
-                part = min(left, share)
-                left -= part
-                self._learn(problem, ids, values, targets[row], now, part)
-                if left > 0.0:
+            importance = float(batch.importance[row]) if len(batch.importance) else 1.0
+            for number, part in enumerate(_parts(importance)):
+                if number:
                     now = self._scores(problem, ids, values)
+                self._learn(problem, ids, values, targets[row], now, part)
         for group in range(problem.n_groups):
             count(group)
 
     def _scores(self, problem: Problem, ids: NDArray[np.int64], values: Array) -> Array:
-        if isinstance(self.inner, LearnerState):
-            scores = self.algorithm.margins(self.inner, ids, values)  # type: ignore[union-attr]
-        else:
-            scores = values @ self._weights_at(ids) + self.intercepts_now(problem)
-        return np.asarray(scores, np.float64)
+        if isinstance(self.algorithm, Learner):
+            return self.algorithm.scores(self.inner, ids, values)
+        scores: Array = values @ self._weights_at(ids) + self.intercepts_now(problem)
+        return scores
 
     def _learn(
         self,
@@ -237,15 +217,27 @@ class PlainState:
         scores: Array,
         part: float,
     ) -> None:
-        if isinstance(self.inner, LearnerState):
+        if isinstance(self.algorithm, Learner):
             self._average(problem, part)
-            learn = self.algorithm.learn  # type: ignore[union-attr]
-            self.inner = learn(self.inner, ids, values, targets, scores, part)
+            self.inner = self.algorithm.learn(self.inner, ids, values, targets, scores, part)
             self._moved(part)
             return
         slopes = problem.loss.slope(scores[None], targets[None])
         intercept = slopes if problem.config.fit_intercept else np.zeros_like(slopes)
         self._step(problem, ids, np.outer(values, slopes), intercept, part, np.abs(values))
+
+
+def _key(algorithm: Update, name: str) -> str:
+    """The name of an array of `algorithm` in a checkpoint."""
+    return f"learner.{name}" if algorithm.by_row else name
+
+
+def _parts(importance: float) -> Iterator[float]:
+    """The importance of each step of a row, as `dadagrad.kernels.training.online_kernel` has it."""
+    part = max(importance / MAX_STEPS, 1.0)
+    while importance > 0.0:
+        yield min(importance, part)
+        importance -= part
 
 
 def _entries(problem: Problem, rows: Rows, row: int) -> tuple[NDArray[np.int64], Array]:

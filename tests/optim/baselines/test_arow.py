@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 from helpers.learner_cases import draw_rows, finish, learn, seeds, walk
@@ -115,7 +117,7 @@ def test_a_margin_of_one_is_enough(learner):
     """At exactly 1, neither the weights nor the covariance move."""
     state = learner.init(3, 1)
     state.arrays["mean"][0] = 1.0
-    before = state.copy()
+    before = deepcopy(state)
     row = draw_rows(0, 1, 3)[0]._replace(ids=np.array([0]), values=np.ones(1), targets=np.ones(1))
     state = learn(learner, state, row)
     for name, array in state.arrays.items():

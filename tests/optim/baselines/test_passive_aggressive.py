@@ -44,16 +44,16 @@ def solve(learner: PassiveAggressive, weights: np.ndarray, row: Row, importance:
     def reached(point):
         moved, slack = parts(point)
         slack = 0.0 if learner.name == "pa" else slack
-        margins = x @ moved
+        scores = x @ moved
         if learner.loss.task == "binary":
-            return targets * margins - 1.0 + slack
+            return targets * scores - 1.0 + slack
         if learner.loss.task == "regression":
-            off = margins - targets
+            off = scores - targets
             return np.concatenate([EPSILON + slack - off, EPSILON + slack + off])
         right = int(np.argmax(targets))
         others = [k for k in range(n_outputs) if k != right]
         wrong = max(others, key=lambda k: (x @ weights)[k])
-        return margins[right] - margins[wrong] - 1.0 + slack
+        return scores[right] - scores[wrong] - 1.0 + slack
 
     constraints = [
         {"type": "ineq", "fun": reached},
