@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dadagrad.optim.baselines.arow import Arow, ArowFull
-from dadagrad.optim.baselines.averaging import RunningMean
 from dadagrad.optim.baselines.base import Learner, LearnerState
 from dadagrad.optim.baselines.coin_betting import CoinBetting
 from dadagrad.optim.baselines.exponentiated_gradient import (
@@ -27,7 +26,6 @@ __all__ = [
     "PassiveAggressive",
     "PassiveAggressive1",
     "PassiveAggressive2",
-    "RunningMean",
     "SignedExponentiatedGradient",
     "StronglyConvexBall",
     "StronglyConvexSimplex",

@@ -108,7 +108,12 @@ class Learner(Update):
         InputError
             If the importance is negative or not finite.
         """
-        if counts(importance):
+        if not 0.0 <= importance < np.inf:
+            raise InputError(
+                f"the importance of a row must be finite and not negative, not {importance}; "
+                "0 leaves a row out"
+            )
+        if importance > 0.0:
             state.t += importance
             row = Row(ids, np.asarray(values, np.float64), targets, scores, importance)
             self._learn(state, row)
@@ -126,13 +131,3 @@ class Learner(Update):
 def copy_rows(array: Array, ids: Ids | None) -> Array:
     """A copy of the rows `ids` of `array`, or of all of it."""
     return array.copy() if ids is None else array[ids]
-
-
-def counts(importance: float) -> bool:
-    """True if a row of this importance is learned from at all; `InputError` if it cannot be one."""
-    if not 0.0 <= importance < np.inf:
-        raise InputError(
-            f"the importance of a row must be finite and not negative, not {importance}; "
-            "0 leaves a row out"
-        )
-    return importance > 0.0

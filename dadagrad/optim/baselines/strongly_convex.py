@@ -139,10 +139,6 @@ class StronglyConvexSimplex(Learner):
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return {"shares": (n_features, n_outputs)}
 
-    def scores(self, state: LearnerState, ids: Ids, values: Array) -> Array:
-        scores: Array = self.radius * (values @ state.arrays["shares"][ids])
-        return scores
-
     def _learn(self, state: LearnerState, row: Row) -> None:
         shares = state.arrays["shares"]
         eta = row.importance / (self.sigma * state.t)

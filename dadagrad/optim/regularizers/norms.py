@@ -9,6 +9,7 @@ all outputs, so whole features vanish (section 5.5). With one output both are th
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -44,36 +45,14 @@ class _Norm(Regularizer):
     zero_stays: ClassVar[bool] = True
 
 
-@register(REGULARIZERS, "l2-norm")
-class L2Norm(_Norm):
-    """phi(w) = strength |w|_2, not squared: all weights of an output vanish together, or none.
+class _BlockNorm(_Norm):
+    """strength sum_b |w_b|_2 over blocks b of features that stand side by side."""
 
-    The prox is 0 exactly where |H center|_2 <= scale strength.
-    """
+    __slots__ = ()
 
-    def value(self, weights: Array) -> float:
-        return float(self.strength * np.linalg.norm(as_columns(weights), axis=0).sum())
-
-    def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        from dadagrad.optim.regularizers.kernels import l2_norms
-
-        whole = np.array([len(center)])
-        return prox_of_segments(l2_norms, center, curvature, scale * self.strength, whole)
-
-
-@register(REGULARIZERS, "group")
-class GroupL2(_Norm):
-    """phi(w) = strength sum_b |w_b|_2 over blocks b of features: whole blocks vanish.
-
-    Blocks are runs of consecutive features. `size` is the number of features in each block (the
-    last may be shorter), or the lengths of all blocks, which must sum to the number of features.
-    """
-
-    size: Sizes
-
+    @abstractmethod
     def lengths(self, n_features: int) -> Starts:
-        """Features in every block; `InputError` if they do not sum to `n_features`."""
-        return block_lengths(self.size, n_features)
+        """Features in every block."""
 
     def value(self, weights: Array) -> float:
         lengths = self.lengths(len(weights))
@@ -86,6 +65,31 @@ class GroupL2(_Norm):
 
         lengths = self.lengths(len(center))
         return prox_of_segments(l2_norms, center, curvature, scale * self.strength, lengths)
+
+
+@register(REGULARIZERS, "l2-norm")
+class L2Norm(_BlockNorm):
+    """phi(w) = strength |w|_2, not squared: all weights of an output vanish together, or none.
+
+    The prox is 0 exactly where |H center|_2 <= scale strength.
+    """
+
+    def lengths(self, n_features: int) -> Starts:
+        return np.array([n_features])
+
+
+@register(REGULARIZERS, "group")
+class GroupL2(_BlockNorm):
+    """phi(w) = strength sum_b |w_b|_2 over blocks b of features: whole blocks vanish.
+
+    Blocks are runs of consecutive features. `size` is the number of features in each block (the
+    last may be shorter), or the lengths of all blocks, which must sum to the number of features.
+    """
+
+    size: Sizes
+
+    def lengths(self, n_features: int) -> Starts:
+        return block_lengths(self.size, n_features)
 
 
 @register(REGULARIZERS, "l-infinity")
@@ -102,40 +106,42 @@ class LInfinityNorm(_Norm):
         return by_column(center, curvature, partial(_cut, strength=scale * self.strength))
 
 
+class _RowNorm(_Norm):
+    """strength times the sum of the norms of all rows, of the order `order`."""
+
+    __slots__ = ()
+    couples: ClassVar[Coupling] = "outputs"
+    order: ClassVar[float]
+
+    def value(self, weights: Array) -> float:
+        sizes = np.linalg.norm(as_columns(weights), self.order, axis=1)
+        return float(self.strength * sizes.sum())
+
+    def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
+        from dadagrad.optim.regularizers.kernels import l2_norms, l_infinity_norms
+
+        kernel = l2_norms if self.order == 2 else l_infinity_norms
+        return prox_of_segments(kernel, center, curvature, scale * self.strength)
+
+
 @register(REGULARIZERS, "mixed-l2")
-class MixedL2(_Norm):
+class MixedL2(_RowNorm):
     """phi(W) = strength sum_i |row_i|_2 (l1/l2).
 
     The weights of feature i are 0 exactly where |H_i center_i|_2 <= scale strength.
     """
 
-    couples: ClassVar[Coupling] = "outputs"
-
-    def value(self, weights: Array) -> float:
-        return float(self.strength * np.linalg.norm(as_columns(weights), axis=1).sum())
-
-    def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        from dadagrad.optim.regularizers.kernels import l2_norms
-
-        return prox_of_segments(l2_norms, center, curvature, scale * self.strength)
+    order: ClassVar[float] = 2
 
 
 @register(REGULARIZERS, "mixed-l-infinity")
-class MixedLInfinity(_Norm):
+class MixedLInfinity(_RowNorm):
     """phi(W) = strength sum_i |row_i|_inf (l1/l-infinity).
 
     The weights of feature i are 0 exactly where sum_k |H_ik center_ik| <= scale strength.
     """
 
-    couples: ClassVar[Coupling] = "outputs"
-
-    def value(self, weights: Array) -> float:
-        return float(self.strength * np.abs(as_columns(weights)).max(axis=1, initial=0.0).sum())
-
-    def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        from dadagrad.optim.regularizers.kernels import l_infinity_norms
-
-        return prox_of_segments(l_infinity_norms, center, curvature, scale * self.strength)
+    order: ClassVar[float] = np.inf
 
 
 def _cut(center: Array, curvature: Array, strength: float) -> Array:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dadagrad.data.rows import Rows
 from dadagrad.kernels.training import MAX_STEPS, Batch
-from dadagrad.optim.baselines import Learner, RunningMean
+from dadagrad.optim.baselines import Learner
 from dadagrad.optim.updates import GradientUpdate, Update
 from dadagrad.problem import Problem
 from dadagrad.training.state.base import GradientSum, Shapes
@@ -173,8 +173,8 @@ class PlainState:
         """Count the present weights `part` times."""
         if len(self.mean):
             weights = self._all_weights()[: problem.n_features]
-            mean = RunningMean({"mean": self.mean, "importance": np.array([self.t])})
-            mean.add(np.vstack([weights, self.intercepts_now(problem)]), part)
+            weights = np.vstack([weights, self.intercepts_now(problem)])
+            self.mean += part / (self.t + part) * (weights - self.mean)
 
     def learn(
         self,
