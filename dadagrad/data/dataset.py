@@ -8,7 +8,7 @@ import math
 import reprlib
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dadagrad.data.buffers import Arena
 from dadagrad.data.rows import Rows
-from dadagrad.errors import InputError
+from dadagrad.errors import CorruptionError, InputError
 
 MAX_LISTED_VALUES = 1000
 """A label column with more distinct values than this is a regression target, not classes."""
@@ -182,6 +182,21 @@ class Dataset(ABC):
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
         """Names of those `ids` that have one."""
         return {}
+
+    @property
+    def content(self) -> dict[str, int]:
+        """Checksums of partitions at their first reading, by name, if the storage has none."""
+        return {}
+
+    def compare_content(self, content: Mapping[str, int]) -> None:
+        """Add to `content`; raise `CorruptionError` about a partition that has another checksum."""
+        for name, checksum in content.items():
+            if self.content.setdefault(name, checksum) != checksum:
+                raise CorruptionError(
+                    f"{self.url}: partition {name} is not what it was when it was first read; "
+                    "restore the file, or start again (in a dataset made by `dadagrad ingest`, "
+                    "every byte has a checksum)"
+                )
 
     @property
     def n_rows(self) -> int:

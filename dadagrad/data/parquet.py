@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -90,6 +91,9 @@ class ParquetDataset(Dataset):
     the largest index, from the column statistics or else from a scan. In `partitions`, ``n_local``
     is an upper bound, and a checksum covers the row group's metadata in the footer: a file that was
     written again with other values but the same sizes and statistics has the same.
+
+    Checksums of pages are compared where the file has them. The content of a row group must be that
+    of its first reading, by any process of a run, also if the run is resumed.
     """
 
     def __init__(self, url: str) -> None:
@@ -107,6 +111,7 @@ class ParquetDataset(Dataset):
             raise InputError(f"{self.url} has no rows; give at least one")
         self._label_names = [name for name in self._columns if name.startswith("label")]
         self._codes: dict[str, dict[str, float]] = {}
+        self._content: dict[str, int] = {}
         self.schema = Schema(
             self._count_features(),
             tuple(self._describe_label(name) for name in self._label_names),
@@ -146,7 +151,12 @@ class ParquetDataset(Dataset):
             queries = numbers_of(table.column("query"), place, "query", np.int64)
         rows = Rows.from_csr(indptr, ids, values, labels, weights, queries=queries)
         rows.check(place)
+        self.compare_content({self.partitions[partition].name: _content_checksum(rows)})
         return rows
+
+    @property
+    def content(self) -> dict[str, int]:
+        return self._content
 
     def __repr__(self) -> str:
         return f"ParquetDataset({self.url!r})"
@@ -265,6 +275,16 @@ class ParquetDataset(Dataset):
                 f"{place}: row {row_of(indptr, entry)} has feature {ids[entry]}; ids run from 0 to "
                 f"{self.schema.n_features - 1}"
             )
+
+
+def _content_checksum(rows: Rows) -> int:
+    """CRC-32C of all columns of `rows`."""
+    checksum = 0
+    columns = (rows.vocabulary, rows.indptr, rows.indices, rows.labels)
+    for column in (*columns, rows.values, rows.weights, rows.queries):
+        if column is not None:
+            checksum = google_crc32c.extend(checksum, column)
+    return checksum
 
 
 def _check_lengths(indptr: NDArray[np.int64], ends: NDArray[np.int64], place: str) -> None:

@@ -43,6 +43,10 @@ class SkippingDataset(Dataset):
         self.url, self.schema, self.partitions = source.url, source.schema, source.partitions
         self.source, self.skipped = source, dict(skipped or {})
 
+    @property
+    def content(self) -> dict[str, int]:
+        return self.source.content
+
     def read(self, partition: int) -> Rows:
         """Rows of the partition, or its replacement."""
         return self.guarded(partition, lambda: self.source.read(partition))

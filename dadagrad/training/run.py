@@ -190,6 +190,7 @@ def resume(
             f"digest is {data.digest[:12]}, the checkpoint has "
             f"{meta['data']['digest'][:12]}; restore the data, or start a new run"
         )
+    data.compare_content(meta.get("content", {}))
     objects = {
         "loss": loss,
         "regularizer": regularizer,

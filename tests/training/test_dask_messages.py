@@ -34,7 +34,7 @@ def test_the_arrays_of_a_gradient_are_sent_as_they_are(n_touched):
         pack(positions),
         Gradient(gradient, np.zeros((0, 0), np.float32), np.ones((2, 2))),
     )
-    reply = Reply("tcp://here:1", {"part-00001": "torn"}, (result,), (None,))
+    reply = Reply("tcp://here:1", {"part-00001": "torn"}, {}, (result,), (None,))
     header, frames = serialize(reply, context=THROUGH_THE_SCHEDULER)
     if n_touched:
         assert any(np.shares_memory(np.asarray(frame), gradient) for frame in frames[1:])
@@ -51,7 +51,7 @@ def test_the_arrays_of_a_gradient_are_sent_as_they_are(n_touched):
 
 def test_a_vocabulary_is_sent_as_bits():
     ids = np.flatnonzero(np.random.default_rng(3).random(80_000) < 0.3)
-    reply = Reply("", {}, (pack(ids),), ((None,),))
+    reply = Reply("", {}, {}, (pack(ids),), ((None,),))
     header, frames = serialize(reply, context=THROUGH_THE_SCHEDULER)
     assert sum(memoryview(frame).nbytes for frame in frames) < 80_000 / 8 + 500 < ids.nbytes
     (arrived,) = deserialize(header, frames).results

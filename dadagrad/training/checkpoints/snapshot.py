@@ -44,6 +44,7 @@ class CheckpointSaver(CheckpointWriter):
         self._notes = notes
         # Skipped partitions, now and later; None if damaged partitions are errors.
         self._skipped = data.skipped if isinstance(data, SkippingDataset) else None
+        self._content = data.content
 
     def begin(self) -> None:
         """Save a first checkpoint without state: from then on the run can be resumed."""
@@ -62,7 +63,9 @@ class CheckpointSaver(CheckpointWriter):
 
     def _meta(self) -> dict[str, Any]:
         meta = {"config": self.config.to_json(), "data": self._data, "notes": self._notes}
-        return meta | ({} if self._skipped is None else {"skipped": dict(self._skipped)})
+        if self._skipped is not None:
+            meta["skipped"] = dict(self._skipped)
+        return meta | ({"content": dict(self._content)} if self._content else {})
 
 
 def lasting_url(data: Dataset) -> str:

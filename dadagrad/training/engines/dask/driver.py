@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 import logging
 import uuid
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -191,7 +190,7 @@ class DaskDriver:
         """Submit the reading of partitions."""
 
         def to_events(reply: Reply) -> list[Event]:
-            self._skip(reply.skipped)
+            self._note(reply)
             events: list[Event] = []
             for instruction, ids, touched in zip(opens, reply.results, reply.touched, strict=True):
                 reading = instruction.reading
@@ -222,7 +221,7 @@ class DaskDriver:
             if reply is None:  # the worker has not opened any partition of this run
                 self._pending.submit(to_events, worker, compute_slices, work, self._job)
                 return []
-            self._skip(reply.skipped)
+            self._note(reply)
             size = sum(map(n_bytes, reply.results))
             self._spent_bytes += size
             self.bytes_moved += size
@@ -251,10 +250,11 @@ class DaskDriver:
 
         self._pending.submit(to_events, worker, compute_slices, work)
 
-    def _skip(self, skipped: Mapping[str, str]) -> None:
-        """Skip the partitions that a worker skips: from now on all workers do."""
+    def _note(self, reply: Reply) -> None:
+        """Skip the partitions that a worker skips, and compare the content that it has read."""
         if isinstance(self._data, SkippingDataset):
-            self._data.skip(skipped)
+            self._data.skip(reply.skipped)
+        self._data.compare_content(reply.content)
 
     def _validate(self, computes: list[Compute], results: list[Result], worker: str) -> str | None:
         """Explain which result of a worker is wrong, and why; None if all can be right."""

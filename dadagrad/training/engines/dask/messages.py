@@ -45,6 +45,8 @@ class Reply:
     worker : str
     skipped : mapping of str to str
         Partitions that the worker skips, and the reasons.
+    content : mapping of str to int
+        The `Dataset.content` of the partitions of the task.
     results : tuple
         Packed vocabularies of the partitions read, or packed `Result` of the slices.
     touched : tuple
@@ -53,6 +55,7 @@ class Reply:
 
     worker: str
     skipped: Mapping[str, str]
+    content: Mapping[str, int]
     results: tuple[Any, ...]
     touched: tuple[Any, ...]
 

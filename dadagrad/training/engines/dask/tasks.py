@@ -88,7 +88,7 @@ def open_partitions(job: Job, run: str, opens: tuple[Open, ...]) -> Reply | Dada
         raise
     except DadagradError as error:
         return error
-    return _reply(job, vocabularies, positions)
+    return _reply(job, [each.partition for each in opens], vocabularies, positions)
 
 
 def compute_slices(work: Work, job: Job | None = None) -> Reply | DadagradError | None:
@@ -111,7 +111,7 @@ def compute_slices(work: Work, job: Job | None = None) -> Reply | DadagradError 
         raise
     except DadagradError as error:
         return error
-    return _reply(job, *zip(*computed, strict=True))
+    return _reply(job, [each.partition for each in work.slices], *zip(*computed, strict=True))
 
 
 def _compute_slice(
@@ -131,9 +131,11 @@ def _touched(rows: Rows, slice_: Slice) -> Touched:
     return None if positions is None else pack(positions)
 
 
-def _reply(job: Job, results: Sequence[Any], positions: Sequence[Any]) -> Reply:
-    skipped = dict(skipped_partitions(job.data))
-    return Reply(get_worker().address, skipped, tuple(results), tuple(positions))
+def _reply(job: Job, numbers: list[int], results: Sequence[Any], positions: Sequence[Any]) -> Reply:
+    skipped, content = dict(skipped_partitions(job.data)), job.data.content
+    names = {job.data.partitions[number].name for number in numbers}
+    content = {name: content[name] for name in names & content.keys()}
+    return Reply(get_worker().address, skipped, content, tuple(results), tuple(positions))
 
 
 def _rows(job: Job, partition: int) -> Rows:
