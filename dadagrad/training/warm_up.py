@@ -85,8 +85,11 @@ def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
 
 
 def _two_rows(problem: Problem) -> Rows:
-    """Two rows of one query, with labels of the data."""
-    labels = [column.values or (0.0, 1.0) for column in problem.label_columns]
+    """Two rows of one query, whose classes are those of the data."""
+    labels = [
+        (column.values if problem.loss.classifies else None) or (0.0, 1.0)
+        for column in problem.label_columns
+    ]
     return Rows(
         np.arange(2),
         np.arange(3),

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import dask.config
 import pytest
 from helpers.cluster_processes import Cluster, Nursery
-from helpers.fault_cases import CONFIG, DATA_SIZES, bits, make_dataset
+from helpers.fault_cases import CONFIG, DATA_SIZES, make_dataset
+from helpers.training_cases import bits
 
 import dadagrad.clusters  # noqa: F401 (adds its defaults to the configuration)
 from dadagrad.training.run import train

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from helpers.fault_cases import CONFIG, DATA_SIZES, At, bits, make_dataset
+from helpers.fault_cases import CONFIG, DATA_SIZES, At, make_dataset
+from helpers.training_cases import bits
 from pyarrow.parquet import ParquetFile
 
 from dadagrad.cli import dadagrad

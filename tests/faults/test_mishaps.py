@@ -14,8 +14,9 @@ from typing import Any
 import psutil
 import pytest
 from helpers.cluster_processes import Cluster, Process
-from helpers.fault_cases import CONFIG, At, bits
+from helpers.fault_cases import CONFIG, At
 from helpers.processes import wait_until
+from helpers.training_cases import bits
 
 from dadagrad.training.engines.dask import driver, monitor
 from dadagrad.training.run import train

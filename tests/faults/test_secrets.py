@@ -10,8 +10,9 @@ from typing import Any
 import cloudpickle
 import pytest
 from helpers.cluster_processes import Cluster
-from helpers.fault_cases import CONFIG, At, bits, make_dataset
+from helpers.fault_cases import CONFIG, At, make_dataset
 from helpers.servers import BUCKET, Server, moto_server
+from helpers.training_cases import bits
 
 from dadagrad.errors import DadagradError
 from dadagrad.storage.store import Storage

@@ -12,8 +12,9 @@ import dask.config
 import numpy as np
 import pytest
 from helpers.cluster_processes import Cluster, Nursery
-from helpers.fault_cases import CONFIG, At, bits
+from helpers.fault_cases import CONFIG, At
 from helpers.processes import wait_until
+from helpers.training_cases import bits
 
 from dadagrad.errors import TrainingError
 from dadagrad.training.engines.dask import driver, monitor

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.fault_cases import CONFIG, bits
+from helpers.fault_cases import CONFIG
+from helpers.training_cases import bits
 from numpy.typing import NDArray
 
 from dadagrad.data import open_dataset

@@ -13,7 +13,7 @@ from dadagrad.config import TrainConfig
 from dadagrad.training.messages import Report
 from dadagrad.training.run import TrainResult, train
 from helpers.cluster_processes import Cluster
-from helpers.training_cases import make_data, metrics_bytes, state_bytes
+from helpers.training_cases import make_data
 from helpers.zarr_cases import write_zarr
 
 CONFIG = TrainConfig(step_size=0.3, batch_size=60, l1=1e-4, passes=5)
@@ -25,13 +25,6 @@ DATA_SIZES = (150, 90, 130, 110, 140, 100)
 def make_dataset(path: Path, sizes: tuple[int, ...]) -> str:
     """A Zarr dataset with a partition for each of `sizes`; its URL."""
     return write_zarr(make_data(sizes), path)
-
-
-def bits(result: TrainResult) -> tuple[object, ...]:
-    """Every bit of what a run made."""
-    end = result.coordinator
-    counts = (end.steps, end.cursor)
-    return state_bytes(end.state), metrics_bytes(end), counts, result.model.digest
 
 
 class At:

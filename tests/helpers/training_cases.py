@@ -22,6 +22,7 @@ from dadagrad.training.messages import (
     Opened,
     Save,
 )
+from dadagrad.training.result import TrainResult
 from dadagrad.training.schedule import Schedule, make_schedule
 from dadagrad.training.state import zero_state
 from dadagrad.training.state.compiled import State
@@ -40,6 +41,8 @@ def make_labels(kind: str, scores: np.ndarray) -> np.ndarray:
         return scores.argmax(axis=1).astype(float)[:, None] + 2.0
     if kind == "multilabel":
         return (scores > 0).astype(float)
+    if kind == "relevance":
+        return np.clip(np.floor(scores[:, :1] / 2 + 2), 0, 3)
     if kind == "four labels":
         return (np.hstack([scores, scores[:, :1] - scores[:, 1:2]]) > 0).astype(float)
     return scores[:, :1]
@@ -55,7 +58,10 @@ def make_data(
     entries: int = 8,
     scale: float = 1.0,
 ) -> MemoryDataset:
-    """One partition for each of `sizes`; rows of 0 to `entries` features, few of them common."""
+    """One partition for each of `sizes`; rows of 0 to `entries` features, few of them common.
+
+    Rows with a relevance belong to queries of six rows.
+    """
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=(n_features, 3))
     popularity = 1.0 / np.arange(1, n_features + 1)
@@ -81,6 +87,11 @@ def make_data(
                 rng.uniform(0.2, 3.0, n_rows).astype(np.float32) if weighted else None,
             )
         )
+    if labels == "relevance":
+        parts = [
+            replace(rows, queries=1000 * number + np.arange(rows.n_rows) // 6)
+            for number, rows in enumerate(parts)
+        ]
     return as_dataset(parts, n_features)
 
 
@@ -88,7 +99,17 @@ def as_dataset(parts: Sequence[Rows], n_features: int = N_FEATURES) -> MemoryDat
     every = np.concatenate([rows.labels for rows in parts])
     columns = describe_labels(every, [f"label{k}" for k in range(every.shape[1])])
     weighted = any(rows.weights is not None for rows in parts)
-    return MemoryDataset(parts, Schema(n_features, columns, weighted))
+    queried = parts[0].queries is not None
+    return MemoryDataset(parts, Schema(n_features, columns, weighted, queried=queried))
+
+
+def dense_rows(rows: Rows, n_features: int = N_FEATURES) -> np.ndarray:
+    """(n_rows, n_features) values, times the scale of each row."""
+    matrix = np.zeros((rows.n_rows, n_features))
+    values = np.ones(rows.nnz) if rows.values is None else rows.values
+    row_of = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
+    matrix[row_of, rows.vocabulary[rows.indices]] = values
+    return matrix if rows.row_scale is None else matrix * rows.row_scale[:, None]
 
 
 def make_schedule_of(data: Dataset, config: TrainConfig, chunk_rows: int = 7) -> Schedule:
@@ -218,6 +239,12 @@ def state_bytes(state: State) -> bytes:
             np.float64(state.t).tobytes(),
         ]
     )
+
+
+def bits(result: TrainResult) -> tuple[object, ...]:
+    """Every bit of what a run made."""
+    end = result.coordinator
+    return state_bytes(end.state), metrics_bytes(end), result.model.digest
 
 
 def metrics_bytes(coordinator: Coordinator) -> tuple[object, ...]:

@@ -18,9 +18,8 @@ import psutil
 import pytest
 from distributed import Client
 from helpers.cluster_processes import Cluster, Nursery
-from helpers.fault_cases import bits
 from helpers.processes import local_cluster, wait_until
-from helpers.training_cases import UPDATES, as_dataset, make_data
+from helpers.training_cases import UPDATES, as_dataset, bits, make_data
 from helpers.zarr_cases import write_zarr
 
 from dadagrad import clusters, dry_run  # noqa: F401 (adds its defaults to the configuration)

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers.training_cases import make_data, method_of, metrics_bytes, state_bytes
+from helpers.training_cases import make_data
 from sklearn.metrics import roc_auc_score
 
 from dadagrad import AdaGradClassifier, AdaGradRegressor
 from dadagrad.config import TrainConfig
-from dadagrad.data.dataset import LabelColumn, MemoryDataset, Schema, describe_labels
+from dadagrad.data.dataset import MemoryDataset, Schema, describe_labels
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
 from dadagrad.model.evaluate import evaluate
 from dadagrad.model.predict import predict
 from dadagrad.problem import make_problem
-from dadagrad.training import run as run_module
-from dadagrad.training.checkpoints.writer import CheckpointReader
-from dadagrad.training.run import TrainResult, resume, train
-from dadagrad.training.worker.compute import as_batch
-from dadagrad.training.worker.progressive import count
+from dadagrad.training import warm_up
+from dadagrad.training.run import train
 
 COUPLED = ("softmax", "multiclass-hinge")
 each_coupled = pytest.mark.parametrize("loss", COUPLED)
@@ -56,82 +50,21 @@ def newsgroups(n_rows: int = 4000, n_classes: int = 6, seed: int = 0) -> MemoryD
     return MemoryDataset(parts, Schema(n_features, columns))
 
 
-def everything(result: TrainResult) -> tuple[object, ...]:
-    end = result.coordinator
-    return state_bytes(end.state), metrics_bytes(end), result.model.digest
-
-
-@each_coupled
-def test_the_tally_is_the_one_loss_of_each_setting(loss):
-    data = make_data((40,), labels="multiclass")
-    problem = method_of(data, TrainConfig(loss=loss, step_size=0.3, batch_size=1))
-    problem = problem.with_step_sizes((0.1, 0.3))
-    margins = np.random.default_rng(0).normal(size=(40, 6))
-    rows = data.read(0)
-    importance = np.random.default_rng(1).integers(0, 3, 40).astype(float)
-    metrics = count(problem, as_batch(rows, importance), margins.T, "here", 0)
-    right = (rows.labels[:, 0] - 2.0).astype(int)
-    for setting in range(2):
-        scores = margins[:, 3 * setting : 3 * setting + 3]
-        own = scores[np.arange(40), right]
-        if loss == "softmax":
-            losses = np.log(np.exp(scores).sum(axis=1)) - own
-        else:
-            others = np.where(np.arange(3) == right[:, None], -np.inf, scores).max(axis=1)
-            losses = np.maximum(0.0, 1.0 + others - own)
-        assert metrics.loss[setting] == pytest.approx(importance @ losses)
-        wrong = scores.argmax(axis=1) != right
-        assert metrics.mistakes[setting] == importance @ wrong
-    np.testing.assert_allclose(metrics.mean_loss(problem), metrics.loss / importance.sum())
-
-
-@each_coupled
-@pytest.mark.parametrize("settings", [{}, {"batch_size": 32, "step_size": 0.3}])
-def test_one_pass_learns_classes(loss, settings):
-    data, held_out = newsgroups(), newsgroups(seed=1)
-    result = train(data, TrainConfig(loss=loss, **settings))
+@pytest.mark.parametrize(
+    ("loss", "settings", "at_zero"),
+    [
+        ("softmax", {"batch_size": 32, "step_size": 0.3}, np.log(6.0)),
+        ("multiclass-hinge", {}, 1.0),
+    ],
+)
+def test_one_pass_learns_classes(loss, settings, at_zero):
+    result = train(newsgroups(3000), TrainConfig(loss=loss, **settings))
     assert result.report["progressive_error"] < 0.45  # chance: 0.83
-    first = train(
-        data, TrainConfig(loss=loss, step_size=1e-9, batch_size=4000, partitions_per_batch=3)
-    )
-    at_zero = np.log(6.0) if loss == "softmax" else 1.0
-    assert first.report["progressive_loss"] == pytest.approx(at_zero)
     assert result.report["progressive_loss"] < 0.85 * at_zero
-    there = evaluate(result.model, held_out)
-    assert there["error"] < 0.35
-    assert there["loss"] < 0.75 * at_zero
-    assert there["auc"] is None
-
-
-@each_coupled
-@pytest.mark.parametrize("update", ["dual-averaging", "mirror-descent", "ftrl"])
-@pytest.mark.parametrize("batch_size", [1, 11])
-def test_same_bits_on_any_threads_and_from_any_checkpoint(
-    loss, update, batch_size, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(run_module, "CHUNK_ROWS", 7)
-    data = make_data((30, 17, 41), labels="multiclass")
-    config = TrainConfig(
-        loss=loss, update=update, batch_size=batch_size, step_size=0.3, passes=2, l1=1e-4
-    )
-    alone = everything(train(data, config, threads=1))
-    for threads in (2, 4):
-        assert everything(train(data, config, threads=threads)) == alone
-    folder = tmp_path / "run"
-    train(data, config, checkpoints=str(folder), save_every=9, keep=1000)
-    steps = [info.step for info in CheckpointReader(str(folder)).list(verify=True)]
-    middle = sorted(steps)[len(steps) // 2]
-    copy = as_of(folder, middle, tmp_path / "copy")
-    assert everything(resume(copy, data=data)) == alone
-
-
-def as_of(folder: Path, step: int, to: Path) -> str:
-    """A copy of the checkpoints as they were after those of `step`."""
-    shutil.copytree(folder, to)
-    for manifest in to.glob("manifest-*.json"):
-        if int(manifest.stem.split("-")[1]) > step:
-            manifest.unlink()
-    return str(to)
+    held_out = evaluate(result.model, newsgroups(1000, seed=1))
+    assert held_out["error"] < 0.35
+    assert held_out["loss"] < 0.75 * at_zero
+    assert held_out["auc"] is None
 
 
 @each_coupled
@@ -199,7 +132,8 @@ def test_losses_for_one_label_column_refuse_several(loss):
         make_problem(TrainConfig(loss=loss), data.schema, 1)
 
 
-def test_a_count_below_zero_is_named():
+def test_a_count_below_zero_is_named(monkeypatch):
+    monkeypatch.setattr(warm_up, "_warm", set())  # as in the first run of a process
     data = make_data((30, 17), labels="real")
     first = int(np.flatnonzero(data.read(0).labels[:, 0] < 0)[0])
     message = rf"partition part-00000: row {first} has label -.*poisson loss needs labels from 0"
@@ -226,33 +160,13 @@ def test_poisson_regression_finds_the_rates():
     assert np.isfinite(regressor.predict(1e6 * X)).all()
 
 
-def test_the_loss_of_poisson_is_half_its_deviance():
-    data = make_data((50,), labels="real")
-    rows = data.read(0)
-    counts = np.round(np.abs(rows.labels) * 3)
-    part = Rows(rows.vocabulary, rows.indptr, rows.indices, rows.values, counts)
-    data = MemoryDataset([part], Schema(60, (LabelColumn("count"),)))
-    model = train(data, TrainConfig(loss="poisson", step_size=0.1)).model
-    mean = np.exp(model.scores(part))
-    ratio = np.where(counts > 0, counts * np.log(np.maximum(counts, 1e-9) / mean), 0.0)
-    assert evaluate(model, data)["loss"] == pytest.approx((ratio - counts + mean).mean())
-
-
-@pytest.mark.parametrize("quantile", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("quantile", [0.1, 0.9])
 def test_quantile_regression_leaves_a_share_below(quantile):
     rng = np.random.default_rng(6)
     X = rng.normal(size=(3000, 3))
     y = X @ [1.0, -2.0, 0.5] + rng.exponential(size=3000)
     regressor = AdaGradRegressor(loss=f"quantile:q={quantile}").fit(X, y)
     assert np.mean(y < regressor.predict(X)) == pytest.approx(quantile, abs=0.03)
-    model = regressor.model_
-    rows = Rows.from_csr(
-        np.arange(0, 9001, 3), np.tile(np.arange(3), 3000), X.ravel().astype(np.float32), y[:, None]
-    )
-    data = MemoryDataset([rows], Schema(3, (LabelColumn("y"),)))
-    distance = y - model.scores(rows)[:, 0]
-    expected = np.where(distance > 0, quantile * distance, (quantile - 1) * distance).mean()
-    assert evaluate(model, data)["loss"] == pytest.approx(expected)
 
 
 def test_settings_of_the_quantile_are_checked():

@@ -6,11 +6,10 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from itertools import cycle
 from pathlib import Path
 
 import pytest
-from helpers.training_cases import UPDATES, make_data, metrics_bytes, state_bytes
+from helpers.training_cases import bits, make_data
 from helpers.zarr_cases import write_zarr
 
 from dadagrad.config import TrainConfig
@@ -34,11 +33,9 @@ def unhurried(report: Report) -> None:
 
 def everything(result: TrainResult) -> tuple[object, ...]:
     """All that must not depend on having been stopped."""
-    end = result.coordinator
     names = ("rows", "steps", "passes", "step_size", "batch_size", "nonzeros", "digest",
-             "progressive_loss", "progressive_error", "complete")  # fmt: skip
-    facts = [result.report[name] for name in names]
-    return (state_bytes(end.state), metrics_bytes(end), result.model.digest, *facts)
+             "progressive_loss", "progressive_error", "complete", "settings")  # fmt: skip
+    return (*bits(result), *map(result.report.get, names))
 
 
 def steps_kept(folder: Path) -> list[int]:
@@ -62,9 +59,7 @@ def content_of(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "client"), [(1, None), (11, None), (11, "tcp://127.0.0.1:1")]
-)
+@pytest.mark.parametrize(("batch_size", "client"), [(1, None), (11, "tcp://127.0.0.1:1")])
 def test_a_finished_run_is_only_looked_at_any_number_of_times(tmp_path, batch_size, client):
     """And needs no cluster."""
     url = write_zarr(make_data(), tmp_path / "data")
@@ -82,42 +77,55 @@ def test_a_finished_run_is_only_looked_at_any_number_of_times(tmp_path, batch_si
     assert [line for line in announced if f"the run at {folder} is complete" in line]
 
 
-SETTINGS = {
-    "plain": ({}, {}),
-    "penalties": ({"l1": 1e-3, "l2": 1e-3, "accumulate": "row", "partitions_per_batch": 2}, {}),
-    "classes": ({"class_weight": "balanced", "loss": "logistic"}, {"labels": "multiclass"}),
-    "labels": ({"shuffle": False}, {"labels": "multilabel", "weighted": True}),
-    "softmax": ({"loss": "softmax"}, {"labels": "multiclass"}),
-    "mapping": ({"class_weight": {1.0: 2.5}, "low": -0.2, "high": 0.3}, {}),
-    "regression": ({"loss": "huber:width=0.5"}, {"labels": "real"}),
-    "auto": ({"step_size": "auto"}, {}),
-}
+CASES = {
+    "online": ({"update": "dual-averaging", "batch_size": 1}, {}),
+    "online, balanced": (
+        {"update": "ftrl", "class_weight": "balanced", "loss": "logistic", "batch_size": 1},
+        {"labels": "multiclass"},
+    ),
+    "online, classes": (
+        {"update": "mirror-descent", "loss": "softmax", "l1": 1e-3, "batch_size": 1},
+        {"labels": "multiclass"},
+    ),
+    "online, pairs": ({"loss": "ranking", "l1": 1e-4, "batch_size": 1}, {"labels": "relevance"}),
+    "streams": ({"streams": 3, "rounds": 4, "l1": 1e-3}, {}),
+    "streams, settings": (
+        {"streams": 2, "update": "mirror-descent", "step_size": (0.1, 0.3), "l2": (0.0, 1e-2)},
+        {},
+    ),
+    "batches": ({"batch_size": 40, "partitions_per_batch": 1, "shuffle": False}, {}),
+    "batches, squares of rows": (
+        {"l1": 1e-3, "l2": 1e-3, "accumulate": "row", "partitions_per_batch": 2}, {},
+    ),
+    "batches, settings": ({"update": "mirror-descent", "step_size": (0.1, 0.3)}, {}),
+    "batches, labels": ({"update": "ftrl"}, {"labels": "multilabel", "weighted": True}),
+    "batches, classes": ({"loss": "multiclass-hinge", "update": "ftrl"}, {"labels": "multiclass"}),
+    "batches, pairs": ({"loss": "ranking", "update": "mirror-descent"}, {"labels": "relevance"}),
+    "batches, mapping": ({"class_weight": {1.0: 2.5}, "low": -0.2, "high": 0.3}, {}),
+    "batches, regression": ({"loss": "huber:width=0.5", "l1": 1e-4}, {"labels": "real"}),
+    "batches, auto": ({"step_size": "auto"}, {}),
+}  # fmt: skip
 
 
-CASES = {("plain", update) for update in UPDATES} | set(zip(SETTINGS, cycle(UPDATES), strict=False))
-
-
-@pytest.mark.parametrize("batch_size", [1, 11])
-@pytest.mark.parametrize(("name", "update"), sorted(CASES))
-def test_from_every_checkpoint_the_same_bits_follow(update, batch_size, name, tmp_path):
-    settings, labels = SETTINGS[name]
-    config = TrainConfig(
-        **{"step_size": 0.3, "passes": 2} | settings, update=update, batch_size=batch_size
-    )
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_bits_on_any_threads_and_from_any_checkpoint(case, tmp_path):
+    settings, labels = CASES[case]
+    usual = {"step_size": 0.3, "passes": 2} | ({} if "streams" in settings else {"batch_size": 11})
+    config = TrainConfig(**usual | settings)
     data = make_data((30, 17, 41), **labels)
-    undisturbed = everything(train(data, config))
+    undisturbed = everything(train(data, config, threads=1))
+    assert everything(train(data, config, threads=2)) == undisturbed
     folder = tmp_path / "run"
-    saved = train(
-        data, config, checkpoints=str(folder), save_every=9, keep=1000, progress=unhurried
-    )
+    options = {"checkpoints": str(folder), "save_every": 2, "keep": 1000, "progress": unhurried}
+    saved = train(data, config, threads=3, **options)
     assert everything(saved) == undisturbed
     steps = steps_kept(folder)
     assert steps[0] == 0
     assert steps[-1] == saved.report["steps"]
     assert len(steps) >= 3
-    for step in steps:
+    for step in steps[:: max(1, len(steps) // 3)]:
         copy = as_of(folder, step, tmp_path / str(step))
-        again = resume(copy, data=data, threads=1)
+        again = resume(copy, data=data)
         assert everything(again) == undisturbed
         assert again.report["seconds"] > 0
 
@@ -134,8 +142,7 @@ def interrupt_at(rows: int, number: signal.Signals = signal.SIGINT) -> Callable[
     return progress
 
 
-@pytest.mark.parametrize("batch_size", [1, 11])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("batch_size", "number"), [(1, signal.SIGINT), (11, signal.SIGTERM)])
 def test_a_signal_stops_with_a_checkpoint(batch_size, number, tmp_path):
     data, config = make_data(), TrainConfig(step_size=0.3, batch_size=batch_size, passes=3)
     undisturbed = train(data, config)

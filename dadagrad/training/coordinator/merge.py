@@ -47,6 +47,9 @@ from dadagrad.training.state.compiled import State
 from dadagrad.training.state.intercept import free_steps
 from dadagrad.training.state.slices import StreamDelta
 
+MAX_ROUNDING = 1e-5
+"""Relative change of a weight that is put down to rounding, where G has not grown."""
+
 
 def merge(problem: Problem, state: State, deltas: Sequence[StreamDelta]) -> None:
     """Merge the changes of streams that started from `state` into it.
@@ -169,9 +172,10 @@ def _merge_mirror(
         squares = _by_output(share.accumulators)[:, :, 1].astype(np.float64)
         squares -= _by_output(started.accumulators)[:, :, 1]
         alone = replace(started, t=share.t).weights(problem)
-        moved = (squares != 0.0) | (weights != alone)
-        change = np.stack([weights - before[where], squares, squares**2], axis=2)
-        sums[where] += np.where(moved[:, :, None], change, 0.0)
+        # A weight that was shrunk in several goes has other last bits.
+        moved = (squares != 0.0) | (np.abs(weights - alone) > MAX_ROUNDING * np.abs(alone))
+        change = np.where(moved, weights - before[where], weights - alone)
+        sums[where] += np.stack([change, squares, squares**2], axis=2)
         count[where] += moved
         shrunk[where] += np.where(moved, share.t - begun, 0.0)
     # Where G is so large that no change of it shows, all that saw something count alike.

@@ -1,0 +1,317 @@
+"""Whole runs held to the plain formulas: steps on batches, on rows, and on merged streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers import objects
+from helpers.training_cases import N_FEATURES, UPDATES, as_dataset, dense_rows, make_data
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dadagrad.config import TrainConfig
+from dadagrad.data.dataset import Dataset
+from dadagrad.data.rows import Rows
+from dadagrad.model.model import Model
+from dadagrad.optim.losses import LOSSES, Loss
+from dadagrad.optim.regularizers import ElasticBox
+from dadagrad.optim.updates import GradientUpdate, State
+from dadagrad.problem import make_problem
+from dadagrad.training.run import train
+from dadagrad.training.schedule import Cursor, Slice, make_schedule
+
+MODES = {
+    "rows": {"batch_size": 1},
+    "batches": {"batch_size": 13, "partitions_per_batch": 3},
+    "streams": {"batch_size": 1, "streams": 3, "rounds": 4},
+}
+COMPARED = [name for name in LOSSES if name != "ranking"]  # whose rows are pairs
+
+
+def dense_weights(model: Model) -> np.ndarray:
+    """(N_FEATURES, n_outputs)."""
+    weights = np.zeros((N_FEATURES, model.weights.shape[1]), np.float32)
+    weights[model.ids] = model.weights
+    return weights
+
+
+def step(update: GradientUpdate, state: State, gradient, square, importance=1.0) -> State:
+    """A step of `update` whose squares are given: the update's own where they are gradient^2."""
+    if np.array_equal(square, np.square(gradient)):
+        return update.step(state, gradient, importance)
+    assert importance == 1.0
+    preconditioner, before = update.preconditioner, state.preconditioner
+    after = {"squares": before["squares"] + square}
+    primary = state.primary + gradient
+    if update.shrinks_lazily:
+        center = state.primary - update.step_size * preconditioner.solve(after, gradient)
+        primary = preconditioner.prox(after, update.regularizer, center, update.step_size)
+    elif update.is_proximal:
+        growth = preconditioner.curvature(after) - preconditioner.curvature(before)
+        primary = primary - growth * update.weights(state) / update.step_size
+    return State(state.t + 1, primary, after)
+
+
+def shrink(update: GradientUpdate, weights, squares, time):
+    """Mirror descent's weights after a time without gradients: whole steps, and parts of one."""
+    phi = update.regularizer
+    rate = update.step_size / update.preconditioner.curvature({"squares": squares})
+    kept = (1 + rate * phi.l2) ** -time
+    taken = (1 - kept) * phi.l1 / phi.l2 if phi.l2 else time * rate * phi.l1
+    return np.sign(weights) * np.maximum(kept * np.abs(weights) - taken, 0.0)
+
+
+def merged(update: GradientUpdate, base: State, ends: list[State]) -> State:
+    """The merge of streams, by the formulas of `dadagrad.training.coordinator.merge`."""
+    squares = base.preconditioner["squares"]
+    growth = np.array([end.preconditioner["squares"] - squares for end in ends])
+    change = np.array([end.primary - base.primary for end in ends])
+    times = np.array([end.t - base.t for end in ends])[:, None, None]
+    changed = growth != 0
+    several = changed.sum(axis=0) > 1
+    c = np.where(several, growth.sum(0) ** 2 / np.where(several, (growth**2).sum(0), 1.0), 1.0)
+    squares = squares + growth.sum(0) / c
+    t, own = base.t + times.sum(), base.t + times.sum() / c
+    phi = update.regularizer
+    if update.shrinks_lazily:
+        primary = base.primary + np.where(changed, change, 0.0).sum(0) / c
+        missing = (times.sum() - np.where(changed, times, 0.0).sum(0)) / c
+        return State(t, shrink(update, primary, squares, missing), {"squares": squares})
+    primary = base.primary + change.sum(0) / c
+    over = np.abs(primary) - own * phi.l1
+    curvature = update.preconditioner.curvature({"squares": squares}) / update.step_size
+    with np.errstate(invalid="ignore"):  # 0 / 0 of a feature that nothing was seen of
+        beyond = over * (curvature + t * phi.l2) / (curvature + own * phi.l2) + t * phi.l1
+    size = np.where(over > 0, beyond, np.abs(primary) * t / own)
+    return State(t, np.sign(primary) * size, {"squares": squares})
+
+
+class PlainRun:
+    """A run by the formulas alone, in float64, with the intercept as an update of its own."""
+
+    def __init__(self, data: Dataset, config: TrainConfig) -> None:
+        assert isinstance(config.batch_size, int)
+        self.data, self.config = data, config
+        self.problem = make_problem(config, data.schema, config.batch_size)
+        kind, given = type(config.update), (config.step_size, self.problem.preconditioner)
+        box = ElasticBox(config.l1, config.l2, config.low, config.high)
+        self.updates = kind(*given, box), kind(*given, ElasticBox())
+        sizes = (N_FEATURES, 1)
+        states = [
+            update.init(size, self.problem.n_outputs)
+            for update, size in zip(self.updates, sizes, strict=True)
+        ]
+        self.loss = self.weight = 0.0
+        n_rows = [partition.n_rows for partition in data.partitions]
+        for round_ in make_schedule(config, n_rows).rounds(Cursor()):
+            if not self.problem.online:
+                states = self.batch(states, *self.rows(round_.slices))
+                continue
+            ends = [self.stream(states, *self.rows(slices)) for slices in round_.stretches]
+            streams = zip(*ends, strict=True)
+            if len(ends) > 1:
+                states = [
+                    merged(update, base, list(these))
+                    for update, base, these in zip(self.updates, states, streams, strict=True)
+                ]
+            else:
+                (states,) = ends
+        self.weights, intercept = self.weights_of(states)
+        self.intercept = intercept[0]
+        self.mean_loss = self.loss / self.weight
+        if not config.loss.couples:
+            self.mean_loss /= self.problem.n_targets
+
+    def rows(self, slices: Iterable[Slice]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Dense rows, the targets of all outputs, and the importance of each row."""
+        parts = [self.data.read(each.partition).slice(each.start, each.stop) for each in slices]
+        ones = [np.ones(part.n_rows) if part.weights is None else part.weights for part in parts]
+        labels = np.concatenate([part.labels for part in parts])
+        return (
+            np.concatenate([dense_rows(part) for part in parts]),
+            self.problem.targets(labels),
+            np.concatenate(ones).astype(float),
+        )
+
+    def weights_of(self, states: list[State]) -> list[np.ndarray]:
+        weights, intercept = (
+            update.weights(state) for update, state in zip(self.updates, states, strict=True)
+        )
+        return [weights, intercept * self.config.fit_intercept]
+
+    def slopes(self, states: list[State], x, targets, importance) -> np.ndarray:
+        """The slopes of some rows, whose loss is counted."""
+        weights, intercept = self.weights_of(states)
+        scores = x @ weights + intercept
+        losses = self.config.loss.value(scores, targets)
+        self.loss += (importance * losses.reshape(len(x), -1).sum(axis=1)).sum()
+        self.weight += importance.sum()
+        return self.config.loss.slope(scores, targets)
+
+    def batch(self, states: list[State], x, targets, importance) -> list[State]:
+        """A step with the mean gradient."""
+        slopes, share = self.slopes(states, x, targets, importance), importance / importance.sum()
+        after = []
+        for update, state, features in zip(
+            self.updates, states, (x, 1 + 0 * x[:, :1]), strict=True
+        ):
+            mean = features.T @ (share[:, None] * slopes)
+            square = np.square(mean)
+            if self.config.accumulate == "row":
+                square = np.square(features).T @ (share[:, None] * np.square(slopes))
+            after.append(step(update, state, mean, square))
+        return after
+
+    def stream(self, states: list[State], x, targets, importance) -> list[State]:
+        """A step for each row; a row of importance 2.5 is two rows, and half of one."""
+        states = [replace(state, primary=state.primary.copy()) for state in states]
+        for row, c in enumerate(importance):
+            one = slice(row, row + 1)
+            counted, done = np.array([c]), 0.0
+            while done < c:
+                slopes = self.slopes(states, x[one], targets[one], counted)
+                counted, part = np.zeros(1), min(c - done, 1.0)
+                gradients = [x[one].T * slopes, slopes]
+                states = [
+                    update.step(state, gradient, part)
+                    for update, state, gradient in zip(self.updates, states, gradients, strict=True)
+                ]
+                done += 1.0
+        return states
+
+
+def make_labelled(loss: Loss, labels: str, weights: str) -> Dataset:
+    """Rows for a loss, with weights that are "none", "whole" numbers or "fractions"."""
+    if loss.couples:
+        labels = "multiclass"
+    elif not loss.classifies:
+        labels = "real"
+    made = make_data((30, 17, 41, 8), labels=labels, weighted=weights != "none", entries=20)
+    parts = [made.read(number) for number in range(len(made.partitions))]
+    if loss.link == "log":
+        parts = [replace(rows, labels=np.abs(np.round(rows.labels))) for rows in parts]
+    if weights == "whole":
+        parts = [replace(rows, weights=np.round(rows.weights)) for rows in parts]
+    return as_dataset(parts)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("update", UPDATES)
+@settings(max_examples=25)
+@given(
+    loss=st.sampled_from(COMPARED),
+    labels=st.sampled_from(["binary", "multiclass", "multilabel", "four labels"]),
+    weights=st.sampled_from(["none", "whole", "fractions"]),
+    penalties=st.sampled_from([{}, {"l1": 2e-3, "l2": 1e-2}, {"low": -0.1, "high": 0.25}]),
+    delta=st.sampled_from([0.0, 0.1, 1.0]),
+    accumulate=st.sampled_from(["batch", "row"]),
+    fit_intercept=st.booleans(),
+)
+def test_training_is_the_plain_update(
+    mode, update, loss, labels, weights, penalties, delta, accumulate, fit_intercept
+):
+    kind = objects.example(LOSSES, loss)
+    if mode == "streams" and "low" in penalties:  # a mean of streams need not lie in a box
+        penalties = {}
+    if mode != "batches":
+        accumulate = "batch"
+    elif loss == "multiclass-hinge":  # rounding chooses among classes of the same score
+        fit_intercept = False
+    if mode != "rows" or not kind.classifies:  # sums that are 0 may round to another sign
+        delta = max(delta, 0.1)
+    if update == "mirror-descent" and "l2" in penalties:
+        weights = weights.replace("fractions", "whole")  # lazily, it shrinks by whole steps
+    config = TrainConfig(
+        loss=kind, update=update, step_size=0.2, delta=delta, passes=2, accumulate=accumulate,
+        fit_intercept=fit_intercept, **penalties, **MODES[mode],
+    )  # fmt: skip
+    data = make_labelled(kind, labels, weights)
+    expected, result = PlainRun(data, config), train(data, config)
+    size = np.abs(expected.weights).max()
+    assert size > 1e-3
+    # The state is kept in 32 bits: a few times 6e-8 of the largest weight. The participation of
+    # streams is a quotient of differences, and less exact.
+    error = 5e-5 if mode == "streams" else 2e-6
+    got = dense_weights(result.model)
+    np.testing.assert_allclose(got, expected.weights, rtol=0, atol=error * size)
+    np.testing.assert_allclose(result.model.intercept, expected.intercept, rtol=error, atol=error)
+    assert result.report["progressive_loss"] == pytest.approx(expected.mean_loss, rel=error)
+
+
+@pytest.mark.parametrize("update", ["dual-averaging", "mirror-descent"])
+def test_streams_count_alike_where_squares_no_longer_grow(update):
+    """The first row of each has the weight 1 and such squares that the others add 1e-5 each."""
+    values, labels = np.ones(300, np.float32), np.full((300, 1), 1e9)
+    values[::100] = 1e5
+    data = as_dataset([Rows.from_csr(np.arange(301), np.zeros(300, int), values, labels)])
+    config = TrainConfig(
+        loss="absolute", update=update, step_size=1.0, streams=3, fit_intercept=False
+    )
+    weights = train(data, config).model.weights
+    np.testing.assert_allclose(weights, 1.0 + 99e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(("labels", "balanced"), [("binary", False), ("multiclass", True)])
+def test_class_weights_multiply_the_weights_of_rows(labels, balanced):
+    data = make_data(labels=labels, weighted=True)
+    (column,) = data.schema.label_columns
+    per_class = {column.values[0]: 2.5}
+    if balanced:
+        counts = zip(column.values, column.counts, strict=True)
+        per_class = {value: data.n_rows / len(column.values) / count for value, count in counts}
+    parts = []
+    for number in range(len(data.partitions)):
+        rows = data.read(number)
+        factor = np.array([per_class.get(label, 1.0) for label in rows.labels[:, 0]])
+        parts.append(replace(rows, weights=(rows.weights * factor).astype(np.float32)))
+    config = TrainConfig(step_size=0.3, batch_size=9)
+    by_class = replace(config, class_weight="balanced" if balanced else per_class)
+    weights, by_rows, without = (
+        dense_weights(train(*run).model)
+        for run in ((data, by_class), (as_dataset(parts), config), (data, config))
+    )
+    np.testing.assert_allclose(weights, by_rows, rtol=1e-5, atol=1e-6)
+    assert not np.allclose(weights, without, atol=1e-4)
+
+
+@given(
+    update=st.sampled_from(UPDATES),
+    l1=st.sampled_from([0.0, 1e-3]),
+    batch_size=st.sampled_from([1, 9]),
+    labels=st.sampled_from(["multiclass", "multilabel", "four labels"]),
+)
+@example(update="mirror-descent", l1=1e-3, batch_size=1, labels="four labels")
+@settings(max_examples=20)
+def test_outputs_have_the_bits_of_models_of_their_own(update, l1, batch_size, labels):
+    # At fixed weights, the entries of longer rows are summed in eight lanes where there is one
+    # output, and one after the other where there are several.
+    data = make_data(labels=labels, entries=20 if batch_size == 1 else 7, weighted=True)
+    config = TrainConfig(update=update, step_size=0.3, l1=l1, batch_size=batch_size)
+    together = train(data, config)
+    targets = together.coordinator.problem.targets
+    losses = []
+    for output in range(together.model.weights.shape[1]):
+        parts = map(data.read, range(len(data.partitions)))
+        parts = [replace(part, labels=targets(part.labels)[:, [output]]) for part in parts]
+        alone = train(as_dataset(parts), config)
+        weights = dense_weights(together.model)[:, [output]]
+        np.testing.assert_array_equal(weights, dense_weights(alone.model))
+        assert together.model.intercept[output] == alone.model.intercept[0]
+        losses.append(alone.report["progressive_loss"])
+    assert together.report["progressive_loss"] == pytest.approx(np.mean(losses), rel=1e-12)
+
+
+def test_all_ones_and_row_scales_are_values():
+    implicit, explicit = [], []
+    for rows in map(make_data((30, 20)).read, range(2)):
+        scale = np.random.default_rng(3).uniform(0.3, 1.0, rows.n_rows).astype(np.float32)
+        implicit.append(replace(rows, values=None, row_scale=scale))
+        explicit.append(replace(rows, values=np.repeat(scale, np.diff(rows.indptr))))
+    config = TrainConfig(step_size=0.3, batch_size=7)
+    found, expected = (
+        dense_weights(train(as_dataset(parts), config).model) for parts in (implicit, explicit)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
