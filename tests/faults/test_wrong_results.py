@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from helpers.fault_cases import CONFIG
 from helpers.training_cases import bits
 from numpy.typing import NDArray
 
+from dadagrad.config import TrainConfig
 from dadagrad.data import open_dataset
 from dadagrad.errors import TrainingError
 from dadagrad.problem import make_problem
@@ -19,10 +20,9 @@ from dadagrad.training.engines.dask.messages import validate
 from dadagrad.training.messages import Result
 from dadagrad.training.run import train
 from dadagrad.training.schedule.base import Slice
+from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import Gradient
 from dadagrad.training.worker.progressive import ProgressiveMetrics
-
-BAD = (np.nan, np.inf, -np.inf)
 
 
 def break_results(n_broken: int, dask_worker) -> None:
@@ -72,27 +72,26 @@ def test_a_run_ends_if_all_workers_send_wrong_results(cluster, data, broken):
     assert first.startswith(f"{data}, partition part-0000")
 
 
-def result_with(**changes: Any) -> Result:
-    """A result of which all is sound but the changes."""
-    content: dict[str, Any] = {
-        "positions": np.array([0, 3, 7], np.int32),
-        "gradient": column(1, 1, 1),
-        "squares": np.zeros((0, 0), np.float32),
-        "intercept": np.ones((2, 1)),
-        "rows": 20,
-        "entries": 60,
-        "weight": 20.0,
-        "loss": np.ones(1),
-        "mistakes": np.ones(1),
-    } | changes
-    gradient = Gradient(*(content.pop(name) for name in ("gradient", "squares", "intercept")))
-    return Result(
-        positions=content.pop("positions"), change=gradient, metrics=ProgressiveMetrics(**content)
-    )
-
-
 def column(*values: float) -> NDArray[np.float32]:
     return np.array(values, np.float32)[:, None]
+
+
+SOUND = Result(
+    ProgressiveMetrics(20, 60, 20.0, np.ones(1), np.ones(1)),
+    np.array([0, 3, 7], np.int32),
+    Gradient(column(1, 1, 1), np.zeros((0, 0), np.float32), np.ones((2, 1))),
+)
+SLICE = Slice(0, 0, 0, 20, False)
+
+
+def changed(result: Result, **changes: Any) -> Result:
+    """`result` with other values of some fields: its own, of its metrics, or of its change."""
+    for name in ("metrics", "change"):
+        part = getattr(result, name)
+        names = changes.keys() & {field.name for field in fields(part)}
+        part = replace(part, **{field: changes.pop(field) for field in names})
+        result = replace(result, **{name: part})
+    return replace(result, **changes)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +100,9 @@ def column(*values: float) -> NDArray[np.float32]:
         ({}, None),
         ({"positions": np.zeros(0, np.int32), "gradient": column()}, None),
         ({"gradient": column(3e38, 3e38, 3e38)}, None),  # large, but finite
-        *(({"gradient": column(1, 1, x)}, "its gradient is not finite") for x in BAD),
-        *(({"intercept": np.full((2, 1), x)}, "its intercept is not finite") for x in BAD),
+        ({"gradient": column(1, 1, np.nan)}, "its gradient is not finite"),
+        ({"gradient": column(1, -np.inf, 1)}, "its gradient is not finite"),
+        ({"intercept": np.full((2, 1), np.inf)}, "its intercept is not finite"),
         ({"loss": np.array([np.nan])}, "its loss is not finite"),
         ({"mistakes": np.array([np.inf])}, "its mistakes is not finite"),
         *(
@@ -118,8 +118,25 @@ def column(*values: float) -> NDArray[np.float32]:
 )
 def test_each_thing_that_can_be_wrong_with_a_gradient(data, changes, error):
     problem = make_problem(CONFIG, open_dataset(data).schema, 60)
-    slice_ = Slice(0, 0, 0, 20, False)
-    assert validate(result_with(**changes), problem, slice_, np.arange(8)) == error
+    assert validate(changed(SOUND, **changes), problem, SLICE, np.arange(8)) == error
+
+
+@pytest.mark.parametrize("update", ["dual-averaging", "mirror-descent"])
+def test_each_thing_that_can_be_wrong_with_the_state_of_a_stream(data, update):
+    config = TrainConfig(update=update, step_size=0.3, batch_size=1, streams=2)
+    problem = make_problem(config, open_dataset(data).schema, 1)
+    state = State.zero(problem).pull(np.array(SOUND.positions))
+    result = replace(SOUND, change=state)
+    assert validate(result, problem, SLICE, np.arange(8)) is None
+    for name, value, error in (
+        ("accumulators", state.accumulators * np.nan, "its accumulators is not finite"),
+        ("intercept", state.intercept * np.nan, "its intercept is not finite"),
+        ("t", np.inf, "its time is not finite"),
+        ("accumulators", state.accumulators[:, :-1], "its accumulators has the shape"),
+        ("last_update", np.zeros((3, 99)), "its last_update has the shape"),
+    ):
+        wrong = changed(result, **{name: value})
+        assert str(validate(wrong, problem, SLICE, np.arange(8))).startswith(error)
 
 
 @pytest.mark.parametrize(
@@ -135,10 +152,11 @@ def test_each_thing_that_can_be_wrong_with_a_gradient(data, changes, error):
 def test_of_several_settings_only_one_with_an_infinite_loss_may_have_diverged(data, loss, error):
     config = replace(CONFIG, step_size=[1e30, 0.1])
     problem = make_problem(config, open_dataset(data).schema, 60)
-    result = result_with(
+    result = changed(
+        SOUND,
         gradient=np.array([[1, 1], [np.nan, 1], [1, 1]], np.float32),
         intercept=np.ones((2, 2)),
         loss=np.array(loss),
         mistakes=np.ones(2),
     )
-    assert validate(result, problem, Slice(0, 0, 0, 20, False), np.arange(8)) == error
+    assert validate(result, problem, SLICE, np.arange(8)) == error
