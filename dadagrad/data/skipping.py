@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from dadagrad.data.buffers import Arena
 from dadagrad.data.dataset import Dataset, MemoryDataset
 from dadagrad.data.rows import Rows
-from dadagrad.errors import CorruptionError, InputError
-from dadagrad.storage.store import MissingKey
+from dadagrad.errors import CorruptionError, InputError, MissingKey
 
 OnError: TypeAlias = Literal["raise", "skip"]
 

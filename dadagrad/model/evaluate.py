@@ -1,7 +1,7 @@
 """Evaluation of a model on labelled data, one partition at a time.
 
-Memory holds three partitions, whatever the size of the data. A binary model takes 12 bytes for
-each row besides, because the area under the ROC curve is computed exactly.
+Memory holds three partitions, and for a binary model at most `MAX_SCORES` scores, whatever the
+size of the data.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from dadagrad.model.compatibility import LabelTranslation, check_suitable
 from dadagrad.model.model import Model
 from dadagrad.optim.losses import LOSSES, Loss, check_targets
 
+MAX_SCORES = 2**19
+"""Distinct scores from which the area under the ROC curve is computed."""
+
 RowsDone = Callable[[int, int], None]
 """Receives the number of rows that are done, and of all rows."""
 
@@ -36,7 +39,7 @@ def evaluate(
     loss: Loss | str | None = None,
     progress: RowsDone | None = None,
 ) -> dict[str, Any]:
-    """Loss, error and area under the ROC curve of `model` on labelled `data`.
+    """Measure the loss, error and area under the ROC curve of `model` on labelled `data`.
 
     Parameters
     ----------
@@ -56,7 +59,8 @@ def evaluate(
         the loss couples them), ``error`` (share of rows, or of labels of a multilabel task, that
         are predicted wrong), ``accuracy`` (1 - error), ``auc`` (ties count half), ``seconds``.
         All are weighted by the weights of the rows. The error of a regression is None, and the
-        auc is None unless there are two classes and both occur.
+        auc is None unless there are two classes and both occur. The auc is exact up to half a
+        million distinct scores, and its error is less than 0.00002 with more.
 
         For a ranking, ``loss`` is that of all pairs of rows of different relevance, ``accuracy``
         the share of the pairs in the right order, ``ndcg`` that of the first 10 rows, and
@@ -107,14 +111,12 @@ def _evaluate_labels(
         raise InputError(
             f"all rows of {data.url} have weight 0; an evaluation needs at least one that counts"
         )
-    error = None if model.task == "regression" else mistakes / total
-    return {
-        "rows": n_rows,
-        "loss": loss_sum / total,
-        "error": error,
-        "auc": None if curve is None else curve.area(),
-        "accuracy": None if error is None else 1.0 - error,
-    }
+    result: dict[str, Any] = {"rows": n_rows, "loss": loss_sum / total, "error": None, "auc": None}
+    if curve is not None:
+        result["auc"] = curve.area()
+    if model.task == "regression":
+        return result | {"accuracy": None}
+    return result | {"error": mistakes / total, "accuracy": 1.0 - mistakes / total}
 
 
 def _evaluate_ranking(model: Model, data: Dataset, progress: RowsDone | None) -> dict[str, Any]:
@@ -130,15 +132,8 @@ def _evaluate_ranking(model: Model, data: Dataset, progress: RowsDone | None) ->
             "needs at least one, and the rows of a query must be neighbours"
         )
     means = totals.means()
-    return {
-        "rows": data.n_rows,
-        "queries": totals.queries,
-        "loss": means["loss"],
-        "error": 1.0 - (means["accuracy"] or 0.0),
-        "auc": None,
-        "accuracy": means["accuracy"],
-        "ndcg": means["ndcg"],
-    }
+    error = 1.0 - (means["accuracy"] or 0.0)
+    return {"rows": data.n_rows, "queries": totals.queries, "error": error, "auc": None} | means
 
 
 def open_both(model: Model | str | os.PathLike[str], data: Dataset | str) -> tuple[Model, Dataset]:
@@ -183,33 +178,51 @@ def _targets(model: Model, labels: Array) -> Array:
     """Targets of the outputs, (n_rows, n_outputs): signs, or the labels of a regression."""
     if model.task == "regression":
         return labels
-    if model.task == "multiclass":
-        positive = np.array(model.label_columns[0].values)
-    else:
-        positive = np.array([(column.values or ())[-1] for column in model.label_columns])
-    return np.where(labels == positive, 1.0, -1.0)
+    values = [column.values or () for column in model.label_columns]
+    positive = values[0] if model.task == "multiclass" else [each[-1] for each in values]
+    return np.where(labels == np.array(positive), 1.0, -1.0)
 
 
 class _Curve:
-    """The exact area under the ROC curve, from all scores: 12 bytes a row."""
+    """The area under the ROC curve, from the weight of each class at each score.
+
+    It is exact up to `MAX_SCORES` distinct scores. Of more, neighbours are merged, such that each
+    has about 2 / `MAX_SCORES` of the weight of a class: only the order within them is lost.
+    """
 
     def __init__(self) -> None:
-        # In pieces, because the number of rows in the metadata is not trusted yet.
-        self._scores: list[Array] = []
-        self._signed: list[NDArray[np.float32]] = []  # weights with the signs of the labels
+        self._scores = np.zeros(0)
+        self._weights = np.zeros((0, 2))  # of negative and positive rows
+        self._new: list[tuple[Array, Array]] = []
+        self._n_new = 0
 
     def add(self, scores: Array, targets: Array, weight: Array) -> None:
-        self._scores.append(scores.copy())
-        self._signed.append((weight * targets).astype(np.float32))
+        self._new.append((scores, np.stack([weight * (targets < 0), weight * (targets > 0)], 1)))
+        self._n_new += len(scores)
+        if self._n_new > MAX_SCORES:
+            self._merge()
+
+    def _merge(self) -> None:
+        """Sort the scores, and sum the weights at each; few enough are kept."""
+        pieces = [(self._scores, self._weights), *self._new]
+        scores, weights = (np.concatenate(each) for each in zip(*pieces, strict=True))
+        order = np.argsort(scores, kind="stable")  # most are in order
+        scores, weights = scores[order], weights[order]
+        starts = np.flatnonzero(np.diff(scores, prepend=np.nan) != 0.0)
+        scores, weights = scores[starts], np.add.reduceat(weights, starts)
+        if len(scores) > MAX_SCORES:
+            totals = weights.sum(axis=0)
+            shares = (weights / np.where(totals > 0.0, totals, 1.0)).sum(axis=1)
+            bins = np.floor((np.cumsum(shares) - shares) * (MAX_SCORES / 2))
+            starts = np.flatnonzero(np.diff(bins, prepend=-1.0))
+            ends = np.append(starts[1:], len(scores)) - 1  # a score of great weight is at an end
+            scores, weights = scores[ends], np.add.reduceat(weights, starts)
+        self._scores, self._weights, self._new, self._n_new = scores, weights, [], 0
 
     def area(self) -> float | None:
         """The chance that a positive row has a larger score than a negative one."""
-        scores, signed = np.concatenate(self._scores), np.concatenate(self._signed)
-        order = np.argsort(scores)
-        scores, signed = scores[order], signed[order].astype(np.float64)
-        starts = np.flatnonzero(np.diff(scores, prepend=np.nan) != 0.0)
-        positive = np.add.reduceat(np.maximum(signed, 0.0), starts)
-        negative = np.add.reduceat(np.maximum(-signed, 0.0), starts)
+        self._merge()
+        negative, positive = self._weights.T
         pairs = positive.sum() * negative.sum()
         if pairs == 0.0:
             return None

@@ -15,12 +15,13 @@ import hashlib
 import json
 import logging
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from dataclasses import field as dataclass_field
 from functools import cached_property
-from typing import Any, cast, get_args
+from typing import Any, get_args
 from uuid import uuid4
 
 import numpy as np
@@ -33,13 +34,30 @@ from dadagrad.errors import CorruptionError, DadagradError, InputError, MissingK
 from dadagrad.model.compatibility import check_features
 from dadagrad.optim.losses import LOSSES, MAX_LOG_MEAN, Link, Softmax
 from dadagrad.problem import Task
-from dadagrad.storage.arrays import AnyArray, ArrayRecord, read_arrays, sync, write_arrays
-from dadagrad.storage.documents import field, from_plain, read_sealed, seal, to_plain, what_is_at
+from dadagrad.storage.arrays import (
+    AnyArray,
+    ArrayRecord,
+    read_arrays,
+    read_records,
+    sync,
+    write_arrays,
+)
+from dadagrad.storage.documents import (
+    check_format,
+    fields,
+    from_plain,
+    read_sealed,
+    seal,
+    to_plain,
+    what_is_at,
+)
 from dadagrad.storage.store import Storage
 
-FORMAT = "dadagrad-model"
 VERSION = 1
 DOCUMENT = "model.json"
+
+_FIELDS = {"schema": dict, "loss": str, "task": str, "report": dict, "digest": str}
+_PARTS = re.compile(r"parts-[0-9a-f]{32}")
 
 logger = logging.getLogger(__name__)
 
@@ -89,8 +107,8 @@ class Model:
         columns = self.label_columns
         if self.task in ("binary", "multiclass") and len(columns) != 1:
             raise InputError(f"a {self.task} model has one label column; {len(columns)} were given")
-        for column in columns:
-            if self.task not in ("regression", "ranking") and not column.values:
+        for column in () if self.task in ("regression", "ranking") else columns:
+            if not column.values:
                 raise InputError(
                     f"label column {column.name!r} has no list of values; a {self.task} model "
                     "needs to know them"
@@ -131,7 +149,7 @@ class Model:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over the little-endian bytes of the weights, the ids and the intercepts."""
+        """The sha256 of the little-endian bytes of the weights, the ids and the intercepts."""
         digest = hashlib.sha256()
         for array, dtype in ((self.weights, "<f4"), (self.ids, "<i8"), (self.intercept, "<f8")):
             digest.update(np.ascontiguousarray(array, dtype).data)
@@ -180,18 +198,17 @@ class Model:
         stands for the larger of two values, and the largest score for one of several classes. A
         regression and a ranking return the score, a regression with Poisson loss its exponential.
         """
-        scores = self._checked(scores)
-        if self.task in ("regression", "ranking"):
-            if self.link == "log":
-                scores = np.exp(np.minimum(scores, MAX_LOG_MEAN))
-            return scores[:, 0] if self.n_outputs == 1 else scores
+        labels = self._checked(scores)
+        values = [column.values or () for column in self.label_columns]
         if self.task == "multiclass":
-            chosen: Vector = np.array(self.label_columns[0].values)[scores.argmax(axis=1)]
+            chosen: Vector = np.array(values[0])[labels.argmax(axis=1)]
             return chosen
-        pairs = [column.values or () for column in self.label_columns]
-        low, high = (np.array([pair[end] for pair in pairs]) for end in (0, -1))
-        labels: Vector = np.where(scores > 0.0, high, low)
-        return labels[:, 0] if self.task == "binary" else labels
+        if self.task in ("binary", "multilabel"):
+            low, high = (np.array([each[end] for each in values]) for end in (0, -1))
+            labels = np.where(labels > 0.0, high, low)
+        elif self.link == "log":
+            labels = np.exp(np.minimum(labels, MAX_LOG_MEAN))
+        return labels[:, 0] if len(self.label_columns) == 1 else labels
 
     def probabilities(self, scores: Vector) -> Vector:
         """Probabilities of the labels, for a model trained with logistic or softmax loss.
@@ -242,7 +259,7 @@ class Model:
         """Write the model to a folder of any store, in place of a model that is there.
 
         A reader sees the old model or the new one, at any time. Raises `InputError` if the folder
-        holds a dataset or the checkpoints of a run, and `StorageError` if the store fails.
+        holds a dataset or checkpoints, and `StorageError` if the store fails.
         """
         storage = url if isinstance(url, Storage) else Storage(url)
         content = what_is_at(storage)
@@ -250,11 +267,10 @@ class Model:
             raise InputError(
                 f"{storage.url} holds {content}; save the model to a folder of its own"
             )
-        old_keys = _part_keys(storage) if content else []
+        old_folders = _part_folders(storage) if content else set()
         folder = f"parts-{uuid4().hex}"
         try:
             records = write_arrays(storage, folder, self._arrays())
-            sync(storage, [part.key for record in records for part in record.parts])
             document = seal(
                 self._to_json(records), f"the description of the model at {storage.url}"
             )
@@ -266,8 +282,9 @@ class Model:
         sync(storage, [DOCUMENT])
         # Only the parts of the replaced model: others may belong to a save in progress.
         try:
-            for key in old_keys:
-                storage.delete(key)
+            for old in old_folders:
+                storage.delete_prefix(old)
+            storage.remove_leftovers()
         except StorageError as error:
             logger.warning("could not remove the parts of the replaced model: %s", error)
 
@@ -301,7 +318,7 @@ class Model:
 
     def _to_json(self, records: tuple[ArrayRecord, ...]) -> dict[str, Any]:
         return {
-            "format": FORMAT,
+            "format": "dadagrad-model",
             "version": VERSION,
             "library": __version__,
             "digest": self.digest,
@@ -315,31 +332,24 @@ class Model:
     @classmethod
     def _from_json(cls, storage: Storage, document: dict[str, Any]) -> Model:
         place = f"{storage.url}: {DOCUMENT}"
-        if document.get("format") != FORMAT:
-            raise CorruptionError(f"{place} is not the description of a model")
-        version = field(document, "version", int, place)
-        if version != VERSION:
-            raise InputError(
-                f"{place} has format version {version}, and this is dadagrad {__version__}, which "
-                f"reads version {VERSION}; use the release that wrote it"
-            )
-        arrays = read_arrays(storage, _records(document, place), place)
+        check_format(document, "model", VERSION, place)
+        content = fields(document, _FIELDS, place)
+        arrays = read_arrays(storage, read_records(document, place), place)
         try:
-            schema = Schema.from_json(from_plain(field(document, "schema", dict, place)))
+            schema = Schema.from_json(from_plain(content["schema"]))
+            names = json.loads(arrays["names"].tobytes())
             model = cls(
                 n_features=schema.n_features,
                 ids=arrays["ids"],
                 weights=arrays["weights"],
                 intercept=arrays["intercept"],
-                loss=field(document, "loss", str, place),
-                task=cast(Task, field(document, "task", str, place)),
+                loss=content["loss"],
+                task=content["task"],
                 label_columns=schema.label_columns,
                 feature_space=schema.feature_space,
-                names={int(k): str(v) for k, v in json.loads(arrays["names"].tobytes()).items()},
-                report=from_plain(field(document, "report", dict, place)),
+                names={int(key): str(name) for key, name in names.items()},
+                report=from_plain(content["report"]),
             )
-        except CorruptionError:
-            raise
         except (
             DadagradError, LookupError, TypeError, ValueError, AttributeError, RecursionError,
         ) as error:  # fmt: skip
@@ -347,7 +357,7 @@ class Model:
         for name in ("weights", "intercept"):
             if not np.isfinite(arrays[name]).all():
                 raise CorruptionError(f"{place}: the {name} are not finite")
-        if model.digest != field(document, "digest", str, place):
+        if model.digest != content["digest"]:
             raise CorruptionError(f"{place} names another digest than that of its arrays")
         return model
 
@@ -361,14 +371,10 @@ def _read_document(storage: Storage) -> dict[str, Any]:
         raise InputError(f"no model at {storage.url}: {reason}") from None
 
 
-def _records(document: dict[str, Any], place: str) -> tuple[ArrayRecord, ...]:
-    arrays = field(document, "arrays", list, place)
-    return tuple(ArrayRecord.from_json(array, place) for array in arrays)
-
-
-def _part_keys(storage: Storage) -> list[str]:
-    """Keys of the parts of the model at `storage`; none if its document is damaged."""
+def _part_folders(storage: Storage) -> set[str]:
+    """Return the folders of parts of the model at `storage`; none if its document is damaged."""
     with suppress(CorruptionError, MissingKey):
-        records = _records(read_sealed(storage, DOCUMENT, storage.url), storage.url)
-        return [part.key for record in records for part in record.parts]
-    return []
+        records = read_records(read_sealed(storage, DOCUMENT, storage.url), storage.url)
+        folders = {part.key.partition("/")[0] for record in records for part in record.parts}
+        return set(filter(_PARTS.fullmatch, folders))
+    return set()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pyarrow.csv import CSVWriter
 from pyarrow.parquet import ParquetWriter
 
-from dadagrad.data.dataset import Dataset, LabelColumn
+from dadagrad.data.dataset import Dataset
 from dadagrad.errors import InputError, StorageError
 from dadagrad.model.evaluate import RowsDone, open_both, score_partitions
 from dadagrad.model.model import Model
@@ -49,7 +49,7 @@ def predict(
         once it is complete.
     overwrite : bool
         True to replace a file at `out`.
-    progress : callable or None
+    progress : callable, optional
 
     Returns
     -------
@@ -134,23 +134,20 @@ def _suffix(url: str) -> str:
 
 def _table(model: Model, first: int, scores: Array) -> pa.Table:
     """Predictions for rows from number `first` on, by their (n_rows, n_outputs) scores."""
-    columns = model.label_columns
-    outputs = [f"_{name}" for name in model.output_names] if len(model.output_names) > 1 else [""]
+    columns, names = model.label_columns, model.output_names
+    outputs = [f"_{name}" for name in names] if len(names) > 1 else [""]
     labels = outputs if len(columns) > 1 else [""]
-    table = {"row": pa.array(np.arange(first, first + len(scores), dtype=np.int64))}
+    table: dict[str, Any] = {"row": np.arange(first, first + len(scores), dtype=np.int64)}
     for suffix, values in zip(outputs, scores.T, strict=True):
-        table[f"score{suffix}"] = pa.array(np.ascontiguousarray(values))
+        table[f"score{suffix}"] = np.ascontiguousarray(values)
     predicted = model.predict_labels(scores).reshape(len(scores), len(columns))
     for suffix, column, values in zip(labels, columns, predicted.T, strict=True):
-        table[f"prediction{suffix}"] = _named(column, np.ascontiguousarray(values))
+        table[f"prediction{suffix}"] = np.ascontiguousarray(values)
+        if column.names is not None and column.values is not None:
+            number = pa.array(np.searchsorted(column.values, values))
+            table[f"prediction{suffix}"] = pa.array(column.names).take(number)
     if model.has_probabilities:
         probabilities = model.probabilities(scores)[:, -len(outputs) :]
         for suffix, values in zip(outputs, probabilities.T, strict=True):
-            table[f"probability{suffix}"] = pa.array(np.ascontiguousarray(values))
+            table[f"probability{suffix}"] = np.ascontiguousarray(values)
     return pa.table(table)
-
-
-def _named(column: LabelColumn, predicted: Array) -> Any:
-    if column.names is None or column.values is None:
-        return pa.array(predicted)
-    return pa.array(column.names).take(pa.array(np.searchsorted(column.values, predicted)))

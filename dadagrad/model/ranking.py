@@ -20,18 +20,9 @@ TOP = 10
 class RankingScores:
     """Sums over queries, each of which counts as one.
 
-    Attributes
-    ----------
-    queries : int
-    paired : int
-        Queries with rows of different relevance.
-    accuracy, loss : float
-        Over these: the share of pairs in the right order (equal scores count half), and the mean
-        hinge loss of the pairs.
-    relevant : int
-        Queries with a row of relevance above 0.
-    ndcg : float
-        Over these: NDCG of the first `TOP` rows.
+    Over the `paired` queries, which have rows of different relevance: `accuracy`, the share of
+    pairs in the right order (equal scores count half), and `loss`, the mean hinge loss of pairs.
+    Over the `relevant` ones, which have a row of relevance above 0: the `ndcg` of `TOP` rows.
     """
 
     queries: int = 0
@@ -58,12 +49,13 @@ class RankingScores:
         self.queries += len(begins) - 1
 
     def means(self) -> dict[str, float | None]:
-        """``loss``, ``accuracy`` and ``ndcg`` of a query; None where none has them."""
-        return {
-            "loss": self.loss / self.paired if self.paired else None,
-            "accuracy": self.accuracy / self.paired if self.paired else None,
-            "ndcg": self.ndcg / self.relevant if self.relevant else None,
+        """Mean loss, accuracy and NDCG of a query; None where none has them."""
+        sums = {
+            "loss": (self.loss, self.paired),
+            "accuracy": (self.accuracy, self.paired),
+            "ndcg": (self.ndcg, self.relevant),
         }
+        return {name: total / count if count else None for name, (total, count) in sums.items()}
 
 
 def ndcg(relevance: Array, scores: Array, top: int = TOP) -> float | None:
@@ -71,12 +63,8 @@ def ndcg(relevance: Array, scores: Array, top: int = TOP) -> float | None:
 
     The sum over the first `top` rows of (2^relevance - 1) / log2(1 + place), over the same of the
     best order. Rows of equal score share their places, as if in random order, so that a constant
-    score gains nothing by the order of the rows. A relevance below 0 counts as 0.
-
-    Returns
-    -------
-    float or None
-        None if no row has a relevance above 0.
+    score gains nothing by the order of the rows. A relevance below 0 counts as 0; None if no row
+    has one above.
     """
     relevance = np.maximum(relevance, 0.0)
     largest = relevance.max(initial=0.0)

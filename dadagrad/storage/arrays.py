@@ -13,15 +13,21 @@ import os
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.errors import CorruptionError, InputError, MissingKey, StorageError, TooLarge
-from dadagrad.storage.documents import field
+from dadagrad.errors import (
+    CorruptionError,
+    InputError,
+    MissingKey,
+    OutOfMemory,
+    StorageError,
+    TooLarge,
+)
+from dadagrad.storage.documents import field, fields
 from dadagrad.storage.store import Storage
 
 MAX_PART_BYTES = 64 * 2**20
@@ -58,35 +64,36 @@ class ArrayRecord:
     shape: tuple[int, ...]
     parts: tuple[Part, ...]
 
-    @classmethod
-    def from_json(cls, plain: object, place: str) -> ArrayRecord:
-        """Read what `asdict` makes of a record; raises `CorruptionError` for anything else."""
-        name, dtype = field(plain, "name", str, place), field(plain, "dtype", str, place)
-        place = f"{place}: array {name!r}"
-        shape = field(plain, "shape", list, place)
-        parts = tuple(_part_from_json(part, place) for part in field(plain, "parts", list, place))
-        if not all(type(size) is int and 0 <= size < 2**62 for size in shape) or len(shape) > 32:
-            raise CorruptionError(f"{place} has the shape {str(shape)[:80]}")
-        declared = math.prod(shape) * _numeric(dtype, place).itemsize
-        if sum(part.raw_bytes for part in parts) != declared:
-            raise CorruptionError(f"{place}: its parts do not add up to {declared} bytes")
-        return cls(name, dtype, tuple(shape), parts)
+
+_PART_FIELDS = {"key": str, "sha256": str, "bytes": int, "raw_bytes": int}
 
 
-def _numeric(dtype: str, place: str) -> np.dtype[Any]:
-    with suppress(TypeError):
-        if _DTYPE.fullmatch(dtype):
-            return np.dtype(dtype)
-    raise CorruptionError(f"{place} has the dtype {dtype[:40]!r}; only numbers are stored")
+def read_records(document: Mapping[str, Any], place: str) -> tuple[ArrayRecord, ...]:
+    """Read the ``arrays`` of a document, which `asdict` made; `CorruptionError` names `place`."""
+    return tuple(_read_record(plain, place) for plain in field(document, "arrays", list, place))
 
 
-def _part_from_json(plain: object, place: str) -> Part:
-    part = Part(
-        field(plain, "key", str, place),
-        field(plain, "sha256", str, place),
-        field(plain, "bytes", int, place),
-        field(plain, "raw_bytes", int, place),
-    )
+def _read_record(plain: object, place: str) -> ArrayRecord:
+    name, dtype = field(plain, "name", str, place), field(plain, "dtype", str, place)
+    place = f"{place}: array {name!r}"
+    shape = field(plain, "shape", list, place)
+    parts = tuple(_read_part(part, place) for part in field(plain, "parts", list, place))
+    if not all(type(size) is int and 0 <= size < 2**62 for size in shape) or len(shape) > 32:
+        raise CorruptionError(f"{place} has the shape {str(shape)[:80]}")
+    try:
+        itemsize = np.dtype(dtype if _DTYPE.fullmatch(dtype) else "no number").itemsize
+    except TypeError:
+        raise CorruptionError(
+            f"{place} has the dtype {dtype[:40]!r}; only numbers are stored"
+        ) from None
+    declared = math.prod(shape) * itemsize
+    if sum(part.raw_bytes for part in parts) != declared:
+        raise CorruptionError(f"{place}: its parts do not add up to {declared} bytes")
+    return ArrayRecord(name, dtype, tuple(shape), parts)
+
+
+def _read_part(plain: object, place: str) -> Part:
+    part = Part(**fields(plain, _PART_FIELDS, place))
     if not _SAFE_KEY.fullmatch(part.key):
         raise CorruptionError(f"{place} names the part {part.key[:80]!r}, which is not a safe key")
     fits = 0 < part.raw_bytes <= MAX_PART_BYTES and 0 < part.bytes <= 2 * MAX_PART_BYTES
@@ -101,15 +108,15 @@ def _part_from_json(plain: object, place: str) -> Part:
 def check_arrays(arrays: Mapping[str, AnyArray]) -> None:
     """Raise `InputError` for anything but NumPy arrays of numbers."""
     for name, array in arrays.items():
-        if not isinstance(array, np.ndarray) or not _DTYPE.fullmatch(array.dtype.str):
-            kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+        kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+        if not isinstance(kind, np.dtype) or not _DTYPE.fullmatch(kind.str):
             raise InputError(f"array {name!r} is {kind}; only NumPy arrays of numbers are stored")
 
 
 def write_arrays(
     storage: Storage, folder: str, arrays: Mapping[str, AnyArray]
 ) -> tuple[ArrayRecord, ...]:
-    """Write `arrays` under a new `folder` and return their records."""
+    """Write `arrays` under a new `folder`, flush them to disk, and return their records."""
     import zstandard
 
     check_arrays(arrays)
@@ -126,6 +133,7 @@ def write_arrays(
             storage.put(key, data)
             parts.append(Part(key, hashlib.sha256(data).hexdigest(), len(data), len(raw)))
         records.append(ArrayRecord(name, array.dtype.str, array.shape, tuple(parts)))
+    sync(storage, [part.key for record in records for part in record.parts])
     return tuple(records)
 
 
@@ -141,33 +149,28 @@ def read_arrays(
     if len(set(keys)) != len(keys) or len({record.name for record in records}) != len(records):
         raise CorruptionError(f"{place}: an array or a part is named twice")
     arrays: dict[str, AnyArray] = {}
-    with ThreadPoolExecutor(_READERS) as pool:
-        jobs = []
-        for record in records:
-            array = arrays[record.name] = _allocate(record, place)
-            raw = array.reshape(-1).view(np.uint8)
-            start = 0
-            for part in record.parts:
-                piece = raw[start : start + part.raw_bytes]
-                jobs.append(pool.submit(_fill, storage, part, piece, place))
-                start += part.raw_bytes
+    jobs: list[tuple[Part, NDArray[np.uint8]]] = []
+    for record in records:
+        # Pages take no memory until a part that was checked is written to them.
         try:
-            for job in jobs:
-                job.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+            array = arrays[record.name] = np.empty(record.shape, record.dtype)
+        except MemoryError:
+            raise OutOfMemory(
+                f"{place}: there is not enough memory for array {record.name!r} of shape "
+                f"{record.shape}; free some"
+            ) from None
+        except ValueError:
+            raise CorruptionError(
+                f"{place}: array {record.name!r} has the impossible shape {record.shape}"
+            ) from None
+        start, raw = 0, array.reshape(-1).view(np.uint8)
+        for part in record.parts:
+            jobs.append((part, raw[start : start + part.raw_bytes]))
+            start += part.raw_bytes
+    with ThreadPoolExecutor(_READERS) as pool:
+        # The first error cancels the parts that have not begun.
+        list(pool.map(lambda job: _fill(storage, job[0], job[1], place), jobs))
     return arrays
-
-
-def _allocate(record: ArrayRecord, place: str) -> AnyArray:
-    # Pages take no memory until a part that was checked is written to them.
-    try:
-        return np.empty(record.shape, record.dtype)
-    except (MemoryError, ValueError):
-        size = sum(part.raw_bytes for part in record.parts)
-        raise CorruptionError(
-            f"{place}: array {record.name!r} declares {size} bytes, more than there is memory for"
-        ) from None
 
 
 def _fill(storage: Storage, part: Part, target: NDArray[np.uint8], place: str) -> None:

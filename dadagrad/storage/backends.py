@@ -43,7 +43,7 @@ _lock = threading.Lock()
 
 
 def parse(scheme: str, rest: str, url: str) -> tuple[str, str]:
-    """The bucket or host of a URL that is not local, and the prefix in it."""
+    """Return the bucket or host of a URL that is not local, and the prefix in it."""
     if "@" in rest.partition("/")[0]:
         credentials = _CREDENTIALS.get(scheme, _NETRC)
         raise InputError(f"{url} was given with credentials in it; set {credentials} instead")
@@ -56,7 +56,7 @@ def parse(scheme: str, rest: str, url: str) -> tuple[str, str]:
 
 
 def shared_policy(scheme: str, name: str) -> RetryPolicy | None:
-    """The retry policy that this process has for one bucket or host; None if nothing can fail."""
+    """Return this process's retry policy for a bucket or host; None if nothing can fail."""
     if scheme in ("file", "memory"):
         return None
     key = (scheme, name, _s3_endpoint() if scheme == "s3" else "")
@@ -84,21 +84,19 @@ def open_store(scheme: str, name: str, url: str, *, for_uploads: bool = False) -
     }
     if scheme == "http" or (scheme == "s3" and _s3_endpoint().startswith("http://")):
         client["allow_http"] = True
-    kinds: dict[str, Callable[..., ObjectStore]] = {
+    clouds: dict[str, Callable[..., ObjectStore]] = {
         "s3": stores.S3Store,
         "gs": stores.GCSStore,
         "az": stores.AzureStore,
-        "http": stores.HTTPStore,
-        "https": stores.HTTPStore,
     }
-    place = name
-    if kinds[scheme] is stores.HTTPStore:
-        place, user = f"{scheme}://{name}", _user_of(name)
-        if user is not None:
+    if scheme not in clouds:
+        name = f"{scheme}://{name}"
+        if user := _user_of(name):
             token = base64.b64encode(user.encode()).decode()
             client["default_headers"] = {"authorization": f"Basic {token}"}
     try:
-        return kinds[scheme](place, client_options=client, retry_config={"max_retries": 0})
+        kind = clouds.get(scheme, stores.HTTPStore)
+        return kind(name, client_options=client, retry_config={"max_retries": 0})
     except Exception as error:
         hint = f"; set {_CREDENTIALS[scheme]}" if scheme in _CREDENTIALS else ""
         raise InputError(f"cannot open {url}: {_first_line(error)}{hint}") from None
@@ -108,13 +106,13 @@ def _s3_endpoint() -> str:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
-def _user_of(host: str) -> str | None:
-    """The ``user:password`` of an HTTP host in the user's netrc file; None if it has none."""
+def _user_of(url: str) -> str | None:
+    """Return the ``user:password`` that the user's netrc file has for the host of a URL."""
     path = os.environ.get("NETRC") or os.path.expanduser("~/.netrc")
     if not os.path.exists(path):
         return None
     try:
-        entry = netrc.netrc(path).authenticators(host.partition(":")[0])
+        entry = netrc.netrc(path).authenticators(url.split("/")[2].partition(":")[0])
     except (netrc.NetrcParseError, OSError, UnicodeDecodeError) as error:
         line = getattr(error, "lineno", None)
         place = path if line is None else f"{path}, line {line}"
@@ -124,7 +122,7 @@ def _user_of(host: str) -> str | None:
 
 
 def segments(key: str) -> list[str]:
-    """The parts of a key; raises `InputError` for a key that leaves its prefix."""
+    """Return the parts of a key; raises `InputError` for a key that leaves its prefix."""
     parts = [part for part in key.split("/") if part]
     if key.startswith("/") or any(part in (".", "..") or "\0" in part for part in parts):
         raise InputError(f"{key!r} is not a key; it must be relative, without '.' and '..'")
@@ -137,19 +135,21 @@ def _first_line(error: Exception) -> str:
 
 
 def explain(error: Exception, action: str, url: str, key: str, scheme: str) -> StorageError:
-    """The error to raise for an error of obstore or of the system: what failed and what to do."""
-    subject = f"{key} in {url}" if key else f"the objects in {url}" if action == "list" else url
+    """Make the error to raise for one of obstore or of the system: what failed and what to do."""
+    subject = f"{key} in {url}" if key else url
+    if action == "list":
+        subject = f"the objects in {subject}"
     kind: type[StorageError] = StorageError
     if lacks_credentials(error.error if isinstance(error, RetryTimeout) else error):
         problem = f"no credentials found; set {_CREDENTIALS.get(scheme, 'them')}"
     elif isinstance(error, RetryTimeout):
-        problem = _no_answer(error, scheme)
+        problem = _describe_timeout(error, scheme)
     else:
         kind, problem = _diagnose(error, action, scheme)
     return kind(f"cannot {action} {subject}: {problem}")
 
 
-def _no_answer(error: RetryTimeout, scheme: str) -> str:
+def _describe_timeout(error: RetryTimeout, scheme: str) -> str:
     tried = f"{error.problem} (tried for {error.seconds:.0f} s: {_first_line(error.error)})"
     if error.problem.startswith("the store answers"):
         return f"{tried}; try again later"
@@ -159,7 +159,7 @@ def _no_answer(error: RetryTimeout, scheme: str) -> str:
 
 
 def _diagnose(error: Exception, action: str, scheme: str) -> tuple[type[StorageError], str]:
-    """The kind of an error that does not pass, and the problem with its remedy."""
+    """Return the kind of an error that does not pass, and the problem with its remedy."""
     import obstore.exceptions as kinds
 
     text = str(error)

@@ -10,10 +10,12 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 
+from dadagrad._version import __version__
 from dadagrad.errors import CorruptionError, InputError, TooLarge
 from dadagrad.storage.store import Storage
 
@@ -25,6 +27,10 @@ _FLOAT = "$float"
 T = TypeVar("T")
 
 
+class UnknownVersion(InputError):
+    """A document is whole, but this release does not know its version."""
+
+
 def field(plain: object, name: str, kind: type[T], place: str) -> T:
     """Return ``plain[name]``; raises `CorruptionError` unless it is a `kind`."""
     value = plain.get(name) if isinstance(plain, dict) else None
@@ -33,11 +39,28 @@ def field(plain: object, name: str, kind: type[T], place: str) -> T:
     return value
 
 
-def seal(body: dict[str, Any], place: str) -> bytes:
-    """Return `body`, plain JSON, as a document with its own sha256.
+def fields(plain: object, kinds: Mapping[str, type[Any]], place: str) -> dict[str, Any]:
+    """Return the values of `plain` that `kinds` names, each checked as `field` checks it."""
+    return {name: field(plain, name, kind, place) for name, kind in kinds.items()}
 
-    Raises `InputError` naming `place` if the document is too large to be read back.
+
+def check_format(body: Mapping[str, Any], name: str, version: int, place: str) -> None:
+    """Check that a document is `name`, in this `version`.
+
+    Raises `CorruptionError` if it is another thing, `UnknownVersion` if it has another version.
     """
+    if body.get("format") != f"dadagrad-{name}":
+        raise CorruptionError(f"{place} is not the description of a {name}")
+    given = field(body, "version", int, place)
+    if given != version:
+        raise UnknownVersion(
+            f"{place} has format version {given}, and this is dadagrad {__version__}, which reads "
+            f"version {version}; use the release that wrote it"
+        )
+
+
+def seal(body: dict[str, Any], place: str) -> bytes:
+    """Return `body`, plain JSON, as a document with its own sha256; `InputError` if too large."""
     text = json.dumps(body, separators=(",", ":"), allow_nan=False)
     digest = hashlib.sha256(text.encode()).hexdigest()
     document = f'{{"sha256":"{digest}","body":{text}}}\n'.encode()
@@ -77,9 +100,8 @@ def read_sealed(storage: Storage, key: str, place: str) -> dict[str, Any]:
 def to_plain(value: Any, place: str) -> Any:
     """Return `value` as strict JSON that keeps NaN and infinities; `from_plain` is the inverse.
 
-    Takes dictionaries with text keys, lists, tuples (they come back as lists), text, numbers,
-    NumPy scalars (they come back as Python numbers), booleans and None. Anything else raises
-    `InputError` naming its place.
+    Tuples come back as lists, and NumPy scalars as Python numbers. `InputError` names the place of
+    a value that has no form in JSON.
     """
     if isinstance(value, np.generic):
         value = value.item()

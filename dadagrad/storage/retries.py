@@ -14,6 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from dadagrad.errors import InputError
@@ -44,22 +45,17 @@ def timeout_seconds() -> float:
 
 
 def _seconds(name: str, default: float, minimum: float) -> float:
-    text = os.environ.get(name)
-    if text is None:
-        return default
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = float("nan")
-    if not minimum <= seconds <= 86400.0:
-        raise InputError(
-            f"{name}={text!r} was given; it must be a number of seconds, {minimum:g} to 86400"
-        )
-    return seconds
+    text = os.environ.get(name, str(default))
+    with suppress(ValueError):
+        if minimum <= float(text) <= 86400.0:
+            return float(text)
+    raise InputError(
+        f"{name}={text!r} was given; it must be a number of seconds, {minimum:g} to 86400"
+    )
 
 
 class RetryTimeout(Exception):
-    """A failure that did not pass in time: an `error`, in a few words a `problem`."""
+    """Failure that did not pass in time: an `error`, in a few words a `problem`."""
 
     def __init__(self, error: Exception, problem: str, seconds: float) -> None:
         self.error, self.problem, self.seconds = error, problem, seconds

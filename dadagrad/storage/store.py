@@ -9,32 +9,29 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, TypeVar, cast
 from urllib.parse import unquote
 
 from dadagrad.errors import InputError, MissingKey, StorageError, TooLarge
-from dadagrad.storage.backends import (
-    SCHEMES,
-    explain,
-    open_store,
-    parse,
-    segments,
-    shared_policy,
-)
+from dadagrad.storage.backends import SCHEMES, explain, open_store, parse, segments, shared_policy
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
     from obstore.store import ObjectStore
 
-__all__ = ["MissingKey", "Storage", "TooLarge"]
+LEFTOVER_SECONDS = 300.0
+"""Seconds after which a file under a temporary name is taken for that of a killed writer."""
 
+_LEFTOVER = re.compile(r".+\.json#[0-9]+")  # as the local store of obstore names them
 _LARGE_BYTES = 1 << 20  # objects of more bytes are sent with a longer timeout
 _N_REQUESTS = 8  # requests in flight while several objects are read or written
 
@@ -50,19 +47,14 @@ class Storage:
     url : str or path
         A path, or a URL of one of `SCHEMES`: ``file:///folder``, ``memory://name`` (shared by the
         whole process), ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://container/prefix``,
-        ``https://host/prefix``. Credentials and endpoints come from the usual environment
-        variables (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, ...).
-
-    Attributes
-    ----------
-    url : str
-        As given; a user and a password in it are refused.
+        ``https://host/prefix``. A user and a password in it are refused: credentials and endpoints
+        come from the usual environment variables (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``).
 
     Notes
     -----
     Keys are relative and separated by ``/``. A pickle holds the URL alone: another process takes
     the credentials from its own environment. In a local folder only regular files and links to
-    them are read. A URL that cannot be understood, and a pipe, device or socket raise `InputError`.
+    them are read; a pipe, device or socket raises `InputError`.
 
     A request that a store does not answer, or answers with 429 or 5xx, is repeated: for
     ``DADAGRAD_STORAGE_PATIENCE`` seconds (120) if the store has answered before, else for 3. A
@@ -120,10 +112,7 @@ class Storage:
         return self._ask("read", key, fetch)
 
     def read_into(self, key: str, buffer: WriteableBuffer) -> int:
-        """Read an object into `buffer` and return the number of its bytes.
-
-        Raises as `get`, with the size of the buffer for the limit.
-        """
+        """Read an object into `buffer`, return the number of its bytes; raises as `get`."""
         view = memoryview(buffer).cast("B")
         if not self.is_local:
             data = self.get(key, max_bytes=len(view))
@@ -153,12 +142,11 @@ class Storage:
         is sent again if its answer is lost. A store that does not honour conditional writes
         overwrites instead (the checkpoint writer probes for that).
         """
-        full, mode = self._full(key), "create" if create else "overwrite"
+        mode: Literal["create", "overwrite"] = "create" if create else "overwrite"
         store = self._uploads if memoryview(data).nbytes > _LARGE_BYTES else self._store
         # A single request: the parts of a multipart upload cannot be create-only.
-        self._ask(
-            "write", key, lambda: store.put(full, data, mode=cast(Any, mode), use_multipart=False)
-        )
+        put = partial(store.put, self._full(key), data, mode=mode, use_multipart=False)
+        self._ask("write", key, put)
 
     def put_file(self, key: str, path: str) -> None:
         """Write a whole object from a local file of any size."""
@@ -197,9 +185,8 @@ class Storage:
         # Without obstore, whose threads a forked process lacks and would wait for without end:
         # a process that has only read can be forked.
         with self._explained("look up", key):
-            path = self.local_path(key)
-            status = os.stat(path)
-            check_regular(path, status.st_mode)
+            status = os.stat(self.local_path(key))
+            check_regular(self.local_path(key), status.st_mode)
             if stat.S_ISDIR(status.st_mode):
                 raise IsADirectoryError
             return status.st_size
@@ -224,6 +211,20 @@ class Storage:
             return
         with suppress(MissingKey), self._explained("delete", prefix):
             shutil.rmtree(self.local_path(prefix))
+
+    def remove_leftovers(self) -> None:
+        """Remove files of JSON documents whose writer was killed, from a local folder.
+
+        A write in progress has such a file too: only those of the last `LEFTOVER_SECONDS` stay.
+        """
+        if not self.is_local:
+            return
+        before = time.time() - LEFTOVER_SECONDS
+        with self._explained("delete", ""), os.scandir(self._root) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # the write has just been completed
+                    if _LEFTOVER.fullmatch(entry.name) and entry.stat().st_mtime < before:
+                        os.remove(entry.path)
 
     @cached_property
     def _store(self) -> ObjectStore:
@@ -251,10 +252,8 @@ class Storage:
             return call() if self._policy is None else self._policy.ask(call)
 
     def _get_range(self, key: str, start: int, length: int) -> bytes:
-        def fetch() -> bytes:
-            return bytes(self._store.get_range(self._full(key), start=start, length=length))
-
-        return self._ask("read", key, fetch)
+        fetch = partial(self._store.get_range, self._full(key), start=start, length=length)
+        return bytes(self._ask("read", key, fetch))
 
     def _entries(self, prefix: str) -> Sequence[tuple[str, int]]:
         """Path and size of all objects under the folder `prefix`."""
@@ -295,18 +294,12 @@ class Storage:
     def __reduce__(self) -> tuple[Callable[[str], Storage], tuple[str]]:
         return (_unpickled, (self._address,))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Storage) and self._address == other._address
-
-    def __hash__(self) -> int:
-        return hash(self._address)
-
     def __repr__(self) -> str:
         return f"Storage({self.url!r})"
 
 
 def _unpickled(address: str) -> Storage:
-    """The storage of another process, which knows that the store exists."""
+    """Open the storage of another process, which knows that the store exists."""
     storage = Storage(address)
     if storage._policy is not None:
         storage._policy.answered = True
@@ -344,11 +337,9 @@ class _ObjectFile(io.RawIOBase):
 
 
 def open_regular(path: str, flags: int) -> int:
-    """Open a regular file: an `opener` for reading with the built-in `open`.
+    """Open a regular file: an `opener` for the built-in `open`; `InputError` as `check_regular`.
 
     Whoever made a folder of data may have put a pipe, which blocks, or an endless device there.
-
-    Raises `OSError` as the built-in `open`, and `InputError` for neither a file nor a folder.
     """
     # Checked once it is open, so that nothing can be put in its place after the check. The flag
     # means nothing for a file; without it, a pipe would wait for a writer.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import io
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from sklearn.metrics import roc_auc_score
 from dadagrad.data.dataset import LabelColumn, MemoryDataset, Schema, describe_labels
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError, StorageError
-from dadagrad.model.evaluate import _Curve, evaluate
+from dadagrad.model.evaluate import evaluate
 from dadagrad.model.model import Model
 from dadagrad.model.predict import predict
 from dadagrad.storage.store import Storage
@@ -58,6 +59,29 @@ def make_model(task, columns, *, loss="hinge", seed=1, n_features=N_FEATURES, **
         n_features, ids, random.normal(size=(len(ids), n_outputs)).astype(np.float32),
         random.normal(size=n_outputs), loss, task, tuple(columns), **more,
     )  # fmt: skip
+
+
+SIGNS = tuple(LabelColumn(f"y{number}", (0.0, 1.0)) for number in range(2))
+IDENTITY = Model(
+    1, np.zeros(1, np.int64), np.ones((1, 1), np.float32), np.zeros(1), "hinge", "binary", SIGNS[:1]
+)
+"""Model whose score is the value of the only feature."""
+
+
+def one_feature(values, positive, weight, sizes):
+    """Rows of one feature with labels 0 and 1, in partitions of the given sizes."""
+    ends = np.cumsum(sizes)
+    parts = [
+        Rows.from_csr(
+            np.arange(size + 1),
+            np.zeros(size, np.int64),
+            np.float32(values[end - size : end]),
+            np.float64(positive[end - size : end])[:, None],
+            np.float32(weight[end - size : end]),
+        )
+        for size, end in zip(sizes, ends, strict=True)
+    ]
+    return MemoryDataset(parts, Schema(1, SIGNS[:1], weighted=True))
 
 
 def all_rows(data):
@@ -125,25 +149,67 @@ def test_loss_error_and_area(task, values, loss, formula, weighted):
     assert result["auc"] == pytest.approx(area)
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(-3, 3), st.booleans(), st.integers(0, 3)), min_size=1, max_size=40
-    )
-)
+weighted_rows = st.tuples(st.integers(-3, 3), st.booleans(), st.integers(0, 3))
+
+
+@given(rows=st.lists(weighted_rows, min_size=1, max_size=40))
 def test_area_is_the_chance_that_a_positive_row_ranks_above_a_negative_one(rows):
-    scores = np.array([score for score, _, _ in rows], np.float64)
-    targets = np.where([positive for _, positive, _ in rows], 1.0, -1.0)
-    weight = np.array([weight for _, _, weight in rows], np.float64)
-    curve = _Curve()
-    half = len(rows) // 2
-    curve.add(scores[:half], targets[:half], weight[:half])
-    curve.add(scores[half:], targets[half:], weight[half:])
-    pairs = np.outer(weight * (targets > 0), weight * (targets < 0))
-    wins = np.sign(scores[:, None] - scores[None, :]) / 2 + 0.5
-    if pairs.sum() == 0:
-        assert curve.area() is None
-    else:
-        assert curve.area() == pytest.approx(float((pairs * wins).sum() / pairs.sum()), abs=1e-12)
+    score, positive, weight = (np.array(each, np.float64) for each in zip(*rows, strict=True))
+    data = one_feature(score, positive, weight, [len(rows) // 2, len(rows) - len(rows) // 2])
+    pairs = np.outer(weight * positive, weight * (1.0 - positive))
+    wins = np.sign(score[:, None] - score[None, :]) / 2 + 0.5
+    if pairs.sum():
+        expected = float((pairs * wins).sum() / pairs.sum())
+        assert evaluate(IDENTITY, data)["auc"] == pytest.approx(expected, abs=1e-12)
+    elif weight.any():
+        assert evaluate(IDENTITY, data)["auc"] is None
+
+
+@given(
+    seed=st.integers(0, 99),
+    share=st.sampled_from([0.003, 0.5, 0.999]),
+    order=st.sampled_from(["random", "rising", "classes apart"]),
+)
+def test_area_of_more_scores_than_are_kept_is_nearly_that_of_all(seed, share, order):
+    random = np.random.default_rng(seed)
+    positive = random.random(6000) < share
+    positive[:2] = True, False
+    score = random.normal(size=6000) + positive
+    score[random.random(6000) < 0.2] = 0.5  # a score of great weight
+    sorting = {"random": np.arange(6000), "rising": score, "classes apart": positive}[order]
+    rows = np.argsort(sorting, kind="stable")
+    weight = random.integers(1, 4, 6000)
+    data = one_feature(score[rows], positive[rows], weight[rows], [500] * 12)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dadagrad.model.evaluate.MAX_SCORES", 1024)
+        area = evaluate(IDENTITY, data)["auc"]
+    expected = roc_auc_score(positive, np.float32(score), sample_weight=weight)
+    assert abs(area - expected) < 5 / 1024
+
+
+def test_memory_does_not_grow_with_the_data(monkeypatch):
+    random = np.random.default_rng(0)
+    part = one_feature(random.normal(size=4000), random.random(4000) < 0.5, np.ones(4000), [4000])
+
+    class Repeated(MemoryDataset):
+        """One partition many times, with other scores each time."""
+
+        def read(self, partition):
+            rows = part.read(0)
+            return replace(rows, values=rows.values + np.float32(partition))
+
+    def peak(n_partitions):
+        data = Repeated([part.read(0)] * n_partitions, part.schema)
+        tracemalloc.start()
+        assert 0.4 < evaluate(IDENTITY, data)["auc"] < 0.6
+        return tracemalloc.get_traced_memory()[1]
+
+    monkeypatch.setattr("dadagrad.model.evaluate.MAX_SCORES", 10_000)
+    try:
+        few = peak(20)
+        assert peak(100) < 1.2 * few
+    finally:
+        tracemalloc.stop()
 
 
 def test_labels_that_were_text_are_matched_by_name():
@@ -205,7 +271,6 @@ def test_data_that_does_not_fit_the_model(pair, tmp_path):
 
 
 ANIMALS = LabelColumn("y0", (0.0, 1.0, 2.0), None, ("ant, or bee", 'a "wasp"', "cat"))
-SIGNS = tuple(LabelColumn(f"y{number}", (0.0, 1.0)) for number in range(2))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -203,15 +205,19 @@ def test_round_trip(task: str, n_outputs: int, k: int, tmp_path: Path) -> None:
         assert repr(loaded.report) == repr(model.report)
 
 
-def test_replaced_model_leaves_nothing_behind(tmp_path: Path) -> None:
-    url = str(tmp_path)
-    make_model(1).save(url)
-    before = set(Storage(url).list())
-    make_model(2).save(url)
-    after = set(Storage(url).list())
-    assert before & after == {"model.json"}
-    assert len(before) == len(after)
-    assert Model.load(url).digest == make_model(2).digest
+def test_a_replaced_model_and_a_killed_save_leave_nothing_behind(tmp_path: Path) -> None:
+    make_model(1).save(tmp_path)
+    before = set(tmp_path.rglob("*"))
+    for name, age in (("model.json#1", 3600), ("model.json#2", 0), ("notes.txt#1", 3600)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (time.time() - age, time.time() - age))
+    make_model(2).save(tmp_path)
+    after = set(tmp_path.rglob("*"))
+    # Another save may be writing the second file, and the third is none of ours.
+    written = {tmp_path / "model.json#2", tmp_path / "notes.txt#1"}
+    assert before & after == {tmp_path / "model.json"}
+    assert len(before) == len(after - written) == len(after) - 2
+    assert Model.load(tmp_path).digest == make_model(2).digest
 
 
 @pytest.mark.parametrize("torn", [False, True])

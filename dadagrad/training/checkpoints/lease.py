@@ -23,8 +23,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from dadagrad.errors import AlreadyExists, InputError, StorageError
-from dadagrad.storage.store import MissingKey, Storage
+from dadagrad.errors import AlreadyExists, InputError, MissingKey, StorageError
+from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.manifest import manifest_keys, read_manifests
 
 logger = logging.getLogger(__name__)
@@ -44,12 +44,11 @@ class TakenOver(StorageError):
 class Lease:
     """The claim of one run to a folder; the constructor claims it.
 
-    A `new` run must not share the folder, and raises `InputError` if another run begins or has
-    begun there. Any other run takes the folder over. `create_only` is True if the store honours
-    create-only writes.
+    A `new` run raises `InputError` if another run begins or has begun in the folder. Any other run
+    takes the folder over. `create_only` is True if the store honours create-only writes.
     """
 
-    def __init__(self, storage: Storage, *, new: bool = False) -> None:
+    def __init__(self, storage: Storage, *, new: bool) -> None:
         self._storage = storage
         self.owner = uuid4().hex
         begun = time.monotonic()
@@ -59,10 +58,7 @@ class Lease:
         self.epoch = self._claim_new() if new else self._take_over()
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write a new key; False if it exists (as far as the store can tell).
-
-        Each call must have unique `data`.
-        """
+        """Write a new key with unique `data`; False if the key exists, as far as is known."""
         for attempt in range(_ATTEMPTS):
             try:
                 self._storage.put(key, data, create=self.create_only)
@@ -95,7 +91,6 @@ class Lease:
             )
 
     def _rival(self) -> tuple[int, str] | None:
-        """Return the greatest claim if it is greater than this one."""
         own = self.epoch, self._claim_key(self.epoch)
         greatest = max(_claims(self._storage.list()), default=own)
         return greatest if greatest > own else None
@@ -124,9 +119,9 @@ class Lease:
     def _take_over(self) -> int:
         """Claim the folder, even if another run has it."""
         for attempt in range(_ATTEMPTS):
-            epoch, key, written = self._claim_next(self._storage.list())
+            epoch, written = self._claim_next(self._storage.list())
             if written:
-                others = [claim for claim in _claims(self._storage.list()) if claim[1] != key]
+                others = self._other_claims(self._storage.list(), epoch)
                 if all(other < epoch for other, _ in others):
                     self._delete(others)
                     return epoch
@@ -138,18 +133,18 @@ class Lease:
 
     def _claim_new(self) -> int:
         """Claim a folder that no other run has."""
-        epoch, key, written = self._claim_next(self._wait_for_others())
+        epoch, written = self._claim_next(self._wait_for_others())
         if not written:
             raise self._lost()
         if not self.create_only:
             time.sleep(self._settle)
-        keys = self._storage.list()
-        claims = _claims(keys)
-        if manifest_keys(keys) or max(claims, default=(0, "")) > (epoch, key):
+        keys, own = self._storage.list(), (epoch, self._claim_key(epoch))
+        others = self._other_claims(keys, epoch)
+        if manifest_keys(keys) or max(others, default=own) > own:
             if not self.create_only:
-                self._storage.delete(key)  # it must not hinder the run that has won
+                self._storage.delete(own[1])  # it must not hinder the run that has won
             raise self._lost()
-        self._delete([claim for claim in claims if claim[1] != key])
+        self._delete(others)
         return epoch
 
     def _wait_for_others(self) -> list[str]:
@@ -161,11 +156,11 @@ class Lease:
             if manifest_keys(keys):
                 raise self._lost()
             claims = set(_claims(keys))
-            if not claims or (claims <= seen and time.monotonic() - begun > BEGIN_SECONDS):
-                return keys
             if not claims <= seen:
                 begun, seen = time.monotonic(), seen | claims
                 logger.info("another run claims %s: waiting for its checkpoint", self._storage.url)
+            elif not claims or time.monotonic() - begun > BEGIN_SECONDS:
+                return keys
             time.sleep(0.2)
 
     def _lost(self) -> InputError:
@@ -174,17 +169,19 @@ class Lease:
             "give each run a folder of its own, or go on with that one by `dadagrad resume`"
         )
 
-    def _claim_next(self, keys: list[str]) -> tuple[int, str, bool]:
-        """Claim the epoch after all in `keys`; returns it, the key, and False if it was claimed."""
+    def _claim_next(self, keys: list[str]) -> tuple[int, bool]:
+        """Claim the epoch after all in `keys`; returns it, and False if it was claimed before."""
         manifests, _ = read_manifests(self._storage, keys)  # a user may have removed the claims
         epochs = [epoch for epoch, _ in _claims(keys)] + [manifest.epoch for manifest in manifests]
         epoch = max(epochs, default=0) + 1
-        key = self._claim_key(epoch)
         claim = f'{{"epoch":{epoch},"owner":"{self.owner}","created":"{now()}"}}\n'
-        return epoch, key, self.create(key, claim.encode())
+        return epoch, self.create(self._claim_key(epoch), claim.encode())
 
     def _claim_key(self, epoch: int) -> str:
         return f"epoch-{epoch:010d}{'' if self.create_only else '-' + self.owner}.json"
+
+    def _other_claims(self, keys: Iterable[str], epoch: int) -> list[tuple[int, str]]:
+        return [claim for claim in _claims(keys) if claim[1] != self._claim_key(epoch)]
 
     def _delete(self, claims: Iterable[tuple[int, str]]) -> None:
         """Delete lower claims, if possible: they have no effect."""
@@ -199,12 +196,11 @@ def is_probe(key: str) -> bool:
 
 
 def now() -> str:
-    """Return the time as text, in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _claims(keys: Iterable[str]) -> list[tuple[int, str]]:
-    """Return epoch and key of the claims among `keys`."""
+    """Return the epoch and the key of each claim among `keys`."""
     return [(int(match[1]), key) for key in keys if (match := _CLAIM.fullmatch(key))]
 
 

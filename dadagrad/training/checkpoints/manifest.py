@@ -18,12 +18,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dadagrad._version import __version__
-from dadagrad.errors import CorruptionError, InputError
-from dadagrad.storage.arrays import AnyArray, ArrayRecord, check_arrays
-from dadagrad.storage.documents import field, from_plain, read_sealed, seal, to_plain
-from dadagrad.storage.store import MissingKey, Storage
+from dadagrad.errors import CorruptionError, InputError, MissingKey
+from dadagrad.storage.arrays import AnyArray, ArrayRecord, check_arrays, read_records
+from dadagrad.storage.documents import (
+    UnknownVersion,
+    check_format,
+    fields,
+    from_plain,
+    read_sealed,
+    seal,
+    to_plain,
+)
+from dadagrad.storage.store import Storage
 
-FORMAT = "dadagrad-checkpoint"
 VERSION = 1
 
 _FIELDS: dict[str, type[Any]] = {
@@ -40,21 +47,11 @@ _FOLDER = re.compile(r"([0-9]{12,18}-[0-9a-f]{32})/.*")
 _MAX_STEP = 10**18
 
 
-class UnknownVersion(InputError):
-    """A document is whole, but this release does not know its version."""
-
-
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """Everything that a run needs to go on after `step` steps.
+    """Everything that a run needs to go on after `step` steps; it comes back bit for bit.
 
-    Attributes
-    ----------
-    arrays : dict of str to ndarray
-        Arrays of numbers, of any dtype and shape; they come back bit for bit.
-    meta : dict
-        Plain JSON (see `dadagrad.storage.documents.to_plain`): configuration, cursor, metrics, the
-        digest of the data. Floats come back exactly, also NaN and infinities.
+    `arrays` are of numbers. `meta` is plain JSON (see `dadagrad.storage.documents.to_plain`).
     """
 
     step: int
@@ -105,9 +102,9 @@ class Manifest:
 
     def seal(self) -> bytes:
         """Return the document to store under `key`."""
-        body = {"format": FORMAT, "version": VERSION, "library": __version__, **asdict(self)}
+        body = {"format": "dadagrad-checkpoint", "version": VERSION, "library": __version__}
+        body |= asdict(self) | {"meta": to_plain(self.meta, "meta")}
         del body["key"]
-        body["meta"] = to_plain(self.meta, "meta")
         return seal(body, f"the manifest of step {self.step}")
 
 
@@ -115,7 +112,8 @@ def read_manifests(
     storage: Storage, keys: Iterable[str]
 ) -> tuple[list[Manifest], dict[str, CorruptionError | UnknownVersion]]:
     """Read the manifests among `keys`: the sound ones, newest first, and the errors of others."""
-    manifests, errors = [], {}
+    manifests: list[Manifest] = []
+    errors: dict[str, CorruptionError | UnknownVersion] = {}
     for key in manifest_keys(keys):
         try:
             manifests.append(read_manifest(storage, key))
@@ -125,33 +123,17 @@ def read_manifests(
 
 
 def read_manifest(storage: Storage, key: str) -> Manifest:
-    """Read and check a manifest.
-
-    Raises `CorruptionError` if it is damaged or missing, `UnknownVersion` if a later release of
-    dadagrad wrote it.
-    """
+    """Read a manifest; `CorruptionError` if it is damaged or missing, or `UnknownVersion`."""
     place = f"{storage.url}: {key}"
     try:
-        return _parse(read_sealed(storage, key, place), key, place)
+        body = read_sealed(storage, key, place)
+        check_format(body, "checkpoint", VERSION, place)
+        content = fields(body, _FIELDS, place) | {"arrays": read_records(body, place)}
+        manifest = Manifest(key, **content | {"meta": from_plain(content["meta"])})
     except MissingKey:
         raise CorruptionError(f"{place} is missing") from None
     except RecursionError:
         raise CorruptionError(f"{place} is nested too deep") from None
-
-
-def _parse(body: dict[str, Any], key: str, place: str) -> Manifest:
-    if body.get("format") != FORMAT:
-        raise CorruptionError(f"{place} is not a manifest of a checkpoint")
-    version = field(body, "version", int, place)
-    if version != VERSION:
-        raise UnknownVersion(
-            f"{place} has format version {version}, and this is dadagrad {__version__}, which "
-            f"reads version {VERSION}; use the release that wrote it"
-        )
-    content = {name: field(body, name, kind, place) for name, kind in _FIELDS.items()}
-    content["arrays"] = tuple(ArrayRecord.from_json(one, place) for one in content["arrays"])
-    content["meta"] = from_plain(content["meta"])
-    manifest = Manifest(key, **content)
     if manifest.step != step_of(key):
         raise CorruptionError(f"{place} is the manifest of step {manifest.step}")
     return manifest

@@ -10,12 +10,11 @@ from typing import Any, NoReturn
 
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.storage.arrays import read_arrays
-from dadagrad.storage.documents import what_is_at
+from dadagrad.storage.documents import UnknownVersion, what_is_at
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.manifest import (
     Manifest,
     Snapshot,
-    UnknownVersion,
     manifest_keys,
     read_manifests,
     step_of,
@@ -26,20 +25,22 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """One checkpoint in the list of `CheckpointReader.list`.
+    """One checkpoint in a list, with its `problem` if it is not valid.
 
-    If `valid` is False, `problem` gives the reason; of a damaged manifest only the step in its name
-    is known.
+    Only the step, from the name, is known of a damaged manifest.
     """
 
     key: str
     step: int
-    valid: bool
-    problem: str | None = None
+    problem: str | None
     epoch: int | None = None
     created: str | None = None
     bytes: int | None = None
     meta: dict[str, Any] | None = None
+
+    @property
+    def valid(self) -> bool:
+        return self.problem is None
 
 
 class CheckpointReader:
@@ -57,24 +58,20 @@ class CheckpointReader:
         """
         keys = self._storage.list()
         manifests, errors = read_manifests(self._storage, keys)
-        infos = []
-        for manifest in manifests:
-            problem = self._problem(manifest, set(keys), verify)
-            infos.append(
-                CheckpointInfo(
-                    manifest.key,
-                    manifest.step,
-                    problem is None,
-                    problem,
-                    manifest.epoch,
-                    manifest.created,
-                    manifest.nbytes,
-                    manifest.meta,
-                )
+        sound = [
+            CheckpointInfo(
+                each.key,
+                each.step,
+                self._problem(each, set(keys), verify),
+                each.epoch,
+                each.created,
+                each.nbytes,
+                each.meta,
             )
-        for key in sorted(errors, reverse=True):
-            infos.append(CheckpointInfo(key, step_of(key), False, str(errors[key])))
-        return infos
+            for each in manifests
+        ]
+        damaged = sorted(errors.items(), reverse=True)
+        return sound + [CheckpointInfo(key, step_of(key), str(error)) for key, error in damaged]
 
     def load(self, step: int | None = None) -> Snapshot:
         """Load the newest valid snapshot, or the newest valid one of `step`.
@@ -116,11 +113,11 @@ class CheckpointReader:
         missing = sorted(manifest.part_keys - present)
         if missing:
             return f"{place}: part {missing[0]} is missing"
-        try:
-            if verify:
+        if verify:
+            try:
                 read_arrays(self._storage, manifest.arrays, place)
-        except CorruptionError as error:
-            return str(error)
+            except CorruptionError as error:
+                return str(error)
         return None
 
     def _refuse(self, step: int | None, keys: Sequence[str], damaged: dict[str, str]) -> NoReturn:

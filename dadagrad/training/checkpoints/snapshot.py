@@ -23,7 +23,7 @@ IN_MEMORY = "memory"
 
 
 class CheckpointSaver(CheckpointWriter):
-    """Writer of the checkpoints of a training run, with plain JSON of the user as `notes`.
+    """Writer of a training run's checkpoints, with the plain JSON `notes` of the user.
 
     `config` is replaced when the step size has been chosen.
     """

@@ -23,12 +23,12 @@ from uuid import uuid4
 
 from dadagrad.errors import InputError, StorageError
 from dadagrad.storage.arrays import sync, write_arrays
+from dadagrad.storage.documents import UnknownVersion
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.lease import Lease, TakenOver, is_probe, now
 from dadagrad.training.checkpoints.manifest import (
     Manifest,
     Snapshot,
-    UnknownVersion,
     folders,
     manifest_key,
     read_manifests,
@@ -42,27 +42,11 @@ logger = logging.getLogger(__name__)
 
 
 class CheckpointWriter:
-    """Writer of the checkpoints of one run into one folder.
+    """Writer of the checkpoints of one run into one folder, of which it keeps the `keep` newest.
 
     A new writer probes the store and claims the folder: a run that still writes there is fenced
-    off. Use the writer as a context manager, or call `close`.
-
-    Parameters
-    ----------
-    url : str, path or Storage
-        A folder of any store; it need not exist.
-    keep : int
-        Number of checkpoints to keep; older ones are removed after a newer one is committed.
-    new : bool
-        True for a new run: the folder must not belong to another run.
-
-    Raises
-    ------
-    InputError
-        `keep` is less than 1, the URL is invalid, or another run has begun in the folder of a `new`
-        run.
-    StorageError
-        The folder cannot be written.
+    off, or `InputError` is raised if this is a `new` run. Use the writer as a context manager, or
+    call `close`.
     """
 
     def __init__(
@@ -96,13 +80,10 @@ class CheckpointWriter:
             logger.warning("the last checkpoint was not written: %s", failure)
 
     def submit(self, snapshot: Snapshot) -> None:
-        """Save a copy of `snapshot` in the background.
+        """Save a copy of `snapshot` in the background; raises as `save` and `check`.
 
         One snapshot waits at most while another is being written: a newer one replaces it. So this
         takes no longer than the copy, and memory holds two copies at most.
-
-        Raises `InputError` for content that cannot be stored, and once the error of an earlier
-        write.
         """
         self.check()
         snapshot = snapshot.copy()
@@ -148,8 +129,7 @@ class CheckpointWriter:
                 manifest = self._write_parts(snapshot, uuid, folder)
                 document = manifest.seal()
                 self._lease.check()
-            except BaseException:
-                # A full disk must not get fuller with each attempt.
+            except BaseException:  # a full disk must not get fuller with each attempt
                 with contextlib.suppress(StorageError):
                     self._storage.delete_prefix(folder)
                 raise
@@ -164,7 +144,6 @@ class CheckpointWriter:
 
     def _write_parts(self, snapshot: Snapshot, uuid: str, folder: str) -> Manifest:
         records = write_arrays(self._storage, folder, snapshot.arrays)
-        sync(self._storage, [part.key for record in records for part in record.parts])
         self._sequence += 1
         return Manifest(
             manifest_key(snapshot.step, None if self.create_only else uuid),
@@ -221,3 +200,4 @@ class CheckpointWriter:
             kept = set().union(*(manifest.part_keys for manifest in manifests[: self._keep]))
             for folder in sorted(present - folders(kept)):
                 self._storage.delete_prefix(folder)
+        self._storage.remove_leftovers()
