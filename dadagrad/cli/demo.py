@@ -8,7 +8,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +16,7 @@ from rich.filesize import decimal
 
 import dadagrad
 from dadagrad.cli.display import Display, number, print_json
-from dadagrad.cli.main import Interrupted
+from dadagrad.cli.failures import Interrupted
 from dadagrad.cli.options import COUNT, hide_logs_of_dask, output_options
 from dadagrad.cli.run_support import showing_run
 from dadagrad.errors import InputError
@@ -55,6 +55,10 @@ def demo(rows: int, workers: int, folder: str | None, seed: int, display: Displa
     The demo takes under a minute. The corpus has the statistics of Reuters RCV1. Training runs on a
     Dask cluster on this machine and is stopped as by Ctrl-C.
     """
+    hide_logs_of_dask()
+    from dadagrad.data.synthetic import Corpus
+    from dadagrad.training.engines.dask.engine import start_cluster
+
     begun = time.perf_counter()
     folder = _make_folder(folder)
     paths = {name: os.path.join(folder, name) for name in ("train", "test", "checkpoints", "model")}
@@ -69,14 +73,20 @@ def demo(rows: int, workers: int, folder: str | None, seed: int, display: Displa
 
     display.say(f"files go to {folder}")
     with step("corpus", f"making a corpus of {rows:,} rows"):
-        n_bytes = _make_text(paths["train"], rows, seed, 0)
-        n_bytes += _make_text(paths["test"], int(TEST_SHARE * rows), seed, 1)
+        train_text = Corpus(rows, seed=seed)
+        n_bytes = train_text.write_text(f"{paths['train']}.svmlight")
+        test_text = Corpus(int(TEST_SHARE * rows), seed=seed, part=1)
+        n_bytes += test_text.write_text(f"{paths['test']}.svmlight")
     with step("ingest", "ingesting it into partitions"):
-        nnz = _ingest(paths["train"])
-        _ingest(paths["test"])
+        n_features, partition_nnz = train_text.n_features, 500_000  # a few for each worker
+        for name in ("test", "train"):
+            text = f"{paths[name]}.svmlight"
+            ingested = dadagrad.ingest(
+                text, paths[name], n_features=n_features, partition_nnz=partition_nnz
+            )
     with ExitStack() as stack:
         with step("train", f"training on {workers} workers, to be stopped half way"):
-            client = stack.enter_context(_start_cluster(workers))
+            client = stack.enter_context(start_cluster(workers))
             stopped = _train_half(display, paths, client, rows, seed)
         done = stopped.report["rows"]
         with step("resume", f"resuming: dadagrad resume {paths['checkpoints']}"):
@@ -90,7 +100,7 @@ def demo(rows: int, workers: int, folder: str | None, seed: int, display: Displa
     shown = ("rows", "steps", "step_size", "batch_size", "digest", "progressive_error")
     summary = {name: result.report[name] for name in shown} | {
         "folder": folder,
-        "nnz": nnz,
+        "nnz": ingested.nnz,
         "bytes": n_bytes,
         "workers": workers,
         "stopped_after": done,
@@ -113,30 +123,6 @@ def _make_folder(folder: str | None) -> str:
         raise InputError(f"{folder} is not an empty folder; give --folder a new one")
     os.makedirs(folder, exist_ok=True)
     return os.path.abspath(folder)
-
-
-def _make_text(path: str, rows: int, seed: int, part: int) -> int:
-    """Write rows of the corpus as text and return the number of bytes."""
-    from dadagrad.data.synthetic import Corpus
-
-    return Corpus(rows, seed=seed, part=part).write_text(f"{path}.svmlight")
-
-
-def _ingest(path: str) -> int:
-    """Make a dataset of the text and return the number of non-zeros."""
-    from dadagrad.data.synthetic import Corpus
-
-    # Partitions are small, so that each worker has some.
-    n_features, partition_nnz = Corpus(1).n_features, 500_000
-    text = f"{path}.svmlight"
-    return dadagrad.ingest(text, path, n_features=n_features, partition_nnz=partition_nnz).nnz
-
-
-def _start_cluster(workers: int) -> AbstractContextManager[Any]:
-    hide_logs_of_dask()
-    from dadagrad.training.engines.dask.engine import start_cluster
-
-    return start_cluster(workers)
 
 
 def _train_half(
@@ -180,23 +166,27 @@ def _resume(display: Display, paths: dict[str, str], client: Any, done: int) -> 
 
 def summary_text(result: dict[str, Any]) -> str:
     """Format the result for people."""
-    measured, seconds = result["evaluate"], result["parts"]
-    folder = shlex.quote(result["folder"])
+    measured, folder = result["evaluate"], shlex.quote(result["folder"])
     same = "has the same bits" if result["same_bits"] else "differs: please report this"
-    return f"""\
-corpus     {seconds["corpus"]:4.1f} s  {result["rows"]:,} rows to train on with {result["nnz"]:,} \
-non-zeros; {decimal(result["bytes"])} of text
-ingest     {seconds["ingest"]:4.1f} s
-train      {seconds["train"]:4.1f} s  on {result["workers"]} workers, stopped after \
-{result["stopped_after"]:,} rows
-resume     {seconds["resume"]:4.1f} s  from the checkpoint; {result["steps"]} steps of \
-{result["batch_size"]:,} rows in all, step size {number(result["step_size"])}
-check      {seconds["check"]:4.1f} s  the same without a stop, on threads: {same}
-evaluate   {seconds["evaluate"]:4.1f} s  error {measured["error"]:.4f}, AUC {measured["auc"]:.4f} \
-on {measured["rows"]:,} rows it has not seen
-in all     {result["seconds"]:4.1f} s, of it {result["compile_seconds"]:.1f} s to compile or load \
-the kernels
-
-All files are kept in {result["folder"]}; look at them with
-  dadagrad inspect {folder}/model
-  dadagrad evaluate {folder}/model {folder}/test"""
+    notes = {
+        "corpus": f"{result['rows']:,} rows to train on with {result['nnz']:,} non-zeros; "
+        f"{decimal(result['bytes'])} of text",
+        "train": f"on {result['workers']} workers, stopped after {result['stopped_after']:,} rows",
+        "resume": f"from the checkpoint; {result['steps']} steps of {result['batch_size']:,} rows "
+        f"in all, step size {number(result['step_size'])}",
+        "check": f"the same without a stop, on threads: {same}",
+        "evaluate": f"error {measured['error']:.4f}, AUC {measured['auc']:.4f} on "
+        f"{measured['rows']:,} rows it has not seen",
+        "in all": f"of it {result['compile_seconds']:.1f} s to compile or load the kernels",
+    }
+    times = result["parts"] | {"in all": result["seconds"]}
+    lines = [f"{name:<10} {time:4.1f} s  {notes.get(name, '')}" for name, time in times.items()]
+    return "\n".join(
+        [
+            *(line.rstrip() for line in lines),
+            "",
+            f"All files are kept in {result['folder']}; look at them with",
+            f"  dadagrad inspect {folder}/model",
+            f"  dadagrad evaluate {folder}/model {folder}/test",
+        ]
+    )

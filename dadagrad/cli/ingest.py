@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -12,20 +12,12 @@ from dadagrad.cli.display import Display
 from dadagrad.cli.options import ON_ERROR, check_one_of, output_options
 
 FORMATS = ("svmlight", "vw", "text", "csv", "parquet", "anndata", "npz")
-DELIMITERS = {"tab": "\t", "comma": ","}
+DELIMITERS: dict[str, Literal["\t", ","]] = {"tab": "\t", "comma": ","}
 
 
 def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
     """Convert the number of a column, from 0, or keep its name."""
     return int(value) if value is not None and value.isdecimal() else value
-
-
-def _delimiter(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    return None if value is None else DELIMITERS[value]
-
-
-def _zero_based(ctx: click.Context, param: click.Parameter, value: bool | None) -> bool | str:
-    return "auto" if value is None else value
 
 
 @click.command()
@@ -86,7 +78,6 @@ def _zero_based(ctx: click.Context, param: click.Parameter, value: bool | None) 
 @click.option(
     "--zero-based/--one-based",
     default=None,
-    callback=_zero_based,
     help="First feature id of svmlight files.  [default: 0 if any id is 0]",
 )
 @click.option(
@@ -106,7 +97,6 @@ def _zero_based(ctx: click.Context, param: click.Parameter, value: bool | None) 
 @click.option(
     "--delimiter",
     type=click.Choice(tuple(DELIMITERS)),
-    callback=_delimiter,
     help="Delimiter of columns (text, csv).",
 )
 @click.option(
@@ -119,6 +109,8 @@ def ingest(
     out: str,
     workers: int | None,
     client: str | None,
+    zero_based: bool | None,
+    delimiter: str | None,
     display: Display,
     **options: Any,
 ) -> None:
@@ -134,6 +126,8 @@ def ingest(
             out,
             workers=1 if workers is None else workers,
             client=client,
+            zero_based="auto" if zero_based is None else zero_based,
+            delimiter=None if delimiter is None else DELIMITERS[delimiter],
             progress=lambda done, total, rows: bar.update(done, total, f", {rows:,} rows"),
             **options,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +11,7 @@ from rich.filesize import decimal
 
 import dadagrad
 from dadagrad.cli.display import Display, number, print_facts, print_json
+from dadagrad.cli.failures import check_memory
 from dadagrad.errors import DadagradError, InputError
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ def inspect(url: str, top: int, verify: bool, as_json: bool) -> None:
     from dadagrad.storage.documents import what_is_at
     from dadagrad.storage.store import Storage
 
+    check_memory()
     with Display().showing_logs():
         content = what_is_at(Storage(url))
         if verify and content != "the checkpoints of a run":
@@ -91,10 +94,11 @@ def _largest_weights(model: Model, top: int) -> list[dict[str, Any]]:
         weights = model.weights[:, output]
         largest = np.argsort(-np.abs(weights), kind="stable")[:top]
         largest = largest[weights[largest] != 0.0]
-        features = zip(model.ids[largest].tolist(), weights[largest].tolist(), strict=True)
         shown = [
             {"feature": feature, "name": model.names.get(feature), "weight": weight}
-            for feature, weight in features
+            for feature, weight in zip(
+                model.ids[largest].tolist(), weights[largest].tolist(), strict=True
+            )
         ]
         intercept = float(model.intercept[output])
         outputs.append({"output": name, "intercept": intercept, "weights": shown})
@@ -102,6 +106,11 @@ def _largest_weights(model: Model, top: int) -> list[dict[str, Any]]:
 
 
 def _describe_data(data: Dataset, url: str) -> dict[str, Any]:
+    from dadagrad.storage.store import Storage
+
+    n_bytes = None
+    with suppress(DadagradError):  # a web server cannot list the objects
+        n_bytes = Storage(url).n_bytes()
     return {
         "kind": "dataset",
         "url": url,
@@ -110,23 +119,13 @@ def _describe_data(data: Dataset, url: str) -> dict[str, Any]:
         "nnz": data.nnz,
         "nnz_per_row": data.nnz / data.n_rows if data.n_rows else None,
         "partitions": len(data.partitions),
-        "bytes": _stored_bytes(url),
+        "bytes": n_bytes,
         "weighted": data.schema.weighted,
         "digest": data.digest,
         "labels": [_describe_labels(column) for column in data.schema.label_columns],
         "feature_space": data.schema.feature_space,
         "provenance": getattr(data, "provenance", None),
     }
-
-
-def _stored_bytes(url: str) -> int | None:
-    """Return the bytes of all objects at `url`; None if the store cannot list them."""
-    from dadagrad.storage.store import Storage
-
-    try:
-        return Storage(url).n_bytes()
-    except DadagradError:
-        return None
 
 
 def _describe_labels(column: LabelColumn) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Group of commands, which loads each when it is called and shows an error as one line.
+"""Group of commands, which loads each when it is called.
 
 No heavy library is imported before a command runs, so that ``--help`` answers at once.
 """
@@ -6,14 +6,12 @@ No heavy library is imported before a command runs, so that ``--help`` answers a
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import IO, Any
+from typing import Any
 
 import click
 
 from dadagrad._version import __version__
-from dadagrad.errors import DadagradError
+from dadagrad.cli.failures import check_memory, failing_in_one_line, interruptible
 
 _COMMANDS = {
     "ingest": "ingest",
@@ -27,49 +25,6 @@ _COMMANDS = {
 """Module of this package for each command."""
 
 
-class Failure(click.ClickException):
-    """Error that is shown as one line on stderr and ends the command with an exit code."""
-
-    exit_code = 2
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"dadagrad: error: {self.message}", file=file, err=file is None)
-
-
-class Interrupted(Failure):
-    """Stop of the command by the user, such as with Ctrl-C."""
-
-    exit_code = 130
-
-
-@contextmanager
-def _failing_in_one_line() -> Iterator[None]:
-    try:
-        yield
-    except Failure:
-        raise
-    except click.UsageError as error:
-        path = error.ctx.command_path if error.ctx is not None else "dadagrad"
-        message = error.format_message().rstrip(".")
-        raise Failure(f"{message}; see `{path} --help`") from error
-    except click.ClickException as error:
-        raise Failure(error.format_message()) from error
-    except DadagradError as error:
-        raise Failure(str(error)) from error
-    except BrokenPipeError:
-        raise  # click ends quietly: the reader of the output has gone
-    except OSError as error:
-        if error.strerror is None:
-            raise
-        place = f"{error.filename}: " if error.filename else ""
-        raise Failure(f"{place}{error.strerror}; check permissions and free space") from error
-    except KeyboardInterrupt as error:
-        raise Interrupted("interrupted") from error
-
-
 class Program(click.Group):
     """Group of the commands, in the order in which people need them."""
 
@@ -80,6 +35,7 @@ class Program(click.Group):
         module = _COMMANDS.get(cmd_name)
         if module is None:
             return None
+        check_memory("numpy")
         command: click.Command = getattr(
             importlib.import_module(f"dadagrad.cli.{module}"), cmd_name
         )
@@ -92,11 +48,11 @@ class Program(click.Group):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        with _failing_in_one_line():
+        with failing_in_one_line():
             return super().make_context(info_name, args or ["--help"], parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _failing_in_one_line():
+        with failing_in_one_line(), interruptible():
             return super().invoke(ctx)
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from dadagrad.cli.display import Display
+from dadagrad.cli.failures import check_memory
 from dadagrad.errors import InputError
 from dadagrad.settings import GROUPS, Choice, Kind, Named, Setting, Switch
 
@@ -100,6 +101,7 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     )
     @wraps(command)
     def with_display(*, as_json: bool, quiet: bool, **options: Any) -> None:
+        check_memory()
         display = Display(quiet=quiet, as_json=as_json)
         with display.showing_logs():
             command(display=display, **options)

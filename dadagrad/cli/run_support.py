@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from rich.filesize import decimal
 
 import dadagrad
 from dadagrad.cli.display import Bar, Display, print_facts, print_json
-from dadagrad.cli.main import Interrupted
+from dadagrad.cli.failures import Interrupted
 from dadagrad.errors import DadagradError, InputError
 
 if TYPE_CHECKING:
@@ -20,14 +19,6 @@ if TYPE_CHECKING:
 
 SAVE_SECONDS = 60.0
 """Default seconds between checkpoints."""
-
-_RESULTS = (
-    "rows", "steps", "passes", "seconds", "rows_per_second", "nnz_per_second",
-    "progressive_loss", "progressive_error", "nonzeros", "features", "step_size", "checkpoints",
-    "digest", "batch_size", "bytes_per_step", "compile_seconds", "skipped",
-    "skipped_partitions", "complete", "settings", "best",
-)  # fmt: skip
-"""Entries of a report that are shown, in this order."""
 
 _MEMORY_OF_COORDINATOR = {
     "process": "this process before the run",
@@ -88,8 +79,7 @@ def finish(
     checkpoints: str | None,
 ) -> None:
     """Save and report the model of a complete run; exit with 130 if the run was stopped."""
-    shown: dict[str, Any] = {"model": model if result.complete else None}
-    shown |= {name: result.report.get(name) for name in _RESULTS}
+    shown: dict[str, Any] = {"model": model if result.complete else None} | result.report
     if result.complete:
         result.model.save(model)
         if holdout is not None:
@@ -138,10 +128,9 @@ def check_destinations(model: str, checkpoints: str | None = None) -> None:
         if content not in (None, kind):
             raise InputError(f"{url} holds {content}; give {option} a folder of its own")
     storage = Storage(model)
-    key = f"probe-{uuid4().hex}"
-    storage.put(key, b"")
+    storage.put("probe", b"")  # one name: the next command removes what a killed one leaves
     with suppress(DadagradError):
-        storage.delete(key)
+        storage.delete("probe")
 
 
 def show_dry_run(prediction: DryRun, display: Display) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import tomllib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 import dadagrad
-from dadagrad.cli.config_file import read_config
 from dadagrad.cli.display import Display
 from dadagrad.cli.options import (
     COUNT,
@@ -27,7 +28,11 @@ from dadagrad.cli.run_support import (
     show_dry_run,
     showing_run,
 )
+from dadagrad.config import SETTINGS, make_config
 from dadagrad.errors import InputError
+
+if TYPE_CHECKING:
+    from dadagrad.data.dataset import Schema
 
 OnError = Literal["raise", "skip"]
 
@@ -109,7 +114,14 @@ def train(
         _resume(display, resources, checkpoints, model, data, on_error)
         return
     rows = dadagrad.open_dataset(absolute(data))
-    config = read_config(file, settings, rows.schema)
+    values = {} if file is None else _read_settings(file)
+    values |= {name: value for name, value in settings.items() if value is not None}
+    if isinstance(values.get("class_weight"), Mapping):
+        values["class_weight"] = {
+            _label_value(label, rows.schema): weight
+            for label, weight in values["class_weight"].items()
+        }
+    config = make_config(None, values)
     if model is None or dry_run:
         prediction = dadagrad.dry_run(rows, config, **resources, checkpoints=checkpoints)
         show_dry_run(prediction, display)
@@ -230,3 +242,38 @@ def _newest_meta(checkpoints: str) -> dict[str, Any]:
         if info.valid and info.meta is not None:
             return info.meta
     return reader.load().meta  # raises an error that describes what is there
+
+
+def _read_settings(file: str) -> dict[str, Any]:
+    """Read a TOML file and check each setting but class weights, which need the data."""
+    try:
+        with open(file, "rb") as source:
+            values = tomllib.load(source)
+        for name in values:
+            if name not in SETTINGS:
+                known = ", ".join(SETTINGS)
+                raise InputError(f"setting {name!r} is not known; the settings are {known}")
+            if name != "class_weight":
+                SETTINGS[name].kind.convert(name, values[name])
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} is not TOML: {error}") from error
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
+    return values
+
+
+def _label_value(label: object, schema: Schema) -> float:
+    """Return the number that stands for a label, which is a name where labels were text."""
+    column = schema.label_columns[0] if schema.label_columns else None
+    if column is not None and column.names is not None and column.values is not None:
+        if str(label) in column.names:
+            return column.values[column.names.index(str(label))]
+        known = f"which the data does not have; its labels are {', '.join(column.names[:10])}"
+    else:
+        try:
+            return float(str(label))
+        except ValueError:
+            known = "but the labels of the data are numbers"
+    raise InputError(f"class_weight names label {label!r}, {known}")

@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 import dadagrad as package
 from dadagrad.cli import dadagrad
-from dadagrad.cli.main import Failure, Program
+from dadagrad.cli.failures import Failure
+from dadagrad.cli.main import Program
 from dadagrad.cli.options import hide_logs_of_dask
 from dadagrad.config import SETTINGS
 

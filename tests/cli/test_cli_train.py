@@ -15,13 +15,6 @@ from rich.console import Console
 from dadagrad import Model, TrainConfig, evaluate, ingest, open_dataset, train
 from dadagrad.cli import train as module
 
-RESULTS = (
-    "model", "rows", "steps", "passes", "seconds", "rows_per_second", "nnz_per_second",
-    "progressive_loss", "progressive_error", "nonzeros", "features", "step_size", "checkpoints",
-    "digest", "batch_size", "bytes_per_step", "compile_seconds", "skipped",
-    "skipped_partitions", "complete", "settings", "best",
-)  # fmt: skip
-
 
 def config_of(model: Path) -> TrainConfig:
     return TrainConfig.from_json(Model.load(model).report["config"])
@@ -31,7 +24,7 @@ def test_json_describes_the_run_and_its_model(run, places, tmp_path):
     out = tmp_path / "model"
     options = ("--passes", 2, "--step-size", 0.3, "--holdout", places.test, "--json")
     result = run("train", places.train, "--model", out, *options).json
-    assert tuple(result) == (*RESULTS, "holdout")
+    assert set(result) == {"model", "holdout", *train(str(places.train)).report}
     model = Model.load(out)
     expected = train(str(places.train), passes=2, step_size=0.3)
     assert result["digest"] == model.digest == expected.model.digest

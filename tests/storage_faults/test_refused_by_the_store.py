@@ -71,14 +71,14 @@ def test_a_bucket_that_may_only_be_read(
     program = Program(nursery, local_data, f"s3://{BUCKET}/refused", environment=reader.environment)
     # What would be wrong at the end is found out before a run begins.
     message = refusal(program.train())
-    assert message.startswith("cannot write probe-")
+    assert message.startswith("cannot write probe")
     assert (
         f" in {program.model}: permission denied (AccessDenied); check AWS_ACCESS_KEY_ID" in message
     )
     assert MAY in message
     program.model = str(tmp_path / "model")
     message = refusal(program.train())
-    assert message.startswith("cannot write probe-")
+    assert message.startswith("cannot write probe")
     assert (
         f" in {program.checkpoints}: permission denied (AccessDenied); check AWS_ACCESS_KEY_ID"
         in message

@@ -88,6 +88,8 @@ class ArrayDecoder:
                 sizes = stored[:16].view("<u4").tolist() if len(stored) >= 16 else [0] * 4
                 if sizes[1::2] != [decoded.nbytes, len(stored)]:
                     raise CorruptionError(f"chunk {number} is not {decoded.nbytes} bytes of blosc")
+                # Without memory for its own buffers blosc ends the process.
+                np.empty(4 * min(sizes[2], decoded.nbytes), np.uint8)
                 try:
                     blosc.decompress(stored, decoded)
                 except (RuntimeError, ValueError) as error:

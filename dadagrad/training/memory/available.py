@@ -32,7 +32,8 @@ def free_memory() -> int:
     import.
     """
     free = int(psutil.virtual_memory().available)
-    return max(0, min([free, *_cgroup_rests(), *_address_rest()]))
+    addresses = free_addresses()
+    return max(0, min([free, *_cgroup_rests(), *([] if addresses is None else [addresses])]))
 
 
 def trim_malloc() -> None:
@@ -75,20 +76,20 @@ def _cgroup_rest(folder: Path) -> Iterator[int]:
 def _reclaimable(folder: Path) -> int:
     """Return the bytes of cached files in a control group."""
     with contextlib.suppress(OSError):
-        for line in (folder / "memory.stat").read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name in ("inactive_file", "total_inactive_file"):
-                return int(value)
+        counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        prefix = "total_" if "total_inactive_file" in counts else ""  # of version 1
+        return sum(int(counts.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive"))
     return 0
 
 
-def _address_rest() -> Iterator[int]:
-    with contextlib.suppress(ImportError):
+def free_addresses() -> int | None:
+    """Return the bytes that the limit of addresses (``ulimit -v``) leaves; None without one."""
+    try:
         import resource  # absent on Windows
-
-        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if 0 < limit < _UNLIMITED:
-            yield limit - int(psutil.Process().memory_info().vms)
+    except ImportError:
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return limit - int(psutil.Process().memory_info().vms) if 0 < limit < _UNLIMITED else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,156 @@
+"""Ends of a command that fails: one line on stderr and an exit code, also for lack of memory."""
+
+from __future__ import annotations
+
+import errno
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import IO, Any
+
+import click
+
+from dadagrad.errors import DadagradError, OutOfMemory
+
+_NO_MEMORY = (
+    "there is not enough memory; free some, raise the limit (ulimit -v), or make smaller "
+    "partitions (ingest with --partition-nnz)"
+)
+_MESSAGES = re.compile(
+    "can't start new thread|failed to map segment|cannot allocate memory|not enough memory"
+    "|insufficient memory|out of memory|spawn worker thread|spawn thread",
+    re.IGNORECASE,
+)
+"""Texts of errors of lacking memory that are not a `MemoryError`, of the system and libraries."""
+
+_MEGABYTES = {
+    "numpy": (170, 30),
+    "pyarrow": (200, 40),
+    "zarr": (100, 20),
+    "scipy.sparse": (60, 10),
+    "numba": (230, 100),
+    "scipy.linalg": (160, 30),
+}
+"""Address space and memory that a library and a little work with it take, in MB.
+
+Loaded with less, some of them wait for ever or end the process.
+"""
+_DEATH_OF_A_THREAD = signal.SIGUSR2 if hasattr(signal, "SIGUSR2") else signal.SIGTERM
+
+
+class Failure(click.ClickException):
+    """Error that is shown as one line on stderr and ends the command with an exit code."""
+
+    exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"dadagrad: error: {self.message}", file=file, err=file is None)
+
+
+class Interrupted(Failure):
+    """Stop of the command by the user, such as with Ctrl-C."""
+
+    exit_code = 130
+
+
+@contextmanager
+def failing_in_one_line() -> Iterator[None]:
+    """Turn the errors that users meet into a `Failure`; others pass, as they are defects."""
+    try:
+        yield
+    except (Failure, BrokenPipeError):
+        raise  # click ends quietly where the reader of the output has gone
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx is not None else "dadagrad"
+        message = error.format_message().rstrip(".")
+        raise Failure(f"{message}; see `{path} --help`") from error
+    except click.ClickException as error:
+        raise Failure(error.format_message()) from error
+    except DadagradError as error:
+        raise Failure(str(error)) from error
+    except KeyboardInterrupt as error:
+        raise Interrupted("interrupted") from error
+    except BaseException as error:
+        if lacks_memory(error):
+            raise Failure(_NO_MEMORY) from error
+        if not isinstance(error, OSError) or error.strerror is None:
+            raise
+        place = f"{error.filename}: " if error.filename else ""
+        raise Failure(f"{place}{error.strerror}; check permissions and free space") from error
+
+
+def lacks_memory(error: BaseException | None) -> bool:
+    """Return True if an error, or an error that it comes from, is one of lacking memory."""
+    while error is not None:
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+            return True
+        if _MESSAGES.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise `KeyboardInterrupt` at SIGTERM, and `OutOfMemory` where a thread dies of that.
+
+    A thread that waits for the dead one would wait for ever. There is no effect outside the main
+    thread, where signals cannot be caught.
+    """
+    main = threading.main_thread()
+    if threading.current_thread() is not main:
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    def run_out_of_memory(number: int, frame: FrameType | None) -> None:
+        raise OutOfMemory(_NO_MEMORY)
+
+    def on_death(death: threading.ExceptHookArgs) -> None:
+        if lacks_memory(death.exc_value) and main.ident is not None:
+            signal.pthread_kill(main.ident, _DEATH_OF_A_THREAD)
+        else:
+            hook(death)
+
+    before = {
+        number: signal.signal(number, handler)
+        for number, handler in (
+            (_DEATH_OF_A_THREAD, run_out_of_memory),
+            (signal.SIGTERM, interrupt),
+        )
+    }
+    hook, threading.excepthook = threading.excepthook, on_death
+    try:
+        yield
+    finally:
+        threading.excepthook = hook
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def check_memory(*libraries: str) -> None:
+    """Raise `OutOfMemory` if `libraries` do not fit, by default those of the command that runs."""
+    from dadagrad.training.memory.available import free_addresses, free_memory
+
+    if not libraries:
+        light = click.get_current_context().info_name in ("evaluate", "predict", "inspect")
+        libraries = tuple(_MEGABYTES)[: -2 if light else None]
+    sizes = [_MEGABYTES[name] for name in libraries if name not in sys.modules]
+    for kind, free, needed in (
+        ("address space", free_addresses(), sum(each[0] for each in sizes)),
+        ("memory", free_memory(), sum(each[1] for each in sizes)),
+    ):
+        if sizes and free is not None and free < needed << 20:
+            raise OutOfMemory(
+                f"there is not enough memory: the libraries of this command need {needed} MB of "
+                f"{kind}, and {free >> 20} MB are free; free some, or raise the limit (ulimit -v)"
+            )
