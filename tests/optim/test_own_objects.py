@@ -10,10 +10,11 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
+from helpers.processes import local_cluster
 from helpers.training_cases import make_data
+from helpers.zarr_cases import write_zarr
 
 import dadagrad
-from dadagrad.data.synthetic import Corpus
 from dadagrad.errors import InputError
 from dadagrad.optim.preconditioners import Diagonal, DiagonalPreconditioner
 from dadagrad.optim.updates import DualAveraging
@@ -174,12 +175,18 @@ def test_an_own_object_resumes_when_it_is_given_again(name, tmp_path, monkeypatc
     assert resumed.model.digest == whole.model.digest
 
 
+@pytest.fixture(scope="module")
+def two_workers():
+    with local_cluster(2, processes=False) as cluster:
+        yield cluster.scheduler_address
+
+
 @pytest.mark.parametrize("name", ["loss", "compiled loss", "regularizer"])
-def test_an_own_object_has_the_same_bits_on_a_cluster(name, stored, request):
-    client = request.getfixturevalue("own_client")
+def test_an_own_object_has_the_same_bits_on_a_cluster(name, two_workers, tmp_path):
+    url = write_zarr(data_of(name), tmp_path / "data")
     settings = {"step_size": 0.2, "batch_size": 20, **PAIRS[name][0]}
-    here = dadagrad.train(stored, **settings)
-    there = dadagrad.train(stored, client=client, **settings)
+    here = dadagrad.train(url, **settings)
+    there = dadagrad.train(url, client=two_workers, **settings)
     assert there.model.digest == here.model.digest
 
 
@@ -188,26 +195,6 @@ def test_a_problem_is_pickled_without_its_compiled_functions():
     problem = make_problem(config, data_of("loss").schema, 1)
     assert problem.kernel_targets.loss is not None
     assert pickle.loads(pickle.dumps(problem)).config.loss.name == "CompiledHinge"
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory) -> str:
-    folder = tmp_path_factory.mktemp("own")
-    Corpus(120, 300, 6.0, seed=1).write_text(folder / "rows.svmlight")
-    dadagrad.ingest(folder / "rows.svmlight", str(folder / "data"), n_features=300)
-    return str(folder / "data")
-
-
-@pytest.fixture(scope="module")
-def own_client():
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        yield client
 
 
 def test_a_model_of_an_own_loss_is_evaluated_with_the_loss():

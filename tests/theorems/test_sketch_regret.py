@@ -17,13 +17,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 from helpers.theorem_cases import (
     N_FEATURES,
     NOTHING,
     Case,
     Game,
-    Loss,
     best_fixed,
     etas,
     many_games,
@@ -39,7 +37,7 @@ from helpers.theorem_cases import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad.optim.preconditioners import CorrectedSketch, Full, Preconditioner, Sketch
+from dadagrad.optim.preconditioners import CorrectedSketch, Preconditioner, Sketch
 from dadagrad.optim.regularizers import ElasticBox
 from dadagrad.optim.updates import DualAveraging, MirrorDescent
 
@@ -180,26 +178,6 @@ def test_theorem_2(stream, case, seed, eta, delta):
         proved = proposition_3(game, rival, eta, preconditioners)
         must_be_below(game.regret(rival), proved, "proposition 3")
         must_be_below(proved, bound, "theorem 2")
-
-
-@pytest.mark.parametrize("update", [DualAveraging, MirrorDescent])
-def test_a_sketch_of_enough_rank_has_the_bound_of_the_full_metric(update):
-    """Delta_T = 0 if tau > rank G_T: theorems 1 and 2 are then theorem 7, and tight like it."""
-    eta = 0.4
-    first, second = np.linalg.qr(np.random.default_rng(5).normal(size=(N_FEATURES, 2)))[0].T
-
-    def two_directions(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
-        return Loss("linear", (first if t % 2 else second) * (-1.0) ** (t // 2))
-
-    game = play(update, eta, Sketch(1.0, 3), two_directions, 600)
-    seen = follow(Sketch(1.0, 3), game.gradients)
-    assert not seen.sigma.any()
-    full = play(update, eta, Full(1.0), two_directions, 600)
-    np.testing.assert_allclose(game.weights, full.weights, atol=1e-6)
-    far = game.farthest(NOTHING, 2) if update is MirrorDescent else 0.0
-    bound = 0.5 * far**2 * seen.trace / eta + eta * seen.trace
-    must_be_below(game.regret(NOTHING), bound)
-    assert game.regret(NOTHING) > bound / (1.3 if update is DualAveraging else 3.0)
 
 
 def test_what_is_removed_costs_steps_that_are_too_long():

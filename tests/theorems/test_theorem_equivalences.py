@@ -1,8 +1,4 @@
-"""Equalities that the papers and the package promise and that other tests do not hold to.
-
-(One block = full, blocks of one = diagonal, l1 of strength 0 = none, and FTRL-proximal without l1 =
-mirror descent are in tests/metrics/test_full_metrics.py and tests/test_updates.py.)
-"""
+"""Training takes the steps of eq. 24 of Duchi, Hazan and Singer (2011)."""
 
 from __future__ import annotations
 
@@ -10,16 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from helpers.objects import GRADIENT_UPDATES
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import dadagrad
 from dadagrad.data.dataset import MemoryDataset, Schema, describe_labels
 from dadagrad.data.rows import Rows
-from dadagrad.optim.preconditioners import Diagonal, Identity, Normalized
-from dadagrad.optim.regularizers import ElasticBox, MixedL2, MixedLInfinity, WithElasticNet
-from dadagrad.optim.updates import UPDATES
 
 N_FEATURES = 9
 
@@ -81,57 +71,3 @@ def test_training_is_eq_24_step_by_step(loss, l1, delta):
         assert same[far_from_the_threshold].all()
         zeros += int(np.sum((weights == 0) & (squares > 0)))
     assert (zeros > 10) == (l1 > 0)  # the threshold was at work
-
-
-SEPARABLE = {
-    "diagonal": Diagonal(0.1),
-    "diagonal, no delta": Diagonal(0.0),
-    "normalized": Normalized(0.1),
-    "constant": Identity("constant"),
-    "sqrt": Identity("sqrt"),
-    "linear": Identity("linear"),
-}
-UNCOUPLED = {
-    "none": ElasticBox(),
-    "l1": ElasticBox(l1=0.05),
-    "l2": ElasticBox(l2=0.2),
-    "box": ElasticBox(low=-0.1, high=0.3),
-    "all": ElasticBox(0.03, 0.2, -0.1, 0.3),
-    "mixed-l2": MixedL2(0.05),
-    "mixed-l-infinity": MixedLInfinity(0.05),
-    "mixed-l2 and elastic net": WithElasticNet(MixedL2(0.05), 0.02, 0.1),
-    "mixed-l-infinity and elastic net": WithElasticNet(MixedLInfinity(0.05), 0.02, 0.1),
-}
-
-
-@settings(max_examples=150)
-@given(
-    name=st.sampled_from(GRADIENT_UPDATES),
-    preconditioner=st.sampled_from(list(SEPARABLE)),
-    regularizer=st.sampled_from(list(UNCOUPLED)),
-    seed=st.integers(0, 2**32 - 1),
-)
-def test_lazy_is_eager_to_the_last_bit(name, preconditioner, regularizer, seed):
-    """Steps and weights by ids (supersets of the non-zeros), against whole ones, in float64.
-
-    Weights are read by ids after each step, as a lazy learner reads them, and whole at the end.
-    """
-    rng = np.random.default_rng(seed)
-    update = UPDATES[name](0.4, SEPARABLE[preconditioner], UNCOUPLED[regularizer])
-    n_outputs = None if regularizer in ("none", "l1", "all") else 3
-    lazy, eager = update.init(N_FEATURES, n_outputs), update.init(N_FEATURES, n_outputs)
-    shape = (N_FEATURES,) if n_outputs is None else (N_FEATURES, n_outputs)
-    for _ in range(12):
-        ids = np.flatnonzero(rng.random(N_FEATURES) < 0.4)
-        gradient = np.zeros(shape)
-        gradient[ids] = rng.normal(size=(len(ids), *shape[1:]))
-        gradient[ids[: len(ids) // 3]] = 0.0  # named, but 0
-        importance = float(rng.choice([0.5, 1.0, 3.0]))
-        asked = np.flatnonzero(rng.random(N_FEATURES) < 0.5)
-        np.testing.assert_array_equal(update.weights(lazy, asked), update.weights(eager)[asked])
-        lazy = update.step(lazy, gradient[ids], importance, ids=ids)
-        eager = update.step(eager, gradient, importance)
-    np.testing.assert_array_equal(update.weights(lazy), update.weights(eager))
-    np.testing.assert_array_equal(lazy.primary, eager.primary)
-    for key, array in eager.preconditioner.items():
-        np.testing.assert_array_equal(lazy.preconditioner[key], array)

@@ -44,27 +44,6 @@ def test_full_arow_is_the_matrix_formula(r, seed):
         np.testing.assert_allclose(state.arrays["covariance"], covariance, atol=1e-10)
 
 
-@given(r=trusts, seed=seeds)
-def test_diagonal_arow_is_its_formula(r, seed):
-    learner = Arow(r)
-    mean = np.zeros((N_FEATURES, N_OUTPUTS))
-    variance = np.ones((N_FEATURES, N_OUTPUTS))
-    rows = draw_rows(seed, 15, N_FEATURES, N_OUTPUTS)
-    for row, _, after, state in walk(learner, rows, N_FEATURES, N_OUTPUTS):
-        x = row.dense(N_FEATURES)
-        for k, y in enumerate(row.targets):
-            margin = mean[:, k] @ x
-            if y * margin < 1:
-                beta = 1 / (np.sum(variance[:, k] * x**2) + r)
-                mean[:, k] += (1 - y * margin) * beta * y * variance[:, k] * x
-                variance[:, k] = 1 / (1 / variance[:, k] + x**2 / r)
-        np.testing.assert_allclose(after, mean, atol=1e-12)
-        np.testing.assert_allclose(learner.variances(state), variance, atol=1e-12)
-        np.testing.assert_allclose(
-            learner.variances(state, np.array([1, 3])), variance[[1, 3]], atol=1e-12
-        )
-
-
 @settings(max_examples=25)
 @given(r=trusts, importance=st.sampled_from([0.5, 1.0, 4.0]), seed=seeds)
 def test_diagonal_arow_minimises_its_objective(r, importance, seed):

@@ -88,30 +88,6 @@ def test_a_step_is_what_a_solver_finds(variant, task, price, importance, seed):
     np.testing.assert_allclose(after, solve(learner, before, rows[-1], importance), atol=1e-6)
 
 
-def test_multiclass_learns_from_the_best_wrong_class_alone():
-    learner = pa("pa", "multiclass")
-    state = learner.init(2, 4)
-    state.arrays["weights"][0] = [0.0, 0.3, 0.5, -1.0]
-    row = Row(np.array([0]), np.array([1.0]), np.array([-1.0, 1.0, -1.0, -1.0]))
-    weights = learner.weights(learn(learner, state, row))
-    np.testing.assert_allclose(weights[0], [0.0, 0.9, -0.1, -1.0])
-
-
-@given(task=tasks, price=prices, seed=seeds)
-def test_pa_1_of_importance_three_is_three_rows(task, price, seed):
-    """In multiclass while the best wrong class stays the same, which two classes see to."""
-    n_outputs = 2
-    learner = pa("pa-1", task, price, EPSILON)
-    rows = draw_rows(seed, 6, 5, n_outputs, task)
-    once, thrice = learner.init(5, n_outputs), learner.init(5, n_outputs)
-    for row in rows:
-        once = learn(learner, once, row, 3.0)
-        for _ in range(3):
-            thrice = learn(learner, thrice, row)
-    assert once.t == thrice.t
-    np.testing.assert_allclose(learner.weights(once), learner.weights(thrice), atol=1e-12)
-
-
 def test_a_row_without_values_asks_for_nothing():
     for variant in ("pa", "pa-1", "pa-2"):
         learner = pa(variant)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.learner_cases import Linear, Row, draw_rows, finish, learn, seeds, walk
+from helpers.learner_cases import Linear, Row, draw_rows, learn, seeds, walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -40,34 +40,30 @@ def test_ball_is_the_dense_scheme(loss, sigma, radius, seed):
         np.testing.assert_allclose(state.arrays["norm_squares"], squares, rtol=1e-9, atol=1e-12)
 
 
-@given(sigma=sigmas, floor=st.sampled_from([None, 0.05, 1 / N_FEATURES]), seed=seeds)
-def test_simplex_is_the_dense_scheme(sigma, floor, seed):
-    """Eq. 12: theta = log w - eta (sigma (log w + 1) + slope x), then the entropic projection."""
+@given(
+    sigma=sigmas,
+    floor=st.sampled_from([None, 0.05, 1 / N_FEATURES]),
+    radius=st.sampled_from([1.0, 5.0]),
+    seed=seeds,
+)
+def test_simplex_is_the_dense_scheme(sigma, floor, radius, seed):
+    """Eq. 12: theta = log p - eta (sigma (log p + 1) + slope x), then the entropic projection.
+
+    The weights are radius p, and so the gradient of the loss by p is radius slope x.
+    """
     loss = LOSSES.make("logistic")
-    learner = StronglyConvexSimplex(sigma, floor, loss=loss)
-    weights = np.full((N_FEATURES, N_OUTPUTS), 1 / N_FEATURES)
+    learner = StronglyConvexSimplex(sigma, floor, radius, loss=loss)
+    shares = np.full((N_FEATURES, N_OUTPUTS), 1 / N_FEATURES)
+    least = 1 / N_FEATURES**2 if floor is None else floor
     rows = draw_rows(seed, 10, N_FEATURES, N_OUTPUTS)
     for t, (row, before, after, _) in enumerate(walk(learner, rows, N_FEATURES, N_OUTPUTS), 1):
-        np.testing.assert_allclose(before, weights, rtol=1e-9)
-        x = row.dense(N_FEATURES)
-        slope = loss.slope(x @ weights, row.targets)
-        step = sigma * (np.log(weights) + 1) + np.outer(x, slope)
-        theta = np.log(weights) - step / (sigma * t)
-        weights = nearest(theta, 1 / N_FEATURES**2 if floor is None else floor)
-        np.testing.assert_allclose(after, weights, rtol=1e-9)
-
-
-def test_simplex_of_another_sum_sees_scaled_rows():
-    """w = radius p and the gradient of the loss by p is radius slope x."""
-    loss = LOSSES.make("logistic")
-    wide, plain = StronglyConvexSimplex(radius=5.0, loss=loss), StronglyConvexSimplex(loss=loss)
-    rows = draw_rows(3, 12, N_FEATURES)
-    scaled = [row._replace(values=5.0 * row.values) for row in rows]
-    np.testing.assert_allclose(
-        wide.weights(finish(wide, rows, N_FEATURES)),
-        5.0 * plain.weights(finish(plain, scaled, N_FEATURES)),
-        rtol=1e-9,
-    )
+        np.testing.assert_allclose(before, radius * shares, rtol=1e-9)
+        x = radius * row.dense(N_FEATURES)
+        slope = loss.slope(x @ shares, row.targets)
+        step = sigma * (np.log(shares) + 1) + np.outer(x, slope)
+        theta = np.log(shares) - step / (sigma * t)
+        shares = entropic_floor_projection(np.exp(theta - theta.max(axis=0)), least)
+        np.testing.assert_allclose(after, radius * shares, rtol=1e-9)
 
 
 def hinge_rows(seed: int, adversary: str, learner, n_rows: int, n_features: int):
@@ -195,23 +191,6 @@ def test_a_row_that_outweighs_all_before_leaves_nothing_of_them():
 )
 def test_the_ball_that_holds_the_minimiser(loss, expected):
     assert StronglyConvexBall(0.01, loss=LOSSES.make(loss)).ball(3) == pytest.approx(expected)
-
-
-def nearest(theta: np.ndarray, floor: float) -> np.ndarray:
-    """The projection of exp(theta), which may be beyond all numbers."""
-    return entropic_floor_projection(np.exp(theta - theta.max(axis=0)), floor)
-
-
-def test_the_printed_figure_does_not_sum_to_one():
-    """Figure 1 divides by 1 - floor where 1 - l floor is needed; with two floors it shows."""
-    u, floor = np.array([0.001, 0.002, 0.4, 0.6]), 0.1
-    z, l_star = u.sum(), 0
-    while u[l_star] / z < floor:
-        z += (floor * z - u[l_star]) / (1 - floor)
-        l_star += 1
-    printed = np.where(np.arange(4) < l_star, floor, u / z)
-    assert printed.sum() > 1.009
-    np.testing.assert_allclose(nearest(np.log(u), floor), [0.1, 0.1, 0.32, 0.48])
 
 
 def test_a_floor_must_leave_room():

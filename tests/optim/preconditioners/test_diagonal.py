@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.objects import GRADIENT_UPDATES
+from helpers.update_cases import draw_gradients, seeds, walk
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,50 +14,42 @@ from dadagrad.optim.preconditioners import Identity, Normalized
 from dadagrad.optim.regularizers import ElasticBox
 from dadagrad.optim.updates import UPDATES, DualAveraging, MirrorDescent
 
-seeds = st.integers(0, 2**32 - 1)
 strengths = st.sampled_from([0.0, 0.02, 0.3])
 SHAPE = (6, 2)
-
-
-def draw_gradients(seed: int, n_steps: int = 15) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    gradients = rng.normal(size=(n_steps, *SHAPE)) * (rng.random((n_steps, *SHAPE)) < 0.6)
-    gradients[:, -1] = 0.0
-    return gradients
 
 
 @given(seed=seeds, l1=strengths, l2=strengths)
 def test_identity_is_regularized_dual_averaging(seed, l1, l2):
     """Xiao (2010), with beta_t = sqrt(t) / eta: argmin <mean g, w> + phi(w) + beta_t/t w^2 / 2."""
-    eta, gradients = 0.3, draw_gradients(seed)
+    eta, gradients = 0.3, draw_gradients(seed, SHAPE)
     update = DualAveraging(eta, Identity(), ElasticBox(l1, l2))
-    state = update.init(*SHAPE)
-    for t, gradient in enumerate(gradients, start=1):
-        state = update.step(state, gradient)
+    for t, weights in enumerate(walk(update, gradients), start=1):
         mean, strength = gradients[:t].mean(0), 1.0 / (eta * np.sqrt(t)) + l2
         truncated = np.maximum(np.abs(mean) - l1, 0.0)
         expected = -np.sign(mean) * truncated / strength
-        np.testing.assert_allclose(update.weights(state), expected, atol=1e-12)
+        np.testing.assert_allclose(weights, expected, atol=1e-12)
 
 
 @given(seed=seeds, l1=strengths, l2=strengths)
 def test_identity_is_forward_backward_splitting(seed, l1, l2):
     """Duchi and Singer (2009): w - eta_t g, then the prox of eta_t phi, eta_t = eta / sqrt(t)."""
-    update = MirrorDescent(0.3, Identity(), ElasticBox(l1, l2))
-    state, weights = update.init(*SHAPE), np.zeros(SHAPE)
-    for t, gradient in enumerate(draw_gradients(seed), start=1):
-        state = update.step(state, gradient)
-        eta = 0.3 / np.sqrt(t)
+    update, gradients = (
+        MirrorDescent(0.3, Identity(), ElasticBox(l1, l2)),
+        draw_gradients(seed, SHAPE),
+    )
+    weights = np.zeros(SHAPE)
+    for t, found in enumerate(walk(update, gradients), start=1):
+        eta, gradient = 0.3 / np.sqrt(t), gradients[t - 1]
         forward = weights - eta * gradient
         weights = np.sign(forward) * np.maximum(np.abs(forward) - eta * l1, 0.0) / (1 + eta * l2)
-        np.testing.assert_allclose(update.weights(state), weights, atol=1e-12)
+        np.testing.assert_allclose(found, weights, atol=1e-12)
 
 
 @pytest.mark.parametrize(("schedule", "power"), [("constant", 0.0), ("sqrt", 0.5), ("linear", 1.0)])
 def test_schedules_are_powers_of_the_importance_so_far(schedule, power):
     update = MirrorDescent(0.3, Identity(schedule), ElasticBox())
     state, weights, t = update.init(*SHAPE), np.zeros(SHAPE), 0.0
-    for importance, gradient in zip((0.5, 0.5, 3.0), draw_gradients(0), strict=False):
+    for importance, gradient in zip((0.5, 0.5, 3.0), draw_gradients(0, SHAPE, 3), strict=True):
         state = update.step(state, gradient, importance)
         t += importance
         weights = weights - 0.3 / t**power * importance * gradient
@@ -110,11 +103,8 @@ def test_a_tiny_first_slope_gives_no_huge_weight_with_scales():
 
 @given(seed=seeds, delta=st.sampled_from([0.0, 0.3]))
 def test_normalized_is_its_formula(seed, delta):
-    gradients = draw_gradients(seed)
-    update = DualAveraging(0.3, Normalized(delta), ElasticBox())
-    state = update.init(*SHAPE)
-    for gradient in gradients:
-        state = update.step(state, gradient)
+    gradients = draw_gradients(seed, SHAPE)
+    *_, weights = walk(DualAveraging(0.3, Normalized(delta), ElasticBox()), gradients)
     h = np.abs(gradients).max(0) * (delta + np.sqrt(np.square(gradients).sum(0)))
     expected = np.where(h > 0, -0.3 * gradients.sum(0) / np.where(h > 0, h, 1.0), 0.0)
-    np.testing.assert_allclose(update.weights(state), expected, atol=1e-12)
+    np.testing.assert_allclose(weights, expected, atol=1e-12)

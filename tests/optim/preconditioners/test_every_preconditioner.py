@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.objects import preconditioner_of
+from helpers.update_cases import arrays_after, seeds
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dadagrad.errors import InputError
 from dadagrad.optim.preconditioners import PRECONDITIONERS, DiagonalPreconditioner
 
-seeds = st.integers(0, 2**32 - 1)
 each_name = pytest.mark.parametrize("name", list(PRECONDITIONERS))
 N_FEATURES = 7
 
@@ -27,10 +26,8 @@ def draw_gradients(seed: int, n_steps: int = 12) -> np.ndarray:
 @given(seed=seeds)
 @settings(max_examples=10)
 def test_the_inverse_undoes_the_product_and_the_majorant_is_above(name, seed):
-    preconditioner, gradients = preconditioner_of(name), draw_gradients(seed)
-    arrays = preconditioner.init(N_FEATURES, 2)
-    for gradient in gradients:
-        arrays = preconditioner.add(arrays, gradient)
+    preconditioner = preconditioner_of(name)
+    arrays = arrays_after(preconditioner, draw_gradients(seed))
     vector = np.random.default_rng(seed).normal(size=(N_FEATURES, 2))
     product = preconditioner.multiply(arrays, vector)
     if name == "ada-lr":  # H is 0 across the gradients

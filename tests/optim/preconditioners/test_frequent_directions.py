@@ -93,16 +93,6 @@ def test_a_sketch_is_that_of_a_singular_value_decomposition(seed, rank, decay):
     np.testing.assert_allclose(sketch["removed"][0], removed, atol=1e-12 * size)
 
 
-@given(seed=seeds, rank=st.sampled_from([3, 5, 8]), scale=st.sampled_from([1e-6, 1.0, 1e6]))
-def test_a_stream_of_lower_rank_is_kept_whole(seed, rank, scale):
-    rng = np.random.default_rng(seed)
-    rows = scale * rng.normal(size=(50, rank - 1)) @ rng.normal(size=(rank - 1, 12))
-    sketch = sketch_of(rows, rank)
-    assert sketch["removed"][0] == 0.0
-    size = np.square(rows).sum()
-    np.testing.assert_allclose(square(sketch), rows.T @ rows, atol=1e-13 * size)
-
-
 @given(seed=seeds, rank=ranks, decay=decays, cut=st.integers(0, 50))
 def test_the_rows_of_another_sketch_add_its_stream(seed, rank, decay, cut):
     rows = draw_rows(seed, 50, decay=decay)
@@ -111,32 +101,6 @@ def test_the_rows_of_another_sketch_add_its_stream(seed, rank, decay, cut):
         fd.add(merged, row)
     merged["removed"] += other["removed"]
     assert_bounds(merged, rows, rank)
-
-
-@given(seed=seeds, rank=ranks)
-def test_gram_and_products_follow(seed, rank):
-    sketch, total = empty(rank), np.zeros(12)
-    for row in draw_rows(seed, 40):
-        total = total + row
-        fd.add(sketch, row, total=total)
-        directions = sketch["directions"]
-        np.testing.assert_allclose(sketch["gram"], directions.T @ directions, atol=1e-12)
-        np.testing.assert_allclose(sketch["products"], directions.T @ total, atol=1e-11)
-
-
-@given(seed=seeds, rank=ranks, density=st.sampled_from([0.1, 0.4, 0.6, 1.0]))
-def test_rows_by_ids_have_the_bits_of_whole_rows(seed, rank, density):
-    rng = np.random.default_rng(seed)
-    whole, by_ids, total = empty(rank), empty(rank), np.zeros(12)
-    for row in rng.normal(size=(40, 12)):
-        ids = np.flatnonzero(rng.random(12) < density)
-        row *= np.isin(np.arange(12), ids)
-        row[ids[:1]] = 0.0  # an id whose entry is 0 after all
-        total = total + row
-        fd.add(whole, row, total=total)
-        fd.add(by_ids, row[ids], ids, total[ids])
-    for key, array in whole.items():
-        np.testing.assert_array_equal(array, by_ids[key])
 
 
 def test_it_shrinks_only_when_it_is_full():

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 from helpers.objects import GRADIENT_UPDATES
-from hypothesis import given
+from helpers.update_cases import arrays_after, seeds, walk
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dadagrad.errors import InputError
@@ -14,12 +15,11 @@ from dadagrad.optim.preconditioners import Block, Diagonal, Full
 from dadagrad.optim.regularizers import ElasticBox
 from dadagrad.optim.updates import UPDATES
 
-seeds = st.integers(0, 2**32 - 1)
 deltas = st.sampled_from([0.0, 0.01, 1.0])
 SHAPE = (7, 2)
 
 
-def draw_gradients(seed: int, n_steps: int = 12) -> np.ndarray:
+def draw_gradients(seed: int, n_steps: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     return rng.normal(size=(n_steps, *SHAPE)) * (rng.random((n_steps, *SHAPE)) < 0.7)
 
@@ -34,10 +34,7 @@ def test_it_is_the_root_of_the_outer_products(size, sizes, seed, delta):
     preconditioner = Block(size, delta) if size else Full(delta)
     gradients = draw_gradients(seed, n_steps=20)
     gradients += 0.1 * np.random.default_rng(seed).normal(size=gradients.shape)
-    arrays = preconditioner.init(*SHAPE)
-    for gradient in gradients:
-        arrays = preconditioner.add(arrays, gradient)
-    vector = gradients[0]
+    arrays, vector = arrays_after(preconditioner, gradients), gradients[0]
     product, solved = preconditioner.multiply(arrays, vector), preconditioner.solve(arrays, vector)
     for output in range(2):
         blocks = np.split(gradients[:, :, output], np.cumsum(sizes)[:-1], axis=1)
@@ -51,9 +48,7 @@ def test_it_is_the_root_of_the_outer_products(size, sizes, seed, delta):
 @given(seed=seeds)
 def test_without_delta_the_inverse_is_the_pseudo_inverse(seed):
     gradients, preconditioner = draw_gradients(seed, n_steps=4), Full(0.0)
-    arrays = preconditioner.init(*SHAPE)
-    for gradient in gradients:
-        arrays = preconditioner.add(arrays, gradient)
+    arrays = arrays_after(preconditioner, gradients)
     vector = np.random.default_rng(seed).normal(size=SHAPE)
     for output in range(2):
         _, sigma, turned = np.linalg.svd(gradients[:, :, output], full_matrices=False)
@@ -64,21 +59,22 @@ def test_without_delta_the_inverse_is_the_pseudo_inverse(seed):
         np.testing.assert_allclose(found, inverse @ vector[:, output], atol=1e-6 * scale)
 
 
-@pytest.mark.parametrize(("size", "kind"), [(7, Full), (1, Diagonal)])
 @pytest.mark.parametrize("name", GRADIENT_UPDATES)
-@given(seed=seeds, delta=deltas, l1=st.sampled_from([0.0, 0.05]))
-def test_one_block_is_full_and_blocks_of_one_feature_are_diagonal(
-    size, kind, name, seed, delta, l1
-):
-    block = UPDATES[name](0.3, Block(size, delta), ElasticBox(l1, 0.1))
-    other = UPDATES[name](0.3, kind(delta), ElasticBox(l1, 0.1))
-    block_state, other_state = block.init(*SHAPE), other.init(*SHAPE)
-    for gradient in draw_gradients(seed, n_steps=4):
-        block_state = block.step(block_state, gradient)
-        other_state = other.step(other_state, gradient)
-        found, expected = block.weights(block_state), other.weights(other_state)
-        np.testing.assert_allclose(found, expected, atol=1e-9)
-        np.testing.assert_array_equal(found == 0.0, expected == 0.0)
+@given(
+    size_kind=st.sampled_from([(7, Full), (1, Diagonal)]),
+    seed=seeds,
+    delta=deltas,
+    l1=st.sampled_from([0.0, 0.05]),
+)
+@settings(max_examples=30)
+def test_one_block_is_full_and_blocks_of_one_feature_are_diagonal(name, size_kind, seed, delta, l1):
+    size, kind = size_kind
+    blocks, other = (
+        list(walk(UPDATES[name](0.3, each, ElasticBox(l1, 0.1)), draw_gradients(seed, n_steps=4)))
+        for each in (Block(size, delta), kind(delta))
+    )
+    np.testing.assert_allclose(blocks, other, atol=1e-9)
+    np.testing.assert_array_equal(np.equal(blocks, 0.0), np.equal(other, 0.0))
 
 
 def test_blocks_must_cover_the_features():

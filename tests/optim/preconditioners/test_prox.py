@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers.objects import example
 from helpers.prox_cases import violation
+from helpers.update_cases import arrays_after, seeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -28,14 +29,12 @@ from dadagrad.optim.regularizers import (
     FloorSimplex,
     L1Ball,
     L2Norm,
-    LInfinityNorm,
     MixedL2,
     Simplex,
     WithElasticNet,
 )
 from dadagrad.optim.updates import DualAveraging
 
-seeds = st.integers(0, 2**32 - 1)
 preconditioners = st.sampled_from(
     [
         Full(0.1),
@@ -61,11 +60,10 @@ SCALE = 0.7
 def draw(preconditioner, seed: int, n_features: int = 5, n_outputs: int = 1):
     """The arrays after gradients of unequal lengths, and the center of dual averaging."""
     rng = np.random.default_rng(seed)
-    arrays, total = preconditioner.init(n_features, n_outputs), np.zeros((n_features, n_outputs))
-    for _ in range(7):
-        gradient = rng.normal(size=total.shape) * np.geomspace(1.0, 0.1, n_features)[:, None]
-        arrays, total = preconditioner.add(arrays, gradient), total + gradient
-    return arrays, -preconditioner.solve(arrays, total)
+    gradients = rng.normal(size=(7, n_features, n_outputs))
+    gradients *= np.geomspace(1.0, 0.1, n_features)[:, None]
+    arrays = arrays_after(preconditioner, gradients)
+    return arrays, -preconditioner.solve(arrays, gradients.sum(axis=0))
 
 
 def matrix(preconditioner, arrays, n_features: int) -> np.ndarray:
@@ -84,36 +82,6 @@ def assert_solves_its_linear_system(weights, h, pull, l1: float) -> None:
     assert distance <= 1e-10 * np.sqrt(exact @ h @ exact)
 
 
-def generic_prox(h, center, slope, equalities=None, inequalities=None, bounds=None) -> np.ndarray:
-    """argmin over w = p - q, p and q >= 0, and one more variable s >= 0, by SciPy.
-
-    `slope` is that of the penalty by (p, q, s), the constraints are pairs (matrix, offset).
-    """
-    n = len(center)
-
-    def objective(z):
-        pull = h @ (z[:n] - z[n : 2 * n] - center)
-        value = 0.5 * (z[:n] - z[n : 2 * n] - center) @ pull + slope @ z
-        return value, np.concatenate([pull, -pull, [0.0]]) + slope
-
-    constraints = [
-        {"type": kind, "fun": lambda z, a=a, b=b: a @ z + b, "jac": lambda z, a=a: a}
-        for kind, linear in (("eq", equalities), ("ineq", inequalities))
-        if linear is not None
-        for a, b in [linear]
-    ]
-    solved = minimize(
-        objective,
-        np.concatenate([np.maximum(center, 0), np.maximum(-center, 0), [1.0]]),
-        jac=True,
-        method="SLSQP",
-        bounds=bounds or [(0.0, None)] * (2 * n + 1),
-        constraints=constraints,
-        options={"ftol": 1e-16, "maxiter": 2000},
-    )
-    return solved.x[:n] - solved.x[n : 2 * n]
-
-
 @given(
     preconditioner=preconditioners,
     regularizer=st.sampled_from(
@@ -121,36 +89,42 @@ def generic_prox(h, center, slope, equalities=None, inequalities=None, bounds=No
             ElasticBox(0.1),
             ElasticBox(1.0),
             ElasticBox(0.1, low=-0.3, high=0.2),
-            ElasticBox(low=0.0),
             L1Ball(0.7),
-            LInfinityNorm(0.2),
             Simplex(),
             FloorSimplex(0.05),
         ]
     ),
     seed=seeds,
 )
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_it_agrees_with_a_generic_solver(preconditioner, regularizer, seed):
+    """SciPy's, of w = p - q with p, q >= 0."""
     arrays, center = draw(preconditioner, seed)
-    h, ones, zero = matrix(preconditioner, arrays, 5), np.ones(5), np.zeros(5)
-    slope, rows = np.zeros(11), {}
+    h, ones, zeros = matrix(preconditioner, arrays, 5), np.ones(5), np.zeros(5)
+    start = np.concatenate([np.maximum(center[:, 0], 0), np.maximum(-center[:, 0], 0)])
+    slope, bounds, constraints = np.zeros(10), [(0.0, None)] * 10, []
     if isinstance(regularizer, ElasticBox):
-        slope[:10] = SCALE * regularizer.l1
-        sides = [(0.0, regularizer.high)] * 5 + [(0.0, -regularizer.low)] * 5
-        rows["bounds"] = [*sides, (0.0, None)]
+        slope[:] = SCALE * regularizer.l1
+        bounds = [(0.0, regularizer.high)] * 5 + [(0.0, -regularizer.low)] * 5
     elif isinstance(regularizer, L1Ball):
-        rows["inequalities"] = np.concatenate([-ones, -ones, [0.0]]), regularizer.radius
-    elif isinstance(regularizer, LInfinityNorm):
-        rows["inequalities"] = np.block([[-np.eye(5), -np.eye(5), ones[:, None]]]), 0.0
-        slope[-1] = SCALE * regularizer.strength
+        constraints = [{"type": "ineq", "fun": lambda z: regularizer.radius - z.sum()}]
     else:
-        floor = getattr(regularizer, "floor", 0.0)
-        rows["equalities"] = np.concatenate([ones, zero, [0.0]]), -1.0
-        rows["bounds"] = [(floor, None)] * 5 + [(0.0, 0.0)] * 5 + [(0.0, None)]
+        bounds = [(getattr(regularizer, "floor", 0.0), None)] * 5 + [(0.0, 0.0)] * 5
+        constraints = [{"type": "eq", "fun": lambda z: z @ np.concatenate([ones, zeros]) - 1.0}]
+
+    def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
+        pull = h @ (z[:5] - z[5:] - center[:, 0])
+        value = 0.5 * (z[:5] - z[5:] - center[:, 0]) @ pull + slope @ z
+        return value, np.concatenate([pull, -pull]) + slope
+
+    options = {"ftol": 1e-16, "maxiter": 2000}
+    solved = minimize(
+        objective, start, jac=True, method="SLSQP",
+        bounds=bounds, constraints=constraints, options=options,
+    ).x  # fmt: skip
     weights = preconditioner.prox(arrays, regularizer, center, SCALE)[:, 0]
     # The generic solver stops at about 1e-16 in the objective.
-    np.testing.assert_allclose(weights, generic_prox(h, center[:, 0], slope, **rows), atol=2e-6)
+    np.testing.assert_allclose(weights, solved[:5] - solved[5:], atol=2e-6)
 
 
 @pytest.mark.parametrize("regularizer", ALL, ids=repr)
@@ -184,9 +158,8 @@ def test_nearly_singular_preconditioners_are_solved(delta, caplog, monkeypatch):
     # Without restarts the momentum would need some ten times as many iterations.
     monkeypatch.setattr(prox, "MAX_ITERATIONS", 5_000)
     rng, preconditioner = np.random.default_rng(3), Full(delta)
-    arrays = preconditioner.init(30, 1)
-    for length in np.geomspace(1e-3, 1e3, 15):
-        arrays = preconditioner.add(arrays, length * rng.normal(size=(30, 1)))
+    lengths = np.geomspace(1e-3, 1e3, 15)[:, None, None]
+    arrays = arrays_after(preconditioner, lengths * rng.normal(size=(15, 30, 1)))
     center, h = rng.normal(size=(30, 1)), matrix(preconditioner, arrays, 30)
     l1 = 0.01 * np.abs(h @ center).max()
     weights = preconditioner.prox(arrays, ElasticBox(l1), center, 1.0)[:, 0]
@@ -226,10 +199,8 @@ def test_too_few_iterations_are_logged(monkeypatch, caplog):
 @pytest.mark.parametrize("preconditioner", [Full(0.0), AdaLowRank(0.0, 4)])
 def test_without_delta_a_feature_that_never_occurred_weighs_nothing(preconditioner):
     rng = np.random.default_rng(4)
-    arrays = preconditioner.init(5, 1)
-    for _ in range(8):
-        gradient = np.append(rng.normal(size=4), 0.0)[:, None]
-        arrays = preconditioner.add(arrays, gradient)
+    gradients = np.pad(rng.normal(size=(8, 4, 1)), ((0, 0), (0, 1), (0, 0)))
+    arrays = arrays_after(preconditioner, gradients)
     center = -preconditioner.solve(arrays, np.array([[1.0], [2.0], [-1.0], [0.5], [0.0]]))
     weights = preconditioner.prox(arrays, ElasticBox(0.01), center, 1.0)
     assert weights[-1, 0] == 0.0

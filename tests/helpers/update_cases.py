@@ -1,0 +1,48 @@
+"""Random gradients, and updates and preconditioners that take them step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from hypothesis import strategies as st
+
+from dadagrad.optim.preconditioners import Arrays, Preconditioner
+from dadagrad.optim.updates import GradientUpdate
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def draw_gradients(
+    seed: int, shape: tuple[int, ...], n_steps: int = 12, density: float = 0.6
+) -> np.ndarray:
+    """(n_steps, *shape) gradients with many exact zeros; the last feature never occurs."""
+    rng = np.random.default_rng(seed)
+    gradients = rng.normal(size=(n_steps, *shape)) * (rng.random((n_steps, *shape)) < density)
+    gradients[:, -1] = 0.0
+    return gradients
+
+
+def walk(
+    update: GradientUpdate, gradients: np.ndarray, importance: float = 1.0
+) -> Iterator[np.ndarray]:
+    """The weights after each step."""
+    state = update.init(*gradients.shape[1:])
+    for gradient in gradients:
+        state = update.step(state, gradient, importance)
+        yield update.weights(state)
+
+
+def assert_alike(updates: list[GradientUpdate], gradients: np.ndarray, atol: float) -> None:
+    """All updates have the weights of the first after each step."""
+    for expected, *others in zip(*(walk(update, gradients) for update in updates), strict=True):
+        for found in others:
+            np.testing.assert_allclose(found, expected, atol=atol)
+
+
+def arrays_after(preconditioner: Preconditioner, gradients: np.ndarray) -> Arrays:
+    """The arrays of a preconditioner after (n_steps, n_features, n_outputs) gradients."""
+    arrays = preconditioner.init(*gradients.shape[1:])
+    for gradient in gradients:
+        arrays = preconditioner.add(arrays, gradient)
+    return arrays
