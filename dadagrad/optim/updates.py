@@ -78,10 +78,8 @@ class Update(Named, ABC):
 
     Attributes
     ----------
-    name : str
     by_row : bool
         True if it learns row by row, and a batch is no step of it.
-    has_step_size : bool
     has_kernels : bool
         True if compiled loops run it in the diagonal preconditioner.
     uses_penalties : bool

@@ -92,21 +92,15 @@ class Learner(Update):
 
         Parameters
         ----------
-        state : LearnerState
-        ids : (nnz,) integers
+        ids, values : (nnz,) integers and floats
             The row's features, each once.
-        values : (nnz,) float
         targets : (n_outputs,) float64
             Signs -1 and +1 in classification, numbers in regression.
         scores : (n_outputs,) float64
             The result of `scores` for this state and row.
         importance : float
-            Weight of the row; 0 leaves the state as it is, bit for bit.
-
-        Raises
-        ------
-        InputError
-            If the importance is negative or not finite.
+            Weight of the row; 0 leaves the state as it is, bit for bit. `InputError` if it is
+            negative or not finite.
         """
         if not 0.0 <= importance < np.inf:
             raise InputError(

@@ -70,7 +70,6 @@ class Preconditioner(Named, ABC):
 
         Parameters
         ----------
-        arrays : dict of arrays
         gradient : (n_features, n_outputs) or (len(ids), n_outputs) float64
             As the step takes it: already multiplied by its importance.
         importance : float

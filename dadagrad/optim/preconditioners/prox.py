@@ -65,9 +65,11 @@ def minimise(
             subgradient = majorant * moved - multiply(moved)
             # At the center of a domain the slope is 0 but for rounding.
             size = max(float(np.abs(slope).max(initial=0.0)), pull)
-            small = np.abs(subgradient).max(initial=0.0) <= TOLERANCE * size
-            if small and _is_close(subgradient, new_weights, multiply, solve):
-                return new_weights
+            if np.abs(subgradient).max(initial=0.0) <= TOLERANCE * size:
+                # The bound on |weights - w*|_H, and |weights|_H, squared.
+                bound = np.vdot(subgradient, solve(subgradient))
+                if bound <= TOLERANCE**2 * np.vdot(new_weights, multiply(new_weights)):
+                    return new_weights
         if np.vdot(majorant * moved, new_weights - weights) > 0.0:
             momentum = 1.0
         next_momentum = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
@@ -79,15 +81,3 @@ def minimise(
         MAX_ITERATIONS,
     )
     return weights
-
-
-def _is_close(
-    subgradient: Array,
-    weights: Array,
-    multiply: Callable[[Array], Array],
-    solve: Callable[[Array], Array],
-) -> bool:
-    """True if the bound on |weights - w*|_H is small beside |weights|_H."""
-    distance = float(np.vdot(subgradient, solve(subgradient)))
-    size = float(np.vdot(weights, multiply(weights)))
-    return distance <= TOLERANCE**2 * size
