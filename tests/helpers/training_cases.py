@@ -60,7 +60,7 @@ def make_data(
 ) -> MemoryDataset:
     """One partition for each of `sizes`; rows of 0 to `entries` features, few of them common.
 
-    Rows with a relevance belong to queries of six rows.
+    Rows with a relevance belong to queries of three rows.
     """
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=(n_features, 3))
@@ -89,7 +89,7 @@ def make_data(
         )
     if labels == "relevance":
         parts = [
-            replace(rows, queries=1000 * number + np.arange(rows.n_rows) // 6)
+            replace(rows, queries=1000 * number + np.arange(rows.n_rows) // 3)
             for number, rows in enumerate(parts)
         ]
     return as_dataset(parts, n_features)

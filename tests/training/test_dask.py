@@ -92,6 +92,12 @@ def test_several_outputs_settings_and_class_weights_too(scheduler, tmp_path):
     assert report["bytes_per_step"] == pytest.approx(sum(predicted.values()), rel=0.4)
 
 
+def test_pairs_of_few_rows_get_the_features_of_their_partners(scheduler, tmp_path):
+    url = write_zarr(make_data((100, 80), labels="relevance", n_features=500), tmp_path / "data")
+    ranking = TrainConfig(loss="ranking", step_size=0.3, batch_size=12, passes=2)
+    check_bits(url, ranking, client=scheduler)
+
+
 def test_a_cluster_of_its_own_takes_one_task_a_worker_and_is_gone_after(data, slices_of_tasks):
     before = set(psutil.Process().children(recursive=True))
     steps = check_bits(data, CONFIG, workers=2).report["steps"]

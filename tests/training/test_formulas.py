@@ -22,13 +22,13 @@ from dadagrad.optim.updates import GradientUpdate, State
 from dadagrad.problem import make_problem
 from dadagrad.training.run import train
 from dadagrad.training.schedule import Cursor, Slice, make_schedule
+from dadagrad.training.worker.pairs import pair_rows
 
 MODES = {
     "rows": {"batch_size": 1},
     "batches": {"batch_size": 13, "partitions_per_batch": 3},
     "streams": {"batch_size": 1, "streams": 3, "rounds": 4},
 }
-COMPARED = [name for name in LOSSES if name != "ranking"]  # whose rows are pairs
 
 
 def dense_weights(model: Model) -> np.ndarray:
@@ -127,7 +127,7 @@ class PlainRun:
 
     def rows(self, slices: Iterable[Slice]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Dense rows, the targets of all outputs, and the importance of each row."""
-        parts = [self.data.read(each.partition).slice(each.start, each.stop) for each in slices]
+        parts = [self.part(self.data.read(each.partition), each) for each in slices]
         ones = [np.ones(part.n_rows) if part.weights is None else part.weights for part in parts]
         labels = np.concatenate([part.labels for part in parts])
         return (
@@ -135,6 +135,11 @@ class PlainRun:
             self.problem.targets(labels),
             np.concatenate(ones).astype(float),
         )
+
+    def part(self, rows: Rows, slice_: Slice) -> Rows:
+        if self.config.loss.ranks:
+            return pair_rows(rows, slice_, self.config.seed, "")
+        return rows.slice(slice_.start, slice_.stop)
 
     def weights_of(self, states: list[State]) -> list[np.ndarray]:
         weights, intercept = (
@@ -185,8 +190,8 @@ class PlainRun:
 
 def make_labelled(loss: Loss, labels: str, weights: str) -> Dataset:
     """Rows for a loss, with weights that are "none", "whole" numbers or "fractions"."""
-    if loss.couples:
-        labels = "multiclass"
+    if loss.couples or loss.ranks:
+        labels = "multiclass" if loss.couples else "relevance"
     elif not loss.classifies:
         labels = "real"
     made = make_data((30, 17, 41, 8), labels=labels, weighted=weights != "none", entries=20)
@@ -202,7 +207,7 @@ def make_labelled(loss: Loss, labels: str, weights: str) -> Dataset:
 @pytest.mark.parametrize("update", UPDATES)
 @settings(max_examples=25)
 @given(
-    loss=st.sampled_from(COMPARED),
+    loss=st.sampled_from(list(LOSSES)),
     labels=st.sampled_from(["binary", "multiclass", "multilabel", "four labels"]),
     weights=st.sampled_from(["none", "whole", "fractions"]),
     penalties=st.sampled_from([{}, {"l1": 2e-3, "l2": 1e-2}, {"low": -0.1, "high": 0.25}]),
@@ -220,6 +225,7 @@ def test_training_is_the_plain_update(
         accumulate = "batch"
     elif loss == "multiclass-hinge":  # rounding chooses among classes of the same score
         fit_intercept = False
+    fit_intercept = fit_intercept and not kind.ranks
     if mode != "rows" or not kind.classifies:  # sums that are 0 may round to another sign
         delta = max(delta, 0.1)
     if update == "mirror-descent" and "l2" in penalties:

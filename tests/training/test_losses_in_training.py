@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -125,11 +127,11 @@ def test_the_auc_of_two_outputs_is_that_of_their_difference():
     assert evaluate(model, data)["auc"] == pytest.approx(expected)
 
 
-@each_coupled
+@pytest.mark.parametrize("loss", [*COUPLED, "ranking"])
 def test_losses_for_one_label_column_refuse_several(loss):
-    data = make_data(labels="multilabel")
+    schema = replace(make_data(labels="multilabel").schema, queried=True)
     with pytest.raises(InputError, match=f"the {loss} loss is for one label column.* has 3"):
-        make_problem(TrainConfig(loss=loss), data.schema, 1)
+        make_problem(TrainConfig(loss=loss), schema, 1)
 
 
 def test_a_count_below_zero_is_named(monkeypatch):

@@ -6,17 +6,22 @@ import json
 
 import numpy as np
 import pytest
+from helpers.objects import loss_of
 from helpers.training_cases import make_data, method_of
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError, TrainingError
+from dadagrad.optim.losses import LOSSES
 from dadagrad.problem import Problem
 from dadagrad.training.worker.compute import as_batch
 from dadagrad.training.worker.progressive import ProgressiveMetrics
 from dadagrad.training.worker.progressive import count as count_batch
+
+COUNTED = [name for name in LOSSES if not LOSSES.make(name).couples and name != "ranking"]
+"""Losses of one output; what is counted of pairs is their hinge loss."""
 
 
 def method_for(labels: str, **settings) -> Problem:
@@ -58,36 +63,41 @@ def test_a_tally_is_what_its_definition_says():
     np.testing.assert_allclose(metrics.mean_loss(problem), [importance @ losses / 3.5])
 
 
-def test_a_multiclass_mistake_is_another_class_with_the_largest_margin():
-    problem = method_for("multiclass")
-    np.testing.assert_array_equal(problem.classes, [2.0, 3.0, 4.0])
-    margins = np.array([[-1.0, -3.0, -2.0], [0.0, 5.0, 6.0]])
-    metrics = count(problem, margins, rows_of([[2.0], [3.0]]), None, "here", 0)
-    np.testing.assert_array_equal(metrics.mistakes, [1.0])
+@pytest.mark.parametrize(
+    ("labels", "margins", "rows", "mistakes"),
+    [
+        ("multiclass", [[-1.0, -3.0, -2.0], [0.0, 5.0, 6.0]], [[2.0], [3.0]], 1.0),
+        ("multilabel", [[1.0, -1.0, 1.0]], [[1.0, 1.0, 0.0]], 2 / 3),  # a share of the row
+    ],
+)
+def test_mistakes_of_several_outputs(labels, margins, rows, mistakes):
+    problem, margins = method_for(labels), np.array(margins)
+    metrics = count(problem, margins, rows_of(rows), None, "here", 0)
+    np.testing.assert_allclose(metrics.mistakes, [mistakes])
+    signs = np.where(problem.targets(np.array(rows)) > 0, 1.0, -1.0)
+    losses = np.log1p(np.exp(-signs * margins)).mean(axis=1)
+    np.testing.assert_allclose(metrics.loss, [losses.sum()])
 
 
-def test_multilabel_mistakes_are_shares_of_a_row():
-    problem = method_for("multilabel")
-    margins = np.array([[1.0, -1.0, 1.0]])
-    metrics = count(problem, margins, rows_of([[1.0, 1.0, 0.0]]), None, "here", 0)
-    np.testing.assert_allclose(metrics.mistakes, [2 / 3])
-    # And so is the loss: the mean over the labels.
-    losses = np.log1p(np.exp([-1.0, 1.0, 1.0]))
-    np.testing.assert_allclose(metrics.loss, [losses.mean()])
-
-
-def test_a_regression_has_no_error():
-    problem = method_for("real")
-    metrics = count(problem, np.array([[1.0]]), rows_of([[3.0]]), None, "here", 0)
-    assert metrics.error(problem) is None
-    np.testing.assert_allclose(metrics.loss, [2.0])
-
-
-def test_settings_are_counted_apart():
-    problem = method_for("binary").with_step_sizes((0.1, 1.0))
-    metrics = count(problem, np.array([[1.0, -1.0]]), rows_of([[1.0]]), None, "here", 0)
-    np.testing.assert_array_equal(metrics.mistakes, [0.0, 1.0])
-    assert metrics.mean_loss(problem)[0] < metrics.mean_loss(problem)[1]
+@pytest.mark.parametrize("name", COUNTED)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    scale=st.sampled_from([0.0, 1e-3, 1.0, 1e4]),
+    bad=st.sampled_from([np.nan, np.inf, -np.inf]),
+)
+@settings(max_examples=20)
+def test_each_loss_is_counted_as_it_is_written(name, seed, scale, bad):
+    loss, rng = loss_of(name), np.random.default_rng(seed)
+    data = make_data((40,), labels="binary" if loss.classifies else "real")
+    labels = np.round(np.abs(data.read(0).labels)) if loss.link == "log" else data.read(0).labels
+    problem = method_of(data, TrainConfig(loss=loss, step_size=0.3, batch_size=1))
+    margins, importance = scale * rng.normal(size=(40, 1)), rng.choice([0.0, 0.5, 3.0], 40)
+    metrics = count(problem, margins, rows_of(labels), importance, "here", 0)
+    each = loss.value(margins, problem.targets(labels))[:, 0]
+    assert metrics.loss[0] == pytest.approx(importance @ each, rel=1e-12)
+    margins[7] = bad
+    with pytest.raises(TrainingError, match=r"x, partition 7: the score of row 107 .*0\.3"):
+        count(problem, margins, rows_of(labels), importance, "x, partition 7", 100)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 40))
@@ -116,15 +126,6 @@ def test_tallies_of_disjoint_rows_add_up(seed, cut):
     np.testing.assert_allclose(rest.loss, parts[1].loss, rtol=1e-12, atol=1e-9)
 
 
-def test_counting_is_exact_past_what_32_bits_hold():
-    problem = method_for("binary")
-    many = ProgressiveMetrics(2**24, 2**40, float(2**24), np.zeros(1), np.array([float(2**24)]))
-    one = ProgressiveMetrics(1, 1, 1.0, np.zeros(1), np.ones(1))
-    total = many + one
-    assert total.rows == total.mistakes[0] == total.weight == 2**24 + 1
-    assert total.error(problem)[0] == 1.0
-
-
 @given(st.floats(0, 1e300), st.lists(st.floats(0, 1e300), min_size=1, max_size=4))
 def test_json_keeps_every_bit(weight, loss):
     metrics = ProgressiveMetrics(3, 2**60, weight, np.array(loss), np.array([weight]))
@@ -132,20 +133,6 @@ def test_json_keeps_every_bit(weight, loss):
     assert (again.rows, again.entries, again.weight) == (3, 2**60, weight)
     assert again.loss.tobytes() == metrics.loss.tobytes()
     assert again.mistakes.tobytes() == metrics.mistakes.tobytes()
-
-
-def test_before_the_first_row_there_is_no_mean():
-    problem = method_for("binary")
-    assert np.isnan(ProgressiveMetrics.zero(problem).mean_loss(problem)).all()
-    assert np.isnan(ProgressiveMetrics.zero(problem).error(problem)).all()
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_margin_that_is_not_finite_is_named(bad):
-    problem = method_for("binary")
-    margins = np.array([[0.0], [0.0], [bad]])
-    with pytest.raises(TrainingError, match=r"data x, partition 7: the score of row 102 .*0\.3"):
-        count(problem, margins, rows_of([[1.0]] * 3), None, "data x, partition 7", 100)
 
 
 def test_a_label_that_is_no_class_is_named():
