@@ -7,14 +7,33 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.training_cases import as_dataset, make_data
+from helpers.training_cases import UPDATES, as_dataset, make_data
 
+from dadagrad.config import TrainConfig
 from dadagrad.data.rows import Rows
 from dadagrad.training.run import train
 
 
 def with_weights(rows: Rows, weights: np.ndarray) -> Rows:
     return replace(rows, weights=weights.astype(np.float32))
+
+
+SETTINGS = [
+    *({"update": update, "l1": l1, "l2": l1} for update in UPDATES for l1 in (0.0, 1e-3)),
+    *({"update": name} for name in ("pa-1", "arow", "eg-signed", "strongly-convex")),
+    *({"update": "coin-betting"}, {"preconditioner": "sketch", "delta": 0.1}, {"average": True}),
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_online_a_weight_of_two_is_the_row_twice_and_of_none_no_row(settings):
+    rows = make_data((60,)).read(0)
+    times = np.random.default_rng(5).integers(0, 4, 60)
+    repeated = [rows.slice(row, row + 1) for row in np.repeat(np.arange(60), times)]
+    config = TrainConfig(**{"step_size": 0.3, "batch_size": 1, "shuffle": False} | settings)
+    weighted = train(as_dataset([with_weights(rows, times)]), config)
+    assert weighted.model.digest == train(as_dataset(repeated), config).model.digest
+    assert weighted.report["rows"] == (times > 0).sum()
 
 
 def mean_before_steps(parts: list[Rows], importance: np.ndarray, **settings) -> np.ndarray:
