@@ -25,6 +25,7 @@ MAX_LISTED_VALUES = 1000
 MAX_FEATURES = 2**62
 
 _MAX_CLASSES = 1 << 20
+_MAX_COUNT = 2**53
 _MAX_DEPTH = 16  # of JSON from a file
 _MAX_NAME = 1 << 12
 
@@ -119,6 +120,8 @@ def _label_column(plain: Any, place: str) -> LabelColumn:
         listed = type(items) is list and len(items) == len(values)
         suits = items is None or (listed and all(type(item) is kind for item in items))
         need(suits, f"the list of {key} of {place}", items, "one for each value")
+    in_range = all(0 <= count <= _MAX_COUNT for count in counts or ())
+    need(in_range, f"the list of counts of {place}", counts, f"numbers of 0 to {_MAX_COUNT}")
     columns = (None if items is None else tuple(items) for items in (values, counts, names))
     return LabelColumn(name, *columns)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -327,46 +325,6 @@ def test_a_dataset_is_replaced_only_if_asked_and_after_all_is_read(tmp_path: Pat
     (out / "thesis.tex").write_text("precious")
     with refused(r"do not belong to a dataset, like thesis\.tex", out):
         ingest(tmp_path / "a.svm", str(out), overwrite=True)
-
-
-KILLED = """
-import os, sys
-from dadagrad.data.ingest import ingest as module
-write = module.write_partition
-def killed(storage, name, *rest, **options):
-    if name == "part-00002":
-        os._exit(9)
-    return write(storage, name, *rest, **options)
-module.write_partition = killed
-module.ingest(sys.argv[1], sys.argv[2], partition_nnz=50)
-"""
-
-
-def test_an_ingest_that_was_killed_leaves_no_dataset_and_can_run_again(tmp_path: Path) -> None:
-    make_svmlight(tmp_path / "a.svm", 40)
-    out = tmp_path / "out"
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "a.svm"), str(out)]
-    assert subprocess.run(command, check=False).returncode == 9
-    assert (out / "part-00001").exists()
-    with pytest.raises(InputError, match="half-written"):
-        open_dataset(str(out))
-    dataset = ingested(tmp_path / "a.svm", out, partition_nnz=1000)
-    assert [part.name for part in dataset.partitions] == ["part-00000"]
-    assert not (out / "part-00001").exists()
-
-
-def test_an_ingest_that_is_interrupted_removes_what_it_wrote(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_svmlight(tmp_path / "a.svm", 40)
-
-    def interrupted(*arguments: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("dadagrad.data.ingest.ingest.write_root", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        ingest(tmp_path / "a.svm", str(tmp_path / "out"), partition_nnz=50)
-    assert files_of(tmp_path / "out") == {}
 
 
 # --- options and errors

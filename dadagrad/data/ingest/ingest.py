@@ -9,35 +9,31 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ, finish_rows
+from dadagrad.data.blocks import Block
 from dadagrad.data.dataset import Partition, Schema
 from dadagrad.data.ingest import parsing
 from dadagrad.data.ingest.external_shuffle import ExternalShuffle
 from dadagrad.data.ingest.files import expand, source_bytes
 from dadagrad.data.ingest.labels import LabelEncoder, LabelTable, keep_class_names
 from dadagrad.data.ingest.options import Options, guess_format
+from dadagrad.data.ingest.output import check_output, claimed, listed
 from dadagrad.data.ingest.readers import SourceSummary, ordered_map, read_blocks
 from dadagrad.data.zarr.dataset import write_partition, write_root
-from dadagrad.errors import DadagradError, InputError
+from dadagrad.errors import InputError
 from dadagrad.kernels.cache import is_compiled
 from dadagrad.storage.store import Storage
 
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int, int], None]
-
-_ROOT = "zarr.json"
-_OF_DATASET = re.compile(r"part-\d+/|zarr\.json$")
-_MAX_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +178,7 @@ def ingest(
         no_labels,
     )
     storage = Storage(out)
-    _check_output(storage, overwrite=overwrite)
+    check_output(storage, overwrite=overwrite)
     total_bytes = sum(map(source_bytes, paths))
     done_bytes = 0
     kernels = {"svmlight": parsing.svmlight_features, "vw": parsing.vw_features}
@@ -204,10 +200,9 @@ def ingest(
         if not collected.n_rows:
             reason = f" ({summary.skipped} were wrong and skipped)" if summary.skipped else ""
             reason += f" ({summary.zero_weight} have weight 0)" if summary.zero_weight else ""
-            raise InputError(f"no rows in {_listed(paths)}{reason}; give sources with at least one")
+            raise InputError(f"no rows in {listed(paths)}{reason}; give sources with at least one")
         labels = summary.labels.settle()
         schema = _schema(summary, labels, n_features)
-        _remove(storage, _check_output(storage, overwrite=overwrite))
         provenance = {
             "sources": paths,
             "options": asdict(options),
@@ -215,9 +210,21 @@ def ingest(
             "skipped": summary.skipped,
             "zero_weight": summary.zero_weight,
         }
-        with _removed_on_error(storage):
-            partitions = _write(storage, collected, schema, labels, summary, partition_nnz, workers)
-            write_root(storage, schema, tuple(partitions), provenance)
+        bounds = collected.bounds(partition_nnz, len(schema.label_columns))
+        with (
+            claimed(storage, overwrite=overwrite) as claim,
+            ordered_map(min(workers, os.cpu_count() or 1), threads=True) as run,
+        ):
+
+            def write(number: int) -> Partition:
+                claim.check()
+                block = collected.read(bounds, number)
+                return _write(storage, number, block, schema, labels, summary)
+
+            # Several at a time: compression releases the GIL.
+            partitions = tuple(run(write, range(bounds.shape[1] - 1)))
+            claim.check()
+            write_root(storage, schema, partitions, provenance)
     return IngestReport(
         rows=collected.n_rows,
         features=schema.n_features,
@@ -228,10 +235,6 @@ def ingest(
         seconds=time.perf_counter() - started,
         skipped=summary.skipped,
     )
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:_MAX_SHOWN]) + (" ..." if len(names) > _MAX_SHOWN else "")
 
 
 def _schema(summary: SourceSummary, labels: LabelTable, n_features: int | None) -> Schema:
@@ -284,70 +287,20 @@ def _feature_space(summary: SourceSummary) -> dict[str, Any] | None:
 
 def _write(
     storage: Storage,
-    collected: ExternalShuffle,
+    number: int,
+    block: Block,
     schema: Schema,
     labels: LabelTable,
     summary: SourceSummary,
-    partition_nnz: int,
-    workers: int,
-) -> list[Partition]:
-    """Write all partitions, several at a time: compression releases the GIL."""
-    bounds = collected.bounds(partition_nnz, len(schema.label_columns))
-    label_names = [column.name for column in schema.label_columns]
-
-    def write(number: int) -> Partition:
-        block = collected.read(bounds, number)
-        if summary.first_id:
-            block = replace(block, ids=block.ids - block.ids.dtype.type(summary.first_id))
-        return write_partition(
-            storage,
-            f"part-{number:05d}",
-            finish_rows(block, labels.decode(np.asarray(block.labels, np.float64))),
-            label_names,
-            tags=None if block.tags is None else block.tags.tolist(),
-            names=summary.names,
-        )
-
-    with ordered_map(min(workers, os.cpu_count() or 1), threads=True) as run:
-        return list(run(write, range(bounds.shape[1] - 1)))
-
-
-def _check_output(storage: Storage, *, overwrite: bool) -> list[str]:
-    """Check that a dataset can be written to `storage`; return the keys of the one to overwrite.
-
-    Raises
-    ------
-    InputError
-        If there is a dataset and not `overwrite`, or any other file.
-    """
-    keys = storage.list()
-    if _ROOT in keys and not overwrite:
-        raise InputError(
-            f"there is a dataset at {storage.url} already; give another URL, or --overwrite to "
-            "replace it"
-        )
-    if foreign := [key for key in keys if not _OF_DATASET.match(key)]:
-        raise InputError(
-            f"{storage.url} holds files that do not belong to a dataset, like {_listed(foreign)}; "
-            "give a URL with nothing in it"
-        )
-    return keys
-
-
-def _remove(storage: Storage, keys: list[str]) -> None:
-    """Remove a dataset, the root first, so that nothing left is taken for one."""
-    if _ROOT in keys:
-        storage.delete(_ROOT)
-    for part in sorted({key.partition("/")[0] for key in keys if "/" in key}):
-        storage.delete_prefix(part)
-
-
-@contextmanager
-def _removed_on_error(storage: Storage) -> Iterator[None]:
-    """Remove the files of the dataset after an error, as far as the storage allows."""
-    try:
-        yield
-    except BaseException:
-        with suppress(DadagradError):
-            _remove(storage, [key for key in storage.list() if _OF_DATASET.match(key)])
-        raise
+) -> Partition:
+    """Write one partition."""
+    if summary.first_id:
+        block = replace(block, ids=block.ids - block.ids.dtype.type(summary.first_id))
+    return write_partition(
+        storage,
+        f"part-{number:05d}",
+        finish_rows(block, labels.decode(np.asarray(block.labels, np.float64))),
+        schema.label_names,
+        tags=None if block.tags is None else block.tags.tolist(),
+        names=summary.names,
+    )

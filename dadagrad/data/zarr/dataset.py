@@ -74,6 +74,10 @@ class ZarrDataset(Dataset):
             self.partitions = _read_partitions(attributes.get("partitions"))
             self.provenance = _read_provenance(attributes.get("provenance"))
             check_label_names(self.schema.label_names)
+            for column in self.schema.label_columns:
+                counted = column.counts is None or sum(column.counts) == self.n_rows
+                name = f"the sum of the counts of label column {column.name!r}"
+                need(counted, name, sum(column.counts or ()), f"the number of rows, {self.n_rows}")
         except InputError as error:
             raise self._corrupt(f"is malformed: {error}") from None
 

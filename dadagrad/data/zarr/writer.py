@@ -34,6 +34,7 @@ from dadagrad.data.dataset import Partition, Schema, checksum
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.codec import chunk_grid
 from dadagrad.errors import InputError
+from dadagrad.storage.arrays import sync
 from dadagrad.storage.store import Storage
 
 FORMAT = "dadagrad-dataset"
@@ -111,6 +112,7 @@ def write_partition(
     storage.put_many({f"{name}/{key}": data for key, data in objects.items()})
     # Last, so that a partition with this object is whole.
     storage.put(f"{name}/zarr.json", document)
+    sync(storage, [f"{name}/{key}" for key in (*objects, "zarr.json")])
     return Partition(
         name, rows.n_rows, rows.nnz, rows.n_local, hashlib.sha256(document).hexdigest()
     )
@@ -140,6 +142,7 @@ def write_root(
     attributes["checksum"] = attributes_checksum(attributes)
     root = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
     storage.put("zarr.json", _to_json(root))
+    sync(storage, ["zarr.json"])
 
 
 def attributes_checksum(attributes: Mapping[str, Any]) -> str:

@@ -1,0 +1,169 @@
+"""The place of a dataset: one ingest writes there at a time, and none leaves half a dataset."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from helpers.servers import BUCKET, moto_server
+
+from dadagrad import ingest, open_dataset
+from dadagrad.cli import dadagrad
+from dadagrad.data.ingest import ingest as module
+from dadagrad.data.ingest import output
+from dadagrad.errors import InputError
+from dadagrad.storage.store import Storage
+
+ROWS = {"a.svm": 300, "b.svm": 200}
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> list[Path]:
+    """Two files, each of which makes partitions of 20 rows."""
+    for name, n_rows in ROWS.items():
+        (tmp_path / name).write_text(
+            "".join(f"{row % 2} 1:1 {row + 2}:1\n" for row in range(n_rows))
+        )
+    return [tmp_path / name for name in ROWS]
+
+
+def write(source: Path, out: object, **options: Any) -> int:
+    return ingest(source, str(out), partition_nnz=60, **options).rows
+
+
+def rows_of(out: object) -> int:
+    """Rows of a dataset, all of which can be read."""
+    data = open_dataset(str(out))
+    return sum(data.read(number).n_rows for number in range(len(data.partitions)))
+
+
+def race(sources: list[Path], out: str) -> None:
+    """Ingest both sources at once: exactly one makes the dataset."""
+    results: list[Any] = []
+    barrier = threading.Barrier(len(sources))
+
+    def run(source: Path) -> None:
+        barrier.wait()
+        try:
+            results.append(write(source, out))
+        except InputError as error:
+            results.append(str(error))
+
+    threads = [threading.Thread(target=run, args=(source,)) for source in sources]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert rows_of(out) in results
+    (message,) = [result for result in results if isinstance(result, str)]
+    assert "another ingest is writing" in message or "there is a dataset at" in message
+    assert not [key for key in Storage(out).list() if "claim" in key]
+
+
+def test_one_of_two_ingests_makes_the_dataset(sources: list[Path], tmp_path: Path) -> None:
+    for number in range(10):
+        race(sources, str(tmp_path / f"out{number}"))
+
+
+def test_one_of_two_ingests_makes_the_dataset_in_a_store(
+    sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with moto_server(tmp_path) as server:
+        server.set_environment(monkeypatch)
+        for number in range(3):
+            race(sources, f"s3://{BUCKET}/out{number}")
+
+
+def patch_write(monkeypatch: pytest.MonkeyPatch, at: str, action: Any) -> None:
+    """Call `action` before partition `at` is written."""
+    original = module.write_partition
+
+    def patched(storage: Storage, name: str, *rest: Any, **options: Any) -> Any:
+        if name == at:
+            monkeypatch.setattr(module, "write_partition", original)
+            action()
+        return original(storage, name, *rest, **options)
+
+    monkeypatch.setattr(module, "write_partition", patched)
+
+
+def test_an_ingest_that_lives_is_not_replaced(
+    sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def second() -> None:
+        with pytest.raises(InputError, match="another ingest is writing"):
+            write(sources[1], tmp_path / "out", overwrite=True)
+
+    patch_write(monkeypatch, "part-00003", second)
+    assert write(sources[0], tmp_path / "out") == rows_of(tmp_path / "out") == 300
+
+
+def test_an_ingest_that_was_paused_stops_when_it_goes_on(
+    sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "DEAD_SECONDS", 0.1)
+    patch_write(monkeypatch, "part-00003", lambda: write(sources[1], tmp_path / "out"))
+    with pytest.raises(InputError, match="another ingest is writing"):
+        write(sources[0], tmp_path / "out", workers=1)
+    assert rows_of(tmp_path / "out") == 200
+
+
+KILLED = """
+import os, sys
+from dadagrad.data.ingest import ingest as module
+write = module.write_partition
+def killed(storage, name, *rest, **options):
+    return os._exit(9) if name == "part-00002" else write(storage, name, *rest, **options)
+module.write_partition = killed
+module.ingest(sys.argv[1], sys.argv[2], partition_nnz=60)
+"""
+
+
+def test_an_ingest_that_was_killed_can_run_again(
+    sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", KILLED, str(sources[0]), str(out)]
+    assert subprocess.run(command, check=False).returncode == 9
+    assert (out / "part-00001").exists()
+    with pytest.raises(InputError, match="half-written"):
+        open_dataset(str(out))
+    (out / "part-00007").mkdir()
+    for unfinished in ("part-00007/zarr.json#1", "zarr.json#1"):  # what the store had begun
+        (out / unfinished).touch()
+    monkeypatch.setattr(output, "DEAD_SECONDS", 0.1)
+    ingest(sources[1], str(out))
+    assert rows_of(out) == 200
+    assert {path.name for path in out.iterdir()} == {"part-00000", "zarr.json"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_command_in_one_line(
+    sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    patch_write(monkeypatch, "part-00002", lambda: os.kill(os.getpid(), number))
+    command = ["ingest", str(sources[0]), "--out", str(tmp_path / "out"), "--partition-nnz", "60"]
+    result = CliRunner().invoke(dadagrad, command)
+    assert (result.exit_code, result.stderr) == (130, "dadagrad: error: interrupted\n")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_dataset_is_on_the_disk_when_ingest_returns(
+    sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[Path] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda file: flushed.append(Path(f"/proc/self/fd/{file}").resolve())
+    )
+    write(sources[0], tmp_path / "out")
+    paths = list((tmp_path / "out").rglob("*"))
+    assert {path for path in paths if path.is_file()} <= set(flushed)
+    root = flushed.index(tmp_path / "out" / "zarr.json")
+    assert all(flushed.index(path) <= root for path in paths if path.is_file())
