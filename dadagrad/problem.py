@@ -75,7 +75,7 @@ class Problem:
         """True if every row is a step of its own."""
         return self.config.batch_size == 1
 
-    @property
+    @cached_property
     def compiled(self) -> bool:
         """True if compiled kernels run the problem; else it runs in NumPy."""
         return self.config.has_kernels and (self.loss.has_kernels or not self.online)
@@ -115,21 +115,21 @@ class Problem:
         """Distinct labels of a binary or multiclass task, in increasing order."""
         return np.array(self.label_columns[0].values or (), np.float64)
 
-    @property
+    @cached_property
     def n_targets(self) -> int:
         """Number of outputs of one setting: classes, label columns, or one."""
         return len(self.classes) if self.task == "multiclass" else len(self.label_columns)
 
-    @property
+    @cached_property
     def n_settings(self) -> int:
         return len(self.settings)
 
-    @property
+    @cached_property
     def n_outputs(self) -> int:
         """Number of linear models trained in one pass: targets for each setting."""
         return self.n_targets * self.n_settings
 
-    @property
+    @cached_property
     def group_width(self) -> int:
         """Number of outputs of a group, which are trained together.
 
@@ -144,7 +144,7 @@ class Problem:
         widest = min(MAX_GROUP_WIDTH, max(2, self.n_targets // 2))
         return next(width for width in range(widest, 0, -1) if self.n_targets % width == 0)
 
-    @property
+    @cached_property
     def n_groups(self) -> int:
         return self.n_outputs // self.group_width
 

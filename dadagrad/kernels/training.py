@@ -5,6 +5,7 @@ Each is held by tests to the plain formulas of `dadagrad.optim.updates` and `dad
 * `online_kernel`: one step for each row, in order; the whole online algorithm.
 * `count_rows`: loss and mistakes of progressive validation.
 * `predict_scores`, `fill_slopes`, `add_gradients`: the gradient of many rows at fixed weights.
+* `merge_streams`: the states of streams that learned apart, into one.
 * `dual_weights`, `mirror_weights`, `apply_dual`, `apply_mirror`: weights out of, and one batch
   gradient into, the same state arrays.
 
@@ -794,6 +795,139 @@ def apply_mirror(state, last_update, hyperparameters, t, gradient, squares):
                 state[b, i, k, 0] = _mirror_step(weight, grown, change, 1.0, settings, fixed)
                 state[b, i, k, 1] = grown
             last_update[b, i] = t + 1.0
+
+
+# Streams: the rule of `dadagrad.training.coordinator.merge`, for one group of outputs.
+
+MERGE_BLOCK = 4096  # features whose sums stay in the cache
+MAX_ROUNDING = 1e-5  # relative change of a weight that was shrunk in several goes
+
+
+@_compiled
+def merge_streams(base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily):
+    """Merge what streams learned of some features, from the same `base`, into it.
+
+    Parameters
+    ----------
+    base : (n_features, width, 2) float32, changed in place
+    ids : (n,) int64
+        The features of each stream, increasing: those of stream k end before ``ends[k]``.
+    states : (n, width, 2) float32
+        Their state.
+    ends : (n_streams,) int64
+    times : (n_streams,) float64
+        The t that each stream has reached.
+    hyperparameters : Hyperparameters
+        Numbers, of the group.
+    begun : float
+        The t of `base`.
+    shrinks_lazily : bool
+        True if primary values are weights, which must be shrunk for the rest of the round.
+    """
+    n_streams, width = len(ends), base.shape[1]
+    step_size, l1, l2, low, high, delta, _ = hyperparameters
+    settings = step_size, l1, l2
+    whole = (times - begun).sum()
+    following = np.zeros(n_streams, np.int64)
+    following[1:] = ends[:-1]
+    sums, learned = np.zeros((MERGE_BLOCK, width, 3)), np.zeros(MERGE_BLOCK)
+    changed, is_changed = np.empty(MERGE_BLOCK + 1, np.int64), np.zeros(MERGE_BLOCK, np.int64)
+    while True:
+        first = np.int64(-1)
+        for k in range(n_streams):
+            if following[k] < ends[k] and (first < 0 or ids[following[k]] < first):
+                first = ids[following[k]]
+        if first < 0:
+            break
+        n_changed = 0
+        for k in range(n_streams):
+            j, duration = following[k], times[k] - begun
+            while j < ends[k] and ids[j] < first + MERGE_BLOCK:
+                feature, i = np.uint64(ids[j]), np.uint64(ids[j] - first)
+                # No branch: half of the features have been changed by another stream.
+                changed[n_changed] = i
+                n_changed += 1 - is_changed[i]
+                is_changed[i] = 1
+                learned[i] += duration
+                _add_change(states[j, 0], base[feature, 0], sums[i, 0])
+                for m in range(1, width):
+                    _add_change(states[j, m], base[feature, m], sums[i, m])
+                j += 1
+            following[k] = j
+        for n in range(n_changed):
+            i = np.uint64(changed[n])
+            feature = np.uint64(first) + i
+            for m in range(width):
+                share = 1.0
+                if sums[i, m, 2] > 0.0:
+                    share = sums[i, m, 2] / (sums[i, m, 1] * sums[i, m, 1])
+                primary = np.float64(base[feature, m, 0]) + share * sums[i, m, 0]
+                squares = np.float64(base[feature, m, 1]) + share * sums[i, m, 1]
+                if shrinks_lazily:
+                    gap = share * (whole - learned[i])
+                    primary = _shrink(primary, squares, gap, settings, delta)
+                    primary = min(max(primary, low), high)
+                elif share < 1.0 and (l1 > 0.0 or l2 > 0.0):
+                    moment, end = begun + share * whole, begun + whole
+                    primary = _at_time(primary, squares, moment, end, settings, delta)
+                base[feature, m, 0], base[feature, m, 1] = primary, squares
+                for part in range(3):
+                    sums[i, m, part] = 0.0
+            is_changed[i], learned[i] = 0, 0.0
+
+
+@_inlined
+def _add_change(after, before, sums):
+    """Add a stream's du, dG and dG^2 of a coordinate."""
+    squares = np.float64(after[1]) - np.float64(before[1])
+    sums[0] += np.float64(after[0]) - np.float64(before[0])
+    sums[1] += squares
+    sums[2] += squares * squares
+
+
+@_inlined
+def _at_time(dual, squares, moment, end, settings, delta):
+    """The dual sum whose weight at `end` is that of `dual` at `moment`."""
+    eta, l1, l2 = settings
+    over = abs(dual) - moment * l1
+    if over > 0.0:
+        curvature = delta + np.sqrt(squares)
+        over *= (curvature + eta * end * l2) / (curvature + eta * moment * l2)
+        return np.copysign(over + end * l1, dual)
+    return dual * end / moment if moment > 0.0 else dual
+
+
+@_compiled
+def settle_streams(
+    base, base_update, ids, states, updates, ends, times, hyperparameters, begun, learned
+):
+    """Shrink the weights of mirror descent: the streams' up to their t, those of `base` to `begun`.
+
+    See `merge_streams`; `base_update` is (n_features,), `updates` (n,) float64. The (n,) bool
+    `learned` is written: False for features that the stream has only looked at.
+    """
+    delta = hyperparameters.delta
+    settings = hyperparameters.step_size, hyperparameters.l1, hyperparameters.l2
+    k = 0
+    for j in range(len(ids)):
+        while j >= ends[k]:
+            k += 1
+        feature = ids[j]
+        for m in range(base.shape[1]):
+            weight, squares = states[j, m, 0], states[j, m, 1]
+            states[j, m, 0] = _shrink(weight, squares, times[k] - updates[j], settings, delta)
+            weight, before = base[feature, m, 0], base[feature, m, 1]
+            gap = times[k] - base_update[feature]
+            alone = np.float32(_shrink(weight, before, gap, settings, delta))
+            change = abs(states[j, m, 0] - alone)
+            learned[j] |= squares != before or change > MAX_ROUNDING * abs(alone)
+    for j in range(len(ids)):
+        feature, gap = ids[j], begun - base_update[ids[j]]
+        if learned[j] and gap > 0.0:
+            for m in range(base.shape[1]):
+                weight, squares = base[feature, m, 0], base[feature, m, 1]
+                base[feature, m, 0] = _shrink(weight, squares, gap, settings, delta)
+            base_update[feature] = begun
 
 
 # Gradients and predictions at fixed weights.

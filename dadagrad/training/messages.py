@@ -6,18 +6,20 @@ the coordinator puts results back into the order of the schedule.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.training.schedule.base import Cursor, Slice
 from dadagrad.training.state.base import TrainingState
-from dadagrad.training.state.slices import Change, FeatureSlice, Gradient, LazyFeatureSlice
+from dadagrad.training.state.compiled import State
+from dadagrad.training.state.slices import FeatureSlice, Gradient, SentFeatures, SharedFeatures
 from dadagrad.training.worker.progressive import ProgressiveMetrics
 
-SliceInput: TypeAlias = FeatureSlice | LazyFeatureSlice | TrainingState
+SliceInput: TypeAlias = SharedFeatures | SentFeatures | TrainingState
 """Input of the work on a slice: some features, or the state itself, which is changed in place."""
 
 
@@ -29,19 +31,16 @@ class Result:
     ----------
     metrics : ProgressiveMetrics
         Its `weight` is the total importance of the rows.
-    positions : (k,) int32
-        Positions in the partition's vocabulary of the features that changed, strictly increasing.
-    change : Gradient, State or None
-        The gradient of these features, or their state after a step for each row. None if the
+    change : FeatureSlice or None
+        The gradient of some features, or their state after a step for each row. None if the
         state itself was changed.
     """
 
     metrics: ProgressiveMetrics
-    positions: NDArray[np.int32]
-    change: Change | None
+    change: FeatureSlice[Any] | None = None
 
 
-def not_finite(change: Change, n_settings: int) -> dict[str, NDArray[np.bool_]]:
+def not_finite(change: Gradient | State, n_settings: int) -> dict[str, NDArray[np.bool_]]:
     """The settings, (n_settings,), of which each array of a change has a number not finite."""
     settings = {}
     outputs = 1 if isinstance(change, Gradient) else 0  # axis of the outputs, or of their groups
@@ -57,10 +56,9 @@ def not_finite(change: Change, n_settings: int) -> dict[str, NDArray[np.bool_]]:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A partition can be worked on; `vocabulary` is (n_local,) int64."""
+    """A partition can be worked on."""
 
     reading: int
-    vocabulary: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +67,11 @@ class Computed:
 
     task: int
     result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A `Merge` is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class StopRequested:
     """The run is to end after the present round, to be resumed later."""
 
 
-Event: TypeAlias = Opened | Computed | SaveRequested | StopRequested
+Event: TypeAlias = Opened | Computed | Merged | SaveRequested | StopRequested
 
 
 # Instructions.
@@ -89,7 +92,7 @@ Event: TypeAlias = Opened | Computed | SaveRequested | StopRequested
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Read a partition, or have it read, and report its vocabulary.
+    """Read a partition, or have it read, and report when it can be worked on.
 
     `first_slices` are the slices whose weights are wanted before a result of this reading: the
     features that they touch can be found meanwhile. Partitions with the same `needed_at` are needed
@@ -113,6 +116,16 @@ class Compute:
     slice_: Slice
     given: SliceInput
     following: Slice | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Call `merge`, on any thread, and report when it is done.
+
+    It merges the changes of all streams to some of the features.
+    """
+
+    merge: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,4 +161,4 @@ class Finish:
     complete: bool
 
 
-Instruction: TypeAlias = Open | Compute | Close | Report | Save | Finish
+Instruction: TypeAlias = Open | Compute | Merge | Close | Report | Save | Finish

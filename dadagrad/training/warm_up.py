@@ -17,7 +17,16 @@ from dadagrad.kernels.id_sets import mark, marked
 from dadagrad.kernels.training import count_rows
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator import Coordinator
-from dadagrad.training.messages import Compute, Computed, Event, Finish, Open, Opened
+from dadagrad.training.messages import (
+    Compute,
+    Computed,
+    Event,
+    Finish,
+    Merge,
+    Merged,
+    Open,
+    Opened,
+)
 from dadagrad.training.schedule import make_schedule
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.intercept import step_intercepts
@@ -107,12 +116,15 @@ def run_serially(coordinator: Coordinator, partitions: Sequence[Rows]) -> None:
     while True:
         for instruction in instructions:
             match instruction:
-                case Open(reading, partition):
-                    events.append(Opened(reading, partitions[partition].vocabulary))
+                case Open(reading):
+                    events.append(Opened(reading))
                 case Compute(task, slice_, given):
                     rows, place = partitions[slice_.partition], f"partition {slice_.partition}"
                     result = compute(coordinator.problem, rows, slice_, given, place)
                     events.append(Computed(task, result))
+                case Merge(merge):
+                    merge()
+                    events.append(Merged())
                 case Finish():
                     return
         instructions = coordinator.go_on() or coordinator.handle(events.popleft())

@@ -21,7 +21,7 @@ from dadagrad.training.schedule import Stretch
 from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.schedule.streams import StreamSchedule
 from dadagrad.training.state.compiled import State
-from dadagrad.training.state.slices import StreamDelta
+from dadagrad.training.state.slices import FeatureSlice
 from dadagrad.training.worker.compute import compute
 
 Array = NDArray[np.float64]
@@ -165,13 +165,15 @@ def walk(
     state = State.zero(problem)
     for one in schedule.rounds(Cursor()):
         walks = [_stretch(problem, partitions, state, stretch) for stretch in one.stretches]
-        end = state.t + sum(one.state.t - state.t for one in walks)
+        end = state.t + sum(one.content.t - state.t for one in walks)
         ids = np.unique(np.concatenate([one.ids for one in walks]))
         share = state.pull(ids)
         places = [np.searchsorted(ids, one.ids) for one in walks]
-        _merge(problem, share.accumulators, places, [one.state.accumulators for one in walks], rule)
+        _merge(
+            problem, share.accumulators, places, [one.content.accumulators for one in walks], rule
+        )
         nowhere = [np.zeros(1, np.int64)] * len(walks)
-        _merge(problem, share.intercept, nowhere, [one.state.intercept for one in walks], rule)
+        _merge(problem, share.intercept, nowhere, [one.content.intercept for one in walks], rule)
         share.t = end
         state.push(ids, share)
     return state
@@ -179,15 +181,15 @@ def walk(
 
 def _stretch(
     problem: Problem, partitions: Sequence[Rows], state: State, stretch: Stretch
-) -> StreamDelta:
+) -> FeatureSlice[State]:
     streams, progress = StreamMerge(problem, state), Progress(stretch)
     for slice_ in stretch:
         rows = partitions[slice_.partition]
-        given = streams.give(progress, rows.vocabulary)
+        given = streams.give(progress)
         result = compute(problem, rows, slice_, given, f"partition {slice_.partition}")
-        streams.take(progress, rows.vocabulary, result)
-    assert progress.delta is not None
-    return progress.delta
+        streams.take(progress, result)
+    assert progress.learned is not None
+    return progress.learned
 
 
 def _merge(

@@ -21,7 +21,7 @@ from dadagrad.training.messages import Result
 from dadagrad.training.run import train
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.compiled import State
-from dadagrad.training.state.slices import Gradient
+from dadagrad.training.state.slices import FeatureSlice, Gradient
 from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 
@@ -34,9 +34,10 @@ def break_results(n_broken: int, dask_worker) -> None:
 
     def breaking(*arguments):
         result, touched = compute(*arguments)
-        if left[0] and isinstance(result.change, Gradient) and result.change.gradient.size:
+        sent = result.change.content
+        if left[0] and isinstance(sent, Gradient) and sent.gradient.size:
             left[0] -= 1
-            result.change.gradient[0] = np.nan
+            sent.gradient[0] = np.nan
         return result, touched
 
     dask_tasks._compute_slice = breaking
@@ -78,27 +79,30 @@ def column(*values: float) -> NDArray[np.float32]:
 
 SOUND = Result(
     ProgressiveMetrics(20, 60, 20.0, np.ones(1), np.ones(1)),
-    np.array([0, 3, 7], np.int32),
-    Gradient(column(1, 1, 1), np.zeros((0, 0), np.float32), np.ones((2, 1))),
+    FeatureSlice(
+        np.array([0, 3, 7]),
+        Gradient(column(1, 1, 1), np.zeros((0, 0), np.float32), np.ones((2, 1))),
+    ),
 )
 SLICE = Slice(0, 0, 0, 20, False)
 
 
 def changed(result: Result, **changes: Any) -> Result:
-    """`result` with other values of some fields: its own, of its metrics, or of its change."""
-    for name in ("metrics", "change"):
-        part = getattr(result, name)
+    """`result` with other values of some fields, of its metrics, its positions or its change."""
+    assert result.change is not None
+    parts = []
+    for part in (result.metrics, result.change.content, result.change):
         names = changes.keys() & {field.name for field in fields(part)}
-        part = replace(part, **{field: changes.pop(field) for field in names})
-        result = replace(result, **{name: part})
-    return replace(result, **changes)
+        parts.append(replace(part, **{name: changes.pop(name) for name in names}))
+    metrics, content, features = parts
+    return Result(metrics, replace(features, content=content))
 
 
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
         ({}, None),
-        ({"positions": np.zeros(0, np.int32), "gradient": column()}, None),
+        ({"ids": np.zeros(0, np.int32), "gradient": column()}, None),
         ({"gradient": column(3e38, 3e38, 3e38)}, None),  # large, but finite
         ({"gradient": column(1, 1, np.nan)}, "its gradient is not finite"),
         ({"gradient": column(1, -np.inf, 1)}, "its gradient is not finite"),
@@ -106,7 +110,7 @@ def changed(result: Result, **changes: Any) -> Result:
         ({"loss": np.array([np.nan])}, "its loss is not finite"),
         ({"mistakes": np.array([np.inf])}, "its mistakes is not finite"),
         *(
-            ({"positions": np.array(x)}, "its positions are not increasing numbers below 8")
+            ({"ids": np.array(x)}, "its positions are not increasing numbers below 8")
             for x in [(0, 3, 8), (-1, 3, 7), (0, 3, 3), (3, 0, 7)]
         ),
         ({"gradient": column(1, 1)}, "its gradient has the shape (2, 1), not (3, 1)"),
@@ -125,8 +129,9 @@ def test_each_thing_that_can_be_wrong_with_a_gradient(data, changes, error):
 def test_each_thing_that_can_be_wrong_with_the_state_of_a_stream(data, update):
     config = TrainConfig(update=update, step_size=0.3, batch_size=1, streams=2)
     problem = make_problem(config, open_dataset(data).schema, 1)
-    state = State.zero(problem).pull(np.array(SOUND.positions))
-    result = replace(SOUND, change=state)
+    ids = np.array([0, 3, 7])
+    state = State.zero(problem).pull(ids)
+    result = replace(SOUND, change=FeatureSlice(ids, state))
     assert validate(result, problem, SLICE, np.arange(8)) is None
     for name, value, error in (
         ("accumulators", state.accumulators * np.nan, "its accumulators is not finite"),

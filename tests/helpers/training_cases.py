@@ -18,6 +18,8 @@ from dadagrad.training.messages import (
     Computed,
     Event,
     Finish,
+    Merge,
+    Merged,
     Open,
     Opened,
     Save,
@@ -26,7 +28,7 @@ from dadagrad.training.result import TrainResult
 from dadagrad.training.schedule import Schedule, make_schedule
 from dadagrad.training.state import zero_state
 from dadagrad.training.state.compiled import State
-from dadagrad.training.state.slices import LazyFeatureSlice
+from dadagrad.training.state.slices import SharedFeatures
 from dadagrad.training.worker.compute import compute
 
 UPDATES = ("dual-averaging", "mirror-descent", "ftrl")
@@ -200,12 +202,12 @@ class ByHand:
                     assert reading not in self.open
                     self.open[reading] = partition
                     self.most_open = max(self.most_open, len(self.open))
-                    vocabulary = self.data.read_vocabulary(partition)
-                    self.waiting.append(lambda v=reading, ids=vocabulary: Opened(v, ids))
+                    self.waiting.append(lambda v=reading: Opened(v))
                 case Compute(task, slice_, given):
-                    if isinstance(given, LazyFeatureSlice):
+                    if isinstance(given, SharedFeatures):
                         at_once = self.rng is not None and self.rng.random() < 0.5
-                        given = given.at(None) if at_once else given
+                        vocabulary = self.data.read_vocabulary(slice_.partition)
+                        given = given.send(vocabulary, None) if at_once else given
                     self.waiting.append(
                         lambda t=task, p=slice_, g=given: Computed(
                             t,
@@ -218,6 +220,8 @@ class ByHand:
                             ),
                         )
                     )
+                case Merge(merge):
+                    self.waiting.append(lambda m=merge: m() or Merged())
                 case Close(reading):
                     del self.open[reading]
                 case Save():

@@ -30,7 +30,7 @@ from dadagrad.errors import CorruptionError, InputError, TrainingError
 from dadagrad.training.engines.dask import driver as dask_driver
 from dadagrad.training.messages import Report
 from dadagrad.training.run import TrainResult, resume, train
-from dadagrad.training.state.slices import LazyFeatureSlice
+from dadagrad.training.state.slices import SharedFeatures
 
 CONFIG = TrainConfig(step_size=0.3, batch_size=60, l1=1e-4, passes=2)
 
@@ -140,14 +140,14 @@ def test_partitions_needed_together_are_read_in_one_task(scheduler, data, monkey
 def test_only_the_weights_that_the_rows_touch_are_sent(scheduler, data, monkeypatch):
     """Of a wide vocabulary a few rows touch little; a slice larger than announced gets it all."""
     sent = []
-    whole = LazyFeatureSlice.at
+    send = SharedFeatures.send
 
-    def spy(self, positions):
-        weights = whole(self, positions)
-        sent.append((weights.content.n_features, len(self.vocabulary)))
+    def spy(self, vocabulary, touched):
+        weights = send(self, vocabulary, touched)
+        sent.append((weights.content.n_features, len(vocabulary)))
         return weights
 
-    monkeypatch.setattr(LazyFeatureSlice, "at", spy)
+    monkeypatch.setattr(SharedFeatures, "send", spy)
     check_bits(data, replace(CONFIG, batch_size=4, passes=1), client=scheduler)
     assert sum(taken for taken, _ in sent) < 0.7 * sum(all_of_them for _, all_of_them in sent)
 

@@ -19,7 +19,7 @@ from dadagrad.kernels.packed_ids import pack, unpack
 from dadagrad.training.engines.dask.engine import open_engine
 from dadagrad.training.engines.dask.messages import Reply
 from dadagrad.training.messages import Result
-from dadagrad.training.state.slices import Gradient
+from dadagrad.training.state.slices import FeatureSlice, Gradient
 from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 THROUGH_THE_SCHEDULER = {"pickle-protocol": 4}
@@ -31,8 +31,9 @@ def test_the_arrays_of_a_gradient_are_sent_as_they_are(n_touched):
     positions = np.arange(0, 3 * n_touched, 3, dtype=np.int32)
     result = Result(
         ProgressiveMetrics(3, 9, 3.0, np.ones(2), np.zeros(2)),
-        pack(positions),
-        Gradient(gradient, np.zeros((0, 0), np.float32), np.ones((2, 2))),
+        FeatureSlice(
+            pack(positions), Gradient(gradient, np.zeros((0, 0), np.float32), np.ones((2, 2)))
+        ),
     )
     reply = Reply("tcp://here:1", {"part-00001": "torn"}, {}, (result,), (None,))
     header, frames = serialize(reply, context=THROUGH_THE_SCHEDULER)
@@ -41,10 +42,10 @@ def test_the_arrays_of_a_gradient_are_sent_as_they_are(n_touched):
     back = deserialize(header, [bytes(frame) for frame in frames])  # read-only, as from a network
     assert replace(back, results=()) == replace(reply, results=())
     (arrived,) = back.results
-    np.testing.assert_array_equal(unpack(arrived.positions, np.int32), positions)
-    for name, array in result.change.arrays.items():
-        np.testing.assert_array_equal(arrived.change.arrays[name], array)
-        assert arrived.change.arrays[name].dtype == array.dtype
+    np.testing.assert_array_equal(unpack(arrived.change.ids, np.int32), positions)
+    for name, array in result.change.content.arrays.items():
+        np.testing.assert_array_equal(arrived.change.content.arrays[name], array)
+        assert arrived.change.content.arrays[name].dtype == array.dtype
     assert arrived.metrics.weight == 3.0
     np.testing.assert_array_equal(arrived.metrics.loss, [1.0, 1.0])
 

@@ -8,7 +8,7 @@ In a round, partitions are opened (some ahead of time, so that reading hides beh
 first slice of each stretch is given features of the state, and so is each next slice when the one
 before it has its result. At the end of the round the results are combined
 (`dadagrad.training.coordinator.combine`): the gradients of a batch make one step, streams are
-merged, and the online pass has changed the state already.
+merged, some features apart from others, and the online pass has changed the state already.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dadagrad.training.messages import (
     Event,
     Finish,
     Instruction,
+    Merged,
     Opened,
     Report,
     Result,
@@ -82,6 +83,7 @@ class Coordinator:
         self._waiting: list[Progress] = []
         self._n_missing = 0
         self._is_working = False  # on some slice of the present round
+        self._is_merging, self._n_merges = False, 0  # at the end of it
         self._tasks: dict[int, Progress] = {}
         self._n_tasks = 0
         # By reading, the slices of this round without a result; and readings that end with it.
@@ -102,10 +104,12 @@ class Coordinator:
         if self._finished:
             return []
         match event:
-            case Opened(reading, vocabulary):
-                self._rounds.opened(reading, vocabulary)
+            case Opened(reading):
+                self._rounds.opened(reading)
             case Computed(task, result):
                 self._take(task, result)
+            case Merged():
+                self._n_merges -= 1
             case SaveRequested():
                 self._save_wanted = True
             case StopRequested():
@@ -118,7 +122,13 @@ class Coordinator:
             return []
         instructions, self._closes = self._closes, []
         if self._round is not None and not self._n_missing:
-            instructions += self._finish_round(self._round)
+            if not self._is_merging:
+                self._is_merging = True
+                merges = self._combination.merges(self._stretches)
+                self._n_merges = len(merges)
+                instructions += merges
+            if not self._n_merges:
+                instructions += self._finish_round(self._round)
         if self._stop_wanted and not self._is_working:
             over = self._round is None and self._rounds.is_over
             return [*instructions, *self._finish(complete=over)]
@@ -143,17 +153,15 @@ class Coordinator:
     def _issue(self) -> list[Instruction]:
         """Have the next slices worked on whose partitions are open; of a batch all at once."""
         computes: list[Instruction] = []
-        is_open = [self._rounds.vocabulary(stretch.slice_) is not None for stretch in self._waiting]
+        is_open = [self._rounds.is_open(stretch.slice_) for stretch in self._waiting]
         if not self.problem.online and not all(is_open):
             return computes
         waiting, self._waiting = self._waiting, []
-        for stretch in waiting:
-            slice_ = stretch.slice_
-            vocabulary = self._rounds.vocabulary(slice_)
-            if vocabulary is None:
+        for stretch, ready in zip(waiting, is_open, strict=True):
+            if not ready:
                 self._waiting.append(stretch)
                 continue
-            given = self._combination.give(stretch, vocabulary)
+            slice_, given = stretch.slice_, self._combination.give(stretch)
             computes.append(Compute(self._n_tasks, slice_, given, self._rounds.following(slice_)))
             self._tasks[self._n_tasks] = stretch
             self._is_working = True
@@ -163,9 +171,7 @@ class Coordinator:
     def _take(self, task: int, result: Result) -> None:
         stretch = self._tasks.pop(task)
         reading = stretch.slice_.reading
-        vocabulary = self._rounds.vocabulary(stretch.slice_)
-        assert vocabulary is not None
-        self._combination.take(stretch, vocabulary, result)
+        self._combination.take(stretch, result)
         stretch.metrics.append(result.metrics)
         stretch.done += 1
         if stretch.done < len(stretch.slices):
@@ -184,7 +190,7 @@ class Coordinator:
                 self.metrics += metrics
         self.cursor = finished.after
         self._round = None
-        self._is_working = False
+        self._is_working = self._is_merging = False
         report = Report(self.cursor, self.steps, self.metrics)
         return [report, *(self._save() if self._save_is_due() else [])]
 

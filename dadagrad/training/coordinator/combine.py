@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.kernels.id_sets import look_up
 from dadagrad.problem import Problem
-from dadagrad.training.coordinator.merge import merge
-from dadagrad.training.messages import Result, SliceInput
+from dadagrad.training.coordinator.merge import merge_common, merge_shard, overlay, shards, unite
+from dadagrad.training.messages import Merge, Result, SliceInput
 from dadagrad.training.schedule.base import Slice, Stretch
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.gradients import GradientSums
-from dadagrad.training.state.slices import (
-    Gradient,
-    LazyFeatureSlice,
-    StreamDelta,
-    Weights,
-)
+from dadagrad.training.state.slices import FeatureSlice, Gradient, SharedFeatures, Weights
 from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 
@@ -29,14 +24,14 @@ from dadagrad.training.worker.progressive import ProgressiveMetrics
 class Progress:
     """A stretch of the present round, of whose slices the first `done` have results.
 
-    `change` is what came of them, with the ids of the features.
+    `change` is what came of them.
     """
 
     slices: Stretch
     done: int = 0
     metrics: list[ProgressiveMetrics] = field(default_factory=list)
-    gradient: tuple[NDArray[np.int64], Gradient] | None = None
-    delta: StreamDelta | None = None
+    gradient: FeatureSlice[Gradient] | None = None
+    learned: FeatureSlice[State] | None = None
 
     @property
     def slice_(self) -> Slice:
@@ -47,9 +42,12 @@ class Progress:
 class Combination(Protocol):
     """Gives a slice what it is worked on with, and changes the state at the end of a round."""
 
-    def give(self, stretch: Progress, vocabulary: NDArray[np.int64]) -> SliceInput: ...
+    def give(self, stretch: Progress) -> SliceInput: ...
 
-    def take(self, stretch: Progress, vocabulary: NDArray[np.int64], result: Result) -> None: ...
+    def take(self, stretch: Progress, result: Result) -> None: ...
+
+    def merges(self, stretches: list[Progress]) -> list[Merge]:
+        """Changes of the state that any threads may make before `finish`, each of its features."""
 
     def finish(self, stretches: list[Progress]) -> int:
         """Change the state; the number of steps."""
@@ -61,11 +59,14 @@ class OnlineSteps:
 
     state: TrainingState
 
-    def give(self, stretch: Progress, vocabulary: NDArray[np.int64]) -> SliceInput:
+    def give(self, stretch: Progress) -> SliceInput:
         return self.state
 
-    def take(self, stretch: Progress, vocabulary: NDArray[np.int64], result: Result) -> None:
+    def take(self, stretch: Progress, result: Result) -> None:
         assert result.change is None, "the online pass changes the state itself"
+
+    def merges(self, stretches: list[Progress]) -> list[Merge]:
+        return []
 
     def finish(self, stretches: list[Progress]) -> int:
         return _n_rows(stretches)
@@ -80,18 +81,18 @@ class BatchStep:
         self._sums = GradientSums(problem)
         self._intercept: NDArray[np.float64] | None = None
 
-    def give(self, stretch: Progress, vocabulary: NDArray[np.int64]) -> SliceInput:
+    def give(self, stretch: Progress) -> SliceInput:
         problem, state = self._problem, self._state
         if self._intercept is None:  # the same for all slices of a round
             self._intercept = state.intercepts_now(problem)
         intercept = self._intercept
-        return LazyFeatureSlice(
-            lambda ids: Weights(state.weights_at(problem, ids), intercept), vocabulary
-        )
+        return SharedFeatures(lambda ids: Weights(state.weights_at(problem, ids), intercept))
 
-    def take(self, stretch: Progress, vocabulary: NDArray[np.int64], result: Result) -> None:
-        assert isinstance(result.change, Gradient), "batches take gradients"
-        stretch.gradient = look_up(vocabulary, result.positions), result.change
+    def take(self, stretch: Progress, result: Result) -> None:
+        stretch.gradient = result.change
+
+    def merges(self, stretches: list[Progress]) -> list[Merge]:
+        return []
 
     def finish(self, stretches: list[Progress]) -> int:
         self._intercept = None
@@ -99,8 +100,7 @@ class BatchStep:
         if not importance > 0.0:
             return 0
         gradients = [stretch.gradient for stretch in stretches if stretch.gradient is not None]
-        ids, terms = zip(*gradients, strict=True)
-        self._state.step(self._problem, self._sums.total(ids, terms), importance)
+        self._state.step(self._problem, self._sums.total(gradients), importance)
         return 1
 
 
@@ -111,26 +111,35 @@ class StreamMerge:
     problem: Problem
     state: State
 
-    def give(self, stretch: Progress, vocabulary: NDArray[np.int64]) -> SliceInput:
-        delta = stretch.delta
+    def give(self, stretch: Progress) -> SliceInput:
+        before = stretch.learned
 
-        def read(ids: NDArray[np.int64]) -> State:
+        def pull(ids: NDArray[np.int64]) -> State:
             state = self.state.pull(ids)
-            if delta is not None:
-                delta.put_into(ids, state)
+            if before is not None:
+                overlay(FeatureSlice(ids, state), before)
             return state
 
-        return LazyFeatureSlice(read, vocabulary)
+        return SharedFeatures(pull)
 
-    def take(self, stretch: Progress, vocabulary: NDArray[np.int64], result: Result) -> None:
-        assert isinstance(result.change, State), "streams take states"
-        delta = StreamDelta(look_up(vocabulary, result.positions), result.change)
-        stretch.delta = delta if stretch.delta is None else stretch.delta.then(delta)
+    def take(self, stretch: Progress, result: Result) -> None:
+        assert result.change is not None
+        before, after = stretch.learned, result.change
+        stretch.learned = after if before is None else unite(before, after)
+
+    def merges(self, stretches: list[Progress]) -> list[Merge]:
+        learned = self._learned(stretches)
+        return [
+            Merge(partial(merge_shard, self.problem, self.state, shard))
+            for shard in shards(learned)
+        ]
 
     def finish(self, stretches: list[Progress]) -> int:
-        deltas = [stretch.delta for stretch in stretches if stretch.delta is not None]
-        merge(self.problem, self.state, deltas)
+        merge_common(self.problem, self.state, self._learned(stretches))
         return _n_rows(stretches)
+
+    def _learned(self, stretches: list[Progress]) -> list[FeatureSlice[State]]:
+        return [stretch.learned for stretch in stretches if stretch.learned is not None]
 
 
 def combination_of(problem: Problem, state: TrainingState) -> Combination:

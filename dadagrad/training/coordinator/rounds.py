@@ -6,9 +6,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dadagrad.training.messages import Open
 from dadagrad.training.schedule.base import Round, Slice
 
@@ -40,7 +37,8 @@ class RoundQueue:
         # Slices that have not been looked at for partitions to open, with the numbers of rounds.
         self._candidates: deque[tuple[int, Slice]] = deque()
         self._ahead: set[int] = set()
-        self._vocabularies: dict[int, NDArray[np.int64] | None] = {}
+        # Readings that have begun, and True once they are open.
+        self._open: dict[int, bool] = {}
         self._closed: set[int] = set()  # in the present round
         # By reading and first row, the planned slices that have not been issued.
         self._begins: dict[int, dict[int, Slice]] = {}
@@ -60,13 +58,13 @@ class RoundQueue:
         self._plan(1)
         return not self._planned
 
-    def opened(self, reading: int, vocabulary: NDArray[np.int64]) -> None:
+    def opened(self, reading: int) -> None:
         """Take note that a partition can be worked on."""
-        self._vocabularies[reading] = vocabulary
+        self._open[reading] = True
 
-    def vocabulary(self, slice_: Slice) -> NDArray[np.int64] | None:
-        """The vocabulary of the partition of `slice`, or None until it is open."""
-        return self._vocabularies.get(slice_.reading)
+    def is_open(self, slice_: Slice) -> bool:
+        """True if the partition of `slice` can be worked on."""
+        return self._open.get(slice_.reading, False)
 
     def following(self, slice_: Slice) -> Slice | None:
         """The slice that begins where `slice`, which is issued now, ends; None if not known."""
@@ -76,7 +74,7 @@ class RoundQueue:
 
     def close(self, reading: int) -> None:
         """Forget a reading that is over."""
-        del self._vocabularies[reading], self._begins[reading]
+        del self._open[reading], self._begins[reading]
         self._closed.add(reading)
 
     def opens(self, waiting: Iterable[Slice]) -> list[Open]:
@@ -84,20 +82,20 @@ class RoundQueue:
         opens = []
         for slice_ in waiting:
             self._ahead.discard(slice_.reading)
-            if slice_.reading not in self._vocabularies:
-                opens.append(self._open(slice_, self._n_begun))
+            if slice_.reading not in self._open:
+                opens.append(self._open_reading(slice_, self._n_begun))
         while len(self._ahead) < self._prefetch:
             if not self._candidates and not self._plan(len(self._planned) + 1):
                 break
             number, slice_ = self._candidates.popleft()
-            if slice_.reading not in self._vocabularies and slice_.reading not in self._closed:
+            if slice_.reading not in self._open and slice_.reading not in self._closed:
                 self._ahead.add(slice_.reading)
-                opens.append(self._open(slice_, number))
+                opens.append(self._open_reading(slice_, number))
         return opens
 
-    def _open(self, slice_: Slice, number: int) -> Open:
+    def _open_reading(self, slice_: Slice, number: int) -> Open:
         reading = slice_.reading
-        self._vocabularies[reading] = None
+        self._open[reading] = False
         begins = self._begins[reading]
         stops = {planned.stop for planned in begins.values()}
         first = tuple(begins[start] for start in begins if start not in stops)

@@ -14,7 +14,17 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.watcher import Watcher
-from dadagrad.training.messages import Close, Compute, Computed, Event, Finish, Open, Opened
+from dadagrad.training.messages import (
+    Close,
+    Compute,
+    Computed,
+    Event,
+    Finish,
+    Merge,
+    Merged,
+    Open,
+    Opened,
+)
 from dadagrad.training.worker.compute import compute
 from dadagrad.training.worker.parallel import threaded
 from dadagrad.training.worker.partition_reader import Loaded, Loader
@@ -55,6 +65,8 @@ class LocalEngine(Engine):
                             self._submit(reader, self._open, reading, partition)
                         case Compute():
                             self._submit(pool, self._compute, instruction, coordinator, pool)
+                        case Merge(merge):
+                            self._submit(pool, _merge, merge)
                         case Close(reading):
                             self.loader.release(self._loaded.pop(reading))
                         case Finish(complete):
@@ -86,8 +98,8 @@ class LocalEngine(Engine):
         pool.submit(work, *arguments).add_done_callback(deliver)
 
     def _open(self, reading: int, partition: int) -> Event:
-        loaded = self._loaded[reading] = self.loader.load(partition)
-        return Opened(reading, loaded.rows.vocabulary)
+        self._loaded[reading] = self.loader.load(partition)
+        return Opened(reading)
 
     def _compute(
         self, instruction: Compute, coordinator: Coordinator, pool: ThreadPoolExecutor
@@ -98,6 +110,11 @@ class LocalEngine(Engine):
         spread = threaded(pool, self._threads)
         result = compute(coordinator.problem, loaded.rows, slice_, instruction.given, place, spread)
         return Computed(instruction.task, result)
+
+
+def _merge(merge: Callable[[], None]) -> Event:
+    merge()
+    return Merged()
 
 
 def _readers(url: str, threads: int) -> int:

@@ -121,11 +121,14 @@ class State:
         intercept = self.intercept[group, 0].copy()
         arena = self._arenas.take()
         accumulators = self._taken(group, ids, arena)
-        last_update = self.last_update[group, ids] if lazy else None
+        everything = len(ids) == self.n_features
+        last_update = self.last_update[group]
+        if lazy and not everything:
+            last_update = last_update[ids]
         work = kernels.make_work(batch, accumulators, intercept, last_update)
         learn = kernels.online_kernel(lazy, problem.group_width)
         t = learn(batch, targets, problem.own_slope, steps, work, self.t, scores)
-        if last_update is not None:
+        if lazy and not everything:
             self.last_update[group, ids] = last_update
         self._put_back(group, ids, accumulators)
         self._arenas.append(arena)
@@ -158,10 +161,6 @@ class State:
             self.last_update.take(ids, axis=1) if self.last_update.size else self.last_update.copy()
         )
         return State(out, last_update, self.intercept.copy(), self.t)
-
-    def writeable(self) -> State:
-        """The same state in arrays that a kernel takes: those out of a message are read-only."""
-        return self if self.accumulators.flags.writeable else self.copy()
 
     def push(self, ids: NDArray[np.int64], share: State) -> None:
         """Put a share that `pull` took out back in its place."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dadagrad.kernels.id_sets import DistinctIds, add_at
 from dadagrad.problem import Problem
 from dadagrad.training.state.base import GradientSum
-from dadagrad.training.state.slices import Gradient
+from dadagrad.training.state.slices import FeatureSlice, Gradient
 
 
 class GradientSums:
@@ -22,9 +22,10 @@ class GradientSums:
         self._with_squares = problem.config.accumulate == "row"
         self._distinct: DistinctIds | None = None
 
-    def total(self, ids: Sequence[NDArray[np.int64]], gradients: Sequence[Gradient]) -> GradientSum:
-        """The sum of `gradients`, each of the increasing `ids` beside it."""
-        union, places = self._unite(ids)
+    def total(self, slices: Sequence[FeatureSlice[Gradient]]) -> GradientSum:
+        """The sum of the gradients of some slices of rows."""
+        union, places = self._unite([each.ids for each in slices])
+        gradients = [each.content for each in slices]
         intercept = np.zeros((2, self._n_outputs))
         for gradient in gradients:
             intercept += gradient.intercept

@@ -1,33 +1,54 @@
-"""Features as they go to the work on a slice of rows, and their changes as they come back."""
+"""Numbers of some features: the input and the result of the work on a slice of rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.kernels.id_sets import common, look_up, unite
+from dadagrad.kernels.id_sets import look_up
 from dadagrad.kernels.packed_ids import check_touched
-from dadagrad.training.state.compiled import State
 
 
 class Content(Protocol):
-    """Numbers of some features, a row of each array for a feature."""
-
-    @property
-    def n_features(self) -> int: ...
+    """Arrays with a row for each feature."""
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]: ...
 
     def pull(self, positions: NDArray[np.int64]) -> Self:
-        """The numbers of the features at some positions."""
+        """The numbers of the features at some positions, in arrays of their own."""
 
-    def writeable(self) -> Self:
-        """The same numbers, in arrays that a kernel takes: a network makes read-only ones."""
+
+class Input(Content, Protocol):
+    """Weights or states that rows are worked on with."""
+
+    @property
+    def n_features(self) -> int: ...
+
+    def copy(self) -> Self: ...
+
+
+C = TypeVar("C", bound=Content, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSlice(Generic[C]):
+    """Numbers of some features.
+
+    Attributes
+    ----------
+    ids : (k,) int64
+        The features, strictly increasing.
+    content : Weights, Gradient or State
+        Their numbers, in this order.
+    """
+
+    ids: NDArray[np.int64]
+    content: C
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,59 +72,8 @@ class Weights:
     def pull(self, positions: NDArray[np.int64]) -> Weights:
         return Weights(self.weights[positions], self.intercept)
 
-    def writeable(self) -> Weights:
-        return replace(self, weights=np.require(self.weights, requirements="W"))
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureSlice:
-    """Weights or state of the features of a partition that some of its rows may touch.
-
-    Attributes
-    ----------
-    content : Weights or State
-    partial : bool
-        True if the features are those that the rows touch, in the order of the partition's
-        vocabulary; else they are all of it.
-    """
-
-    content: Content
-    partial: bool = False
-
-    def take(self, touched: NDArray[np.int32] | None) -> Any:
-        """The content of the `touched` positions of the vocabulary; of all of it for None."""
-        content = self.content.writeable()
-        if touched is None:
-            return content
-        if not self.partial or not len(touched):  # of a partition that has been skipped since
-            return content.pull(touched.astype(np.int64))
-        check_touched(content.n_features, touched)
-        return content
-
-
-@dataclass(frozen=True, slots=True)
-class LazyFeatureSlice:
-    """The same, to be looked up in the coordinator's state, which stays as it is until the round
-    ends.
-
-    `read` gives the content of increasing feature ids.
-    """
-
-    read: Callable[[NDArray[np.int64]], Content]
-    vocabulary: NDArray[np.int64]
-
-    @property
-    def partial(self) -> bool:
-        """False: all of the vocabulary can be looked up."""
-        return False
-
-    def take(self, touched: NDArray[np.int32] | None) -> Any:
-        """Slice of some of the features, like `FeatureSlice.take`; only these are looked up."""
-        return self.read(self.vocabulary if touched is None else look_up(self.vocabulary, touched))
-
-    def at(self, touched: NDArray[np.int32] | None) -> FeatureSlice:
-        """The `touched` features, or all, to be sent to another process."""
-        return FeatureSlice(self.take(touched), touched is not None)
+    def copy(self) -> Weights:
+        return replace(self, weights=self.weights.copy())
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,41 +97,59 @@ class Gradient:
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"gradient": self.gradient, "squares": self.squares, "intercept": self.intercept}
 
-
-Change: TypeAlias = Gradient | State
-"""Result of the work on a slice: a gradient, or the state after a step for each row."""
+    def pull(self, positions: NDArray[np.int64]) -> Gradient:
+        squares = self.squares[positions] if len(self.squares) else self.squares
+        return Gradient(self.gradient[positions], squares, self.intercept)
 
 
 @dataclass(frozen=True, slots=True)
-class StreamDelta:
-    """State of the features that a stream has changed since the beginning of a round.
+class SharedFeatures:
+    """Features of the coordinator's state, which stays as it is until the round ends.
 
-    Attributes
-    ----------
-    ids : (k,) int64
-        The features, strictly increasing.
-    state : State
-        Their state, the intercept, and the t that the stream has reached.
+    `pull` copies the numbers of increasing feature ids. `partial` is False: it has all features.
     """
 
-    ids: NDArray[np.int64]
-    state: State
+    pull: Callable[[NDArray[np.int64]], Input]
+    partial: bool = False
 
-    def then(self, later: StreamDelta) -> StreamDelta:
-        """Both changes, of which `later` wins."""
-        ids, *places = unite(self.ids, later.ids)
-        n_groups, _, width, _ = later.state.accumulators.shape
-        lazy = self.state.last_update.size > 0 or later.state.last_update.size > 0
-        joined = replace(
-            later.state,
-            accumulators=np.empty((n_groups, len(ids), width, 2), np.float32),
-            last_update=np.empty((n_groups, len(ids) if lazy else 0)),
-        )
-        for delta, place in zip((self, later), places, strict=True):
-            joined.push(place, delta.state)
-        return StreamDelta(ids, joined)
+    def read(
+        self, vocabulary: NDArray[np.int64], touched: NDArray[np.int32] | None
+    ) -> FeatureSlice[Any]:
+        """The features at the `touched` positions of the vocabulary, or all of it for None.
 
-    def put_into(self, ids: NDArray[np.int64], state: State) -> None:
-        """Overwrite in `state`, which is that of the increasing `ids`, what the stream changed."""
-        places, positions = common(self.ids, ids)
-        state.push(positions, self.state.pull(places))
+        The arrays are the caller's to change.
+        """
+        # The vocabulary is in memory that the next partition is read into.
+        ids = vocabulary.copy() if touched is None else look_up(vocabulary, touched)
+        return FeatureSlice(ids, self.pull(ids))
+
+    def send(
+        self, vocabulary: NDArray[np.int64], touched: NDArray[np.int32] | None
+    ) -> SentFeatures:
+        """The `touched` features, or all, to be sent to another process."""
+        return SentFeatures(self.read(vocabulary, touched).content, touched is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class SentFeatures:
+    """Features that came with a message.
+
+    `partial` is True if the content is that of the features that the rows touch, in the order of
+    the partition's vocabulary; else it is that of the vocabulary.
+    """
+
+    content: Input
+    partial: bool = False
+
+    def read(
+        self, vocabulary: NDArray[np.int64], touched: NDArray[np.int32] | None
+    ) -> FeatureSlice[Any]:
+        """See `SharedFeatures.read`."""
+        if touched is None:
+            return FeatureSlice(vocabulary, self.content.copy())
+        if not self.partial or not len(touched):  # a partition that has been skipped touches none
+            content = self.content.pull(touched.astype(np.int64))
+        else:
+            check_touched(self.content.n_features, touched)
+            content = self.content.copy()
+        return FeatureSlice(look_up(vocabulary, touched), content)

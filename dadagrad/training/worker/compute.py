@@ -16,7 +16,13 @@ from dadagrad.problem import Problem
 from dadagrad.training.messages import Result, SliceInput, not_finite
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.base import TrainingState
-from dadagrad.training.state.slices import FeatureSlice, Gradient, LazyFeatureSlice, Weights
+from dadagrad.training.state.slices import (
+    FeatureSlice,
+    Gradient,
+    SentFeatures,
+    SharedFeatures,
+    Weights,
+)
 from dadagrad.training.worker.pairs import pair_rows
 from dadagrad.training.worker.parallel import Spread, serial
 from dadagrad.training.worker.progressive import MetricsAccumulator, ProgressiveMetrics, count
@@ -24,7 +30,6 @@ from dadagrad.training.worker.progressive import MetricsAccumulator, Progressive
 _NO_VALUES = np.zeros(0, np.float32)
 _NO_IMPORTANCE = np.zeros(0)
 _NO_SQUARES = np.zeros((0, 0), np.float32)
-_NO_POSITIONS = np.zeros(0, np.int32)
 
 
 def compute(
@@ -53,23 +58,17 @@ def compute(
         part = rows.slice(slice_.start, slice_.stop)
     importance = row_importance(problem, part)
     place_of_rows = place, slice_.start
-    if not isinstance(given, FeatureSlice | LazyFeatureSlice):
-        metrics = _learn(problem, part, importance, given, place_of_rows, spread)
-        return Result(metrics, _NO_POSITIONS, None)
-    positions, compact = _compact(part, given.partial)
-    content = given.take(positions)
-    if isinstance(content, Weights):
-        result = _gradient(problem, compact, importance, content, place_of_rows)
+    if not isinstance(given, SharedFeatures | SentFeatures):
+        return Result(_learn(problem, part, importance, given, place_of_rows, spread))
+    touched, compact = _compact(part, given.partial)
+    features = given.read(part.vocabulary, touched)
+    if isinstance(features.content, Weights):
+        result = _gradient(problem, compact, importance, features, place_of_rows)
     else:
-        state = content.copy()
-        # The rows are over all features of the state.
-        compact = replace(compact, vocabulary=np.arange(state.n_features))
-        metrics = _learn(problem, compact, importance, state, place_of_rows, spread)
-        changed = state.differences(content)
-        result = Result(metrics, changed.astype(np.int32), state.pull(changed))
-    if positions is not None:
-        result = replace(result, positions=positions[result.positions])
-    _check_finite(problem, result, rows.vocabulary, place)
+        compact = replace(compact, vocabulary=features.ids)
+        metrics = _learn(problem, compact, importance, features.content, place_of_rows, spread)
+        result = Result(metrics, features)
+    _check_finite(problem, result, place)
     return result
 
 
@@ -105,11 +104,11 @@ def _gradient(
     problem: Problem,
     rows: Rows,
     importance: NDArray[np.float64] | None,
-    given: Weights,
+    features: FeatureSlice[Weights],
     place: tuple[str, int],
 ) -> Result:
-    """The gradient of rows at fixed weights; positions are those in the weights."""
-    batch = as_batch(rows, importance)
+    """The gradient of rows over some features, at their weights."""
+    batch, given = as_batch(rows, importance), features.content
     # One setting after the other: the bits are those of a run of its own.
     parts = []
     for number, setting in enumerate(problem.settings):
@@ -124,8 +123,8 @@ def _gradient(
     if len(squares):
         moved |= _moved(squares)
         squares = squares[moved]
-    kept = np.flatnonzero(moved).astype(np.int32)
-    return Result(metrics, kept, Gradient(gradient[moved], squares, intercept))
+    change = FeatureSlice(features.ids[moved], Gradient(gradient[moved], squares, intercept))
+    return Result(metrics, change)
 
 
 def _gradient_of_setting(
@@ -174,26 +173,24 @@ def _moved(gradient: NDArray[np.float32]) -> NDArray[np.bool_]:
     return moved
 
 
-def _check_finite(
-    problem: Problem, result: Result, vocabulary: NDArray[np.int64], place: str
-) -> None:
+def _check_finite(problem: Problem, result: Result, place: str) -> None:
     """Make the loss of settings infinite whose gradient or state is not finite.
 
     Raise `TrainingError` if all settings have diverged.
     """
     change = result.change
     assert change is not None
-    by_array = not_finite(change, problem.n_settings)
+    content = change.content
+    by_array = not_finite(content, problem.n_settings)
     diverged = np.any(list(by_array.values()), axis=0)
     if not diverged.all():
         result.metrics.loss[diverged] = np.inf
         return
-    kind, axis = ("gradient", 0) if isinstance(change, Gradient) else ("state", 1)
+    kind, axis = ("gradient", 0) if isinstance(content, Gradient) else ("state", 1)
     culprit = "the intercept"
-    for name, array in change.arrays.items():
+    for name, array in content.arrays.items():
         if name != "intercept" and by_array[name].any():
-            first = np.argwhere(~np.isfinite(array))[0][axis]
-            culprit = f"feature {vocabulary[result.positions[first]]}"
+            culprit = f"feature {change.ids[np.argwhere(~np.isfinite(array))[0][axis]]}"
     raise TrainingError(
         f"{place}: the {kind} of {culprit} is not finite, so the weights have diverged or a value "
         "is too large; choose a smaller step size, or normalise the rows"

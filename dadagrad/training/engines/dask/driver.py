@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import SkippingDataset, skipped_partitions
 from dadagrad.errors import InputError, TrainingError
+from dadagrad.kernels.id_sets import look_up
 from dadagrad.kernels.packed_ids import unpack
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator import Coordinator
@@ -49,6 +50,8 @@ from dadagrad.training.messages import (
     Event,
     Finish,
     Instruction,
+    Merge,
+    Merged,
     Open,
     Opened,
     Report,
@@ -56,7 +59,7 @@ from dadagrad.training.messages import (
     Save,
 )
 from dadagrad.training.schedule.base import Slice
-from dadagrad.training.state.slices import FeatureSlice, Gradient, LazyFeatureSlice
+from dadagrad.training.state.slices import Gradient, SentFeatures, SharedFeatures
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +96,8 @@ class DaskDriver:
         # Positions that the next slices touch, by reading and first row: only their weights are
         # sent.
         self._touched: dict[tuple[int, int], NDArray[np.int32]] = {}
+        self._vocabularies: dict[int, NDArray[np.int64]] = {}
+        self._events: list[Event] = []
         self.bytes_moved = 0
         # The result of a task is sent to workers once, and made again if its worker is lost.
         self._digest = data.digest
@@ -144,6 +149,9 @@ class DaskDriver:
         request = self._watcher.request()
         if request is not None:
             return [request]
+        if self._events:
+            events, self._events = self._events, []
+            return events
         threads = self._pending.changed_workers()
         if threads is not None:
             self._placement.update(threads)
@@ -173,6 +181,10 @@ class DaskDriver:
             match instruction:
                 case Close(reading):  # workers drop the partitions that they used least recently
                     self._placement.close(reading)
+                    del self._vocabularies[reading]
+                case Merge(merge):
+                    merge()
+                    self._events.append(Merged())
                 case Report() | Save():
                     self._watcher.handle(instruction)
                 case Finish(complete):
@@ -198,7 +210,8 @@ class DaskDriver:
                 for slice_, positions in zip(instruction.first_slices, touched, strict=True):
                     self._note_touched(slice_, positions)
                 self._spent_bytes += ids.nbytes
-                events.append(Opened(reading, unpack(ids, np.int64)))
+                self._vocabularies[reading] = unpack(ids, np.int64)
+                events.append(Opened(reading))
             return events
 
         # Computations go before reading, even if they are submitted later.
@@ -225,10 +238,7 @@ class DaskDriver:
             size = sum(map(n_bytes, reply.results))
             self._spent_bytes += size
             self.bytes_moved += size
-            results = [
-                replace(result, positions=unpack(result.positions, np.int32))
-                for result in reply.results
-            ]
+            results = [_unpacked(result) for result in reply.results]
             error = self._validate(computes, results, reply.worker)
             if error is not None:
                 errors.append(error)
@@ -244,7 +254,7 @@ class DaskDriver:
                 if compute.following is not None:
                     self._note_touched(compute.following, touched)
             return [
-                Computed(compute.task, result)
+                Computed(compute.task, self._with_ids(compute.slice_, result))
                 for compute, result in zip(computes, results, strict=True)
             ]
 
@@ -259,12 +269,13 @@ class DaskDriver:
     def _validate(self, computes: list[Compute], results: list[Result], worker: str) -> str | None:
         """Explain which result of a worker is wrong, and why; None if all can be right."""
         for compute, result in zip(computes, results, strict=True):
-            assert isinstance(compute.given, LazyFeatureSlice)
-            slice_, vocabulary = compute.slice_, compute.given.vocabulary
+            slice_, change = compute.slice_, result.change
+            vocabulary = self._vocabularies[slice_.reading]
             reason = validate(result, self._coordinator.problem, slice_, vocabulary)
             if reason is not None:
                 name = self._data.partitions[slice_.partition].name
-                kind = "gradient" if isinstance(result.change, Gradient) else "state"
+                is_gradient = change is not None and isinstance(change.content, Gradient)
+                kind = "gradient" if is_gradient else "state"
                 return (
                     f"{self._data.url}, partition {name}, rows {slice_.start} to "
                     f"{slice_.stop - 1}: the {kind} that worker {worker} sent cannot be right: "
@@ -272,11 +283,18 @@ class DaskDriver:
                 )
         return None
 
-    def _given(self, compute: Compute) -> FeatureSlice:
+    def _with_ids(self, slice_: Slice, result: Result) -> Result:
+        """The same result, with ids in place of positions in the vocabulary."""
+        assert result.change is not None
+        ids = look_up(self._vocabularies[slice_.reading], result.change.ids)
+        return replace(result, change=replace(result.change, ids=ids))
+
+    def _given(self, compute: Compute) -> SentFeatures:
         """Return the weights or the state that a slice needs, to be sent."""
-        assert isinstance(compute.given, LazyFeatureSlice)
-        place = compute.slice_.reading, compute.slice_.start
-        return compute.given.at(self._touched.pop(place, None))
+        assert isinstance(compute.given, SharedFeatures)
+        reading = compute.slice_.reading
+        touched = self._touched.pop((reading, compute.slice_.start), None)
+        return compute.given.send(self._vocabularies[reading], touched)
 
     def _note_touched(self, slice_: Slice, touched: Touched) -> None:
         """Store the positions that a later slice touches until its weights are sent."""
@@ -301,6 +319,12 @@ class DaskDriver:
             )
         except (OSError, TimeoutError, RuntimeError) as error:
             logger.debug("could not clean up the workers: %s", error)
+
+
+def _unpacked(result: Result) -> Result:
+    assert result.change is not None
+    positions = unpack(result.change.ids, np.int32)
+    return replace(result, change=replace(result.change, ids=positions))
 
 
 def _tasks_of_step(problem: Problem, data: Dataset) -> int:

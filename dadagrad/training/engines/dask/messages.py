@@ -14,7 +14,7 @@ from dadagrad.problem import Problem
 from dadagrad.training.messages import Result, not_finite
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.compiled import State
-from dadagrad.training.state.slices import FeatureSlice, Gradient
+from dadagrad.training.state.slices import Gradient, SentFeatures
 
 Touched: TypeAlias = NDArray[Any] | None
 """Packed positions that some rows touch (`dadagrad.training.worker.compute.touched`)."""
@@ -31,7 +31,7 @@ class Work:
 
     run: str
     slices: tuple[Slice, ...]
-    given: tuple[FeatureSlice, ...]
+    given: tuple[SentFeatures, ...]
     following: tuple[Slice | None, ...]
     skipped: Mapping[str, str]
 
@@ -72,12 +72,13 @@ def _in_frames(reply: Reply) -> tuple[dict[str, Any], list[Any]]:
 register_serialization(Reply, _in_frames, pickle_loads)
 
 
-def n_bytes(message: FeatureSlice | Result) -> int:
+def n_bytes(message: SentFeatures | Result) -> int:
     """Return the size of the arrays of a message."""
-    if isinstance(message, FeatureSlice):
+    if isinstance(message, SentFeatures):
         return sum(array.nbytes for array in message.content.arrays.values())
-    assert message.change is not None
-    return message.positions.nbytes + sum(a.nbytes for a in message.change.arrays.values())
+    change = message.change
+    assert change is not None
+    return sum(array.nbytes for array in (change.ids, *change.content.arrays.values()))
 
 
 def validate(
@@ -86,10 +87,11 @@ def validate(
     """Explain why `result` cannot be that of `slice`; None if it can.
 
     Workers check their own computations. These errors come from the memory of a machine, or from
-    the network. `vocabulary` is that of the slice's partition, (n_local,) int64.
+    the network. The change has positions in `vocabulary`, that of the slice's partition, (n_local,)
+    int64.
     """
-    positions, metrics, change = result.positions, result.metrics, result.change
-    assert change is not None
+    assert result.change is not None
+    metrics, positions, change = result.metrics, result.change.ids, result.change.content
     arrays = {**change.arrays, "loss": metrics.loss, "mistakes": metrics.mistakes}
     each_setting = (problem.n_settings,)
     shapes = _expected_shapes(change, problem, len(positions))

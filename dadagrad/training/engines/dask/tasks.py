@@ -15,12 +15,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from distributed import get_worker
+from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.data.skipping import SkippingDataset, skipped_partitions
 from dadagrad.errors import DadagradError, StorageError
+from dadagrad.kernels.id_sets import common
 from dadagrad.kernels.packed_ids import pack
 from dadagrad.problem import Problem
 from dadagrad.training import warm_up
@@ -28,7 +31,8 @@ from dadagrad.training.engines.dask.messages import Reply, Touched, Work
 from dadagrad.training.memory.available import resident
 from dadagrad.training.messages import Open, Result
 from dadagrad.training.schedule.base import Slice
-from dadagrad.training.state.slices import FeatureSlice
+from dadagrad.training.state.compiled import State
+from dadagrad.training.state.slices import FeatureSlice, SentFeatures
 from dadagrad.training.worker.compute import compute, touched
 from dadagrad.training.worker.partition_cache import PartitionCache, cache_bytes
 
@@ -115,15 +119,30 @@ def compute_slices(work: Work, job: Job | None = None) -> Reply | DadagradError 
 
 
 def _compute_slice(
-    job: Job, slice_: Slice, given: FeatureSlice, following: Slice | None
+    job: Job, slice_: Slice, given: SentFeatures, following: Slice | None
 ) -> tuple[Result, Touched]:
     place = f"{job.data.url}, partition {job.data.partitions[slice_.partition].name}"
     rows = _rows(job, slice_.partition)
     result = compute(job.problem, rows, slice_, given, place)
     if slice_.final and _cache is not None:
         _cache.drop((job.digest, slice_.partition))
-    packed = replace(result, positions=pack(result.positions))
+    packed = replace(result, change=_packed(result.change, given, rows.vocabulary))
     return packed, None if following is None else _touched(rows, following)
+
+
+def _packed(
+    change: FeatureSlice[Any] | None, given: SentFeatures, vocabulary: NDArray[np.int64]
+) -> FeatureSlice[Any]:
+    """The features that have changed, with their positions in the vocabulary in place of ids."""
+    assert change is not None
+    ids, content = change.ids, change.content
+    positions = common(vocabulary, ids)[0]
+    if isinstance(content, State):
+        before = given.content if given.partial else given.content.pull(positions)
+        assert isinstance(before, State)
+        changed = content.differences(before)
+        positions, content = positions[changed], content.pull(changed)
+    return FeatureSlice(pack(positions.astype(np.int32)), content)
 
 
 def _touched(rows: Rows, slice_: Slice) -> Touched:
