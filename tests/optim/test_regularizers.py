@@ -114,14 +114,6 @@ def test_a_weight_without_curvature_counts_for_nothing(regularizer, seed):
 
 
 @each_norm
-@given(seed=seeds)
-def test_without_strength_or_scale_the_center_stays(norm, seed):
-    center, curvature, scale = draw_prox(seed)
-    np.testing.assert_allclose(with_strength(norm, 0.0).prox(center, curvature, scale), center)
-    np.testing.assert_allclose(norm.prox(center, curvature, 0.0), center)
-
-
-@each_norm
 @pytest.mark.parametrize("size", [1e-150, 1e-30, 1e30, 1e150])
 def test_units_do_not_matter(norm, size):
     """The prox of size * center with size * strength is size times the prox."""

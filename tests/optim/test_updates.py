@@ -9,7 +9,13 @@ from helpers.update_cases import assert_alike, draw_gradients, seeds, walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dadagrad.optim.preconditioners import PRECONDITIONERS, Diagonal
+from dadagrad.optim.preconditioners import (
+    PRECONDITIONERS,
+    Diagonal,
+    Identity,
+    Normalized,
+    Preconditioner,
+)
 from dadagrad.optim.regularizers import (
     ElasticBox,
     L2Norm,
@@ -24,35 +30,57 @@ WIDE = (12, 2)
 deltas = st.sampled_from([0.0, 1e-3, 1.0])
 strengths = st.sampled_from([0.0, 0.01, 0.3])
 boxes = st.sampled_from([(-np.inf, np.inf), (-0.2, 0.3), (0.0, np.inf)])
+POWERS = {"constant": 0.0, "sqrt": 0.5, "linear": 1.0}
+each_diagonal = pytest.mark.parametrize("kind", ["diagonal", "normalized", *POWERS])
 each_update = pytest.mark.parametrize("name", GRADIENT_UPDATES)
 each_metric = pytest.mark.parametrize("metric_name", list(PRECONDITIONERS))
 
 
+def diagonal_of(
+    name: str, gradients: np.ndarray, delta: float
+) -> tuple[Preconditioner, np.ndarray]:
+    """A diagonal preconditioner, and H after each of the gradients by its formula.
+
+    Dual averaging in "sqrt" is RDA (Xiao 2010), mirror descent FOBOS (Duchi and Singer 2009).
+    """
+    roots = delta + np.sqrt(np.cumsum(np.square(gradients), axis=0))
+    if name == "diagonal":
+        return Diagonal(delta), roots
+    if name == "normalized":
+        return Normalized(delta), np.maximum.accumulate(np.abs(gradients)) * roots
+    times = np.arange(1.0, len(gradients) + 1)[:, None] ** POWERS[name]
+    return Identity(name), np.broadcast_to(times, gradients.shape)
+
+
+@each_diagonal
 @given(seed=seeds, delta=deltas, l1=strengths, l2=strengths, box=boxes)
-def test_dual_averaging_is_its_closed_form(seed, delta, l1, l2, box):
+@settings(max_examples=40)
+def test_dual_averaging_is_its_closed_form(kind, seed, delta, l1, l2, box):
+    """Duchi et al. (2011), eq. 24, with l2 and a box."""
     eta, gradients = 0.4, draw_gradients(seed, (N_FEATURES,))
-    update = UPDATES["dual-averaging"](eta, Diagonal(delta), ElasticBox(l1, l2, *box))
-    for t, weights in enumerate(walk(update, gradients), start=1):
+    preconditioner, curvatures = diagonal_of(kind, gradients, delta)
+    update = UPDATES["dual-averaging"](eta, preconditioner, ElasticBox(l1, l2, *box))
+    for t, (weights, h) in enumerate(zip(walk(update, gradients), curvatures, strict=True), 1):
         u = gradients[:t].sum(0)
-        h = delta + np.sqrt(np.square(gradients[:t]).sum(0))
         kept = np.maximum(np.abs(u) - t * l1, 0.0)
         with np.errstate(invalid="ignore"):
             closed = np.where(h > 0, -np.sign(u) * eta * kept / (h + eta * t * l2), 0.0)
         np.testing.assert_allclose(weights, np.clip(closed, *box), atol=1e-12)
 
 
-@given(seed=seeds, delta=deltas, l1=strengths, l2=strengths)
-def test_mirror_descent_is_its_closed_form(seed, delta, l1, l2):
+@each_diagonal
+@given(seed=seeds, delta=deltas, l1=strengths, l2=strengths, box=boxes)
+@settings(max_examples=40)
+def test_mirror_descent_is_its_closed_form(kind, seed, delta, l1, l2, box):
     eta, gradients = 0.4, draw_gradients(seed, (N_FEATURES,))
-    update = UPDATES["mirror-descent"](eta, Diagonal(delta), ElasticBox(l1, l2))
-    weights, squares = np.zeros(N_FEATURES), np.zeros(N_FEATURES)
-    for gradient, found in zip(gradients, walk(update, gradients), strict=True):
-        squares += gradient**2
-        h = delta + np.sqrt(squares)
+    preconditioner, curvatures = diagonal_of(kind, gradients, delta)
+    update = UPDATES["mirror-descent"](eta, preconditioner, ElasticBox(l1, l2, *box))
+    weights = np.zeros(N_FEATURES)
+    for gradient, h, found in zip(gradients, curvatures, walk(update, gradients), strict=True):
         for i in np.flatnonzero(h > 0):
             v = weights[i] - eta * gradient[i] / h[i]
             shrunk = max(abs(v) - eta * l1 / h[i], 0.0)
-            weights[i] = np.sign(v) * shrunk / (1 + eta * l2 / h[i])
+            weights[i] = np.clip(np.sign(v) * shrunk / (1 + eta * l2 / h[i]), *box)
         np.testing.assert_allclose(found, weights, atol=1e-12)
 
 

@@ -116,6 +116,21 @@ def test_corollary_6(stream):
     must_be_below(game.regret(corner), bound)
 
 
+@many_games
+@given(stream=streams, box=st.sampled_from([0.1, 1.0, 30.0]), seed=seeds)
+def test_per_coordinate_descent_of_the_lecture(stream, box, seed):
+    """McMahan (2012): steps B sqrt(2) / sqrt(sum g_t,i^2), clipped to [-B, B], are mirror descent.
+
+    After every step, and for each feature alone, regret is at most 2 sqrt(2) B sqrt(sum g_t,i^2).
+    """
+    case = Case(ElasticBox(low=-box, high=box))
+    game = play(MirrorDescent, box * np.sqrt(2.0), Diagonal(0.0), stream, 100, case, seed)
+    suffered = np.cumsum(game.gradients * game.weights, axis=0)
+    # The best in the box is at -B sign(total).
+    regret = suffered + box * np.abs(np.cumsum(game.gradients, axis=0))
+    assert (regret <= 2 * np.sqrt(2) * box * lengths(game) * (1 + 1e-9) + 1e-12).all()
+
+
 # How close regret comes to the bounds: a step size, a power of G or a metric that is off by a
 # factor of about 2 does not fit below them.
 

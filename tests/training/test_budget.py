@@ -63,15 +63,11 @@ def test_the_bytes_of_a_state_are_known_before_it_is_made(algorithm):
         problem = problem_of(algorithm, n_features, n_classes)
         arrays = zero_state(problem).arrays
         assert state_bytes(problem) == sum(array.nbytes for array in arrays.values())
+        if problem.compiled:
+            of_features = n_features * feature_bytes(problem)
+            assert state_bytes(problem) == of_features + arrays["intercept"].nbytes
     huge = problem_of(algorithm, 1 << 44, 2)
     assert state_bytes(huge) >= 8 << 44
-
-
-@pytest.mark.parametrize("update", ["dual-averaging", "mirror-descent"])
-def test_the_bytes_of_a_feature_are_those_of_its_share_of_the_state(update):
-    problem = problem_of({"update": update, "loss": "softmax"}, 50, 4)
-    intercept = zero_state(problem).arrays["intercept"].nbytes
-    assert state_bytes(problem) == 50 * feature_bytes(problem) + intercept
 
 
 @given(nnz=st.integers(1, 10**7), local=st.floats(0.0, 1.0), share=st.floats(0.0, 1.0))
@@ -247,48 +243,47 @@ def test_rows_that_metadata_only_declares_are_not_looked_at():
     assert estimate_run(data, problem, schedule, on_cluster=True).steps == -(-declared * 3 // 64)
 
 
-class TestFreeMemory:
-    def write(self, folder: Path, **files: object) -> Path:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            (folder / name.replace("__", ".")).write_text(f"{content}\n")
-        return folder
+def control_group(folder: Path, **files: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name.replace("__", ".")).write_text(f"{content}\n")
 
-    def test_control_groups_and_their_parents_count(self, tmp_path):
-        root, membership = tmp_path / "cgroup", tmp_path / "membership"
-        membership.write_text("0::/slice/job\n")
-        self.write(root / "slice", memory__max=1000, memory__current=400)
-        self.write(
-            root / "slice" / "job", memory__max=800, memory__current=500,
-            memory__stat="anon 300\ninactive_file 150\nslab 10",
-        )  # fmt: skip
-        self.write(root / "slice" / "other", memory__max=1, memory__current=1)
-        assert sorted(available._cgroup_rests(root, membership)) == [450, 600]
 
-    def test_control_groups_of_the_first_version_count(self, tmp_path):
-        root, membership = tmp_path / "cgroup", tmp_path / "membership"
-        membership.write_text("5:cpu:/x\n4:cpuset,memory:/job\n0::/\n")
-        self.write(root / "memory" / "job", memory__limit_in_bytes=900, memory__usage_in_bytes=100)
-        self.write(root / "memory", memory__limit_in_bytes=2**63 - 4096, memory__usage_in_bytes=1)
-        assert list(available._cgroup_rests(root, membership)) == [800]
+def test_control_groups_and_their_parents_count(tmp_path):
+    root, membership = tmp_path / "cgroup", tmp_path / "membership"
+    membership.write_text("0::/slice/job\n")
+    control_group(root / "slice", memory__max=1000, memory__current=400)
+    control_group(
+        root / "slice" / "job", memory__max=800, memory__current=500,
+        memory__stat="anon 300\ninactive_file 150\nslab 10",
+    )  # fmt: skip
+    control_group(root / "slice" / "other", memory__max=1, memory__current=1)
+    assert sorted(available._cgroup_rests(root, membership)) == [450, 600]
+    control_group(root / "slice", memory__max="max")
+    assert list(available._cgroup_rests(root, membership)) == [450]
+    assert list(available._cgroup_rests(root, tmp_path / "absent")) == []
 
-    def test_groups_without_limit_or_files_do_not_count(self, tmp_path):
-        membership = tmp_path / "membership"
-        membership.write_text("0::/job\n")
-        self.write(tmp_path / "job", memory__max="max", memory__current=5)
-        assert list(available._cgroup_rests(tmp_path, membership)) == []
-        assert list(available._cgroup_rests(tmp_path, tmp_path / "absent")) == []
 
-    def test_a_limit_of_addresses_counts(self):
-        pytest.importorskip("resource")
-        script = (
-            "import resource, psutil; from dadagrad.training.memory.available import free_memory\n"
-            "limit = psutil.Process().memory_info().vms + (100 << 20)\n"
-            "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
-            "assert 50 << 20 < free_memory() <= 100 << 20, free_memory()\n"
-        )
-        subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+def test_control_groups_of_the_first_version_count(tmp_path):
+    root, membership = tmp_path / "cgroup", tmp_path / "membership"
+    membership.write_text("5:cpu:/x\n4:cpuset,memory:/job\n0::/\n")
+    limit, unlimited = "memory__limit_in_bytes", 2**63 - 4096
+    control_group(root / "memory" / "job", memory__usage_in_bytes=100, **{limit: 900})
+    control_group(root / "memory", memory__usage_in_bytes=1, **{limit: unlimited})
+    assert list(available._cgroup_rests(root, membership)) == [800]
 
-    def test_this_machine_has_some(self):
-        assert 0 < available.free_memory() < 1 << 60
-        assert 1 << 20 < available.resident() < 1 << 40
+
+def test_a_limit_of_addresses_counts():
+    pytest.importorskip("resource")
+    script = (
+        "import resource, psutil; from dadagrad.training.memory.available import free_memory\n"
+        "limit = psutil.Process().memory_info().vms + (100 << 20)\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
+        "assert 50 << 20 < free_memory() <= 100 << 20, free_memory()\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_this_machine_has_some():
+    assert 0 < available.free_memory() < 1 << 60
+    assert 1 << 20 < available.resident() < 1 << 40

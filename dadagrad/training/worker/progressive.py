@@ -71,23 +71,12 @@ class ProgressiveMetrics:
         return self.mistakes / self.weight if self.weight else np.full(problem.n_settings, np.nan)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "rows": self.rows,
-            "entries": self.entries,
-            "weight": self.weight,
-            "loss": self.loss.tolist(),
-            "mistakes": self.mistakes.tolist(),
-        }
+        return {each.name: np.asarray(getattr(self, each.name)).tolist() for each in fields(self)}
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> ProgressiveMetrics:
-        return cls(
-            int(plain["rows"]),
-            int(plain["entries"]),
-            float(plain["weight"]),
-            np.array(plain["loss"], np.float64),
-            np.array(plain["mistakes"], np.float64),
-        )
+        sums = (np.array(plain[name], np.float64) for name in ("loss", "mistakes"))
+        return cls(int(plain["rows"]), int(plain["entries"]), float(plain["weight"]), *sums)
 
 
 class MetricsAccumulator:
