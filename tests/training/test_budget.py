@@ -23,7 +23,7 @@ from dadagrad.data.dataset import Dataset, LabelColumn, Partition, Schema
 from dadagrad.errors import InputError
 from dadagrad.problem import Problem, make_problem
 from dadagrad.training.coordinator import Coordinator
-from dadagrad.training.memory import available
+from dadagrad.training.memory import available, check
 from dadagrad.training.memory.estimate import (
     decoded_bytes,
     distinct_features,
@@ -176,7 +176,10 @@ def with_features(n_features: int) -> Dataset:
     ],
     ids=str,
 )
-def test_a_run_that_cannot_fit_is_refused_before_anything_is_made(values, advice, tmp_path):
+def test_a_run_that_cannot_fit_is_refused_before_anything_is_made(
+    values, advice, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(check, "free_memory", lambda: 8 << 30)  # the same for both
     data = with_features(1 << 40)
     config = TrainConfig(**{"step_size": 0.1, **values})
     announced: list[str] = []
