@@ -179,7 +179,7 @@ def with_features(n_features: int) -> Dataset:
 def test_a_run_that_cannot_fit_is_refused_before_anything_is_made(
     values, advice, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(check, "free_memory", lambda: 8 << 30)  # the same for both
+    monkeypatch.setattr(check, "free_memory", lambda: 64 << 30)  # the same for both
     data = with_features(1 << 40)
     config = TrainConfig(**{"step_size": 0.1, **values})
     announced: list[str] = []
