@@ -830,7 +830,7 @@ def merge_streams(base, ids, states, ends, times, hyperparameters, begun, shrink
     whole = (times - begun).sum()
     following = np.zeros(n_streams, np.int64)
     following[1:] = ends[:-1]
-    sums, learned = np.zeros((MERGE_BLOCK, width, 3)), np.zeros(MERGE_BLOCK)
+    sums, learned = np.zeros((MERGE_BLOCK, width, 3)), np.zeros((MERGE_BLOCK, width))
     changed, is_changed = np.empty(MERGE_BLOCK + 1, np.int64), np.zeros(MERGE_BLOCK, np.int64)
     while True:
         first = np.int64(-1)
@@ -848,10 +848,9 @@ def merge_streams(base, ids, states, ends, times, hyperparameters, begun, shrink
                 changed[n_changed] = i
                 n_changed += 1 - is_changed[i]
                 is_changed[i] = 1
-                learned[i] += duration
-                _add_change(states[j, 0], base[feature, 0], sums[i, 0])
-                for m in range(1, width):
-                    _add_change(states[j, m], base[feature, m], sums[i, m])
+                for m in range(width):
+                    is_learned = _add_change(states[j, m], base[feature, m], sums[i, m])
+                    learned[i, m] += duration if is_learned else 0.0
                 j += 1
             following[k] = j
         for n in range(n_changed):
@@ -864,25 +863,28 @@ def merge_streams(base, ids, states, ends, times, hyperparameters, begun, shrink
                 primary = np.float64(base[feature, m, 0]) + share * sums[i, m, 0]
                 squares = np.float64(base[feature, m, 1]) + share * sums[i, m, 1]
                 if shrinks_lazily:
-                    gap = share * (whole - learned[i])
+                    gap = share * (whole - learned[i, m])
                     primary = _shrink(primary, squares, gap, settings, delta)
                     primary = min(max(primary, low), high)
                 elif share < 1.0 and (l1 > 0.0 or l2 > 0.0):
                     moment, end = begun + share * whole, begun + whole
                     primary = _at_time(primary, squares, moment, end, settings, delta)
                 base[feature, m, 0], base[feature, m, 1] = primary, squares
+                learned[i, m] = 0.0
                 for part in range(3):
                     sums[i, m, part] = 0.0
-            is_changed[i], learned[i] = 0, 0.0
+            is_changed[i] = 0
 
 
 @_inlined
 def _add_change(after, before, sums):
-    """Add a stream's du, dG and dG^2 of a coordinate."""
+    """Add a stream's du, dG and dG^2 of a coordinate; True if they are not all 0."""
+    primary = np.float64(after[0]) - np.float64(before[0])
     squares = np.float64(after[1]) - np.float64(before[1])
-    sums[0] += np.float64(after[0]) - np.float64(before[0])
+    sums[0] += primary
     sums[1] += squares
     sums[2] += squares * squares
+    return primary != 0.0 or squares != 0.0
 
 
 @_inlined
@@ -904,30 +906,35 @@ def settle_streams(
     """Shrink the weights of mirror descent: the streams' up to their t, those of `base` to `begun`.
 
     See `merge_streams`; `base_update` is (n_features,), `updates` (n,) float64. The (n,) bool
-    `learned` is written: False for features that the stream has only looked at.
+    `learned` is written: False for features that the stream has only looked at. Weights that only
+    shrank are then those of `base`.
     """
-    delta = hyperparameters.delta
+    width, delta = base.shape[1], hyperparameters.delta
     settings = hyperparameters.step_size, hyperparameters.l1, hyperparameters.l2
+    only_shrank = np.zeros((len(ids), width), np.bool_)
     k = 0
     for j in range(len(ids)):
         while j >= ends[k]:
             k += 1
         feature = ids[j]
-        for m in range(base.shape[1]):
-            weight, squares = states[j, m, 0], states[j, m, 1]
-            states[j, m, 0] = _shrink(weight, squares, times[k] - updates[j], settings, delta)
-            weight, before = base[feature, m, 0], base[feature, m, 1]
-            gap = times[k] - base_update[feature]
-            alone = np.float32(_shrink(weight, before, gap, settings, delta))
+        for m in range(width):
+            squares, before = states[j, m, 1], base[feature, m, 1]
+            gap, gap_alone = times[k] - updates[j], times[k] - base_update[feature]
+            states[j, m, 0] = _shrink(states[j, m, 0], squares, gap, settings, delta)
+            alone = np.float32(_shrink(base[feature, m, 0], before, gap_alone, settings, delta))
             change = abs(states[j, m, 0] - alone)
-            learned[j] |= squares != before or change > MAX_ROUNDING * abs(alone)
+            only_shrank[j, m] = squares == before and change <= MAX_ROUNDING * abs(alone)
+            learned[j] |= not only_shrank[j, m]
     for j in range(len(ids)):
         feature, gap = ids[j], begun - base_update[ids[j]]
         if learned[j] and gap > 0.0:
-            for m in range(base.shape[1]):
+            for m in range(width):
                 weight, squares = base[feature, m, 0], base[feature, m, 1]
                 base[feature, m, 0] = _shrink(weight, squares, gap, settings, delta)
             base_update[feature] = begun
+        for m in range(width):
+            if only_shrank[j, m]:
+                states[j, m, 0] = base[feature, m, 0]
 
 
 # Gradients and predictions at fixed weights.
