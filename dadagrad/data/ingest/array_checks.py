@@ -61,9 +61,11 @@ def refuse_too_large(name: str, declared: int, stored: int) -> None:
 
 
 def check_npz(path: str, file: IO[bytes]) -> None:
-    """Raise `InputError` unless all members are plain arrays of a size that `file` can hold."""
+    """Raise `InputError` unless the members are plain arrays, of a size that `file` can hold."""
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
+        if len({member.filename for member in members}) < len(members):
+            raise InputError(f"{path} has two arrays of one name; save it again")
         declared = sum(member.file_size for member in members)
         refuse_too_large(path, declared, os.fstat(file.fileno()).st_size)
         for member in members:

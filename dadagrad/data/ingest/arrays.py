@@ -35,7 +35,7 @@ BLOCK_NNZ = 2_000_000
 """Approximate number of entries in a block of a large matrix."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class ArraySource:
     """Blocks of one file, and facts about the features and labels of the whole file."""
 
@@ -47,14 +47,8 @@ class ArraySource:
 
 
 def open_arrays(path: str, options: Options) -> ArraySource:
-    """Open a source of one of the array formats.
-
-    Raises
-    ------
-    InputError
-        If the file is damaged, or lacks labels that it should have.
-    """
-    openers = {"npz": open_npz, "anndata": open_anndata, "parquet": open_stored}
+    """Open an array file; raises `InputError` for damage, and for labels that are missing."""
+    openers = {"npz": open_npz, "anndata": _open_anndata, "parquet": _open_stored}
     return openers[options.format](path, options)
 
 
@@ -77,13 +71,13 @@ def open_npz(path: str, options: Options) -> ArraySource:
             if name not in arrays and beside.exists():
                 arrays[name] = _load_npy(str(beside))
         matrix = _npz_matrix(path, arrays)
-    labels = None if options.no_labels else arrays.get("labels")
-    if labels is None and not options.no_labels:
+    if "labels" not in arrays and not options.no_labels:
         raise InputError(
             f"{path} has no labels: it holds {', '.join(sorted(arrays))}; add an array named "
             f"labels, or save the labels as {Path(path).with_suffix('.labels.npy')} (rows to be "
             "predicted are read with --no-labels)"
         )
+    labels = None if options.no_labels else arrays["labels"]
     return _matrix_source(path, matrix, labels, arrays.get("weights"))
 
 
@@ -114,21 +108,17 @@ def _as_csr(matrix: Any, path: str, stored: int) -> Any:
     """A sparse matrix of another format, checked, as CSR."""
     # As CSR it has a pointer for each row, also for rows without entries.
     refuse_too_large(f"{path}, shape", 8 * matrix.shape[0], stored)
-    if hasattr(matrix, "indptr"):
-        check_compressed(matrix)
-    return scipy.sparse.csr_array(matrix)
+    return scipy.sparse.csr_array(_checked(matrix) if hasattr(matrix, "indptr") else matrix)
 
 
-def check_compressed(matrix: Any) -> None:
-    """Raise `ValueError` for a CSR, CSC or BSR matrix with wrong indices.
-
-    SciPy's compiled code uses them without checks.
-    """
+def _checked(matrix: Any) -> Any:
+    """`matrix`, CSR, CSC or BSR; raises `ValueError` for indices that SciPy's code trusts."""
     starts = matrix.indptr
     # SciPy checks nothing more if the last one, its number of entries, is negative.
     if not len(starts) or starts[0] != 0 or (starts[1:] < starts[:-1]).any():
         raise ValueError("indptr does not rise from 0")
     matrix.check_format(full_check=True)
+    return matrix
 
 
 def _checked_csr(data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
@@ -138,9 +128,7 @@ def _checked_csr(data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
             raise ValueError(f"{name} has dtype {array.dtype}; needed are whole numbers")
     content = (data, indices.astype(np.int64), indptr.astype(np.int64))
     n_rows, n_columns = map(operator.index, shape)
-    matrix = scipy.sparse.csr_array(content, shape=(n_rows, n_columns))
-    check_compressed(matrix)
-    return matrix
+    return _checked(scipy.sparse.csr_array(content, shape=(n_rows, n_columns)))
 
 
 def _matrix_source(
@@ -150,7 +138,7 @@ def _matrix_source(
     weights: NDArray[Any] | None,
     names: dict[int, str] | None = None,
 ) -> ArraySource:
-    """A matrix that can be sliced by rows, as a source; None means no labels, or no weights."""
+    """A matrix that can be sliced by rows, as a source, with labels and weights if any."""
     if len(matrix.shape) != 2:
         raise InputError(
             f"{path}: X has shape {matrix.shape}; it must have two dimensions, rows and features"
@@ -184,7 +172,7 @@ def _matrix_blocks(
         )
 
 
-def open_anndata(path: str, options: Options) -> ArraySource:
+def _open_anndata(path: str, options: Options) -> ArraySource:
     """An AnnData file (.h5ad) or Zarr store: ``X``, and the labels from a column of ``obs``.
 
     Refused are codecs that could run code, links to other files, and arrays that declare more than
@@ -259,7 +247,7 @@ class _SlicedCsr:
         )
 
 
-def open_stored(url: str, options: Options) -> ArraySource:
+def _open_stored(url: str, options: Options) -> ArraySource:
     """A dataset, Zarr or Parquet, partition by partition: to shuffle or repartition it."""
     dataset = open_dataset(url)
     schema = dataset.schema
