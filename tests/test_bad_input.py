@@ -84,27 +84,18 @@ def npz(**changes: Any) -> bytes:
     return sink.getvalue()
 
 
-# One file for each reader and each kind of damage; the tests of a reader have all its messages.
+# One bad file for each reader; the tests of a reader have all its messages.
 BAD_FILES: list[tuple[str, str | bytes, list[str]]] = [
     ("a.svmlight", "1 1:1\n0 2:nan\n", ["line 2", "feature '2'", "'nan'", "finite"]),
     ("a.vw", "1 | 1:1\n0 | 2:1e39\n", ["line 2", "feature '2'", "'1e39'", "too large"]),
     ("a.tsv", "1\tgood day\nnan\tbad day\n", ["line 2", "nan", "column 0"]),
-    ("a.csv", "label,x\n1,2\n0,inf\n", ["line 3", "'x'", "'inf'"]),
     ("a.csv", "label,x\n1,2\n0,red\n", ["line 3", "'x'", "'red'", "--hash-bits"]),
     ("a.csv", "label;x\n1;2\n", ["one column", "'label;x'", "--delimiter"]),
-    ("a.csv", "1,2\r0,3\r", ["line 1", "not a number"]),
-    ("a.csv", "label,x\n1,2\n0\n", ["line 3", "1 comma-separated field,"]),
     ("a.npz", npz(data=[1, 1, 1e39]), ["row 1", "feature 1", "1e+39"]),
-    ("a.npz", npz(labels=[0, float("inf")]), ["row 1", "label inf"]),
     ("a.npz", npz(weights=["a", "b"]), ["a.npz", "a weight is not a number"]),
-    ("a.npz", npz(indices=[0, 7, 1]), ["a.npz", "indices"]),
     ("a.parquet", parquet(values=[[1, float("nan")], [1]]), ["row group 0", "feature 2", "nan"]),
-    ("a.parquet", parquet(label=[0, float("nan")]), ["row 1", "label nan"]),
-    ("a.parquet", parquet(indices=[[2, 0], [1]]), ["row 0", "feature 0 out of order"]),
-    ("a.parquet", parquet(indices=[[-1, 2], [1]]), ["row 0", "feature -1"]),
     # no rows, or no file of that format
     ("a.svmlight", "# nothing\n\n", ["no rows"]),
-    ("a.tsv", "\n\n", ["no rows"]),
     ("a.csv", "label,x\n", ["no rows"]),
     ("a.csv.gz", gzip.compress(b""), ["no rows"]),
     ("a.npz", npz(data=[], indices=[], indptr=[0], shape=[0, 3], labels=[]), ["no rows"]),
@@ -115,9 +106,9 @@ BAD_FILES: list[tuple[str, str | bytes, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(BAD_FILES)))
-def test_a_bad_file_is_named_with_the_place_and_the_reason(tmp_path: Path, number: int) -> None:
-    check_ingest(tmp_path, *BAD_FILES[number])
+def test_a_bad_file_is_named_with_the_place_and_the_reason(tmp_path: Path) -> None:
+    for name, content, said in BAD_FILES:
+        check_ingest(tmp_path, name, content, said)
 
 
 def check_ingest(folder: Path, name: str, content: str | bytes, said: list[str]) -> None:
@@ -141,33 +132,19 @@ def test_compressed_files_that_are_cut_or_damaged(tmp_path: Path, kind: str) -> 
     assert json.loads(result.stdout)["rows"] == 2000
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.svmlight", "1 1:1\n0 2:nan\n0 3:1 2:1\n0 2:1\n"),
-        ("a.vw", "1 | 1\n0 | 2:nan\nx | 3\n0 | 2\n"),
-        ("a.tsv", "1\tgood day\nnan\tbad day\n0\n0\tbad day\n"),
-        ("a.csv", "label,x\n1,2\n0,inf\n,3\n0,3\n"),
-    ],
-)
-def test_skipped_rows_are_counted(tmp_path: Path, name: str, content: str) -> None:
-    (tmp_path / name).write_text(content)
-    ingest = ["ingest", tmp_path / name, "--out", tmp_path / "out", "--on-error", "skip"]
+def test_skipped_rows_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("label,x\n1,2\n0,inf\n,3\n0,3\n")
+    ingest = ["ingest", tmp_path / "a.csv", "--out", tmp_path / "out", "--on-error", "skip"]
     report = json.loads(run(*ingest, "--json").stdout)
     assert (report["rows"], report["skipped"]) == (2, 2)
 
 
-@pytest.mark.parametrize("loss", ["squared", "hinge"])
-def test_training_that_diverges_leaves_no_model(made: Path, tmp_path: Path, loss: str) -> None:
-    train = ["train", made / "data", "--model", tmp_path / "m", "--loss", loss]
-    error = error_of(*train, "--step-size", "1e300")
+def test_training_that_diverges_leaves_no_model(made: Path, tmp_path: Path) -> None:
+    train = ["train", made / "data", "--model", tmp_path / "m", "--loss", "squared", "--step-size"]
+    error = error_of(*train, "1e300")
     assert all(words in error for words in ("not finite", "partition part-", "row ")), error
     assert not (tmp_path / "m" / "model.json").exists()
-
-
-def test_a_setting_that_is_not_finite(made: Path, tmp_path: Path) -> None:
-    error = error_of("train", made / "data", "--model", tmp_path / "m", "--step-size", "nan")
-    assert "step_size must be a finite number" in error
+    assert "step_size must be a finite number" in error_of(*train, "nan")
 
 
 def test_labels_outside_the_classes(made: Path, tmp_path: Path) -> None:
@@ -219,21 +196,16 @@ def test_a_damaged_dataset(places: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
-def test_a_damaged_model(places: Path, how: str) -> None:
-    part = next(iter(sorted((places / "model").glob("parts-*/*"))))
+def test_a_damaged_model_or_checkpoint(places: Path, how: str) -> None:
+    digest = json.loads(run("inspect", places / "model", "--json").stdout)["digest"]
+    part = min((places / "model").glob("parts-*/*"))
     damage(part, how)
     for command in (["evaluate", places / "model", places / "data"], ["inspect", places / "model"]):
         assert part.name in error_of(*command)
-
-
-@pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
-def test_a_damaged_checkpoint_is_skipped_for_an_older_one(places: Path, how: str) -> None:
     newest = max((places / "run").glob("manifest-*"))
     step = newest.name.removeprefix("manifest-").partition(".")[0]
-    damage(next(iter(sorted((places / "run").glob(f"{step}-*/*")))), how)
-    digest = json.loads(run("inspect", places / "model", "--json").stdout)["digest"]
+    damage(min((places / "run").glob(f"{step}-*/*")), how)
     result = run("resume", places / "run", "--model", places / "again", "--json")
-    assert result.exit_code == 0
     assert f"skipped the damaged checkpoint {newest.name}" in result.stderr
     assert json.loads(result.stdout)["digest"] == digest
 
@@ -247,26 +219,18 @@ def damage(file: Path, how: str) -> None:
         file.write_bytes(content if how == "flipped" else content[: len(content) // 2])
 
 
-def test_checkpoints_of_another_dataset(places: Path) -> None:
+def test_checkpoints_of_other_data_or_of_another_run(places: Path) -> None:
     error = error_of("resume", places / "run", "--data", places / "other")
     assert "digest" in error
     assert "start a new run" in error
-
-
-def test_checkpoints_of_another_run(places: Path) -> None:
-    for more in ([], ["--loss", "logistic"]):
-        train = ["train", places / "data", "--model", places / "m", "--step-size", 0.3, *more]
-        error = error_of(*train, "--checkpoints", places / "run")
-        assert "already holds the checkpoints of a run" in error
-
-
-@pytest.mark.parametrize(("name", "kind"), [("data", "a dataset"), ("model", "a model")])
-def test_checkpoints_do_not_go_where_something_else_is(places: Path, name: str, kind: str) -> None:
-    before = sorted((places / name).rglob("*"))
     train = ["train", places / "data", "--model", places / "m", "--step-size", 0.3]
-    error = error_of(*train, "--checkpoints", places / name)
-    assert f"{places / name} holds {kind}" in error
-    assert sorted((places / name).rglob("*")) == before
+    error = error_of(*train, "--checkpoints", places / "run")
+    assert "already holds the checkpoints of a run" in error
+    for name, kind in (("data", "a dataset"), ("model", "a model")):
+        before = sorted((places / name).rglob("*"))
+        error = error_of(*train, "--checkpoints", places / name)
+        assert f"{places / name} holds {kind}" in error
+        assert sorted((places / name).rglob("*")) == before
 
 
 def test_a_missing_bucket_and_an_endpoint_that_does_not_answer(
