@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.blocks import block_rows
-from helpers.line_formats import check_error, exact_number, reference_rows, rounded
+from helpers.line_formats import TOKENS, check_error, exact_number, reference_rows, rounded
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
@@ -49,18 +49,19 @@ def svm_row(line: bytes) -> tuple[Any, ...] | None:
         return None
     label = exact_number(words[0], np.float64)
     features: dict[int, float] = {}
-    query = -1
+    query = last = -1
     for word in words[1:]:
         name, colon, value = word.partition(b":")
         digits = value if name == b"qid" else name
-        if not colon or not re.fullmatch(rb"[0-9]+", digits) or int(digits) > parsing.MAX_ID:
+        if not colon or not re.fullmatch(rb"[0-9]+", digits):
             raise ValueError(word)
-        if (query >= 0) if name == b"qid" else (features and int(digits) <= max(features)):
+        id_ = int(digits.lstrip(b"0") or b"0")  # Python converts 4,300 digits at most
+        if id_ > parsing.MAX_ID or ((query >= 0) if name == b"qid" else id_ <= last):
             raise ValueError(word)
         if name == b"qid":
-            query = int(digits)
+            query = id_
         else:
-            features[int(digits)] = exact_number(value, np.float32)
+            features[id_], last = exact_number(value, np.float32), id_
     return label, tuple(features.items()), 1.0, "", query
 
 
@@ -186,8 +187,8 @@ FRAGMENTS = {
 
 
 def mess(kind: str) -> st.SearchStrategy[bytes]:
-    parts = st.lists(st.sampled_from(FRAGMENTS[kind]), max_size=25).map(b"".join)
-    return parts | st.binary(max_size=60)
+    parts = st.sampled_from(FRAGMENTS[kind]) | st.sampled_from(TOKENS)
+    return st.lists(parts, max_size=25).map(b"".join) | st.binary(max_size=60)
 
 
 def check_any_bytes(kind: str, chunk: bytes) -> None:

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from dadagrad.errors import DadagradError
@@ -31,11 +30,6 @@ HOSTILE: list[Any] = [
     {"$float": "inf"}, {"$float": "nan"}, {"$float": 3},
 ]  # fmt: skip
 """Replacements of any value of a JSON document."""
-
-many = settings(
-    max_examples=8000, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
-)
-"""Settings of the slow tests that try a great many cases."""
 
 
 def paths(document: Any, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -25,6 +25,16 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "xz": lambda content: lzma.compress(content, preset=0),
     "zst": zstandard.ZstdCompressor(write_checksum=True).compress,
 }
+TOKENS = [
+    b"1e400", b"-1e400", b"1e-400", b"5e-324", b"1e99999999999", b"0x10", b"1_0", b"nan", b"inf",
+    b"9" * 30, b"9" * 5000, b"0" * 5000 + b"5", b"9223372036854775807", b"9223372036854775799",
+    b"18446744073709551616", b"-1", b".", b"+", b"-", b"1.", b"e5", b"1e", b"1:1:1",
+    b"qid:", b"qid:9223372036854775808", b"qid:-1", b"qid:0", b"#", b"|", b":", b",", b"'", b'"',
+    b'"""', b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"\r", b"\n", b"\t", b" ", b"\x0b", b"\x1c",
+    b"\xd9\xa1\xd9\xa2", b"\xef\xbc\x91", b"\xed\xa0\x80", b"\xe2\x80\xa8", b"a" * 300,
+    b"'" + b"t" * 300 + b"|", b"|a:1e30 b:1e30", b"|a:1e400",
+]  # fmt: skip
+"""Tokens that are hard to parse."""
 NUMBER = re.compile(rb"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 

@@ -19,7 +19,7 @@ import numcodecs.pickles
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.hostile_cases import many, mutated_bytes, only_our_errors
+from helpers.hostile_cases import mutated_bytes, only_our_errors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,15 +103,8 @@ def check_npz(folder: Path, data: bytes) -> None:
 
 
 @given(archives())
-@settings(max_examples=80)
 def test_archives(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     check_npz(tmp_path_factory.getbasetemp(), data)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_a_great_many_archives(tmp_path: Path) -> None:
-    many(given(archives())(lambda data: check_npz(tmp_path, data)))()
 
 
 @pytest.mark.parametrize("kind", sorted(VALID))

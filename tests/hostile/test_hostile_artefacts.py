@@ -11,7 +11,7 @@ import pytest
 import zstandard
 from click.testing import CliRunner
 from helpers.checkpoint_stores import memory_url
-from helpers.hostile_cases import changed, corpus, many, mutated, only_our_errors, sealed
+from helpers.hostile_cases import changed, corpus, mutated, only_our_errors, sealed
 from hypothesis import given
 
 from dadagrad.cli import dadagrad
@@ -102,13 +102,6 @@ CHECKS: list[Any] = [(check_model, MODEL_BODY), (check_run, RUN_BODY)]
 @pytest.mark.parametrize(("check", "body"), CHECKS)
 def test_any_damage_is_refused_or_harmless(check: Any, body: Any) -> None:
     given(mutated(body))(check)()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("check", "body"), CHECKS)
-def test_a_great_many(check: Any, body: Any) -> None:
-    many(given(mutated(body, 5))(check))()
 
 
 @pytest.mark.parametrize("case", corpus("model.json"), ids=lambda case: case["broke"])

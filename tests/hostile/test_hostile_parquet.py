@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.checkpoint_stores import memory_url
-from helpers.hostile_cases import CORPUS, many, mutated_bytes, only_our_errors
+from helpers.hostile_cases import CORPUS, mutated_bytes, only_our_errors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,19 +81,10 @@ def spoilt(draw: st.DrawFn) -> bytes:
     return joined(body, footer)
 
 
-def check(file: bytes) -> None:
+@given(spoilt())
+def test_any_damage_is_refused_or_harmless(file: bytes) -> None:
     with only_our_errors():
         use(file)
-
-
-def test_any_damage_is_refused_or_harmless() -> None:
-    settings(max_examples=100)(given(spoilt())(check))()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_a_great_many() -> None:
-    many(given(spoilt())(check))()
 
 
 def test_a_footer_on_which_pyarrow_aborts() -> None:

@@ -18,7 +18,6 @@ from helpers.checkpoint_stores import memory_url
 from helpers.hostile_cases import (
     changed,
     corpus,
-    many,
     mutated,
     mutated_bytes,
     only_our_errors,
@@ -136,13 +135,6 @@ DAMAGES: list[Any] = [
 @pytest.mark.parametrize(("check", "damaged"), DAMAGES)
 def test_any_damage_is_refused_or_harmless(check: Any, damaged: Any) -> None:
     given(damaged)(check)()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("check", "document"), [(check_root, ROOT), (check_partition, PARTITION)])
-def test_a_great_many(check: Any, document: Any) -> None:
-    many(given(mutated(document, 5))(check))()
 
 
 @pytest.mark.parametrize("case", corpus("zarr_root.json"), ids=lambda case: case["broke"])
