@@ -27,7 +27,7 @@ from dadagrad.training.messages import (
 from dadagrad.training.result import TrainResult
 from dadagrad.training.schedule import Schedule, make_schedule
 from dadagrad.training.state import zero_state
-from dadagrad.training.state.compiled import State
+from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.slices import SharedFeatures
 from dadagrad.training.worker.compute import compute
 
@@ -233,16 +233,10 @@ class ByHand:
         return [entry for entry in self.log if isinstance(entry, Save)]
 
 
-def state_bytes(state: State) -> bytes:
+def state_bytes(state: TrainingState) -> bytes:
     """Every bit of a state."""
-    return b"".join(
-        [
-            state.accumulators.tobytes(),
-            state.last_update.tobytes(),
-            state.intercept.tobytes(),
-            np.float64(state.t).tobytes(),
-        ]
-    )
+    arrays = (array.tobytes() for array in state.arrays.values())
+    return b"".join([*arrays, np.float64(state.t).tobytes()])
 
 
 def bits(result: TrainResult) -> tuple[object, ...]:

@@ -25,13 +25,11 @@ from dadagrad.problem import Problem, make_problem
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.memory import available, check
 from dadagrad.training.memory.estimate import (
-    decoded_bytes,
-    distinct_features,
     estimate_run,
     touched_features,
 )
 from dadagrad.training.schedule import make_schedule
-from dadagrad.training.state import feature_bytes, state_bytes, zero_state
+from dadagrad.training.state import state_bytes, zero_state
 
 PRECONDITIONERS = (
     "identity", "normalized", "full", "sketch", "corrected-sketch", "radagrad", "ada-lr", "fd-son",
@@ -81,28 +79,13 @@ def test_touched_features_increase_up_to_the_vocabulary(nnz, local, share):
     assert touched_features(nnz, partition) == n_local
 
 
-@pytest.mark.parametrize("n_rows", [1, 10, 100, 1000])
+@pytest.mark.parametrize("n_rows", [1, 1000])
 def test_touched_features_are_near_the_truth(n_rows):
     rows = hashed_rows(0, 4000, 50, 20)
     part = rows.slice(0, n_rows)
     partition = Partition("part", rows.n_rows, rows.nnz, rows.n_local, "")
     touched = len(np.unique(part.indices))
     assert touched_features(part.nnz, partition) == pytest.approx(touched, rel=0.3)
-
-
-def test_distinct_features_of_independent_partitions_are_near_the_truth():
-    random, n_features = np.random.default_rng(0), 10_000
-    draws = [random.choice(n_features, size, replace=False) for size in (10, 3000, 4000, 9000)]
-    partitions = [Partition("part", 1, len(ids), len(ids), "") for ids in draws]
-    for n in range(len(draws) + 1):
-        distinct = len(np.unique(np.concatenate([*draws[:n], []])))
-        assert distinct_features(n_features, partitions[:n]) == pytest.approx(distinct, rel=0.02)
-
-
-def test_decoded_bytes_are_those_of_the_rows(tmp_path):
-    data = dadagrad.open_dataset(write_wide(tmp_path / "data", 12, 2, 300))
-    for number, partition in enumerate(data.partitions):
-        assert decoded_bytes(data, partition) == pytest.approx(data.read(number).nbytes, rel=0.05)
 
 
 @pytest.mark.parametrize("batch_size", [1, 30])
@@ -141,7 +124,6 @@ def wide(tmp_path_factory) -> str:
 @pytest.mark.parametrize(
     ("values", "checkpoints"),
     [
-        ({"step_size": 0.3}, False),
         ({"update": "mirror-descent"}, False),
         ({"step_size": 0.3, "batch_size": 800}, True),
         ({"step_size": 0.3, "batch_size": 8000, "accumulate": "row"}, False),
@@ -236,16 +218,6 @@ def test_a_worker_that_is_too_small_is_refused(tmp_path):
         train(url, TrainConfig(step_size=0.1), client=cluster.scheduler_address)
 
 
-def test_rows_that_metadata_only_declares_are_not_looked_at():
-    declared = 2**31 - 1
-    data = make_data((40,) * 3)
-    data.partitions = tuple(replace(partition, n_rows=declared) for partition in data.partitions)
-    config = TrainConfig(step_size=0.1, batch_size=64, partitions_per_batch=1)
-    problem = make_problem(config, data.schema, 64)
-    schedule = make_schedule(config, (declared,) * 3)
-    assert estimate_run(data, problem, schedule, on_cluster=True).steps == -(-declared * 3 // 64)
-
-
 def control_group(folder: Path, **files: object) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
@@ -285,8 +257,3 @@ def test_a_limit_of_addresses_counts():
         "assert 50 << 20 < free_memory() <= 100 << 20, free_memory()\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
-
-
-def test_this_machine_has_some():
-    assert 0 < available.free_memory() < 1 << 60
-    assert 1 << 20 < available.resident() < 1 << 40
