@@ -64,19 +64,22 @@ def shrink(update: GradientUpdate, weights, squares, time):
     return np.sign(weights) * np.maximum(kept * np.abs(weights) - taken, 0.0)
 
 
-def merged(update: GradientUpdate, base: State, ends: list[State]) -> State:
-    """The merge of streams, by the formulas of `dadagrad.training.coordinator.merge`."""
+def merged(update: GradientUpdate, base: State, ends: list[State], couples: bool) -> State:
+    """The merge of streams, by the formulas of `dadagrad.training.coordinator.merge`.
+
+    A stream that changed a feature has shrunk it; all its outputs, if the loss `couples` them.
+    """
     squares = base.preconditioner["squares"]
     growth = np.array([end.preconditioner["squares"] - squares for end in ends])
     change = np.array([end.primary - base.primary for end in ends])
     times = np.array([end.t - base.t for end in ends])[:, None, None]
-    changed = growth != 0
-    several = changed.sum(axis=0) > 1
-    c = np.where(several, growth.sum(0) ** 2 / np.where(several, (growth**2).sum(0), 1.0), 1.0)
-    squares = squares + growth.sum(0) / c
+    total, squared = growth.sum(axis=0), (growth**2).sum(axis=0)
+    c = np.where(squared > 0, total**2 / np.where(squared > 0, squared, 1.0), 1.0)
+    squares = squares + total / c
     t, own = base.t + times.sum(), base.t + times.sum() / c
     phi = update.regularizer
     if update.shrinks_lazily:
+        changed = growth.any(axis=2, keepdims=True) if couples else growth > 0
         primary = base.primary + np.where(changed, change, 0.0).sum(0) / c
         missing = (times.sum() - np.where(changed, times, 0.0).sum(0)) / c
         return State(t, shrink(update, primary, squares, missing), {"squares": squares})
@@ -114,7 +117,7 @@ class PlainRun:
             streams = zip(*ends, strict=True)
             if len(ends) > 1:
                 states = [
-                    merged(update, base, list(these))
+                    merged(update, base, list(these), config.loss.couples)
                     for update, base, these in zip(self.updates, states, streams, strict=True)
                 ]
             else:
