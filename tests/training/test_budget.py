@@ -29,7 +29,7 @@ from dadagrad.training.memory.estimate import (
     touched_features,
 )
 from dadagrad.training.schedule import make_schedule
-from dadagrad.training.state import state_bytes, zero_state
+from dadagrad.training.state import feature_bytes, state_bytes, zero_state
 
 PRECONDITIONERS = (
     "identity", "normalized", "full", "sketch", "corrected-sketch", "radagrad", "ada-lr", "fd-son",
