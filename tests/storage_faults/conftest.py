@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from helpers import cluster_processes
 from helpers.cluster_processes import Nursery
 from helpers.faulty_proxy import Proxy
-from helpers.runs import make_data, write_data
+from helpers.runs import Program, write_data
 from helpers.servers import BUCKET, Server, moto_server, rclone_server
-
-from dadagrad.data.dataset import Dataset
 
 
 @pytest.fixture(scope="package")
@@ -55,13 +54,14 @@ def proxy(servers: dict[str, Server], monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 @pytest.fixture(scope="package")
-def data() -> Dataset:
-    return make_data()
+def local_data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_data(str(tmp_path_factory.mktemp("data") / "data"))
 
 
-@pytest.fixture(scope="package")
-def local_data(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_data(data, str(tmp_path_factory.mktemp("data") / "data"))
+@pytest.fixture
+def new_program(nursery: Nursery, local_data: str) -> Callable[..., Program]:
+    """Makes the program of a run in a folder, on the local data unless others are given."""
+    return partial(Program, nursery, data=local_data)
 
 
 # Children find the kernels compiled: each would have to load them. And they keep to the size of a

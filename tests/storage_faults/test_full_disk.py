@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers.cluster_processes import Nursery, Process
-from helpers.runs import Program, assert_undisturbed, digest, refusal
+from helpers.runs import Program, digest, refusal
 
 from dadagrad.data import open_dataset
 from dadagrad.data.synthetic import Corpus
@@ -19,6 +19,7 @@ from dadagrad.model.model import Model
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.writer import CheckpointReader
 
+NewProgram = Callable[..., Program]
 PAGE = 4096
 NO_SPACE = "No space left on device; free some space or write elsewhere"
 
@@ -70,42 +71,37 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
         pytest.param(7, True, marks=pytest.mark.slow),
     ],
 )
-def test_checkpoints(
-    pages: int, resumed: bool, disk: Disk, local_data: str, nursery: Nursery
-) -> None:
+def test_checkpoints(pages: int, resumed: bool, disk: Disk, new_program: NewProgram) -> None:
     """Full before the first one is there, which makes the run, and after."""
-    program = Program(nursery, local_data, str(disk.path))
+    program = new_program(str(disk.path))
     message = disk.refuses(pages, program.train)
     assert f" in {program.checkpoints}: {NO_SPACE}" in message
     assert not Storage(program.model).list()
     begun = CheckpointReader(program.checkpoints).list(verify=True)
     assert all(info.valid for info in begun)
     assert bool(begun) is resumed
-    process = program.resume() if resumed else program.train()
-    assert_undisturbed(program, process, local_data)
+    program.assert_undisturbed(program.resume() if resumed else program.train())
 
 
-def test_model(disk: Disk, local_data: str, nursery: Nursery, tmp_path: Path) -> None:
-    program = Program(nursery, local_data, str(tmp_path))
+def test_model(disk: Disk, new_program: NewProgram, tmp_path: Path) -> None:
+    program = new_program(str(tmp_path))
     program.model = f"{disk.path}/model"
     assert f" in {program.model}: {NO_SPACE}" in disk.refuses(1, program.train)
     with pytest.raises(DadagradError, match=r"there is no model\.json"):
         Model.load(program.model)
-    assert_undisturbed(program, program.resume(), local_data)
+    program.assert_undisturbed(program.resume())
 
 
 @pytest.mark.parametrize("suffix", ["parquet", pytest.param("csv", marks=pytest.mark.slow)])
-def test_predictions(
-    suffix: str, disk: Disk, local_data: str, nursery: Nursery, tmp_path: Path
-) -> None:
-    program = Program(nursery, local_data, str(tmp_path))
+def test_predictions(suffix: str, disk: Disk, new_program: NewProgram, tmp_path: Path) -> None:
+    program = new_program(str(tmp_path))
     digest(program.train())
     out = disk.path / f"predictions.{suffix}"
-    command = ("dadagrad", "predict", program.model, local_data, "--out", str(out))
-    message = disk.refuses(1, lambda: nursery.start(*command))
+    command = ("dadagrad", "predict", program.model, program.data, "--out", str(out))
+    message = disk.refuses(1, lambda: program.nursery.start(*command))
     assert message.startswith(f"cannot write {out}: ")
     assert os.listdir(disk.path) == []
-    assert nursery.start(*command).wait(30) == 0
+    assert program.nursery.start(*command).wait(30) == 0
     assert out.exists()
 
 
@@ -119,6 +115,5 @@ def test_ingest(pages: int, disk: Disk, nursery: Nursery, tmp_path: Path) -> Non
     assert message.startswith("cannot write part-0")
     assert f" in {out}: {NO_SPACE}" in message
     assert not Storage(out).list()
-    process = nursery.start(*command)
-    assert process.wait(30) == 0, process.text()
+    assert nursery.start(*command).wait(30) == 0
     assert open_dataset(out).n_rows == 3000

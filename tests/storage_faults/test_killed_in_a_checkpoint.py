@@ -6,13 +6,13 @@ files the kernel kills it in the middle of a write that makes a file larger than
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers.cluster_processes import Nursery
 from helpers.faulty_proxy import Proxy, once_at
 from helpers.processes import wait_until
-from helpers.runs import Program, assert_undisturbed, digest, make_data, write_data
+from helpers.runs import Program, digest, write_data
 from helpers.servers import Server
 
 from dadagrad.training.checkpoints.writer import CheckpointReader
@@ -33,23 +33,21 @@ def test_on_s3(
     store: str,
     servers: dict[str, Server],
     url: str,
-    local_data: str,
-    nursery: Nursery,
+    new_program: Callable[..., Program],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     servers[store].set_environment(monkeypatch)
     with Proxy(servers[store]) as proxy:
         proxy.act = once_at(proxy, stage, how)
-        environment = proxy.server.environment
-        process = Program(nursery, local_data, url, passes=4, environment=environment).train()
+        process = new_program(url, passes=4, environment=proxy.server.environment).train()
         assert proxy.held.wait(20), process.text()
         process.kill()
         # Where a whole request was on its way, it arrives after the death of who sent it.
         proxy.release()
         wait_until(lambda: not proxy.busy, 10, "the requests under way")
-    program = Program(nursery, local_data, url, passes=4, environment=servers[store].environment)
+    program = new_program(url, passes=4, environment=servers[store].environment)
     assert all(info.valid for info in CheckpointReader(program.checkpoints).list(verify=True))
-    assert_undisturbed(program, program.resume(), local_data)
+    program.assert_undisturbed(program.resume())
     assert all(info.valid for info in CheckpointReader(program.checkpoints).list(verify=True))
 
 
@@ -58,20 +56,24 @@ def test_on_s3(
     [("part", 300, 1500), ("manifest", 40, 1250), ("model", 40, None)],
 )
 def test_on_files(
-    what: str, n_features: int, bytes: int | None, nursery: Nursery, tmp_path: Path
+    what: str,
+    n_features: int,
+    bytes: int | None,
+    new_program: Callable[..., Program],
+    tmp_path: Path,
 ) -> None:
     """Parts are of 330 or 2250 bytes, the first manifest of 1000, others of 1900, models larger."""
-    data = write_data(make_data(n_features), str(tmp_path / "data"))
+    data = write_data(str(tmp_path / "data"), n_features)
     if bytes is None:
-        reference = Program(nursery, data, str(tmp_path / "reference"))
+        reference = new_program(str(tmp_path / "reference"), data=data)
         digest(reference.train())
         manifests = Path(reference.checkpoints).glob("manifest-*.json")
         largest = max(path.stat().st_size for path in manifests)
         model = (Path(reference.model) / "model.json").stat().st_size
         assert model > largest + 100
         bytes = (largest + model) // 2
-    program = Program(nursery, data, str(tmp_path))
-    limit = nursery.folder / "file-bytes"
+    program = new_program(str(tmp_path), data=data, n_features=n_features)
+    limit = program.nursery.folder / "file-bytes"
     limit.write_text(str(bytes))
     try:
         process = program.train()
@@ -88,6 +90,6 @@ def test_on_files(
         assert [info.step for info in saved] == [0]
         begun = ".zst#" if what == "part" else "manifest-"
         assert [name for name in left if begun in name and "#" in name], left
-    assert_undisturbed(program, program.resume(), data)
+    program.assert_undisturbed(program.resume())
     if what != "model":  # the next checkpoint removes what was left
         assert not list(Path(program.checkpoints).rglob("*.zst#*"))

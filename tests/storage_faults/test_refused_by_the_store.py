@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import boto3
 import pytest
-from helpers.cluster_processes import Nursery
 from helpers.runs import Program, refusal
 from helpers.servers import BUCKET, Server
 
@@ -53,7 +52,6 @@ def reader(servers: dict[str, Server]) -> Iterator[Server]:
         iam.delete_user(UserName="reader")
 
 
-MAY = "that they may read, list, write and delete in this bucket"
 UNKNOWN = (
     r"permission denied \((InvalidAccessKeyId|SignatureDoesNotMatch)\); check AWS_ACCESS_KEY_ID"
 )
@@ -61,30 +59,21 @@ UNKNOWN = (
 
 def test_a_bucket_that_may_only_be_read(
     reader: Server,
-    local_data: str,
-    nursery: Nursery,
+    new_program: Callable[..., Program],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """What would be wrong at the end is found out before a run begins."""
     reader.set_environment(monkeypatch)
     assert Storage(f"s3://{BUCKET}/nothing").list() == []
-    program = Program(nursery, local_data, f"s3://{BUCKET}/refused", environment=reader.environment)
-    # What would be wrong at the end is found out before a run begins.
-    message = refusal(program.train())
-    assert message.startswith("cannot write probe")
-    assert (
-        f" in {program.model}: permission denied (AccessDenied); check AWS_ACCESS_KEY_ID" in message
-    )
-    assert MAY in message
-    program.model = str(tmp_path / "model")
-    message = refusal(program.train())
-    assert message.startswith("cannot write probe")
-    assert (
-        f" in {program.checkpoints}: permission denied (AccessDenied); check AWS_ACCESS_KEY_ID"
-        in message
-    )
-    assert MAY in message
-    assert reader.key not in message
+    program = new_program(f"s3://{BUCKET}/refused", environment=reader.environment)
+    for url in (program.model, program.checkpoints):
+        message = refusal(program.train())
+        assert message.startswith("cannot write probe")
+        assert f" in {url}: permission denied (AccessDenied); check AWS_ACCESS_KEY_ID" in message
+        assert "that they may read, list, write and delete in this bucket" in message
+        assert reader.key not in message
+        program.model = str(tmp_path / "model")
 
 
 def test_credentials_that_nobody_knows(

@@ -12,22 +12,20 @@ import pytest
 from helpers.cluster_processes import Cluster, Nursery
 from helpers.faulty_proxy import Proxy, always, mishaps
 from helpers.processes import free_port
-from helpers.runs import Program, assert_undisturbed, refusal, saved, write_data
+from helpers.runs import Program, refusal, saved, write_data
 from helpers.servers import BUCKET, Server, rclone_server
 
-from dadagrad.data.dataset import Dataset
 from dadagrad.storage.store import Storage
 
 MISHAPS = {"503": 0.05, "reset": 0.02, "lose": 0.03, "cut": 0.02, "stall": 0.01}
 NOISY = {"RUST_LOG": "trace", "DASK_LOGGING__DISTRIBUTED": "debug"}
 
 
-def remote(server: Server, data: Dataset, monkeypatch: pytest.MonkeyPatch, name: str) -> str:
+def remote(server: Server, monkeypatch: pytest.MonkeyPatch, name: str) -> str:
     """A folder of the server that holds the data, in ``data``; the environment leads there."""
     server.set_environment(monkeypatch)
-    folder = f"s3://{BUCKET}/{name}"
-    write_data(data, f"{folder}/data")
-    return folder
+    write_data(f"s3://{BUCKET}/{name}/data")
+    return f"s3://{BUCKET}/{name}"
 
 
 @pytest.mark.parametrize(
@@ -43,24 +41,22 @@ def test_killed_and_resumed(
     store: str,
     order: str,
     servers: dict[str, Server],
-    data: Dataset,
-    local_data: str,
     nursery: Nursery,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By workers that have the address and the credentials from their environment, or by none."""
     server = servers[store]
-    folder = remote(server, data, monkeypatch, f"killed-{store}-{order[8:]}")
+    folder = remote(server, monkeypatch, f"killed-{store}-{order[8:]}")
     environment = server.environment | NOISY
     before = set(nursery.folder.iterdir())
     with Cluster(nursery, 2, environment) as cluster:
-        program = Program(nursery, f"{folder}/data", folder, passes=8, environment=environment)
+        program = Program(nursery, folder, f"{folder}/data", passes=4, environment=environment)
         on_cluster = ("--scheduler", cluster.address)
         program.options = on_cluster if order == "cluster first" else ()
         with saved(program, 10) as process:
             process.kill()
         program.options = () if order == "cluster first" else on_cluster
-        assert_undisturbed(program, program.resume(), local_data)
+        program.assert_undisturbed(program.resume())
     # Neither what they wrote to the store nor what they said shows a credential.
     storage = Storage(folder)
     texts = {key: storage.get(key) for key in storage.list()}
@@ -73,11 +69,9 @@ def test_killed_and_resumed(
 
 
 @pytest.fixture
-def hindered(
-    servers: dict[str, Server], data: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Proxy]:
+def hindered(servers: dict[str, Server], monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """Before a store that has the data, in ``hindered/data``."""
-    remote(servers["moto"], data, monkeypatch, "hindered")
+    remote(servers["moto"], monkeypatch, "hindered")
     with Proxy(servers["moto"]) as proxy:
         yield proxy
 
@@ -104,15 +98,9 @@ def hindered_program(
     """A program on the store behind `proxy`; `more` goes into its environment."""
     environment = proxy.server.environment | {"DADAGRAD_STORAGE_TIMEOUT": "1"} | (more or {})
     folder = f"s3://{BUCKET}/hindered"
+    options |= {"data": f"{folder}/data", "environment": environment}
     with on(engine, nursery, environment) as extra:
-        yield Program(
-            nursery,
-            f"{folder}/data",
-            f"{folder}/{name}",
-            options=extra,
-            environment=environment,
-            **options,
-        )
+        yield Program(nursery, f"{folder}/{name}", options=extra, **options)
 
 
 @pytest.mark.parametrize(
@@ -127,13 +115,11 @@ def hindered_program(
         ),
     ],
 )
-def test_a_store_with_mishaps(
-    engine: str, seed: int, hindered: Proxy, local_data: str, nursery: Nursery
-) -> None:
+def test_a_store_with_mishaps(engine: str, seed: int, hindered: Proxy, nursery: Nursery) -> None:
     """One request in eight goes wrong, in every way there is; of data and of checkpoints."""
     hindered.act = mishaps(seed, MISHAPS)
     with hindered_program(hindered, engine, nursery, f"{engine}-{seed}") as program:
-        assert_undisturbed(program, program.train(), local_data)
+        program.assert_undisturbed(program.train())
     assert hindered.n_failed > 4
 
 
@@ -146,32 +132,20 @@ def test_a_store_with_mishaps(
     ],
 )
 def test_a_server_that_dies_and_comes_back(
-    engine: str,
-    seconds: float,
-    data: Dataset,
-    local_data: str,
-    nursery: Nursery,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    engine: str, seconds: float, nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = free_port()
     with ExitStack() as stack:
         with rclone_server(tmp_path, port) as server:
-            folder = remote(server, data, monkeypatch, "dies")
-            options = stack.enter_context(on(engine, nursery, server.environment))
-            program = Program(
-                nursery,
-                f"{folder}/data",
-                folder,
-                passes=8,
-                options=options,
-                environment=server.environment,
-            )
+            folder = remote(server, monkeypatch, "dies")
+            program = Program(nursery, folder, f"{folder}/data", passes=8)
+            program.environment = server.environment
+            program.options = stack.enter_context(on(engine, nursery, server.environment))
             process = stack.enter_context(saved(program, 20))
         time.sleep(seconds)
         assert process.alive, process.text()
         with rclone_server(tmp_path, port):
-            assert_undisturbed(program, process, local_data)
+            program.assert_undisturbed(process)
     assert "; trying again for up to 120 seconds" in process.log.read_text()
     assert f"s3://{BUCKET} answers again" in process.log.read_text()
 
@@ -179,7 +153,7 @@ def test_a_server_that_dies_and_comes_back(
 @pytest.mark.parametrize("engine", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", ["reset", pytest.param("stall", marks=pytest.mark.slow)])
 def test_a_store_that_is_gone_for_good(
-    how: str, engine: str, hindered: Proxy, local_data: str, nursery: Nursery
+    how: str, engine: str, hindered: Proxy, nursery: Nursery
 ) -> None:
     """The run ends in bounded time, says what it was asking for, and can be resumed later."""
     patience = {"DADAGRAD_STORAGE_PATIENCE": "0.7"}
@@ -197,4 +171,4 @@ def test_a_store_that_is_gone_for_good(
     assert "check the network, the host name and AWS_ENDPOINT_URL" in message
     hindered.act = always("pass")
     program.options = ()
-    assert_undisturbed(program, program.resume(), local_data)
+    program.assert_undisturbed(program.resume())

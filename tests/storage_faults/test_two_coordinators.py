@@ -5,20 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers.cluster_processes import Nursery, Process
+from helpers.cluster_processes import Process
 from helpers.faulty_proxy import Proxy, once_at
-from helpers.runs import (
-    SETTINGS,
-    Program,
-    assert_undisturbed,
-    digest,
-    refusal,
-    saved,
-    undisturbed,
-)
+from helpers.runs import SETTINGS, Program, digest, refusal, saved, undisturbed
 from helpers.servers import Server
 
 from dadagrad.config import TrainConfig
@@ -27,6 +20,7 @@ from dadagrad.training.checkpoints.writer import CheckpointReader, CheckpointWri
 from dadagrad.training.messages import Report
 from dadagrad.training.run import train
 
+NewProgram = Callable[..., Program]
 AWS = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
 
 
@@ -46,12 +40,10 @@ def outcomes(processes: list[Process], seconds: float) -> tuple[list[str], list[
     return digests, messages
 
 
-def test_of_8_that_begin_at_once_one_goes_on(
-    folder: str, local_data: str, nursery: Nursery
-) -> None:
-    program = Program(nursery, local_data, folder, environment=environment())
+def test_of_8_that_begin_at_once_one_goes_on(folder: str, new_program: NewProgram) -> None:
+    program = new_program(folder, environment=environment())
     digests, messages = outcomes([program.train() for _ in range(8)], 60)
-    assert digests == [undisturbed(local_data, program.passes)]
+    assert digests == [undisturbed(program.passes)]
     assert len(messages) == 7
     for message in messages:
         assert message.startswith(
@@ -65,12 +57,12 @@ def test_of_8_that_begin_at_once_one_goes_on(
 
 
 @pytest.mark.slow
-def test_of_16_that_go_on_at_once_one_ends(folder: str, local_data: str, nursery: Nursery) -> None:
-    program = Program(nursery, local_data, folder, passes=300, environment=environment())
+def test_of_16_that_go_on_at_once_one_ends(folder: str, new_program: NewProgram) -> None:
+    program = new_program(folder, passes=300, environment=environment())
     with saved(program, 20) as process:
         process.kill()
     digests, messages = outcomes([program.resume() for _ in range(16)], 300)
-    assert digests == [undisturbed(local_data, program.passes)]
+    assert digests == [undisturbed(program.passes)]
     assert all("another run took over the checkpoints at" in message for message in messages)
     assert Model.load(program.model).digest == digests[0]
 
@@ -80,11 +72,11 @@ def test_of_16_that_go_on_at_once_one_ends(folder: str, local_data: str, nursery
     ["files", *(pytest.param(store, marks=pytest.mark.slow) for store in ("moto", "rclone"))],
     indirect=True,
 )
-def test_one_that_was_paused_does_no_damage(folder: str, local_data: str, nursery: Nursery) -> None:
-    program = Program(nursery, local_data, folder, passes=20, every=20, environment=environment())
+def test_one_that_was_paused_does_no_damage(folder: str, new_program: NewProgram) -> None:
+    program = new_program(folder, passes=20, every=20, environment=environment())
     with saved(program, 20) as paused:
         paused.send(signal.SIGSTOP)
-        assert_undisturbed(program, program.resume(), local_data)
+        program.assert_undisturbed(program.resume())
         before = CheckpointReader(program.checkpoints).list(verify=True)
         paused.send(signal.SIGCONT)
         message = refusal(paused)
@@ -95,7 +87,7 @@ def test_one_that_was_paused_does_no_damage(folder: str, local_data: str, nurser
     # Paused while it saved, it may list one of its own whose parts have been removed meanwhile.
     assert all(info.valid for info in after if info.epoch == 2)
     assert CheckpointReader(program.checkpoints).load().step == 600
-    assert Model.load(program.model).digest == undisturbed(local_data, program.passes)
+    assert Model.load(program.model).digest == undisturbed(program.passes)
 
 
 def test_a_run_stops_as_soon_as_it_knows(local_data: str, tmp_path: Path) -> None:
@@ -131,25 +123,22 @@ def test_what_arrives_late_counts_for_nothing(
     store: str,
     servers: dict[str, Server],
     url: str,
-    local_data: str,
-    nursery: Nursery,
+    new_program: NewProgram,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A request of the first one is on its way for so long that the second is done meanwhile."""
     servers[store].set_environment(monkeypatch)
     with Proxy(servers[store]) as proxy:
         proxy.act = once_at(proxy, stage, "hold")
-        environment = proxy.server.environment
-        first = Program(nursery, local_data, url, passes=4, keep=1, environment=environment)
-        environment = servers[store].environment
-        second = Program(nursery, local_data, url, passes=4, environment=environment)
+        first = new_program(url, passes=4, keep=1, environment=proxy.server.environment)
+        second = new_program(url, passes=4, environment=servers[store].environment)
         late = first.train()
         assert proxy.held.wait(20), late.text()
-        assert_undisturbed(second, second.resume(), local_data)
+        second.assert_undisturbed(second.resume())
         proxy.release()
         assert "another run took over the checkpoints at" in refusal(late)
     newest, *others = CheckpointReader(first.checkpoints).list(verify=True)
     assert (newest.epoch, newest.step, newest.valid) == (2, 120, True)
     assert {info.epoch for info in others} <= {1}
     assert CheckpointReader(first.checkpoints).load().step == 120
-    assert Model.load(first.model).digest == undisturbed(local_data, first.passes)
+    assert Model.load(first.model).digest == undisturbed(first.passes)
