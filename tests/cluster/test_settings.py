@@ -57,11 +57,6 @@ def test_variables_go_before_files_and_files_before_defaults(tmp_path):
     assert output.split() == [b"180.0", b"7", b"15.0"]
 
 
-def test_importing_dadagrad_does_not_import_dask():
-    program = "import sys, dadagrad, dadagrad.cli; print('dask' in sys.modules)"
-    assert subprocess.check_output([sys.executable, "-c", program]).split() == [b"False"]
-
-
 def test_dask_has_the_commands_too():
     """Dask finds the commands by the entry point that the project declares."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]

@@ -47,15 +47,16 @@ def always(action: str) -> Act:
     return lambda request: action
 
 
-def first(count: int, action: str) -> Act:
-    """The first requests for each object or listing fail; then all pass."""
+def first(*actions: str) -> Act:
+    """The first requests for each object or listing fail, by one action each; then all pass."""
     seen: Counter[tuple[str, str]] = Counter()
     lock = threading.Lock()
 
     def act(request: Request) -> str:
         with lock:
+            number = seen[request.method, request.path]
             seen[request.method, request.path] += 1
-            return action if seen[request.method, request.path] <= count else "pass"
+        return actions[number] if number < len(actions) else "pass"
 
     return act
 
