@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import replace
 from inspect import Parameter, Signature
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,6 +36,8 @@ from dadagrad.model.evaluate import score_partitions
 from dadagrad.model.model import Model
 from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.settings import Named, parameter_docs
+
+Columns: TypeAlias = tuple[LabelColumn, ...]
 
 _MORE_PARAMETERS = dict.fromkeys(("random_state", "threads", "client", "checkpoints"))
 """Parameters of the estimators, with their defaults, that are not settings of `TrainConfig`."""
@@ -76,7 +78,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         kept = {name: SETTINGS[name] for name in SETTINGS if name not in cls._excluded_settings}
-        names = tuple(name for name in LOSSES if LOSSES[name].task in cls._tasks)
+        names = _losses(cls._tasks)
         kept["loss"] = replace(kept["loss"], default=names[0], kind=Named(LOSSES, names))
         kept["passes"] = replace(kept["passes"], default=5)
         defaults = {name: setting.default for name, setting in kept.items()} | _MORE_PARAMETERS
@@ -88,13 +90,11 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     @abstractmethod
     def _encode_labels(
         self, y: NDArray[Any], kept: NDArray[np.bool_], *, new_labels: bool
-    ) -> tuple[NDArray[np.float64], tuple[LabelColumn, ...]]:
+    ) -> tuple[NDArray[np.float64], Columns]:
         """Check labels; return (n_kept, n_label_columns) numbers of the kept, and their columns."""
 
     @abstractmethod
-    def _adopt_columns(
-        self, columns: tuple[LabelColumn, ...], source: str, *, new_labels: bool
-    ) -> tuple[LabelColumn, ...]:
+    def _adopt_columns(self, columns: Columns, source: str, *, new_labels: bool) -> Columns:
         """Return the label columns of the dataset `source` as training has them."""
 
     def _decode_labels(self, labels: NDArray[np.float64]) -> NDArray[Any]:
@@ -195,11 +195,8 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         if data is None:
             raise InputError("every sample_weight is zero; training needs a row of weight above 0")
         config = self._config(seed)
-        self._state = fit(data, config, self.threads, self.client, self.checkpoints)
-        self._state.feature_names = getattr(self, "feature_names_in_", None)
-        self._calls = 0
-        self.n_iter_ = config.passes
-        return self
+        state = fit(data, config, self.threads, self.client, self.checkpoints)
+        return self._keep(state, passes=config.passes, calls=0)
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, query: Any = None) -> Self:
         self._check_loss()
@@ -207,20 +204,18 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         calls = 0 if before is None else self._calls
         # The order of rows differs from call to call, and is the same in each run.
         seed = int(np.random.SeedSequence([self._seed(), calls]).generate_state(1)[0])
-        data = self._make_dataset(
-            X, y, sample_weight, query, seed, reset=before is None, new_labels=False
-        )
-        if data is None:
-            if before is None:
-                raise InputError(
-                    "every sample_weight is zero; the first call needs a row of weight above 0"
-                )
-            return self
-        self._state = partial_fit(data, self._config(seed), self.threads, before)
-        self._state.sparse = before is not None and before.sparse
-        self._state.feature_names = getattr(self, "feature_names_in_", None)
-        self._calls = calls + 1
-        self.n_iter_ = 1
+        new = before is None
+        data = self._make_dataset(X, y, sample_weight, query, seed, reset=new, new_labels=False)
+        if data is not None:
+            state = partial_fit(data, self._config(seed), self.threads, before)
+            return self._keep(state, passes=1, calls=calls + 1)
+        if new:
+            raise InputError("every sample_weight is zero; a first call needs one above 0")
+        return self
+
+    def _keep(self, state: FittedState, *, passes: int, calls: int) -> Self:
+        state.feature_names = getattr(self, "feature_names_in_", None)
+        self._state, self.n_iter_, self._calls = state, passes, calls
         return self
 
     def _make_dataset(
@@ -240,8 +235,8 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         must be those of the calls before.
         """
         if is_stored(X):
-            own = {"y": y, "sample_weight": sample_weight, "query": query}
-            return self._open(open_stored(X), own, reset=reset, new_labels=new_labels)
+            given = {"y": y, "sample_weight": sample_weight, "query": query}
+            return self._open(open_stored(X), given, reset=reset, new_labels=new_labels)
         matrix = None
         if is_dask(X):
             matrix = BlockedMatrix(X)
@@ -273,15 +268,12 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         return data
 
     def _open(
-        self, data: Dataset, own: dict[str, Any], *, reset: bool, new_labels: bool
+        self, data: Dataset, given: dict[str, Any], *, reset: bool, new_labels: bool
     ) -> Dataset:
         """Return a stored dataset, in `partial_fit` with the label columns of the first call."""
-        for name, value in own.items():
+        for name, value in given.items():
             if value is not None:
-                raise InputError(
-                    f"X is a dataset, which has labels, weights and queries of its own; leave out "
-                    f"{name}"
-                )
+                raise InputError(f"X is a dataset, which has its own {name}; leave out {name}")
         if reset:
             self.__dict__.pop("feature_names_in_", None)
             self.n_features_in_ = data.schema.n_features
@@ -297,10 +289,9 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     def _check_loss(self) -> None:
         loss = LOSSES.make(self.loss)
         if loss.task not in self._tasks:
-            names = (name for name in LOSSES if LOSSES[name].task in self._tasks)
             raise InputError(
                 f"{type(self).__name__} does not support the loss {loss.name!r}; choose one of "
-                f"{', '.join(names)}"
+                f"{', '.join(_losses(self._tasks))}"
             )
 
     def _seed(self) -> int:
@@ -332,18 +323,15 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         if is_dask(X):
             matrix = BlockedMatrix(X)
             validate_data(self, matrix.meta, reset=False, skip_check_array=True)
-            return np.concatenate([self._block_scores(block) for block in matrix.blocks])
+            blocks = (as_matrix(block.compute()) for block in matrix.blocks)
+            return np.concatenate([self._block_scores(block) for block in blocks])
         X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=FLOATS)
-        return self._matrix_scores(X)
+        return self._block_scores(X)
 
-    def _block_scores(self, block: Any) -> NDArray[np.float64]:
-        X = as_matrix(block.compute())
+    def _block_scores(self, X: Any) -> NDArray[np.float64]:
         if not X.shape[0]:  # a filter may leave a block without rows
             return np.zeros((0, len(self.intercept_)))
         X = check_array(X, accept_sparse="csr", dtype=FLOATS, input_name="X", estimator=self)
-        return self._matrix_scores(X)
-
-    def _matrix_scores(self, X: Any) -> NDArray[np.float64]:
         products = safe_sparse_dot(X, self._state.coefficients.T, dense_output=True)
         scores: NDArray[np.float64] = products + self._state.model.intercept
         return scores
@@ -353,16 +341,17 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         if not is_stored(X):
             return X, computed(y), computed(sample_weight)
         data = open_stored(X)
-        labels, weights = [], []
-        for i in range(len(data.partitions)):
-            rows = data.read(i)
-            labels.append(rows.labels)
-            weights.append(np.ones(rows.n_rows) if rows.weights is None else rows.weights)
+        rows = map(data.read, range(len(data.partitions)))
+        labels, weights = zip(*((part.labels, part.weights) for part in rows), strict=True)
         if y is None:
             y = self._decode_labels(np.concatenate(labels))
         if sample_weight is None and data.schema.weighted:
             sample_weight = np.concatenate(weights)
         return data, y, sample_weight
+
+
+def _losses(tasks: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in LOSSES if LOSSES[name].task in tasks)
 
 
 def _make_init(cls: type, defaults: Mapping[str, Any]) -> Callable[..., None]:

@@ -12,9 +12,8 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dadagrad.data.dataset import LabelColumn
 from dadagrad.errors import InputError
-from dadagrad.estimators.base import LinearEstimator
+from dadagrad.estimators.base import Columns, LinearEstimator
 from dadagrad.estimators.inputs import is_stored, open_stored
 from dadagrad.estimators.labels import LabelEncoder, as_labels, is_indicator
 from dadagrad.optim.losses import LOSSES
@@ -47,22 +46,13 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    classes_ : (n_classes,)
-        Distinct labels, sorted; the numbers of the columns of a multi-label y.
     coef_ : (1, n_features), (n_classes, n_features) or (n_labels, n_features) float64
-        One row for two classes, but two with the losses over all classes. It is made when first
-        used.
-    intercept_ : (n_outputs,) float64
+        One row for two classes, but two with the losses over all classes.
     n_features_in_ : int
     feature_names_in_ : (n_features,) of str
         Column names of X, if it was a data frame with texts as names.
     n_iter_ : int
         Number of passes of the last `fit` or `partial_fit`.
-    t_ : float
-        Steps so far, by weight: a row of weight 2 counts as two.
-    model_ : dadagrad.model.model.Model
-    report_ : dict
-        Counts, losses and the step size of the training.
 
     Examples
     --------
@@ -171,16 +161,14 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
 
     def _encode_labels(
         self, y: NDArray[Any], kept: NDArray[np.bool_], *, new_labels: bool
-    ) -> tuple[NDArray[np.float64], tuple[LabelColumn, ...]]:
+    ) -> tuple[NDArray[np.float64], Columns]:
         y = as_labels(y)[kept]
         if new_labels:
             self._encoder = LabelEncoder.of_labels(y)
         labels = self._encoder.encode(y)
         return labels, self._encoder.counted(labels)
 
-    def _adopt_columns(
-        self, columns: tuple[LabelColumn, ...], source: str, *, new_labels: bool
-    ) -> tuple[LabelColumn, ...]:
+    def _adopt_columns(self, columns: Columns, source: str, *, new_labels: bool) -> Columns:
         if new_labels:
             self._encoder = LabelEncoder.of_columns(columns, source)
         else:

@@ -18,18 +18,7 @@ from dadagrad.estimators.inputs import is_dask
 
 
 class BlockedMatrix:
-    """Blocks of rows of a dask array or data frame.
-
-    Parameters
-    ----------
-    X : (n_rows, n_features) dask array or data frame
-        The number of rows of its blocks may be unknown.
-
-    Raises
-    ------
-    InputError
-        If X is neither, or does not have two dimensions.
-    """
+    """Blocks of rows of a dask array or data frame, whose numbers of rows may be unknown."""
 
     def __init__(self, X: Any) -> None:
         if not hasattr(X, "to_delayed") or getattr(X, "ndim", 0) != 2:
@@ -45,6 +34,8 @@ class BlockedMatrix:
     def gather(self, column: Any, name: str) -> NDArray[Any]:
         """Compute `column`, which has an item for each row, as one array."""
         if is_dask(column):
+            from dask.base import compute
+
             rows = _known_rows(column)
             if self._rows is not None and rows is not None and sum(rows) == sum(self._rows):
                 column = column.rechunk({0: self._rows})
@@ -54,7 +45,7 @@ class BlockedMatrix:
                     f"{name} has {len(blocks)} blocks and X {len(self.blocks)}; give both the "
                     "same partitions"
                 )
-            pieces = _compute(blocks)
+            pieces = compute(*blocks)  # together, so that shared tasks are computed once
             self._rows = self._rows or tuple(len(piece) for piece in pieces)
             column = np.concatenate(pieces)
         gathered: NDArray[Any] = np.asarray(column)
@@ -69,9 +60,10 @@ class BlockedMatrix:
     def rows(self) -> tuple[int, ...]:
         """Number of rows of each block; computed if no column has shown it."""
         if self._rows is None:
+            from dask.base import compute
             from dask.delayed import delayed
 
-            self._rows = _compute([delayed(len)(block) for block in self.blocks])
+            self._rows = tuple(compute(*(delayed(len)(block) for block in self.blocks)))
         return self._rows
 
 
@@ -89,26 +81,11 @@ def _blocks(collection: Any) -> list[Any]:
     return blocks
 
 
-def _compute(blocks: list[Any]) -> tuple[Any, ...]:
-    """Compute blocks together, so that shared tasks are computed once."""
-    from dask.base import compute
-
-    return tuple(compute(*blocks))
-
-
 class DaskDataset(Dataset):
     """A dask collection whose blocks are computed one at a time, when they are read.
 
-    Parameters
-    ----------
-    matrix : BlockedMatrix
-    kept : (n_rows,) bool
-        True for each row that is kept.
-    labels : (n_kept, n_label_columns) float64
-    weights : (n_kept,), or None
-    columns : tuple of LabelColumn
-    shuffle : int or None
-        Seed of the order of rows inside each block; None keeps theirs.
+    `kept` is true for each row that is kept; `labels`, (n_kept, n_label_columns), and `weights` are
+    theirs. `shuffle` is the seed of the order of rows inside each block; None keeps their order.
     """
 
     url = "the dask collection"

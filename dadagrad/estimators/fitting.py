@@ -44,8 +44,7 @@ class FittedState:
     """State of training, and the model and coefficients, which are made when first asked for.
 
     `partial_fit` changes `state` in place and makes a new `FittedState`; a model that was made
-    before stays as it is. `origin` has the URL and the schema of the training data without its
-    rows, and `metrics` sums over all rows so far.
+    before stays as it is. `origin` is the training data without rows.
     """
 
     problem: Problem
@@ -95,12 +94,11 @@ class FittedState:
 
 
 def _at_end(
-    coordinator: Coordinator, data: Dataset, report: dict[str, Any], model: Model | None = None
+    end: Coordinator, data: Dataset, report: dict[str, Any], model: Model | None = None
 ) -> FittedState:
     """Return the state at the end of a run on `data`; `model` if it was made already."""
     origin = MemoryDataset((), data.schema, data.url)
-    problem, state, metrics = coordinator.problem, coordinator.state, coordinator.metrics
-    return FittedState(problem, state, metrics, coordinator.steps, origin, report, _model=model)
+    return FittedState(end.problem, end.state, end.metrics, end.steps, origin, report, _model=model)
 
 
 def fit(
@@ -108,8 +106,7 @@ def fit(
 ) -> FittedState:
     """Train on `data` from the start, or from the checkpoints of the same run.
 
-    Raises `InputError` if `checkpoints` holds another run, and `KeyboardInterrupt` if this run is
-    interrupted.
+    Raises `InputError` if `checkpoints` holds another run, `KeyboardInterrupt` if interrupted.
     """
     if client is not None and isinstance(data, DaskDataset):
         raise InputError(
@@ -173,7 +170,9 @@ def partial_fit(
     if not isinstance(data, MemoryDataset | DaskDataset):
         # The model is made while the dataset is open, which knows the names of features.
         model = make_model(coordinator.problem, coordinator.state, data, report)
-    return _at_end(coordinator, data, report, model)
+    state = _at_end(coordinator, data, report, model)
+    state.sparse = before is not None and before.sparse
+    return state
 
 
 def _continue(problem: Problem, before: Problem) -> Problem:

@@ -18,7 +18,7 @@ FLOATS = (np.float64, np.float32)
 
 
 def is_stored(X: object) -> bool:
-    """Return True if X is a dataset, or the URL of one."""
+    """Return True if X is a dataset or the URL of one."""
     return isinstance(X, Dataset | str | os.PathLike)
 
 

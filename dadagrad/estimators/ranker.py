@@ -10,7 +10,7 @@ from sklearn.utils import check_array
 
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.errors import InputError
-from dadagrad.estimators.base import LinearEstimator
+from dadagrad.estimators.base import Columns, LinearEstimator
 from dadagrad.estimators.inputs import check_queries, computed, is_dask, is_stored, open_stored
 from dadagrad.model.evaluate import evaluate
 from dadagrad.model.ranking import RankingScores
@@ -30,9 +30,7 @@ class AdaGradRanker(LinearEstimator):
 
     Attributes
     ----------
-    coef_ : (1, n_features) float64
-        It is made when first used.
-    n_features_in_, feature_names_in_, n_iter_, t_, model_, report_
+    n_features_in_, feature_names_in_, n_iter_
         As in `AdaGradClassifier`.
 
     Examples
@@ -56,29 +54,17 @@ class AdaGradRanker(LinearEstimator):
         *,
         qid: ArrayLike | None = None,
     ) -> Self:
-        """Train from the start.
+        """Train from the start, as `AdaGradRegressor.fit`; X is no dask collection.
 
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dataset, or URL of one
-            (n_rows, n_features). Values are kept as float32. A dataset is read partition by
-            partition, and has its own y, queries and weights.
         y : (n_rows,)
             Relevance; the rows of a query are ranked by decreasing relevance.
         query : (n_rows,) of whole numbers
             Query of each row, in any order. `qid` is another name for it.
         sample_weight : (n_rows,), optional
-            Weights of at least 0. Rows of weight 0 are left out; the weight of a pair is that of
-            the row that drew the other.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            Data and settings do not fit, or `query` is missing. The error is also a `ValueError`.
+            Weights of at least 0. The weight of a pair is that of the row that drew the other.
         """
         return self._fit(X, y, sample_weight, self._queries(X, query, qid))
 
@@ -149,10 +135,8 @@ class AdaGradRanker(LinearEstimator):
 
     def _encode_labels(
         self, y: NDArray[Any], kept: NDArray[np.bool_], *, new_labels: bool
-    ) -> tuple[NDArray[np.float64], tuple[LabelColumn, ...]]:
+    ) -> tuple[NDArray[np.float64], Columns]:
         return self._check_relevance(y)[kept, None], (LabelColumn("relevance"),)
 
-    def _adopt_columns(
-        self, columns: tuple[LabelColumn, ...], source: str, *, new_labels: bool
-    ) -> tuple[LabelColumn, ...]:
+    def _adopt_columns(self, columns: Columns, source: str, *, new_labels: bool) -> Columns:
         return columns

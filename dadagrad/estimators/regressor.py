@@ -11,7 +11,7 @@ from sklearn.utils import Tags, check_array
 
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.errors import InputError
-from dadagrad.estimators.base import LinearEstimator
+from dadagrad.estimators.base import Columns, LinearEstimator
 from dadagrad.optim.losses import LOSSES, check_targets
 
 
@@ -28,10 +28,7 @@ class AdaGradRegressor(RegressorMixin, LinearEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    coef_ : (n_features,) or (n_targets, n_features) float64
-        One dimension if y has one. It is made when first used.
-    intercept_ : (n_targets,) float64
-    n_features_in_, feature_names_in_, n_iter_, t_, model_, report_
+    n_features_in_, feature_names_in_, n_iter_
         As in `AdaGradClassifier`.
 
     Examples
@@ -73,7 +70,7 @@ class AdaGradRegressor(RegressorMixin, LinearEstimator):  # type: ignore[misc]
 
     def _encode_labels(
         self, y: NDArray[Any], kept: NDArray[np.bool_], *, new_labels: bool
-    ) -> tuple[NDArray[np.float64], tuple[LabelColumn, ...]]:
+    ) -> tuple[NDArray[np.float64], Columns]:
         y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=self)
         labels = y.reshape(len(y), -1)
         # Training would see the rows in another order, and name the wrong row.
@@ -83,9 +80,7 @@ class AdaGradRegressor(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         columns = tuple(LabelColumn(name) for name in names)
         return labels[kept], self._keep_columns(columns, "y", y.ndim == 1, new_labels)
 
-    def _adopt_columns(
-        self, columns: tuple[LabelColumn, ...], source: str, *, new_labels: bool
-    ) -> tuple[LabelColumn, ...]:
+    def _adopt_columns(self, columns: Columns, source: str, *, new_labels: bool) -> Columns:
         for column in columns:
             if column.names is not None:
                 raise InputError(
@@ -95,9 +90,7 @@ class AdaGradRegressor(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         columns = tuple(LabelColumn(column.name) for column in columns)
         return self._keep_columns(columns, source, len(columns) == 1, new_labels)
 
-    def _keep_columns(
-        self, columns: tuple[LabelColumn, ...], source: str, flat: bool, new_labels: bool
-    ) -> tuple[LabelColumn, ...]:
+    def _keep_columns(self, columns: Columns, source: str, flat: bool, new_labels: bool) -> Columns:
         """Return the columns of the first call, of which there must be as many."""
         if new_labels or not self.__sklearn_is_fitted__():
             self._columns, self._flat = columns, flat
