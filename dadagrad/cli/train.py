@@ -35,39 +35,32 @@ if TYPE_CHECKING:
     from dadagrad.data.dataset import Schema
 
 OnError = Literal["raise", "skip"]
+common, saving = grouped("Common"), grouped("Checkpoints")
 
 
 @click.command(cls=GroupedCommand)
 @click.argument("data")
-@grouped("Common")(
-    "--model", metavar="URL", help="Where to save the model (required unless --dry-run)."
-)
-@grouped("Common")(
-    "--holdout", metavar="DATA", help="Dataset on which the model is evaluated afterwards."
-)
+@common("--model", metavar="URL", help="Where to save the model (required unless --dry-run).")
+@common("--holdout", metavar="DATA", help="Dataset on which the model is evaluated afterwards.")
 @setting_options
-@grouped("Common")(
+@common(
     "--config",
     "file",
     metavar="FILE.toml",
     help="TOML file of settings by their names in TrainConfig; options replace them.",
 )
-@grouped("Checkpoints")(
-    "--checkpoints", metavar="URL", help="Folder for checkpoints, from which a run can be resumed."
-)
-@grouped("Checkpoints")(
+@saving("--checkpoints", metavar="URL", help="Folder of checkpoints, for a later resume.")
+@saving(
     "--checkpoint-every", help="Steps between checkpoints; replaces --checkpoint-seconds.", **COUNT
 )
-@grouped("Checkpoints")(
+@saving(
     "--checkpoint-seconds",
     type=click.FloatRange(0.0, min_open=True),
     metavar="S",
     help="Seconds between checkpoints.  [default: 60]",
 )
-@grouped("Checkpoints")(
-    "--keep", default=3, help="Number of checkpoints to keep, the newest ones.", **COUNT
-)
-@grouped("Checkpoints")(
+@saving("--keep", default=3, help="Number of checkpoints to keep, the newest ones.", **COUNT)
+@saving(
     "--or-resume",
     is_flag=True,
     help="Resume the run whose checkpoints are in the folder, if any, with its own settings. For "

@@ -38,7 +38,7 @@ _NETRC = "the user and password of the host in ~/.netrc (or the file that NETRC 
 _UPLOAD_TIMES = 4  # a part of 64 MiB at 1.1 MB/s takes 60 seconds
 
 _memory_stores: dict[str, MemoryStore] = {}
-_policies: dict[tuple[str, str, str], RetryPolicy] = {}
+_policies: dict[tuple[str, str], RetryPolicy] = {}
 _lock = threading.Lock()
 
 
@@ -59,9 +59,9 @@ def shared_policy(scheme: str, name: str) -> RetryPolicy | None:
     """Return this process's retry policy for a bucket or host; None if nothing can fail."""
     if scheme in ("file", "memory"):
         return None
-    key = (scheme, name, _s3_endpoint() if scheme == "s3" else "")
     with _lock:
-        policy = _policies.setdefault(key, RetryPolicy(f"{scheme}://{name}"))
+        place = f"{scheme}://{name}"
+        policy = _policies.setdefault((place, _s3_endpoint()), RetryPolicy(place))
     policy.seconds = patience_seconds()
     return policy
 
@@ -139,13 +139,7 @@ def explain(error: Exception, action: str, url: str, key: str, scheme: str) -> S
     subject = f"{key} in {url}" if key else url
     if action == "list":
         subject = f"the objects in {subject}"
-    kind: type[StorageError] = StorageError
-    if lacks_credentials(error.error if isinstance(error, RetryTimeout) else error):
-        problem = f"no credentials found; set {_CREDENTIALS.get(scheme, 'them')}"
-    elif isinstance(error, RetryTimeout):
-        problem = _describe_timeout(error, scheme)
-    else:
-        kind, problem = _diagnose(error, action, scheme)
+    kind, problem = _diagnose(error, action, scheme)
     return kind(f"cannot {action} {subject}: {problem}")
 
 
@@ -159,9 +153,13 @@ def _describe_timeout(error: RetryTimeout, scheme: str) -> str:
 
 
 def _diagnose(error: Exception, action: str, scheme: str) -> tuple[type[StorageError], str]:
-    """Return the kind of an error that does not pass, and the problem with its remedy."""
+    """Return the kind of an error, and the problem with its remedy."""
     import obstore.exceptions as kinds
 
+    if lacks_credentials(error.error if isinstance(error, RetryTimeout) else error):
+        return StorageError, f"no credentials found; set {_CREDENTIALS.get(scheme, 'them')}"
+    if isinstance(error, RetryTimeout):
+        return StorageError, _describe_timeout(error, scheme)
     text = str(error)
     system = re.search(r"os error (\d+)\)", text)
     number = int(system[1]) if system else getattr(error, "errno", None)

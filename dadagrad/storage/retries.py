@@ -62,10 +62,9 @@ class RetryTimeout(Exception):
 
 
 class RetryPolicy:
-    """Retries of all requests of this process to one store, by any thread.
+    """Retries of all requests of this process to the store `name`, by any thread.
 
-    `name` is that of the store in messages, `seconds` the time limit for the retries of a store
-    that has `answered` before, and so is known to exist.
+    `seconds` limits the retries of a store that has `answered` before, and so is known to exist.
     """
 
     def __init__(self, name: str) -> None:
@@ -76,10 +75,7 @@ class RetryPolicy:
         self._lock = threading.Lock()
 
     def ask(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns, repeating it while its error may pass.
-
-        Raises other errors of `call` at once, and `RetryTimeout` after the time limit.
-        """
+        """Return what `call` returns, repeating it while its error may pass; or `RetryTimeout`."""
         start = time.monotonic()
         pause = _FIRST_PAUSE
         while True:
@@ -115,10 +111,7 @@ class RetryPolicy:
 
 
 def _passing_problem(error: Exception) -> str | None:
-    """An error in a few words if the same request may succeed later, else None.
-
-    That is no answer, 408, 429 and most of 5xx.
-    """
+    """Describe no answer, 408, 429 and most of 5xx in a few words; None for other errors."""
     import obstore.exceptions as kinds
 
     text = str(error)

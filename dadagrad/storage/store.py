@@ -95,11 +95,7 @@ class Storage:
         return os.path.join(self._root, *segments(key)) if key else self._root
 
     def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
-        """Read an object.
-
-        Raises `MissingKey` if there is none, `TooLarge` if it has more than `max_bytes` (before any
-        of it is read), and `StorageError` if it cannot be read.
-        """
+        """Read an object; `MissingKey` if there is none, `TooLarge` if it exceeds `max_bytes`."""
         if self.is_local:
             with self._open_local(key, max_bytes) as file:
                 return cast(bytes, file.read())
@@ -125,7 +121,7 @@ class Storage:
         return filled
 
     def read_many(self, buffers: Mapping[str, WriteableBuffer]) -> Sequence[int]:
-        """Read each object into its buffer, in parallel from a remote store; return their sizes."""
+        """Read each object into its buffer, in parallel from afar; return their sizes."""
         return self._map(self.read_into, buffers)
 
     def open(self, key: str) -> BinaryIO:
@@ -192,10 +188,7 @@ class Storage:
             return status.st_size
 
     def n_bytes(self) -> int:
-        """The total size of all objects under this URL, or of the one object at it.
-
-        Raises `MissingKey` if there is none, and `StorageError` if they cannot be listed.
-        """
+        """The total size of all objects under this URL, or of the one object at it."""
         entries = self._entries("")
         return sum(size for _, size in entries) if entries else self.size("")
 

@@ -76,14 +76,8 @@ class CheckpointReader:
     def load(self, step: int | None = None) -> Snapshot:
         """Load the newest valid snapshot, or the newest valid one of `step`.
 
-        Damaged checkpoints are skipped, each with a logged warning.
-
-        Raises
-        ------
-        InputError
-            There is no valid checkpoint, or a later release wrote it.
-        StorageError
-            The store cannot be read.
+        Damaged checkpoints are skipped, each with a logged warning. Raises `InputError` if there is
+        no valid one, or a later release wrote it.
         """
         damaged: dict[str, str] = {}
         while True:

@@ -166,8 +166,8 @@ class CheckpointWriter:
             key = manifest_key(manifest.step, uuid)
             if not self._lease.create(key, document):
                 raise StorageError(
-                    f"cannot write {key} in {self.url}: the key exists, although its name was "
-                    "never used before; check which other program writes there"
+                    f"cannot write {key} in {self.url}: this new name exists; check which other "
+                    "program writes there"
                 )
         sync(self._storage, [key])
         return key
