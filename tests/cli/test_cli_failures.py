@@ -126,6 +126,26 @@ def test_a_signal_to_end_stops_a_command_and_leaves_nothing(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+INTERRUPTED = """
+import os, signal, sys
+from distributed import Nanny
+from dadagrad.cli import dadagrad
+start = Nanny.start_unsafe
+def start_and_stop(nanny):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return start(nanny)
+Nanny.start_unsafe = start_and_stop
+dadagrad(sys.argv[1:])
+"""
+
+
+def test_a_cluster_that_is_about_to_start_is_closed_in_silence(places, tmp_path):
+    command = ["train", places.train, "--model", tmp_path / "m", "--workers", "1"]
+    program = [sys.executable, "-c", INTERRUPTED, *map(str, command)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert done.stderr == f"{BEGINNING}interrupted\n"
+
+
 def test_a_command_that_was_killed_before_leaves_no_probe(run, places, tmp_path):
     model = tmp_path / "model"
     model.mkdir()

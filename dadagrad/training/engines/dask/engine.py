@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import dask.config
@@ -96,22 +98,29 @@ def open_engine(data: Dataset, workers: int | None, client: Any) -> Iterator[Das
 @contextmanager
 def start_cluster(workers: int | None) -> Iterator[Client]:
     """Start a cluster of so many processes on this machine, and end it after the block."""
-    with (
-        dask.config.set(CLUSTER_SETTINGS),
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            # No dashboard, and any free port of this machine alone: Dask warns if 8787 is taken.
-            dashboard_address=None,
-            # A stopped worker holds up a step, by Dask's default for 5 minutes.
-            scheduler_kwargs={
-                "dashboard_address": "127.0.0.1:0",
-                "worker_ttl": seconds("worker-ttl"),
-            },
-            silence_logs=logging.ERROR,
-            preload=["dadagrad.training.engines.dask.tasks"],
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        client.wait_for_workers(workers, timeout=seconds("workers-timeout"))
-        yield client
+    start = partial(
+        LocalCluster,
+        n_workers=workers,
+        threads_per_worker=1,
+        # No dashboard, and any free port of this machine alone: Dask warns if 8787 is taken.
+        dashboard_address=None,
+        # A stopped worker holds up a step, by Dask's default for 5 minutes.
+        scheduler_kwargs={
+            "dashboard_address": "127.0.0.1:0",
+            "worker_ttl": seconds("worker-ttl"),
+        },
+        silence_logs=logging.ERROR,
+        preload=["dadagrad.training.engines.dask.tasks"],
+    )
+    with dask.config.set(CLUSTER_SETTINGS):
+        # On a thread: a cluster whose start is interrupted cannot be closed.
+        with ThreadPoolExecutor(1, thread_name_prefix="dadagrad") as pool:
+            starting = pool.submit(start)
+            try:
+                cluster = starting.result()
+            except KeyboardInterrupt:
+                starting.result().close()
+                raise
+        with cluster, Client(cluster, set_as_default=False) as client:
+            client.wait_for_workers(workers, timeout=seconds("workers-timeout"))
+            yield client
