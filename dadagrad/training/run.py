@@ -260,7 +260,7 @@ class Run:
             self.schedule,
             on_cluster=self.resources.on_cluster,
             threads=self.resources.local_threads,
-            worker_threads=max((worker.threads for worker in workers), default=1),
+            workers=workers,
             checkpoints=checkpoints,
         )
 

@@ -39,11 +39,11 @@ def memory_shortage(
     if memory is not None and needed > memory:
         reason = f"memory={decimal(memory)} allows less"
         return _process_shortage(estimate.process, problem, memory, reason)
-    limited = [worker for worker in workers if worker.limit is not None]
-    if estimate.worker is not None and limited:
-        smallest = min(limited, key=lambda worker: worker.limit or 0)
-        if estimate.worker["minimum"] > usable_share() * (smallest.limit or 0):
-            return _worker_shortage(estimate.worker, smallest)
+    worker = estimate.worker
+    if worker is not None and worker["limit"] is not None:
+        minimum = (worker["total"] or 0) - (worker["cache"] or 0)
+        if minimum > usable_share() * worker["limit"]:
+            return _worker_shortage(worker, minimum, workers)
     return None
 
 
@@ -82,13 +82,16 @@ def _advice(needed: dict[str, int], problem: Problem, limit: int) -> list[str]:
     return [*(advice or ["use a machine with more memory"]), "allow more by memory"]
 
 
-def _worker_shortage(needed: dict[str, int], worker: WorkerMemory) -> str:
-    parts = {name: decimal(n_bytes) for name, n_bytes in needed.items()}
+def _worker_shortage(
+    needed: dict[str, int | None], minimum: int, workers: Sequence[WorkerMemory]
+) -> str:
+    parts = {name: decimal(n_bytes or 0) for name, n_bytes in needed.items()}
+    worker = next(worker for worker in workers if worker.limit == needed["limit"])
     return (
-        f"a worker needs {parts['minimum']} of memory ({parts['libraries']} for libraries, "
+        f"a worker needs {decimal(minimum)} of memory ({parts['libraries']} for libraries, "
         f"{parts['reading']} to read a partition with each of its {worker.threads} thread(s), "
-        f"{parts['step']} for a step), and of the limit of {worker.address}, "
-        f"{decimal(worker.limit or 0)}, Dask lets it use {100 * usable_share():.0f} %: give "
-        "workers more (dask worker --memory-limit), start them with fewer threads (--nthreads), "
-        "or make smaller partitions (ingest with --partition-nnz)"
+        f"{parts['step']} for a step), and of the limit of {worker.address}, {parts['limit']}, "
+        f"Dask lets it use {100 * usable_share():.0f} %: give workers more (dask worker "
+        "--memory-limit), start them with fewer threads (--nthreads), or make smaller partitions "
+        "(ingest with --partition-nnz)"
     )

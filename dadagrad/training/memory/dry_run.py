@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,7 +19,6 @@ from dadagrad.training.memory.available import (
 from dadagrad.training.memory.check import memory_shortage
 from dadagrad.training.run import Run, resolve_config
 from dadagrad.training.warm_up import warm_up
-from dadagrad.training.worker.partition_cache import cache_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +116,7 @@ def dry_run(
         steps=estimate.steps,
         coordinator={"process": process, **added, "total": process + added["total"]},
         free=free_memory() if memory is None else memory,
-        worker=_smallest_worker(estimate.worker, limits),
+        worker=estimate.worker,
         bytes_per_step={"down": down, "up": up} if on_cluster else None,
         problem=shortage,
     )
@@ -131,14 +129,3 @@ def _worker_limits(resources: Resources) -> list[WorkerMemory]:
         with connected(resources.client) as client:
             return workers_of(client)
     return [] if resources.workers is None else local_workers(resources.workers)
-
-
-def _smallest_worker(
-    needed: dict[str, int] | None, workers: Sequence[WorkerMemory]
-) -> dict[str, int | None] | None:
-    if needed is None:
-        return None
-    limit = min((worker.limit for worker in workers if worker.limit is not None), default=None)
-    cache = min(needed["rows"], cache_bytes(limit, needed["libraries"]))
-    parts = {name: needed[name] for name in ("libraries", "reading", "step")}
-    return {**parts, "cache": cache, "total": needed["minimum"] + cache, "limit": limit}

@@ -19,11 +19,13 @@ import numpy as np
 from dadagrad.data.dataset import Dataset, MemoryDataset, Partition
 from dadagrad.kernels.packed_ids import packed_bytes
 from dadagrad.problem import Problem
+from dadagrad.training.memory.available import WorkerMemory
 from dadagrad.training.schedule import Cursor, Schedule, Slice
 from dadagrad.training.schedule.streams import StreamSchedule
 from dadagrad.training.state import feature_bytes, state_bytes
 from dadagrad.training.state.compiled import CHUNK_WEIGHTS
 from dadagrad.training.step_size import GRID, KEPT, first_rows
+from dadagrad.training.worker.partition_cache import cache_bytes
 
 PREFETCH = 2
 """Number of partitions that are opened ahead of their use."""
@@ -55,12 +57,11 @@ class Estimate:
     """Estimate of a run, in the words of `DryRun`; bytes of a step are means.
 
     `process` is what the run adds to the process that holds the state. The ``trial`` is over before
-    the run has a state. `worker` has besides the sum of its parts (``minimum``) and the ``rows``
-    worth keeping, of all workers together.
+    the run has a state.
     """
 
     process: dict[str, int]
-    worker: dict[str, int] | None
+    worker: dict[str, int | None] | None
     steps: int
     bytes_down: float
     bytes_up: float
@@ -83,10 +84,10 @@ def estimate_run(
     *,
     on_cluster: bool,
     threads: int = 1,
-    worker_threads: int = 1,
+    workers: Sequence[WorkerMemory] = (),
     checkpoints: bool = False,
 ) -> Estimate:
-    """Estimate a run, on `threads` of this process or `worker_threads` of a worker."""
+    """Estimate a run, on `threads` of this process or on `workers`."""
     rounds, n_open = _first_rounds(schedule)
     of_rounds = [
         np.array([_slice_sizes(problem, data.partitions[each.partition], each) for each in slices])
@@ -125,14 +126,18 @@ def estimate_run(
     steps = schedule.passes * -(-sum(schedule.partition_rows) // schedule.batch_size)
     if not on_cluster:
         return Estimate(process, None, steps, 0.0, 0.0)
-    work = int(4 * largest.nnz) + scores
-    worker = {
+    worker_threads = max((worker.threads for worker in workers), default=1)
+    parts = {
         "libraries": _WORKER_LIBRARIES,
         "reading": worker_threads * (reading + max(decoded)),
-        "step": worker_threads * work + 2 * int(together.down + together.up),
+        "step": worker_threads * (int(4 * largest.nnz) + scores)
+        + 2 * int(together.down + together.up),
     }
-    worker["minimum"] = sum(worker.values())
-    worker["rows"] = sum(decoded) if schedule.passes > 1 else _sum_of_largest(decoded, n_open)
+    kept = sum(decoded) if schedule.passes > 1 else _sum_of_largest(decoded, n_open)
+    limit = min((worker.limit for worker in workers if worker.limit is not None), default=None)
+    cache = min(kept, cache_bytes(limit, _WORKER_LIBRARIES))
+    total = sum(parts.values()) + cache
+    worker = {**parts, "cache": cache, "total": total, "limit": limit}
     return Estimate(process, worker, steps, mean.down, mean.up)
 
 
