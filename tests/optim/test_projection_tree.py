@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.training_cases import make_data
+from helpers.update_cases import seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,7 +52,7 @@ def project(vector: np.ndarray, radius: float) -> np.ndarray:
     return project_l1_ball(vector, np.ones(len(vector)), radius, "sort")
 
 
-@given(seed=st.integers(0, 2**32 - 1), radius=st.sampled_from([0.01, 1.0, 10.0]))
+@given(seed=seeds, radius=st.sampled_from([0.01, 1.0, 10.0]))
 def test_after_every_step_it_is_the_projection_by_sorting(seed, radius):
     rng = np.random.default_rng(seed)
     ball, expected = Ball(N_FEATURES, radius), np.zeros(N_FEATURES)
@@ -127,7 +128,7 @@ def test_sizes_are_checked(n_features):
         ProjectedGradient(radius=0.0)
 
 
-@given(seed=st.integers(0, 2**32 - 1), radius=st.sampled_from([0.3, 2.0]), by_ids=st.booleans())
+@given(seed=seeds, radius=st.sampled_from([0.3, 2.0]), by_ids=st.booleans())
 def test_the_update_takes_projected_gradient_steps(seed, radius, by_ids):
     """Against a projection of all weights after each step of eta / sqrt(t), for two outputs."""
     rng = np.random.default_rng(seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.update_cases import seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,6 @@ from dadagrad.optim.projections import (
     threshold_by_sorting,
 )
 
-seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(1, 60)
 totals = st.sampled_from([1e-3, 0.5, 1.0, 20.0])
 methods = pytest.mark.parametrize("method", ["sort", "pivot", "auto"])

@@ -38,7 +38,7 @@ from dadagrad.optim.preconditioners import Block, Full
 from dadagrad.optim.regularizers import ElasticBox, L2Ball
 from dadagrad.optim.updates import DualAveraging, MirrorDescent
 
-N_STEPS = 60
+N_STEPS = 40
 BLOCKS = (2, 2, 1, 1)
 EDGES = np.cumsum([0, *BLOCKS])
 # A prox in a full metric is iterated to: one case with a penalty and a domain stands for all.

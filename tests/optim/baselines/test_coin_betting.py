@@ -14,17 +14,7 @@ from dadagrad.optim.baselines.base import LearnerState
 RIVALS = np.concatenate([[0.0], *(sign * np.geomspace(1e-6, 1e4, 41) for sign in (-1, 1))])
 wealths = st.sampled_from([0.01, 1.0, 5.0])
 leashes = st.sampled_from([0.3, 1.0, 10.0])
-STREAMS = (
-    "normal",
-    "heavy-tailed",
-    "constant",
-    "alternating",
-    "growing",
-    "shrinking",
-    "against",
-    "trap",
-    "rare",
-)
+STREAMS = ("normal", "heavy-tailed", "constant", "growing", "against", "trap", "rare")
 
 
 def next_gradient(stream: str, rng: np.random.Generator, t: int, weight: float) -> float:
@@ -36,12 +26,8 @@ def next_gradient(stream: str, rng: np.random.Generator, t: int, weight: float) 
         return float(rng.standard_cauchy())
     if stream == "constant":
         return -1.0
-    if stream == "alternating":
-        return 1.0 if t % 2 else -1.0
     if stream == "growing":  # each gradient is larger than all before, and hurts
         return against * 1.2**t
-    if stream == "shrinking":
-        return -(0.9**t)
     if stream == "against":
         return against
     if stream == "trap":  # lure the weight out, then strike with what was never seen

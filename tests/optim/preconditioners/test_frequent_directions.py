@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from helpers.update_cases import seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dadagrad.optim.arrays import Arrays
 from dadagrad.optim.preconditioners import frequent_directions as fd
 
-seeds = st.integers(0, 2**32 - 1)
 ranks = st.sampled_from([2, 3, 5, 8])
 decays = st.sampled_from([0.0, 0.3, 1.5])
 

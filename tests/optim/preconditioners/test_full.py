@@ -10,7 +10,6 @@ from helpers.update_cases import arrays_after, seeds, walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dadagrad.errors import InputError
 from dadagrad.optim.preconditioners import Block, Diagonal, Full
 from dadagrad.optim.regularizers import ElasticBox
 from dadagrad.optim.updates import UPDATES
@@ -75,8 +74,3 @@ def test_one_block_is_full_and_blocks_of_one_feature_are_diagonal(name, size_kin
     )
     np.testing.assert_allclose(blocks, other, atol=1e-9)
     np.testing.assert_array_equal(np.equal(blocks, 0.0), np.equal(other, 0.0))
-
-
-def test_blocks_must_cover_the_features():
-    with pytest.raises(InputError, match="the blocks have 5 features together, but there are 7"):
-        Block((2, 3), 0.1).init(7, 1)
