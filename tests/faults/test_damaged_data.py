@@ -72,13 +72,7 @@ def test_a_damaged_partition_is_named_or_skipped_on_request(url, kind, caplog):
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {"batch_size": 1, "step_size": "auto"},
-        {"batch_size": 60, "step_size": "auto"},
-        {"batch_size": 1},
-    ],
-    ids=str,
+    "settings", [{"batch_size": 1}, {"batch_size": 60, "step_size": "auto"}], ids=str
 )
 def test_every_way_of_training_skips(url, settings):
     damage(url, "flip")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import json
 import os
 import re
@@ -11,7 +9,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import dask.config
@@ -138,6 +135,10 @@ class TestCommandLine:
         assert "Traceback" not in log
         return log.splitlines()[-1]
 
+    def n_clients(self, client: Client) -> int:
+        """The number of clients of a scheduler, `client` among them."""
+        return int(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.clients)))
+
     @pytest.mark.parametrize("who", ["scheduler", pytest.param("run", marks=pytest.mark.slow)])
     def test_scheduler_or_coordinator_is_killed(
         self, who, started, nursery, cluster, data, tmp_path
@@ -179,48 +180,10 @@ class TestCommandLine:
         with Cluster(nursery) as cluster:
             run = started(cluster)
             with cluster.client() as client:
-                wait_until(lambda: len(known_clients(client)) == 2, 60, "the run to connect")
+                wait_until(lambda: self.n_clients(client) == 2, 60, "the run to connect")
             time.sleep(0.5)  # mostly it waits by then; at any other moment it says a line as well
             cluster.scheduler.kill()
             assert self.refusal(run).startswith("dadagrad: error: ")
-
-
-def known_clients(client: Client) -> list[str]:
-    """The clients that the scheduler of a client knows, itself among them."""
-    return client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.clients))
-
-
-class ClosingScheduler:
-    """As the connections of a client that closes: who waits for one fails, and is not cancelled."""
-
-    times = 0
-
-    async def ncores_running(self) -> Any:
-        self.times += 1
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            raise OSError("ConnectionPool closing.") from None
-
-
-# The collection of garbage also meets sockets that other tests of the process have left.
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-def test_the_monitor_stops_if_its_request_fails_instead_of_being_cancelled(caplog):
-    scheduler = ClosingScheduler()
-
-    async def watch_and_stop() -> None:
-        loop = SimpleNamespace(asyncio_loop=asyncio.get_running_loop())
-        client = SimpleNamespace(scheduler=scheduler, loop=loop, status="running")
-        watching = monitor.ClusterMonitor(client, set)
-        await asyncio.sleep(0.1)
-        watching.stop()
-        _, running = await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()}, timeout=5)
-        assert not running
-
-    asyncio.run(watch_and_stop())
-    gc.collect()  # what asyncio has to say of a task is said once that has gone
-    assert scheduler.times == 1
-    assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
 async def give_up(address: str, dask_scheduler: Any) -> None:

@@ -14,7 +14,6 @@ from helpers.fault_cases import CONFIG, At, make_dataset
 from helpers.servers import BUCKET, Server, moto_server
 from helpers.training_cases import bits
 
-from dadagrad.errors import DadagradError
 from dadagrad.storage.store import Storage
 from dadagrad.training.run import train
 
@@ -82,16 +81,6 @@ def test_they_are_in_no_task_key_graph_or_log(cluster, server, sent, caplog, tmp
     logs = logs_of(cluster)
     assert "Registered to" in logs
     check_clean(server, *sent, stories[0], logs, caplog.text, repr(result), str(result.report))
-
-
-@pytest.mark.slow
-def test_they_are_in_no_message_about_a_store(cluster, server, tmp_path, caplog):
-    """The message comes from a worker."""
-    upload(make_dataset(tmp_path / "data", (60, 50, 40)), "gone")
-    Storage(f"s3://{BUCKET}/gone").delete("part-00001/X/indices/c/0")
-    with pytest.raises(DadagradError, match="part-00001") as caught:
-        train(f"s3://{BUCKET}/gone", CONFIG, client=cluster.address)
-    check_clean(server, str(caught.value), repr(caught.value), logs_of(cluster), caplog.text)
 
 
 def upload(folder: str, prefix: str) -> None:

@@ -102,30 +102,22 @@ def small_cluster(nursery: Nursery) -> Iterator[Cluster]:
 
 
 @pytest.mark.slow
-def test_if_a_worker_pauses_the_other_does_all_the_work(small_cluster, data, expected, worked):
-    first, second = small_cluster.names().values()
+@pytest.mark.parametrize("n_paused", [1, 2])
+def test_workers_that_pause_get_no_work(small_cluster, data, expected, worked, n_paused):
+    """If all do, the run waits for any: first another one goes on than that which was asked."""
+    workers = list(small_cluster.names().values())
     before: list[int] = []
 
     def strike() -> None:
-        pause(small_cluster, [first])
+        pause(small_cluster, workers[:n_paused])
         before.append(len(worked))
+        if n_paused == 2:
+            time.sleep(2)
+            with small_cluster.client() as client:
+                client.run(fill_memory, 0, workers=workers[1:])
 
     assert bits(At(10, strike, pause=0.02).train(small_cluster, data)) == expected
-    assert set(worked[before[0] + 4 :]) == {second}
-
-
-@pytest.mark.slow
-def test_if_all_workers_pause_the_run_waits_for_any(small_cluster, data, expected, worked):
-    """And first another one goes on than that which was asked."""
-    first, second = small_cluster.names().values()
-
-    def strike() -> None:
-        pause(small_cluster, [first, second])
-        time.sleep(2)
-        with small_cluster.client() as client:
-            client.run(fill_memory, 0, workers=[second])
-
-    assert bits(At(10, strike, pause=0.02).train(small_cluster, data)) == expected
+    assert set(worked[before[0] + 4 :]) == {workers[1]}
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from helpers.training_cases import (
     new_coordinator,
     state_bytes,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dadagrad.config import TrainConfig
@@ -59,6 +59,7 @@ def everything(driven: ByHand) -> tuple[object, ...]:
     return state_bytes(driven.coordinator.state), metrics_bytes(driven.coordinator)
 
 
+@settings(max_examples=25)
 @given(configs, st.integers(0, 100), st.integers(0, 4))
 def test_bits_do_not_depend_on_the_order_of_arrival(config, seed, prefetch):
     in_order, shuffled = finished(config), finished(config, seed, prefetch=prefetch)
@@ -68,6 +69,7 @@ def test_bits_do_not_depend_on_the_order_of_arrival(config, seed, prefetch):
     assert not shuffled.open
 
 
+@settings(max_examples=25)
 @given(configs, st.sampled_from([1, 5, 100]))
 def test_the_state_does_not_depend_on_the_length_of_slices(config, chunk_rows):
     one, other = (finished(config, chunk_rows=rows) for rows in (7, chunk_rows))
@@ -75,6 +77,7 @@ def test_the_state_does_not_depend_on_the_length_of_slices(config, chunk_rows):
     assert one.coordinator.metrics.loss == pytest.approx(other.coordinator.metrics.loss)
 
 
+@settings(max_examples=25)
 @given(configs, st.integers(0, 3))
 def test_no_more_partitions_are_open_than_needed_and_all_are_closed(config, prefetch):
     data = make_data((20,) * 12)
@@ -95,6 +98,7 @@ def test_no_more_partitions_are_open_than_needed_and_all_are_closed(config, pref
         assert opened == 12 * config.passes
 
 
+@settings(max_examples=25)
 @given(configs, st.integers(0, 100), st.sampled_from([SaveRequested(), StopRequested()]))
 def test_what_is_saved_at_any_moment_can_be_gone_on_from(config, when, request):
     whole = finished(config)
@@ -112,16 +116,6 @@ def test_what_is_saved_at_any_moment_can_be_gone_on_from(config, when, request):
     assert everything(rest) == everything(whole)
 
 
-@each_mode
-def test_every_round_can_be_saved_and_gone_on_from(mode):
-    config = TrainConfig(step_size=0.3, l1=1e-3, l2=1e-3, **mode)
-    whole = finished(config, save_every=1)
-    rounds = [entry.cursor for entry in whole.log if isinstance(entry, Report)]
-    assert [save.cursor for save in whole.saves()] == rounds
-    for save in whole.saves():
-        assert everything(gone_on_from(save, DATA, config)) == everything(whole)
-
-
 def test_a_stop_before_anything_is_open_ends_at_once():
     coordinator = new_coordinator(DATA, TrainConfig(step_size=0.3, batch_size=9))
     coordinator.start()
@@ -132,8 +126,8 @@ def test_a_stop_before_anything_is_open_ends_at_once():
 
 
 @each_mode
-@pytest.mark.parametrize("save_every", [1, 5, 20, 10_000])
-def test_saves_come_every_so_many_steps(mode, save_every):
+def test_saves_come_every_so_many_steps(mode):
+    save_every = 20
     driven = finished(TrainConfig(step_size=0.3, **mode), save_every=save_every)
     due, expected = save_every, []
     for entry in driven.log:
@@ -154,18 +148,6 @@ def test_rows_without_weight_make_no_step():
     assert driven.coordinator.steps == driven.coordinator.metrics.rows == 0
     assert driven.coordinator.state.t == 0.0
     assert not np.any(driven.coordinator.state.accumulators)
-
-
-def test_a_batch_makes_its_step_when_all_of_its_partitions_have_been_worked_on():
-    config = TrainConfig(step_size=0.3, batch_size=12, partitions_per_batch=3, shuffle=False)
-    driven = ByHand(DATA, new_coordinator(DATA, config, prefetch=0))
-    driven._go_on_after(driven.coordinator.start())
-    for done in range(5):  # three partitions are opened, and two of their slices worked on
-        assert driven.coordinator.steps == 0, done
-        driven._go_on_after(driven.coordinator.handle(driven.waiting.pop(0)()))
-    assert driven.coordinator.steps == 0
-    driven._go_on_after(driven.coordinator.handle(driven.waiting.pop(0)()))
-    assert driven.coordinator.steps == 1
 
 
 def test_rounds_that_metadata_only_declares_are_not_planned():

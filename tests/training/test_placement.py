@@ -33,16 +33,6 @@ def test_partitions_are_spread(threads, tasks, homes):
     assert sorted(map(str, chosen)) == sorted(homes)
 
 
-def test_a_worker_that_read_a_partition_before_is_asked_again_where_that_is_even():
-    placement, _ = placed({"a": 1, "b": 1}, 2, 1)
-    placement.read_by(0, 0, "b")
-    placement.close(0)
-    assert placement.open(1, 0) == "b"
-    placement.read_by(2, 5, "b")
-    placement.close(2)
-    assert placement.open(3, 5) == "a"  # the other has one already
-
-
 def test_work_follows_the_rows():
     placement, homes = placed({"a": 1, "b": 1}, 2, 4)
     assert homes == ["a", "b", "a", "b"]

@@ -13,13 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.training_cases import as_dataset, make_data
-from helpers.zarr_cases import write_zarr
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import MemoryDataset, Partition
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.dataset import write_partition, write_root
-from dadagrad.errors import CorruptionError, InputError, TrainingError
+from dadagrad.errors import InputError, TrainingError
 from dadagrad.storage.store import Storage
 from dadagrad.training.messages import Report
 from dadagrad.training.run import train
@@ -46,19 +45,6 @@ def test_the_report_says_what_was_done():
     assert report["checkpoints"] is None
 
 
-def test_the_model_predicts_what_was_learned():
-    data = make_data((200, 200), labels="multiclass")
-    result = train(data, replace(CONFIG, passes=5))
-    rows = data.read(0)
-    predicted = result.model.predict_labels(result.model.scores(rows))
-    most_common = max(data.schema.label_columns[0].counts) / data.n_rows
-    assert (predicted == rows.labels[:, 0]).mean() > most_common + 0.1
-    end = result.coordinator
-    np.testing.assert_array_equal(
-        result.model.weights, end.state.weights(end.problem)[result.model.ids]
-    )
-
-
 def test_the_model_holds_no_feature_without_weight():
     model = train(make_data(), replace(CONFIG, l1=0.05, batch_size=11)).model
     assert 0 < len(model.ids) < 60
@@ -79,16 +65,6 @@ def test_what_is_about_to_happen_is_announced():
     assert any("choosing the step size" in line for line in said)
 
 
-@pytest.mark.parametrize("labels", ["binary", "real"])
-def test_passes_improve_on_each_other(labels):
-    data = make_data((100, 100), labels=labels)
-    config = replace(CONFIG, loss="hinge" if labels == "binary" else "squared")
-    one, many = (
-        train(data, replace(config, passes=passes)).report["progressive_loss"] for passes in (1, 8)
-    )
-    assert many < one
-
-
 class TestRefused:
     @pytest.mark.parametrize("n_partitions", [0, 3])
     def test_no_rows(self, n_partitions):
@@ -105,8 +81,7 @@ class TestRefused:
             train(data, CONFIG)
         assert train(data, replace(CONFIG, loss="absolute")).complete
 
-    @pytest.mark.parametrize("batch_size", [1, 7])
-    @pytest.mark.parametrize("class_weight", [None, "balanced"])
+    @pytest.mark.parametrize(("batch_size", "class_weight"), [(1, "balanced"), (7, None)])
     def test_a_label_outside_the_declared_classes(self, batch_size, class_weight):
         data = make_data((20, 20))
         data.read(1).labels[13] = 5.0
@@ -125,15 +100,6 @@ class TestRefused:
         config = replace(CONFIG, loss="squared", shuffle=False, partitions_per_batch=1, **mode)
         with pytest.raises(TrainingError, match=r"partition part-00001: the (score|gradient)"):
             train(data, config)
-
-    def test_a_corrupt_partition(self, tmp_path):
-        url = write_zarr(make_data(), tmp_path / "data")
-        (chunk,) = (tmp_path / "data/part-00002/X/indices/c").iterdir()
-        content = bytearray(chunk.read_bytes())
-        content[-1] ^= 1
-        chunk.write_bytes(content)
-        with pytest.raises(CorruptionError, match="partition part-00002, X/indices"):
-            train(url, CONFIG)
 
     @pytest.mark.parametrize(
         "settings",
@@ -187,7 +153,6 @@ def large(tmp_path_factory) -> Path:
     labels = rng.choice([-1.0, 1.0], (n_rows, 1))
     rows = Rows.from_csr(np.arange(n_rows + 1) * per_row, ids.ravel(), values, labels)
     folder = tmp_path_factory.mktemp("memory")
-    schema = as_dataset([rows], n_features).schema
     for name, copies in (("few", 6), ("many", 60)):
         storage = Storage(str(folder / name))
         first = write_partition(storage, "part-00000", rows, ["label0"])
@@ -196,7 +161,7 @@ def large(tmp_path_factory) -> Path:
             shutil.copytree(
                 folder / name / first.name, folder / name / partition.name, copy_function=os.link
             )
-        write_root(storage, schema, partitions, {})
+        write_root(storage, as_dataset([rows] * copies, n_features).schema, partitions, {})
     return folder
 
 
@@ -204,7 +169,7 @@ def large(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("batch_size", [1, 2000])
 def test_ten_times_the_data_takes_no_more_memory(large, batch_size):
     command = [sys.executable, "-c", PEAK, str(batch_size), large / "few", large / "many"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     few_rows, few, many_rows, many = map(int, done.stdout.split())
     assert many_rows == 10 * few_rows
     # Kept, the other 54 partitions would be 216 MB.

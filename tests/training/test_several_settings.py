@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -108,11 +107,6 @@ def test_a_setting_that_diverges_leaves_the_others_alone(mode, step_size):
 def test_what_is_not_possible_is_refused(settings, message):
     with pytest.raises(InputError, match=message):
         TrainConfig(**{"step_size": [0.1, 0.2], "l1": [0.0, 1.0], **settings})
-
-
-def test_a_list_of_one_is_its_number():
-    assert TrainConfig(step_size=[0.1]) == TrainConfig(step_size=0.1)
-    assert replace(TrainConfig(), l1=(1.0,)).l1 == 1.0
 
 
 def test_an_estimator_keeps_the_best_and_goes_on_with_all():
