@@ -113,7 +113,7 @@ def resource_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of threads, workers and memory, from which the command gets `resources`."""
     parallel = grouped("Parallel")
 
-    @parallel("--threads", help="Number of threads without a cluster.  [default: 2]", **COUNT)
+    @parallel("--threads", help="Number of threads without a cluster.  [default: cores]", **COUNT)
     @parallel(
         "--memory",
         callback=_bytes,

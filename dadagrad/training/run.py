@@ -80,9 +80,10 @@ def train(
     config : TrainConfig, optional
         Settings, which decide every bit of the model.
     threads : int, optional
-        Threads of this process; by default 2, or 1 on a machine with one core.
+        Threads of this process; by default as many as it has cores.
     workers : int, optional
-        Start a Dask cluster of so many processes on this machine, and train on it.
+        Start a Dask cluster of so many processes on this machine, which share its cores, and train
+        on it.
     client : distributed.Client or str, optional
         Train on the workers of a Dask cluster: a client, the address of a scheduler, or "current"
         for the active client.

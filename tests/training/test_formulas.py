@@ -64,11 +64,8 @@ def shrink(update: GradientUpdate, weights, squares, time):
     return np.sign(weights) * np.maximum(kept * np.abs(weights) - taken, 0.0)
 
 
-def merged(update: GradientUpdate, base: State, ends: list[State], couples: bool) -> State:
-    """The merge of streams, by the formulas of `dadagrad.training.coordinator.merge`.
-
-    A stream that changed a feature has shrunk it; all its outputs, if the loss `couples` them.
-    """
+def merged(update: GradientUpdate, base: State, ends: list[State]) -> State:
+    """The merge of streams, by the formulas of `dadagrad.training.coordinator.merge`."""
     squares = base.preconditioner["squares"]
     growth = np.array([end.preconditioner["squares"] - squares for end in ends])
     change = np.array([end.primary - base.primary for end in ends])
@@ -79,7 +76,7 @@ def merged(update: GradientUpdate, base: State, ends: list[State], couples: bool
     t, own = base.t + times.sum(), base.t + times.sum() / c
     phi = update.regularizer
     if update.shrinks_lazily:
-        changed = growth.any(axis=2, keepdims=True) if couples else growth > 0
+        changed = growth != 0
         primary = base.primary + np.where(changed, change, 0.0).sum(0) / c
         missing = (times.sum() - np.where(changed, times, 0.0).sum(0)) / c
         return State(t, shrink(update, primary, squares, missing), {"squares": squares})
@@ -117,7 +114,7 @@ class PlainRun:
             streams = zip(*ends, strict=True)
             if len(ends) > 1:
                 states = [
-                    merged(update, base, list(these), config.loss.couples)
+                    merged(update, base, list(these))
                     for update, base, these in zip(self.updates, states, streams, strict=True)
                 ]
             else:

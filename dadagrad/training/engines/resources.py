@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.errors import InputError
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.threads import LocalEngine
+from dadagrad.training.memory.available import available_cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Resources:
     @property
     def local_threads(self) -> int:
         """Threads of this process, which are used by all engines."""
-        return self.threads or min(2, os.cpu_count() or 1)
+        return self.threads or available_cores()
 
     @contextmanager
     def engine(self, data: Dataset) -> Iterator[Engine]:

@@ -1,9 +1,11 @@
-"""Memory that is available to this process and to the workers of a cluster."""
+"""Memory and cores that are available to this process and to the workers of a cluster."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,11 +108,35 @@ def workers_of(client: Any) -> list[WorkerMemory]:
 
 
 def local_workers(n_workers: int) -> list[WorkerMemory]:
-    """Return the workers of one thread that a run starts on this machine for itself."""
+    """Return the workers that a run starts on this machine for itself."""
     from dask.system import CPU_COUNT
     from distributed.system import MEMORY_LIMIT
 
-    return [WorkerMemory("each worker", 1, MEMORY_LIMIT // CPU_COUNT)] * n_workers
+    threads = threads_of_worker(n_workers)
+    limit = int(MEMORY_LIMIT * min(1.0, threads / CPU_COUNT))
+    return [WorkerMemory("each worker", threads, limit)] * n_workers
+
+
+def threads_of_worker(n_workers: int) -> int:
+    """Return the threads of each of the workers that share the cores of this machine."""
+    return max(1, available_cores() // n_workers)
+
+
+def available_cores() -> int:
+    """Return the cores that this process may use, by its affinity and the quota of its container.
+
+    Like `dask.system.CPU_COUNT`, whose import takes longer than a small run.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        cores = min(cores, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError):
+        pass  # no container, or "max": no quota
+    return cores
 
 
 def usable_share() -> float:

@@ -24,7 +24,7 @@ from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.dask.driver import DaskDriver
 from dadagrad.training.engines.watcher import Watcher
-from dadagrad.training.memory.available import WorkerMemory, workers_of
+from dadagrad.training.memory.available import WorkerMemory, threads_of_worker, workers_of
 
 _CLIENT_SETTINGS = {
     # Dask keeps the messages sent last for its developers, with their weights and gradients.
@@ -97,11 +97,11 @@ def open_engine(data: Dataset, workers: int | None, client: Any) -> Iterator[Das
 
 @contextmanager
 def start_cluster(workers: int | None) -> Iterator[Client]:
-    """Start a cluster of so many processes on this machine, and end it after the block."""
+    """Start a cluster of so many processes, which share the cores, and end it after the block."""
     start = partial(
         LocalCluster,
         n_workers=workers,
-        threads_per_worker=1,
+        threads_per_worker=threads_of_worker(workers or 1),
         # No dashboard, and any free port of this machine alone: Dask warns if 8787 is taken.
         dashboard_address=None,
         # A stopped worker holds up a step, by Dask's default for 5 minutes.
