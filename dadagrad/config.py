@@ -159,8 +159,12 @@ class TrainConfig:
         "Learn a constant for each output, free of penalties.",
         option="intercept",
     )
-    average: bool = setting(
-        False, Switch(), "Use the mean of the weights of all steps as the model."
+    average: bool | Literal["auto"] = setting(
+        "auto",
+        Switch(auto=True),
+        "Use the mean of the weights of all steps, of which step t counts 2t - 1 times, as the "
+        "model. auto tries both where it tries step sizes for the online algorithm, without l1, l2 "
+        "and streams, and is False elsewhere. With l1 or l2, averaging runs in NumPy.",
     )
     class_weight: Literal["balanced"] | Mapping[float, float] | None = setting(
         None,
@@ -213,7 +217,7 @@ class TrainConfig:
             and type(self.update) in UPDATES.classes.values()
             and type(self.preconditioner) is Diagonal
             and (self.regularizer is None or type(self.regularizer) is ElasticBox)
-            and not self.average
+            and not (self.average is True and (self.l1 or self.l2))
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -305,7 +309,7 @@ def _check_algorithm(config: TrainConfig) -> None:
         if config.accumulate == "row" and not config.has_kernels:
             raise InputError(
                 "accumulate 'row' is for the preconditioner 'diagonal' with l1, l2 and bounds, "
-                "without averaging; leave it out, or change the other settings"
+                "and for averaging without l1 and l2; leave it out, or change the other settings"
             )
         _ = config.penalties
         return
@@ -335,6 +339,11 @@ def _check_streams(config: TrainConfig) -> None:
             )
         return
     streams = f"streams={config.streams}"
+    if config.average is True:
+        raise InputError(
+            f"{streams} merges the sums of each coordinate, of which averages are none; leave out "
+            "average or streams"
+        )
     _check_compiled(config, f"{streams} merges the sums of each coordinate, which needs")
     if config.batch_size not in (1, "auto"):
         raise InputError(
@@ -348,6 +357,6 @@ def _check_compiled(config: TrainConfig, needs: str) -> None:
     if not (config.has_kernels and config.loss.has_kernels):
         raise InputError(
             f"{needs} one of the updates dual-averaging, mirror-descent and ftrl in the "
-            "preconditioner 'diagonal' with l1, l2 and bounds, without averaging, with a compiled "
-            "loss; change one or the other"
+            "preconditioner 'diagonal' with l1, l2 and bounds (of which averaging takes only the "
+            "bounds), with a compiled loss; change one or the other"
         )

@@ -81,6 +81,19 @@ class Problem:
         return self.config.has_kernels and (self.loss.has_kernels or not self.online)
 
     @property
+    def averages(self) -> bool:
+        """True if compiled kernels keep the average of the weights."""
+        return self.compiled and self.config.average is True
+
+    @property
+    def chooses_average(self) -> bool:
+        """True if the trial of step sizes decides whether the model is the average."""
+        config = self.settings[0].config
+        tried = config.average == config.step_size == "auto" and config.update.has_step_size
+        single = self.online and config.streams == 1
+        return tried and self.compiled and single and not (config.l1 or config.l2)
+
+    @property
     def learns_by_row(self) -> bool:
         """True if the update is a `Learner`, for which the intercept is one more feature."""
         return self.config.update.by_row
@@ -224,6 +237,11 @@ class Problem:
     def with_step_sizes(self, step_sizes: Sequence[float]) -> Problem:
         """Return the same problem with other step sizes."""
         return replace(self, config=replace(self.config, step_size=tuple(step_sizes)))
+
+    def choose(self, step_size: float, average: bool) -> Problem:
+        """Return the same problem with what a trial has chosen."""
+        average = average if self.chooses_average else self.config.average is True
+        return replace(self, config=replace(self.config, step_size=step_size, average=average))
 
     def targets(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:
         """Targets of each output: (n_rows, n_outputs) signs, or values of a regression."""

@@ -141,15 +141,20 @@ class Several:
 
 @dataclass(frozen=True)
 class Switch:
-    """True or False."""
+    """True, False, or "auto" if that is permitted."""
 
-    type_text: str = "bool"
+    auto: bool = False
     metavar: str = ""
 
+    @property
+    def type_text(self) -> str:
+        return 'bool or "auto"' if self.auto else "bool"
+
     def convert(self, name: str, value: Any) -> Any:
-        if isinstance(value, bool):
+        if isinstance(value, bool) or (self.auto and value == "auto"):
             return value
-        raise InputError(f"{name} must be True or False, not {value!r}")
+        auto = " or 'auto'" if self.auto else ""
+        raise InputError(f"{name} must be True or False{auto}, not {value!r}")
 
     parse = convert
 

@@ -82,7 +82,8 @@ def _setting_option(name: str, setting: Setting) -> Callable[[Command], Command]
     if isinstance(kind, Choice | Named) and kind.metavar.startswith("NAME"):
         text += f" One of {', '.join(kind.names)}."
     if isinstance(kind, Switch):
-        text += f"  [default: {'' if default else 'no-'}{option}]"
+        shown = default if default == "auto" else f"{'' if default else 'no-'}{option}"
+        text += f"  [default: {shown}]"
         return grouped(setting.group)(f"--{option}/--no-{option}", name, default=None, help=text)
     if default is not None:
         text += f"  [default: {default}]"

@@ -129,8 +129,9 @@ def _check_same_run(checkpoints: str, config: TrainConfig) -> None:
     """Refuse to resume a run of other settings; `resume` refuses other data."""
     before = CheckpointReader(checkpoints).load().meta["config"]
     now = config.to_json()
-    if config.step_size == "auto":  # the run may have chosen it already
-        now["step_size"] = before["step_size"]
+    for name in ("step_size", "average"):  # the run may have chosen them already
+        if now[name] == "auto":
+            now[name] = before[name]
     for name, value in now.items():
         if before.get(name) != value:
             raise InputError(
@@ -176,7 +177,13 @@ def partial_fit(
 
 
 def _continue(problem: Problem, before: Problem) -> Problem:
-    """Return `problem` with the step size of `before` if it can continue from its state."""
+    """Return `problem` with the choices of `before` if it can continue from its state."""
+    config, chosen = problem.config, before.config
+    if config.step_size == "auto":
+        config = replace(config, step_size=chosen.step_size)
+    if config.average == "auto":
+        config = replace(config, average=chosen.average)
+    problem = replace(problem, config=config)
     for name in _FIXED:
         old, new = before.config.to_json()[name], problem.config.to_json()[name]
         if old != new:
@@ -189,6 +196,4 @@ def _continue(problem: Problem, before: Problem) -> Problem:
             f"{before.n_settings} combinations of step_size, l1 and l2 were learned and now there "
             f"are {problem.n_settings}; give as many, clone the estimator, or call fit"
         )
-    if problem.config.step_size == "auto":
-        return replace(problem, config=replace(problem.config, step_size=before.config.step_size))
     return problem

@@ -274,7 +274,9 @@ class Work(NamedTuple):
     couples : (n_local * width,) complex
         The same memory.
     last_update : (n_local,) or (0,) float64
-    intercept : (width, 2) float64
+    averages : (n_local * width,) or (0,)
+        With averaging, what the average lags behind the weights, times t^2.
+    intercept : (width, 2) float64, or (width, 3) with averaging
     ones : (longest,) float32
         The values of rows that have none stored.
     scores, slopes : (width,) float64
@@ -282,12 +284,14 @@ class Work(NamedTuple):
     gathered : (n_pairs, in_pair * longest) complex
     sums : (n_pairs, 2 * in_pair * longest)
         The same memory.
-    weights, terms, other_terms : (longest,)
+    weights : (width, longest)
+    terms, other_terms : (longest,)
     """
 
     pairs: NDArray[np.floating]
     couples: NDArray[np.complexfloating]
     last_update: NDArray[np.float64]
+    averages: NDArray[np.floating]
     intercept: NDArray[np.float64]
     ones: NDArray[np.float32]
     scores: NDArray[np.float64]
@@ -304,12 +308,14 @@ def make_work(
     state: NDArray[np.floating],
     intercept: NDArray[np.float64],
     last_update: NDArray[np.float64] | None = None,
+    averages: NDArray[np.floating] | None = None,
 ) -> Work:
     """The work on the rows of `batch`: `online_kernel` changes the other arrays in place.
 
     `intercept` is (width, 2) float64, the state of a feature that is always 1 and never
-    regularized. `last_update`, (n_local,) float64, is mirror descent's: the t up to which the
-    weights of each feature have been shrunk.
+    regularized, and has a third column with averaging. `last_update`, (n_local,) float64, is mirror
+    descent's: the t up to which the weights of each feature have been shrunk. `averages` is
+    (n_local, width), in the dtype of `state`; None without averaging.
     """
     width, real = state.shape[1], state.dtype
     complex_type = np.complex64 if real == np.float32 else np.complex128
@@ -319,13 +325,15 @@ def make_work(
         state.reshape(len(state), 2 * width),
         state.reshape(-1).view(complex_type),
         np.zeros(0) if last_update is None else last_update,
+        np.zeros(0, real) if averages is None else averages.reshape(-1),
         intercept,
         np.ones(longest, np.float32),
         np.empty(width),
         np.empty(width),
         sums.view(complex_type),
         sums,
-        *np.empty((3, longest), real),
+        np.empty((width, longest), real),
+        *np.empty((2, longest), real),
     )
 
 
@@ -336,8 +344,9 @@ def longest_row(batch: Batch) -> int:
 
 @_inlined
 def _learn_online(
-    score, slope, learn, batch, targets, own_slope, hyperparameters, work, t, all_scores
-):
+    score, slope, learn,
+    batch, targets, own_slope, hyperparameters, work, t, all_scores, average_scores,
+):  # fmt: skip
     """Take a step for each row in order.
 
     The arguments that are functions are inlined; "the scores" are a number where there is one
@@ -365,11 +374,42 @@ def _learn_online(
             if first:
                 for k in range(len(all_scores)):
                     all_scores[k, row] = work.scores[k]
+                for k in range(len(average_scores)):
+                    lag = _average_lag(work, fit_intercept, ids, xs, scale, t, k)
+                    average_scores[k, row] = work.scores[k] - lag
             first = False
             slopes = slope(targets, own_slope, labels, row, scores, part, work.slopes)
             learn(work, hyperparameters, fit_intercept, ids, xs, scale, t, part, slopes)
             t += part
     return t
+
+
+# Averages: the weights after step t count (t^2 - (t - 1)^2) times. Their mean is w - A / t^2, with
+# A = sum of (t - 1)^2 (w_t - w_t-1), to which a feature adds only where its weight changes.
+
+
+@_inlined
+def _average_lag(work, fit_intercept, ids, xs, scale, t, k):
+    """Difference of the scores of the weights at `t` and of their average."""
+    if t == 0.0:
+        return 0.0
+    width, terms = len(work.scores), work.terms
+    for j in range(len(ids)):
+        terms[j] = work.averages[_place(ids[j], width, k)] * xs[j]
+    lag = scale * np.float64(_sum(terms[: len(ids)]))
+    if fit_intercept:
+        lag += work.intercept[k, 2]
+    return lag / (t * t)
+
+
+@_compiled
+def subtract_lags(averages, t, weights):
+    """Turn (n_local, n_outputs) `weights` at `t` into their average."""
+    n_groups, n_local, width = averages.shape
+    for b in range(n_groups):
+        for i in range(n_local):
+            for k in range(width):
+                weights[i, b * width + k] -= averages[b, i, k] / (t * t)
 
 
 # Dual averaging and FTRL-proximal: a weight is a function of (t, dual, squares). What the
@@ -419,14 +459,16 @@ def _dual_intercept(hyperparameters, sums):
 
 
 @_inlined
-def _dual_learn_intercept(hyperparameters, sums, slope):
+def _dual_learn_intercept(hyperparameters, sums, slope, t):
     grown = sums[1] + slope * slope
     change = slope
+    weight = _dual_intercept(hyperparameters, sums)
     if hyperparameters.proximal:
-        weight = _dual_intercept(hyperparameters, sums)
         change -= _pull(sums[1], grown, weight, hyperparameters.step_size)
     sums[0] += change
     sums[1] = grown
+    if len(sums) > 2:
+        sums[2] += t * t * (_dual_intercept(hyperparameters, sums) - weight)
 
 
 # The sums of a row's features are gathered, worked on side by side, and scattered back, for the
@@ -441,7 +483,7 @@ def _place(index, width, k):
 @_inlined
 def _dual_score(work, settings, fixed, ids, xs, k, width):
     """<w, x> of one row, before the row's scale; its sums and weights are kept."""
-    couples, weights, terms = work.couples, work.weights, work.terms
+    couples, weights, terms = work.couples, work.weights[k], work.terms
     gathered, sums = work.gathered[k // 2], work.sums[k // 2]
     for j in range(len(ids)):
         gathered[j] = couples[_place(ids[j], width, k)]
@@ -452,9 +494,9 @@ def _dual_score(work, settings, fixed, ids, xs, k, width):
 
 
 @_inlined
-def _dual_learn(work, hyperparameters, ids, xs, slope, k, width):
+def _dual_learn(work, hyperparameters, ids, xs, slope, k, width, t):
     """Add the gradient ``slope * xs`` to what `_dual_score` kept."""
-    couples, weights = work.couples, work.weights
+    couples, weights = work.couples, work.weights[k]
     gathered, sums = work.gathered[k // 2], work.sums[k // 2]
     real = sums.dtype.type
     slope, eta = real(slope), real(hyperparameters.step_size)
@@ -472,38 +514,56 @@ def _dual_learn(work, hyperparameters, ids, xs, slope, k, width):
             sums[2 * j + 1] += gradient * gradient
     for j in range(len(ids)):
         couples[_place(ids[j], width, k)] = gathered[j]
+    if len(work.averages):
+        _dual_average(work, hyperparameters, ids, sums, 2, 0, k, width, t)
+
+
+@_inlined
+def _dual_average(work, hyperparameters, ids, sums, stride, first, k, width, t):
+    """Note that the weights of output `k`, as `_dual_score` kept them, are now those of `sums`."""
+    weights, terms, averages = work.weights[k], work.terms, work.averages
+    real = sums.dtype.type
+    settings, fixed = _group_settings(hyperparameters, t, real)
+    count = real(t * t)
+    for j in range(len(ids)):
+        dual, squares = sums[stride * j + first], sums[stride * j + first + 1]
+        terms[j] = count * (_dual_weight(dual, squares, settings, fixed) - weights[j])
+    for j in range(len(ids)):
+        averages[_place(ids[j], width, k)] += terms[j]
 
 
 @_inlined
 def _dual_score_two(work, settings, fixed, ids, xs, k, width):
     """`_dual_score` of two neighbours: a tenth faster than one by one."""
     couples, terms, other_terms = work.couples, work.terms, work.other_terms
+    weights, other_weights = work.weights[k], work.weights[k + 1]
     gathered, sums = work.gathered[k // 2], work.sums[k // 2]
     for j in range(len(ids)):
         place = _place(ids[j], width, k)
         one, other = couples[place], couples[place + np.uint64(1)]
         gathered[2 * j], gathered[2 * j + 1] = one, other
     for j in range(len(ids)):
-        terms[j] = xs[j] * _dual_weight(sums[4 * j], sums[4 * j + 1], settings, fixed)
-        weight = _dual_weight(sums[4 * j + 2], sums[4 * j + 3], settings, fixed)
-        other_terms[j] = xs[j] * weight
+        weights[j] = _dual_weight(sums[4 * j], sums[4 * j + 1], settings, fixed)
+        terms[j] = xs[j] * weights[j]
+        other_weights[j] = _dual_weight(sums[4 * j + 2], sums[4 * j + 3], settings, fixed)
+        other_terms[j] = xs[j] * other_weights[j]
     return _sum(terms[: len(ids)]), _sum(other_terms[: len(ids)])
 
 
 @_inlined
-def _dual_learn_two(work, proximal, settings, fixed, ids, xs, slopes, k, width):
+def _dual_learn_two(work, hyperparameters, ids, xs, slopes, k, width, t):
     """Add either neighbour's gradient to what `_dual_score_two` kept."""
     couples = work.couples
     gathered, sums = work.gathered[k // 2], work.sums[k // 2]
-    if proximal:
+    if hyperparameters.proximal:
+        eta = sums.dtype.type(hyperparameters.step_size)
         for m in range(2):
-            slope = slopes[m]
+            slope, weights = slopes[m], work.weights[k + m]
             for j in range(len(ids)):
                 gradient = slope * xs[j]
                 dual, squares = sums[4 * j + 2 * m], sums[4 * j + 2 * m + 1]
                 grown = squares + gradient * gradient
-                weight = _dual_weight(dual, squares, settings, fixed)
-                pull = _pull(squares, grown, weight, settings[2])
+                pull = _pull(squares, grown, weights[j], eta)
                 sums[4 * j + 2 * m] = dual + (gradient - pull)
                 sums[4 * j + 2 * m + 1] = grown
     else:
@@ -517,6 +577,10 @@ def _dual_learn_two(work, proximal, settings, fixed, ids, xs, slopes, k, width):
         place = _place(ids[j], width, k)
         one, other = gathered[2 * j], gathered[2 * j + 1]
         couples[place], couples[place + np.uint64(1)] = one, other
+    if len(work.averages):
+        for m in range(2):
+            if slopes[m] != 0.0:
+                _dual_average(work, hyperparameters, ids, sums, 4, 2 * m, k + m, width, t)
 
 
 @_inlined
@@ -533,8 +597,8 @@ def _dual_score_one_output(work, hyperparameters, fit_intercept, ids, xs, scale,
 def _dual_learn_one_output(work, hyperparameters, fit_intercept, ids, xs, scale, t, part, slope):
     if slope != 0.0:
         if fit_intercept:
-            _dual_learn_intercept(hyperparameters, work.intercept[0], slope)
-        _dual_learn(work, hyperparameters, ids, xs, slope * scale, 0, 1)
+            _dual_learn_intercept(hyperparameters, work.intercept[0], slope, t)
+        _dual_learn(work, hyperparameters, ids, xs, slope * scale, 0, 1, t)
 
 
 @_inlined
@@ -554,33 +618,32 @@ def _dual_score_outputs(work, hyperparameters, fit_intercept, ids, xs, scale, t,
 
 @_inlined
 def _dual_learn_outputs(work, hyperparameters, fit_intercept, ids, xs, scale, t, part, slopes):
-    real, proximal, last = work.sums.dtype.type, hyperparameters.proximal, len(slopes) - 1
-    settings, fixed = _group_settings(hyperparameters, t, real)
+    real, last = work.sums.dtype.type, len(slopes) - 1
     for k in range(len(slopes)):
         if fit_intercept and slopes[k] != 0.0:
-            _dual_learn_intercept(hyperparameters, work.intercept[k], slopes[k])
+            _dual_learn_intercept(hyperparameters, work.intercept[k], slopes[k], t)
     for k in range(0, last, 2):
         two = real(slopes[k] * scale), real(slopes[k + 1] * scale)
         if two[0] != 0.0 or two[1] != 0.0:
-            _dual_learn_two(work, proximal, settings, fixed, ids, xs, two, k, last + 1)
+            _dual_learn_two(work, hyperparameters, ids, xs, two, k, last + 1, t)
     if last % 2 == 0 and slopes[last] != 0.0:
-        _dual_learn(work, hyperparameters, ids, xs, slopes[last] * scale, last, last + 1)
+        _dual_learn(work, hyperparameters, ids, xs, slopes[last] * scale, last, last + 1, t)
 
 
 @_borrowing
-def _train_dual_one(batch, targets, own_slope, hyperparameters, work, t, scores):
+def _train_dual_one(batch, targets, own_slope, hyperparameters, work, t, scores, average_scores):
     """Dual averaging or FTRL of one output, the usual case."""
     return _learn_online(
         _dual_score_one_output, _slope_of_one, _dual_learn_one_output,
-        batch, targets, own_slope, hyperparameters, work, t, scores,
+        batch, targets, own_slope, hyperparameters, work, t, scores, average_scores,
     )  # fmt: skip
 
 
 @_borrowing
-def _train_dual(batch, targets, own_slope, hyperparameters, work, t, scores):
+def _train_dual(batch, targets, own_slope, hyperparameters, work, t, scores, average_scores):
     return _learn_online(
         _dual_score_outputs, _slopes_of_outputs, _dual_learn_outputs,
-        batch, targets, own_slope, hyperparameters, work, t, scores,
+        batch, targets, own_slope, hyperparameters, work, t, scores, average_scores,
     )  # fmt: skip
 
 
@@ -600,10 +663,11 @@ def dual_weights(state, hyperparameters, t, weights):
 
 
 @_compiled
-def apply_dual(state, hyperparameters, t, gradient, squares):
+def apply_dual(state, averages, hyperparameters, t, gradient, squares):
     """One step at `t` with the mean `gradient` ((n_local, n_outputs) float64).
 
     `squares` is added to the sums of squares; (0, 0) stands for the gradient's own square.
+    `averages` is (n_groups, n_local, width), or (n_groups, 0, width) without averaging.
     """
     step_size, l1, l2, low, high, delta, proximal = hyperparameters
     fixed = _fixed_settings(delta, low, high, np.float64)
@@ -618,11 +682,14 @@ def apply_dual(state, hyperparameters, t, gradient, squares):
                 if change == 0.0 and square == 0.0:
                     continue
                 dual, before = np.float64(state[b, i, k, 0]), np.float64(state[b, i, k, 1])
+                weight = _dual_weight(dual, before, settings, fixed)
                 if proximal:
-                    weight = _dual_weight(dual, before, settings, fixed)
                     change -= _pull(before, before + square, weight, step_size[b])
                 state[b, i, k, 0] = dual + change
                 state[b, i, k, 1] = before + square
+                if averages.shape[1]:
+                    moved = _dual_weight(dual + change, before + square, settings, fixed)
+                    averages[b, i, k] += t * t * (moved - weight)
 
 
 # Mirror descent: the weights themselves are the state. A feature that no row touches only
@@ -708,15 +775,18 @@ def _mirror_learn(work, hyperparameters, fit_intercept, ids, xs, scale, t, part,
             if fit_intercept:
                 bias, free = work.intercept[k], (delta, -np.inf, np.inf)
                 bias[1] += slopes[k] * slopes[k]
-                unregularized = step_size, 0.0, 0.0
-                bias[0] = _mirror_step(bias[0], bias[1], slopes[k], part, unregularized, free)
+                unregularized, weight = (step_size, 0.0, 0.0), bias[0]
+                bias[0] = _mirror_step(weight, bias[1], slopes[k], part, unregularized, free)
+                if len(bias) > 2:
+                    bias[2] += t * t * (bias[0] - weight)
             slopes[k] *= scale
         settings, fixed = (step_size, l1, l2), (delta, low, high)
-        _mirror_steps(ids, xs, work.pairs, work.last_update, t, part, settings, fixed, slopes)
+        _mirror_steps(ids, xs, work, t, part, settings, fixed, slopes)
 
 
 @_borrowing
-def _mirror_steps(ids, xs, pairs, last_update, t, part, settings, fixed, slopes):
+def _mirror_steps(ids, xs, work, t, part, settings, fixed, slopes):
+    pairs, last_update, averages, width = work.pairs, work.last_update, work.averages, len(slopes)
     for j in range(len(ids)):
         i = ids[j]
         last_update[i] = t + part
@@ -724,25 +794,29 @@ def _mirror_steps(ids, xs, pairs, last_update, t, part, settings, fixed, slopes)
             gradient = slopes[k] * xs[j]
             squares = pairs[i, 2 * k + 1] + gradient * gradient
             weight = np.float64(pairs[i, 2 * k])
-            pairs[i, 2 * k] = _mirror_step(weight, squares, gradient, part, settings, fixed)
+            moved = _mirror_step(weight, squares, gradient, part, settings, fixed)
+            pairs[i, 2 * k] = moved
             pairs[i, 2 * k + 1] = squares
+            if len(averages):
+                averages[_place(i, width, k)] += t * t * (moved - weight)
 
 
 @_borrowing
-def _train_mirror(batch, targets, own_slope, hyperparameters, work, t, scores):
+def _train_mirror(batch, targets, own_slope, hyperparameters, work, t, scores, average_scores):
     return _learn_online(
         _mirror_score, _slopes_of_outputs, _mirror_learn,
-        batch, targets, own_slope, hyperparameters, work, t, scores,
+        batch, targets, own_slope, hyperparameters, work, t, scores, average_scores,
     )  # fmt: skip
 
 
 def online_kernel(shrinks_lazily: bool, width: int) -> Any:
     """The kernel that takes one step for each row of a group of `width` outputs.
 
-    It is called with (batch, targets, own_slope, hyperparameters, work, t, scores): `own_slope` is
-    of `compile_slope`, `hyperparameters` has numbers, `work` is of `make_work`, and `scores`,
-    (width, n_rows) float64, is written: the scores of each row before it was learned from. It
-    returns t after the last row.
+    It is called with (batch, targets, own_slope, hyperparameters, work, t, scores, average_scores):
+    `own_slope` is of `compile_slope`, `hyperparameters` has numbers, `work` is of `make_work`, and
+    `scores`, (width, n_rows) float64, is written: the scores of each row before it was learned
+    from. So are `average_scores`, those of the average weights, if it is not (0, 0). It returns t
+    after the last row.
 
     A row of importance c takes ceil(c) steps, the last of them weighted by what is left, so that
     importance 2 is the row twice and importance 0 is no row at all. Beyond an importance of
@@ -769,7 +843,7 @@ def mirror_weights(state, last_update, hyperparameters, t, weights):
 
 
 @_compiled
-def apply_mirror(state, last_update, hyperparameters, t, gradient, squares):
+def apply_mirror(state, last_update, averages, hyperparameters, t, gradient, squares):
     """One step at `t` with the mean `gradient`; see `apply_dual`.
 
     `last_update` is (n_groups, n_local) float64, changed in place.
@@ -792,8 +866,11 @@ def apply_mirror(state, last_update, hyperparameters, t, gradient, squares):
                 gap = t - last_update[b, i]
                 weight = _shrink(state[b, i, k, 0], before, gap, settings, hyperparameters.delta)
                 grown = before + (squares[i, output] if len(squares) else change * change)
-                state[b, i, k, 0] = _mirror_step(weight, grown, change, 1.0, settings, fixed)
+                moved = _mirror_step(weight, grown, change, 1.0, settings, fixed)
+                state[b, i, k, 0] = moved
                 state[b, i, k, 1] = grown
+                if averages.shape[1]:
+                    averages[b, i, k] += t * t * (moved - weight)
             last_update[b, i] = t + 1.0
 
 

@@ -22,6 +22,14 @@ others; see `dadagrad.optim.preconditioners`.
 A step of `importance` c stands for f_t counted c times: g and the share of phi are both
 multiplied by c, so t is the importance seen so far and needs not be whole.
 
+The average of the weights w_1 to w_T after each step counts w_t 2t - 1 times, so that the first
+steps are forgotten (Shamir and Zhang 2013):
+
+    average = sum_t (t^2 - (t - 1)^2) w_t / T^2 = w_T - A / T^2,   A = sum_t (t - 1)^2 (w_t - w_t-1)
+
+A coordinate adds to A only where it changes. Compiled averaging keeps A, without l1 and l2, whose
+shrinking between the gradients of a coordinate would add to it in each step.
+
 With `ids` a gradient has only those rows, and the others are 0. Steps and weights by `ids` have the
 same bits as those without. They cost as much as the ids, not as the features, in dual averaging
 with a `DiagonalPreconditioner` and a regularizer that does not couple features, in FTRL-proximal if
@@ -71,6 +79,11 @@ class State:
         """The state at `t` with other arrays."""
         held = {name.partition(".")[2]: array for name, array in arrays.items() if "." in name}
         return State(t, arrays["primary"], held)
+
+
+def average_count(t: float, importance: float) -> float:
+    """Count of the weights after a step of `importance` at t, in the average."""
+    return importance * (2.0 * t + importance)
 
 
 class Update(Named, ABC):

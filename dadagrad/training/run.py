@@ -298,20 +298,23 @@ class Run:
         )
 
     def begin(self, engine: Engine, saver: CheckpointSaver | None = None) -> Start:
-        """Choose the step size if it is "auto", and return the start of a new run."""
+        """Choose the step size and averaging if "auto", and return the start of a new run."""
         begun = time.perf_counter()
         config = self.problem.config
         if config.step_size == "auto" and config.update.has_step_size:
             self.messages("choosing the step size on the first rows")
             threads = self.resources.local_threads
-            step_size = choose_step_size(
+            self.problem = choose_step_size(
                 self.readable, self.problem, self.schedule, threads, engine.loader
             )
             trim_malloc()
-            self.messages(f"step size {step_size:g}")
-            self.problem = self.problem.with_step_sizes([step_size])
+            chosen = self.problem.config
+            average = " of averaged weights" if chosen.average is True else ""
+            self.messages(f"step size {chosen.step_size:g}{average}")
             if saver is not None:
-                saver.config = replace(saver.config, step_size=step_size)
+                saver.config = replace(
+                    saver.config, step_size=chosen.step_size, average=chosen.average
+                )
         seconds = time.perf_counter() - begun
         return Start(zero_state(self.problem), Cursor(), seconds=seconds)
 

@@ -1,5 +1,8 @@
 """``step_size="auto"``: a trial of a grid of step sizes on the first rows of a pass.
 
+With ``average="auto"`` the average of the weights is tried beside the last weights: they are
+learned alike, so that it costs one more score of each row.
+
 The trial is a run over these rows, in which all step sizes are settings that are learned side by
 side. It keeps state for the features of its few partitions only. No step size is dropped on the
 way, because the fastest at first is not the best: dropping those three standard errors behind after
@@ -9,32 +12,36 @@ a quarter of the rows made the error of a whole pass 0.096 instead of 0.085.
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.config import SETTINGS
 from dadagrad.data.dataset import Dataset
+from dadagrad.data.rows import Rows
 from dadagrad.errors import TrainingError
+from dadagrad.kernels.training import Batch
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.threads import LocalEngine
 from dadagrad.training.engines.watcher import Watcher
-from dadagrad.training.messages import Report
-from dadagrad.training.schedule import Cursor, Schedule
+from dadagrad.training.schedule import Schedule
 from dadagrad.training.schedule.batches import FirstRows
 from dadagrad.training.state import zero_state
+from dadagrad.training.state.base import TrainingState
+from dadagrad.training.state.compiled import State
+from dadagrad.training.worker.parallel import Spread
 from dadagrad.training.worker.partition_reader import Loaded, Loader
-from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 logger = logging.getLogger(__name__)
 
-GRID = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-"""Step sizes tried. AdaGrad's step does not depend on the scale of gradients: a few octaves do."""
+GRID = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8)
+"""Step sizes tried. AdaGrad's step does not depend on the scale of gradients. Averages need larger
+steps than the last weights."""
 
 SHARE = 0.03
 MIN_ROWS = 16_384
@@ -52,14 +59,15 @@ def choose_step_size(
     schedule: Schedule,
     threads: int = 1,
     loader: Loader | None = None,
-) -> float:
-    """The step size of `GRID`, times the scale of the targets, that does best on the first rows.
+) -> Problem:
+    """Return `problem` with the settings that do best on the first rows.
 
-    The rows are the first 3 % in the order of the first pass, but at least 16,384 (or all there
-    are) and at most 262,144; 1,024 if the algorithm is not compiled. Each row is a step, whatever
-    the batch size of the run. The choice depends on data, configuration and seed alone, not on
-    `threads`. Of several l1 and l2 the first are used. If `loader` is that of the run, the
-    partitions that the run reads first stay there.
+    They are a step size of `GRID`, times the scale of the targets, and whether the model is the
+    average of the weights, if that is to be chosen. The rows are the first 3 % in the order of the
+    first pass, but at least 16,384 (or all there are) and at most 262,144; 1,024 if the algorithm
+    is not compiled. Each row is a step, whatever the batch size of the run. The choice depends on
+    data, configuration and seed alone, not on `threads`. Of several l1 and l2 the first are used.
+    If `loader` is that of the run, the partitions that the run reads first stay there.
     """
     rows = first_rows(schedule, problem.compiled)
     reader = _TrialReader(data, loader, rows, schedule.order(0)[:KEPT], threads)
@@ -67,34 +75,39 @@ def choose_step_size(
     scale = _target_scale(data, rows) if scaled else 1.0
     grid = [step_size * scale for step_size in GRID]
     config = replace(
-        problem.settings[0].config, batch_size=1, streams=1, rounds=SETTINGS["rounds"].default
+        problem.settings[0].config,
+        batch_size=1,
+        streams=1,
+        rounds=SETTINGS["rounds"].default,
+        average=problem.chooses_average,
     )
     n_features = len(reader.vocabulary) if problem.compiled else problem.n_features
     trial = replace(problem, config=config, n_features=n_features)
     # Algorithms that are not compiled have one setting at a time.
-    settings = [grid] if problem.compiled else [[step_size] for step_size in grid]
     runs = [
-        _last_half(LocalEngine(data, threads, reader), trial.with_step_sizes(each), rows)
-        for each in settings
+        _record(LocalEngine(data, threads, reader), trial.with_step_sizes(each), rows)
+        for each in ([grid] if problem.compiled else [[step_size] for step_size in grid])
     ]
     reader.finish()
-    n_rows, weight = max((metrics.rows, metrics.weight) for metrics in runs)
-    losses = np.concatenate([metrics.loss for metrics in runs])
-    losses[~np.isfinite(losses)] = np.inf
+    importance = max((run.importance for run in runs), key=len)
+    if not importance.any():
+        found = "pair of rows of one query" if problem.loss.ranks else "row of positive weight"
+        raise TrainingError(f"step_size='auto' found no {found} in the first rows; give a number")
+    losses = np.concatenate([run.losses for run in runs])
     if np.isinf(losses).all():
         raise TrainingError(
             f"step_size='auto': the weights diverge with each of {', '.join(map(str, grid))}; give "
             "a smaller step size, or normalise the rows"
         )
-    if not n_rows:
-        found = "pair of rows of one query" if problem.loss.ranks else "row of positive weight"
-        raise TrainingError(f"step_size='auto' found no {found} in the first rows; give a number")
-    errors = np.concatenate([metrics.mistakes for metrics in runs]) / weight
-    errors[np.isinf(losses)] = 1.0
-    best = _best(losses / weight, errors, n_rows)
+    mistakes = [
+        run.mistakes if len(run.importance) else np.ones((1, len(importance))) for run in runs
+    ]
+    best = _best(losses, np.concatenate(mistakes), importance)
+    step_size, average = grid[best % len(grid)], best >= len(grid)
     n_tried = sum(n for _, n in rows.parts)
-    logger.info("step size %g of %s chosen on %d rows", grid[best], grid, n_tried)
-    return grid[best]
+    text = "step size %g of %s, average %s, chosen on %d rows"
+    logger.info(text, step_size, grid, average, n_tried)
+    return problem.choose(step_size, average)
 
 
 def first_rows(schedule: Schedule, compiled: bool) -> FirstRows:
@@ -109,28 +122,110 @@ def first_rows(schedule: Schedule, compiled: bool) -> FirstRows:
     )
 
 
-def _last_half(engine: LocalEngine, problem: Problem, rows: FirstRows) -> ProgressiveMetrics:
-    """Learn from `rows`; the metrics of the last half, when most weights have been seen to.
+@dataclass
+class _Record:
+    """Losses and mistakes of settings on rows that they had not learned from.
 
-    If all weight is in the first half, these are the metrics of both.
+    Attributes
+    ----------
+    importance : (n_rows,) float64
+    losses : (n_settings,) float64
+        Sums over the rows; infinite where a setting has diverged.
+    mistakes : (n_settings, n_rows) float32
+        1 where a row was predicted wrong, 0 in a regression.
     """
-    reports: list[Report] = []
-    coordinator = Coordinator(problem, rows, zero_state(problem))
+
+    importance: NDArray[np.float64]
+    losses: NDArray[np.float64]
+    mistakes: NDArray[np.float32]
+
+    def __add__(self, other: _Record) -> _Record:
+        return _Record(
+            np.concatenate([self.importance, other.importance]),
+            self.losses + other.losses,
+            np.concatenate([self.mistakes, other.mistakes], axis=1),
+        )
+
+
+class _RecordingState:
+    """State of a trial that keeps a record of each slice: of all settings, then of averages."""
+
+    def __init__(self, state: TrainingState) -> None:
+        self._state = state
+        self.records: list[_Record] = []
+
+    def learn(
+        self,
+        problem: Problem,
+        rows: Rows,
+        batch: Batch,
+        scores: NDArray[np.float64],
+        count: Callable[[int], None],
+        spread: Spread,
+    ) -> None:
+        """Take one step for each of the `rows`; see `TrainingState`."""
+        averages = np.empty(scores.shape if problem.averages else (0, 0))
+        if isinstance(self._state, State):
+            self._state.learn(problem, rows, batch, scores, count, spread, averages)
+        else:
+            self._state.learn(problem, rows, batch, scores, count, spread)
+        importance = batch.importance if len(batch.importance) else np.ones(rows.n_rows)
+        targets = problem.targets(rows.labels)[:, : problem.n_targets]
+        settings = [
+            _record_setting(problem, outputs.T, targets, importance)
+            for each in (scores, averages)
+            for outputs in each.reshape(-1, problem.n_targets, rows.n_rows)
+        ]
+        losses, mistakes = zip(*settings, strict=True)
+        self.records.append(_Record(importance, np.array(losses), np.array(mistakes, np.float32)))
+
+
+def _record_setting(
+    problem: Problem,
+    scores: NDArray[np.float64],
+    targets: NDArray[np.float64],
+    importance: NDArray[np.float64],
+) -> tuple[float, NDArray[Any]]:
+    """The sum of the losses of one setting, and the mistakes, of (n_rows, n_targets) scores."""
+    if not np.isfinite(scores).all():
+        return np.inf, np.ones(len(scores))
+    losses = problem.loss.value(scores, targets)
+    if problem.task == "multiclass":
+        mistakes: NDArray[Any] = scores.argmax(axis=1) != targets.argmax(axis=1)
+    elif problem.task == "regression":
+        mistakes = np.zeros(len(scores))
+    else:
+        mistakes = ((scores > 0.0) != (targets > 0.0)).mean(axis=1)
+    by_row = losses.reshape(len(scores), -1).mean(axis=1)
+    return float((importance * by_row).sum()), mistakes
+
+
+def _record(engine: LocalEngine, problem: Problem, rows: FirstRows) -> _Record:
+    """Learn from `rows`; the record of the last half, when most weights have been seen to.
+
+    If all weight is in the first half, it is that of both. A setting that diverges has no rows.
+    """
+    state = _RecordingState(zero_state(problem))
     try:
-        engine.run(coordinator, Watcher(progress=reports.append))
+        engine.run(Coordinator(problem, rows, cast(TrainingState, state)), Watcher())
     except TrainingError:
         if problem.n_settings > 1:
             raise
-        return replace(ProgressiveMetrics.zero(problem), loss=np.array([np.inf]))
-    half = ProgressiveMetrics.zero(problem)
+        return _Record(np.zeros(0), np.full(1, np.inf), np.zeros((1, 0), np.float32))
     seen, middle = 0, sum(n for _, n in rows.parts) // 2
-    for report, learned in zip(reports, rows.rounds(Cursor()), strict=True):
-        seen += sum(slice_.n_rows for slice_ in learned.slices)
-        if seen == middle:
-            half = report.metrics
-    with np.errstate(invalid="ignore"):  # of losses that are infinite in both
-        last = coordinator.metrics - half
-    return last if last.rows else coordinator.metrics
+    halves: tuple[list[_Record], list[_Record]] = [], []
+    for (stretch,), record in zip(rows.stretches(0), state.records, strict=True):
+        halves[seen >= middle].append(record)
+        seen += sum(slice_.n_rows for slice_ in stretch)
+    last = _joined(halves[1])
+    return last if last.importance.any() else _joined(halves[0] + halves[1])
+
+
+def _joined(records: list[_Record]) -> _Record:
+    total = records[0]
+    for record in records[1:]:
+        total += record
+    return total
 
 
 class _TrialReader(Loader):
@@ -210,13 +305,19 @@ def _target_scale(data: Dataset, rows: FirstRows) -> float:
     return float(np.sqrt(np.mean(np.square(np.concatenate(labels))))) or 1.0
 
 
-def _best(losses: NDArray[np.float64], errors: NDArray[np.float64], n_rows: int) -> int:
+def _best(
+    losses: NDArray[np.float64], mistakes: NDArray[np.float32], importance: NDArray[np.float64]
+) -> int:
     """The least error (all 0 in a regression), and the least loss among near ties.
 
     Early in a stream the loss falls fastest with steps that are too large for the rest of it
-    (margins still have to grow); the error does not depend on the scale of margins. It is coarse,
-    so that step sizes within half its standard error of the best count as ties.
+    (scores still have to grow); the error does not depend on the scale of scores. It is coarse:
+    settings whose errors differ from the best by less than half the standard error of that
+    difference count as ties. The rows that both predict alike tell nothing about it, so that this
+    is much less than the standard error of an error where mistakes are rare.
     """
-    least = float(errors.min())
-    tie = 0.5 * math.sqrt(least * (1.0 - least) / n_rows)
-    return int(np.argmin(np.where(errors <= least + tie, losses, np.inf)))
+    errors = mistakes @ importance
+    errors[np.isinf(losses)] = np.inf
+    differences = mistakes - mistakes[np.argmin(errors)]
+    tie = 0.5 * np.sqrt(np.square(differences) @ np.square(importance))
+    return int(np.argmin(np.where(errors <= errors.min() + tie, losses, np.inf)))

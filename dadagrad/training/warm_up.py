@@ -87,6 +87,8 @@ def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
             schedule = make_schedule(few, (rows.n_rows, rows.n_rows), chunk_rows=1)
             run_serially(Coordinator(problem, schedule, state), [rows, rows])
         state.weights(problem)
+        if problem.compiled:
+            kernels.subtract_lags(state.averages, 1.0, scores.astype(np.float32).T)
     for numbers in (rows.indices, rows.vocabulary):  # as they are sent
         marked(mark(numbers, rows.n_local))
     _warm.add(kind)

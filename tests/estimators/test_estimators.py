@@ -156,7 +156,9 @@ def test_labels_of_a_matrix_are_learned_as_each_alone() -> None:
     for predictions in (model.predict(X), model.predict_proba(X), model.decision_function(X)):
         assert predictions.shape == y.shape
     assert (model.predict(X) == y).mean() > 0.8
-    alone = AdaGradClassifier(loss="logistic", step_size=model.report_["step_size"])
+    chosen = model.model_.report["config"]
+    settings = {name: chosen[name] for name in ("loss", "step_size", "average")}
+    alone = AdaGradClassifier(**settings)
     for k in range(4):
         assert_allclose(alone.fit(X, y[:, k]).coef_[0], model.coef_[k], rtol=1e-3, atol=1e-4)
     assert same_bits(model, clone(model).fit(X, scipy.sparse.csr_matrix(y)))

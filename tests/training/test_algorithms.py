@@ -167,6 +167,7 @@ RESUMED = [
     {"update": "projected-gradient:radius=1", "batch_size": 7},
     {"average": True},
     {"average": True, "batch_size": 7, "update": "ftrl"},
+    {"average": True, "l1": 0.01},
     {"average": True, "update": "arow"},
 ]
 
@@ -230,7 +231,10 @@ def test_the_first_run_of_a_process_may_have_blocks_of_given_lengths(monkeypatch
         ({"update": "pa-1", "batch_size": 8}, "learns row by row"),
         ({"update": "coin-betting", "l2": 0.1}, "does not support l2"),
         ({"accumulate": "row", "preconditioner": "full"}, "accumulate 'row' is for the precond"),
-        ({"accumulate": "row", "average": True}, "accumulate 'row' is for the preconditioner"),
+        (
+            {"accumulate": "row", "average": True, "l1": 1.0},
+            "accumulate 'row' is for the preconditioner",
+        ),
         ({"regularizer": "l1-ball"}, "needs radius"),
         ({"regularizer": "l2-ball:radius=1", "high": 2.0}, "cannot be combined"),
         ({"regularizer": "group:strength=1"}, "needs size"),

@@ -18,7 +18,7 @@ from dadagrad.data.rows import Rows
 from dadagrad.model.model import Model
 from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.optim.regularizers import ElasticBox
-from dadagrad.optim.updates import GradientUpdate, State
+from dadagrad.optim.updates import GradientUpdate, State, average_count
 from dadagrad.problem import make_problem
 from dadagrad.training.run import train
 from dadagrad.training.schedule import Cursor, Slice, make_schedule
@@ -105,6 +105,7 @@ class PlainRun:
             for update, size in zip(self.updates, sizes, strict=True)
         ]
         self.loss = self.weight = 0.0
+        self.average: list[np.ndarray | float] = [0.0, 0.0]
         n_rows = [partition.n_rows for partition in data.partitions]
         for round_ in make_schedule(config, n_rows).rounds(Cursor()):
             if not self.problem.online:
@@ -119,7 +120,7 @@ class PlainRun:
                 ]
             else:
                 (states,) = ends
-        self.weights, intercept = self.weights_of(states)
+        self.weights, intercept = self.average if config.average else self.weights_of(states)
         self.intercept = intercept[0]
         self.mean_loss = self.loss / self.weight
         if not config.loss.couples:
@@ -147,6 +148,12 @@ class PlainRun:
         )
         return [weights, intercept * self.config.fit_intercept]
 
+    def count(self, states: list[State], part: float) -> None:
+        """Add the weights after a step to their average."""
+        share = average_count(states[0].t - part, part) / states[0].t ** 2
+        for number, weights in enumerate(self.weights_of(states)):
+            self.average[number] += share * (weights - self.average[number])
+
     def slopes(self, states: list[State], x, targets, importance) -> np.ndarray:
         """The slopes of some rows, whose loss is counted."""
         weights, intercept = self.weights_of(states)
@@ -168,6 +175,7 @@ class PlainRun:
             if self.config.accumulate == "row":
                 square = np.square(features).T @ (share[:, None] * np.square(slopes))
             after.append(step(update, state, mean, square))
+        self.count(after, 1.0)
         return after
 
     def stream(self, states: list[State], x, targets, importance) -> list[State]:
@@ -184,6 +192,7 @@ class PlainRun:
                     update.step(state, gradient, part)
                     for update, state, gradient in zip(self.updates, states, gradients, strict=True)
                 ]
+                self.count(states, part)
                 done += 1.0
         return states
 
@@ -214,13 +223,16 @@ def make_labelled(loss: Loss, labels: str, weights: str) -> Dataset:
     delta=st.sampled_from([0.0, 0.1, 1.0]),
     accumulate=st.sampled_from(["batch", "row"]),
     fit_intercept=st.booleans(),
+    average=st.booleans(),
 )
 def test_training_is_the_plain_update(
-    mode, update, loss, labels, weights, penalties, delta, accumulate, fit_intercept
+    mode, update, loss, labels, weights, penalties, delta, accumulate, fit_intercept, average
 ):
     kind = objects.example(LOSSES, loss)
     if mode == "streams" and "low" in penalties:  # a mean of streams need not lie in a box
         penalties = {}
+    if mode == "streams" or "l1" in penalties:  # averages of these are not compiled
+        average = False
     if mode != "batches":
         accumulate = "batch"
     elif loss == "multiclass-hinge":  # rounding chooses among classes of the same score
@@ -232,7 +244,7 @@ def test_training_is_the_plain_update(
         weights = weights.replace("fractions", "whole")  # lazily, it shrinks by whole steps
     config = TrainConfig(
         loss=kind, update=update, step_size=0.2, delta=delta, passes=2, accumulate=accumulate,
-        fit_intercept=fit_intercept, **penalties, **MODES[mode],
+        fit_intercept=fit_intercept, average=average, **penalties, **MODES[mode],
     )  # fmt: skip
     data = make_labelled(kind, labels, weights)
     expected, result = PlainRun(data, config), train(data, config)

@@ -36,16 +36,17 @@ def test_online_a_weight_of_two_is_the_row_twice_and_of_none_no_row(settings):
     assert weighted.report["rows"] == (times > 0).sum()
 
 
-def mean_before_steps(parts: list[Rows], importance: np.ndarray, **settings) -> np.ndarray:
-    """The mean of the weights before each step, of which the first are 0; one step for a part."""
-    sums = np.zeros((60, 1))
-    for n_steps in range(1, len(parts)):
-        end = train(as_dataset(parts[:n_steps]), **settings).coordinator
-        sums = sums + importance[n_steps] * end.state.weights(end.problem)
-    return sums / importance.sum()
+def mean_after_parts(parts: list[Rows], importance: np.ndarray, **settings) -> np.ndarray:
+    """The mean of the weights after each part but the first; t^2 grows by their counts."""
+    sums, squares = np.zeros((60, 1)), np.square(np.cumsum(importance))
+    for n_parts in range(2, len(parts) + 1):
+        end = train(as_dataset(parts[:n_parts]), average=False, **settings).coordinator
+        count = squares[n_parts - 1] - squares[n_parts - 2]
+        sums = sums + count * end.state.weights(end.problem)
+    return sums / squares[-1]
 
 
-@pytest.mark.parametrize("update", ["dual-averaging", "arow"])
+@pytest.mark.parametrize("update", ["dual-averaging", "mirror-descent", "ftrl", "arow"])
 def test_the_mean_of_the_weights_counts_rows_by_their_weight(update):
     rows = make_data((12,)).read(0)
     rows.labels[:2, 0] = 1.0, -1.0  # every prefix has both classes
@@ -54,12 +55,11 @@ def test_the_mean_of_the_weights_counts_rows_by_their_weight(update):
     parts = [rows.slice(0, 2), *(rows.slice(row, row + 1) for row in range(2, 12))]
     settings = {"update": update, "batch_size": 1, "shuffle": False, "step_size": 0.3}
     ends = train(as_dataset(parts), average=True, **settings).coordinator
-    # The first part has two steps: the mean over all but its second is that of the rest.
     first = train(as_dataset(parts[:1]), average=True, **settings).coordinator
     begun = importance[:2].sum()
     rest = np.append(begun, importance[2:])
-    expected = mean_before_steps(parts, rest, **settings)
-    expected += begun / importance.sum() * first.state.weights(first.problem)
+    expected = mean_after_parts(parts, rest, **settings)
+    expected += (begun / importance.sum()) ** 2 * first.state.weights(first.problem)
     np.testing.assert_allclose(ends.state.weights(ends.problem), expected, rtol=1e-4, atol=1e-6)
 
 
@@ -74,7 +74,9 @@ def test_the_mean_of_the_weights_counts_batches_once_with_weighted_gradients():
     settings = {"batch_size": 10, "partitions_per_batch": 1, "shuffle": False, "step_size": 0.3}
     mean = train(as_dataset(parts), average=True, **settings).coordinator
     weights = mean.state.weights(mean.problem)
-    expected = mean_before_steps(parts, np.ones(4), **settings)
+    expected = mean_after_parts(parts, np.ones(4), **settings)
+    first = train(as_dataset(parts[:1]), average=True, **settings).coordinator
+    expected += first.state.weights(first.problem) / 4**2
     np.testing.assert_allclose(weights, expected, rtol=1e-4, atol=1e-6)
 
 

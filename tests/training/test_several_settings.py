@@ -98,7 +98,7 @@ def test_a_setting_that_diverges_leaves_the_others_alone(mode, step_size):
     [
         ({"preconditioner": "full"}, "several values of step_size, l1 or l2 need one of the upd"),
         ({"update": "pa", "l1": 0.0}, "need one of the updates"),
-        ({"average": True}, "without averaging"),
+        ({"average": True}, "of which averaging takes only the bounds"),
         ({"step_size": []}, "step_size must have at least one number"),
         ({"step_size": [0.1, "auto"]}, "step_size must be a finite number above 0, not 'auto'"),
         ({"l1": [0.1, -1.0]}, "l1 must be a finite number of at least 0, not -1.0"),

@@ -12,6 +12,7 @@ from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, MemoryDataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError, TrainingError
+from dadagrad.model.evaluate import evaluate
 from dadagrad.training import step_size as module
 from dadagrad.training.run import train
 from dadagrad.training.step_size import GRID, choose_step_size
@@ -20,7 +21,8 @@ CASES = [("dual-averaging", "binary"), ("mirror-descent", "multiclass"), ("ftrl"
 
 
 def choose(data: Dataset, config: TrainConfig) -> float:
-    return choose_step_size(data, method_of(data, config), make_schedule_of(data, config))
+    chosen = choose_step_size(data, method_of(data, config), make_schedule_of(data, config))
+    return chosen.step_size
 
 
 def grid_of(data: Dataset, labels: str) -> list[float]:
@@ -34,7 +36,7 @@ def grid_of(data: Dataset, labels: str) -> list[float]:
 def test_the_choice_is_about_the_best_of_the_grid(update, labels):
     data = make_data((400, 400), labels=labels)
     loss = "squared" if labels == "real" else "logistic"
-    config = TrainConfig(loss=loss, update=update, batch_size=1, shuffle=False)
+    config = TrainConfig(loss=loss, update=update, batch_size=1, shuffle=False, average=False)
     chosen = choose(data, config)
     grid = grid_of(data, labels)
     assert chosen in grid
@@ -48,7 +50,7 @@ def test_the_choice_is_about_the_best_of_the_grid(update, labels):
 
 def test_batches_passes_and_lanes_do_not_matter():
     data = make_data((200, 200, 200))
-    config = TrainConfig(batch_size=1, shuffle=False)
+    config = TrainConfig(batch_size=1, shuffle=False, average=False)
     chosen = choose(data, config)
     for other in ({"batch_size": 64}, {"batch_size": 9, "partitions_per_batch": 1}, {"passes": 5}):
         assert choose(data, replace(config, **other)) == chosen
@@ -60,9 +62,9 @@ def test_threads_make_the_same_choice_from_the_same_figures(labels, update, size
     seen = []
     best = module._best
 
-    def spy(losses, errors, examples):
-        seen.append((losses.tolist(), errors.tolist(), examples))
-        return best(losses, errors, examples)
+    def spy(losses, mistakes, importance):
+        seen.append((losses.tolist(), mistakes.tolist(), importance.tolist()))
+        return best(losses, mistakes, importance)
 
     monkeypatch.setattr(module, "_best", spy)
     data = make_data(sizes, labels=labels)
@@ -136,3 +138,50 @@ def test_data_that_diverges_at_some_step_sizes_is_learned_with_others():
     data.read(0).values[:] *= np.float32(1e4)
     config = TrainConfig(loss="squared", batch_size=1)
     assert np.isfinite(train(data, config).report["progressive_loss"])
+
+
+def make_noisy(n_rows: int, seed: int, noise: bool = True) -> MemoryDataset:
+    """Rows of ten attributes with ten values each, of which few decide, labelled with noise."""
+    rng = np.random.default_rng(seed)
+    values = (10 * rng.random((n_rows, 10)) ** 2).astype(int)
+    weights = np.random.default_rng(1).normal(size=(10, 10))
+    scores = weights[np.arange(10), values].sum(axis=1)
+    threshold = rng.logistic(size=n_rows) / 0.6 if noise else 0.0
+    ids = (10 * np.arange(10) + values).ravel()
+    labels = np.where(scores > threshold, 1.0, -1.0)[:, None]
+    ones = np.ones(len(ids), np.float32)
+    return as_dataset([Rows.from_csr(np.arange(0, len(ids) + 1, 10), ids, ones, labels)], 100)
+
+
+def test_the_average_is_chosen_where_the_last_weights_swing():
+    data, test = make_noisy(8_000, 2), make_noisy(8_000, 3, noise=False)
+    result, last = train(data), train(data, average=False)
+    assert result.model.report["config"]["average"] is True
+    errors = [evaluate(each.model, test)["error"] for each in (result, last)]
+    assert errors[0] < 0.9 * errors[1]
+
+
+def test_the_last_weights_are_chosen_where_features_are_rare():
+    rng = np.random.default_rng(4)
+    weights = rng.normal(size=2_000)
+    ids = np.sort(rng.integers(0, 2_000, (4_000, 8)), axis=1)
+    labels = np.sign(weights[ids].sum(axis=1))[:, None]
+    ones = np.ones(ids.size, np.float32)
+    rows = Rows.from_csr(np.arange(0, ids.size + 1, 8), ids.ravel(), ones, labels)
+    assert train(as_dataset([rows], 2_000)).model.report["config"]["average"] is False
+
+
+@pytest.mark.parametrize("settings", [{"l1": 1e-6}, {"batch_size": 50}, {"streams": 2}])
+def test_the_average_is_not_tried_where_it_has_no_compiled_form(settings):
+    result = train(make_noisy(1_000, 2), **settings)
+    assert result.model.report["config"]["average"] is False
+
+
+def test_near_ties_are_decided_by_the_rows_that_two_settings_predict_differently():
+    """Six rows more of 1,000 are chance if 200 rows differ, and none if only these six do."""
+    importance, losses = np.ones(1_000), np.array([2.0, 1.0])
+    mistakes = np.zeros((2, 1_000), np.float32)
+    mistakes[0, :100], mistakes[1, :106] = 1.0, 1.0
+    assert module._best(losses, mistakes, importance) == 0
+    mistakes[1] = np.roll(mistakes[1], 500)
+    assert module._best(losses, mistakes, importance) == 1

@@ -90,8 +90,11 @@ def shards(learned: Sequence[Learned]) -> list[list[Learned]]:
 
 def _part(learned: Learned, start: int, stop: int) -> Learned:
     state = learned.content
-    accumulators, last_update = state.accumulators[:, start:stop], state.last_update[:, start:stop]
-    part = State(accumulators, last_update, state.intercept, state.t)
+    part = replace(
+        state,
+        accumulators=state.accumulators[:, start:stop],
+        last_update=state.last_update[:, start:stop],
+    )
     return FeatureSlice(learned.ids[start:stop], part)
 
 

@@ -88,6 +88,9 @@ def estimate_run(
     checkpoints: bool = False,
 ) -> Estimate:
     """Estimate a run, on `threads` of this process or on `workers`."""
+    trial = _trial_bytes(data, problem, schedule, threads)
+    if problem.chooses_average:  # it may choose the larger state
+        problem = problem.choose(1.0, average=True)
     rounds, n_open = _first_rounds(schedule)
     of_rounds = [
         np.array([_slice_sizes(problem, data.partitions[each.partition], each) for each in slices])
@@ -116,7 +119,7 @@ def estimate_run(
         "rows": rows,
         "step": step,
         "model": _model_bytes(data, problem),
-        "trial": _trial_bytes(data, problem, schedule, threads),
+        "trial": trial,
         "libraries": _CLIENT_LIBRARIES if on_cluster else 0,
     }
     learning = process["state"] + process["checkpoint"] + max(rows + step, process["model"])
@@ -297,5 +300,6 @@ def _trial_bytes(data: Dataset, problem: Problem, schedule: Schedule, threads: i
         return rows + state_bytes(problem) + _plain_bytes(problem)
     n_features = distinct_features(problem.n_features, chosen)
     ids = 8 * n_features + 8 * sum(partition.n_local for partition in chosen)
+    problem = problem.choose(1.0, average=True)
     states = len(GRID) * n_features * feature_bytes(problem)
     return rows + ids + states + threads * _group_bytes(problem, chosen)

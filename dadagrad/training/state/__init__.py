@@ -28,7 +28,7 @@ def state_bytes(problem: Problem) -> int:
 def feature_bytes(problem: Problem) -> int:
     """The size of the compiled state of one feature, for all outputs."""
     lazy = problem.config.update.shrinks_lazily
-    return 8 * problem.n_outputs + 8 * lazy * problem.n_groups
+    return (8 + 4 * problem.averages) * problem.n_outputs + 8 * lazy * problem.n_groups
 
 
 def restore_state(problem: Problem, arrays: Mapping[str, NDArray[Any]], t: float) -> TrainingState:

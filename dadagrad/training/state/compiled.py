@@ -18,6 +18,7 @@ from dadagrad.training.state.base import GradientSum, Shapes
 from dadagrad.training.state.intercept import intercepts, step_intercepts, zero_intercept
 from dadagrad.training.worker.parallel import Spread
 
+_NO_SCORES = np.zeros((0, 0))
 CHUNK_WEIGHTS = 1 << 20
 """Weights of all features that are made at a time."""
 
@@ -37,7 +38,9 @@ class State:
         squared gradients G.
     last_update : (n_groups, n_features) float64, or (n_groups, 0)
         Mirror descent only: the t up to which the weights of a feature have been shrunk.
-    intercept : (n_groups, 1, width, 2) float64
+    averages : (n_groups, n_features, width) float32, or (n_groups, 0, width)
+        With averaging: what the average of the weights lags behind them, times t^2.
+    intercept : (n_groups, 1, width, 2) float64, or (n_groups, 1, width, 3) with averaging
         The accumulators of the intercept.
     t : float
         Steps so far, by importance.
@@ -45,6 +48,7 @@ class State:
 
     accumulators: NDArray[np.float32]
     last_update: NDArray[np.float64]
+    averages: NDArray[np.float32]
     intercept: NDArray[np.float64]
     t: float = 0.0
     _arenas: Arenas = field(default_factory=Arenas, repr=False, compare=False)
@@ -52,11 +56,11 @@ class State:
     @classmethod
     def zero(cls, problem: Problem) -> State:
         """The state before the first step."""
-        n_groups, n_features = problem.n_groups, problem.n_features
-        last_update = n_features if problem.config.update.shrinks_lazily else 0
+        shapes = {name: shape for name, (shape, _) in cls.shapes(problem).items()}
         return cls(
-            zeros((n_groups, n_features, problem.group_width, 2), np.float32),
-            zeros((n_groups, last_update), np.float64),
+            zeros(shapes["accumulators"], np.float32),
+            zeros(shapes["last_update"], np.float64),
+            zeros(shapes["averages"], np.float32),
             zero_intercept(problem),
         )
 
@@ -64,11 +68,12 @@ class State:
     def shapes(cls, problem: Problem) -> Shapes:
         """The shapes of `arrays`, and the bytes of a number of each; no memory is taken."""
         n_groups, n_features, width = problem.n_groups, problem.n_features, problem.group_width
-        lazy = problem.config.update.shrinks_lazily
+        lazy, averages = problem.config.update.shrinks_lazily, problem.averages
         return {
             "accumulators": ((n_groups, n_features, width, 2), 4),
             "last_update": ((n_groups, n_features if lazy else 0), 8),
-            "intercept": ((n_groups, 1, width, 2), 8),
+            "averages": ((n_groups, n_features if averages else 0, width), 4),
+            "intercept": ((n_groups, 1, width, 2 + averages), 8),
         }
 
     @property
@@ -77,9 +82,7 @@ class State:
         return int(self.accumulators.shape[1])
 
     def copy(self) -> State:
-        return State(
-            self.accumulators.copy(), self.last_update.copy(), self.intercept.copy(), self.t
-        )
+        return self.with_arrays({name: array.copy() for name, array in self.arrays.items()}, self.t)
 
     def learn(
         self,
@@ -89,14 +92,19 @@ class State:
         scores: NDArray[np.float64],
         count: Callable[[int], None],
         spread: Spread,
+        average_scores: NDArray[np.float64] = _NO_SCORES,
     ) -> None:
-        """Take one step for each of the `rows`; see `TrainingState`."""
+        """Take one step for each of the `rows`; see `TrainingState`.
+
+        The scores of the average weights are written into `average_scores`, if it is like `scores`.
+        """
         width = problem.group_width
         after = np.empty(problem.n_groups)
 
         def learn_group(group: int) -> None:
-            group_scores = scores[group * width : (group + 1) * width]
-            after[group] = self._learn_group(problem, group, rows.vocabulary, batch, group_scores)
+            outputs = slice(group * width, (group + 1) * width)
+            both = scores[outputs], average_scores[outputs]
+            after[group] = self._learn_group(problem, group, rows.vocabulary, batch, *both)
             count(group)
 
         spread(learn_group, problem.n_groups)
@@ -109,11 +117,13 @@ class State:
         ids: NDArray[np.int64],
         batch: kernels.Batch,
         scores: NDArray[np.float64],
+        average_scores: NDArray[np.float64] = _NO_SCORES,
     ) -> float:
         """Take one step for each row of `batch`, for one group of outputs; t after them.
 
         The part of the state of the features `ids` is taken out, changed and put back. `t` stays
-        as it is, for the groups to come. The (width, n_rows) `scores` are written.
+        as it is, for the groups to come. The (width, n_rows) `scores` are written, and those of the
+        average weights if there are some.
         """
         targets, steps = problem.of_group(group)
         lazy = problem.config.update.shrinks_lazily
@@ -122,12 +132,16 @@ class State:
         arena = self._arenas.take()
         accumulators = self._taken(group, ids, arena)
         everything = len(ids) == self.n_features
-        last_update = self.last_update[group]
+        last_update, averages = self.last_update[group], self.averages[group]
         if lazy and not everything:
             last_update = last_update[ids]
-        work = kernels.make_work(batch, accumulators, intercept, last_update)
+        if problem.averages and not everything:
+            averages = averages[ids]
+        work = kernels.make_work(batch, accumulators, intercept, last_update, averages)
         learn = kernels.online_kernel(lazy, problem.group_width)
-        t = learn(batch, targets, problem.own_slope, steps, work, self.t, scores)
+        t = learn(batch, targets, problem.own_slope, steps, work, self.t, scores, average_scores)
+        if problem.averages and not everything:
+            self.averages[group, ids] = averages
         if lazy and not everything:
             self.last_update[group, ids] = last_update
         self._put_back(group, ids, accumulators)
@@ -160,7 +174,8 @@ class State:
         last_update = (
             self.last_update.take(ids, axis=1) if self.last_update.size else self.last_update.copy()
         )
-        return State(out, last_update, self.intercept.copy(), self.t)
+        averages = self.averages.take(ids, axis=1) if self.averages.size else self.averages.copy()
+        return State(out, last_update, averages, self.intercept.copy(), self.t)
 
     def push(self, ids: NDArray[np.int64], share: State) -> None:
         """Put a share that `pull` took out back in its place."""
@@ -168,11 +183,19 @@ class State:
             put(_records(everything), ids, _records(own))
         if self.last_update.size:
             self.last_update[:, ids] = share.last_update
+        if self.averages.size:
+            self.averages[:, ids] = share.averages
         self.intercept = share.intercept.copy()
         self.t = share.t
 
     def weights(self, problem: Problem) -> NDArray[np.float32]:
-        """The (n_features, n_outputs) weights at t."""
+        """The (n_features, n_outputs) weights of the model: at t, or their average."""
+        weights = self._weights_now(problem)
+        if problem.averages and self.t:
+            kernels.subtract_lags(self.averages, self.t, weights)
+        return weights
+
+    def _weights_now(self, problem: Problem) -> NDArray[np.float32]:
         weights = np.empty((self.accumulators.shape[1], problem.n_outputs), np.float32)
         if problem.config.update.shrinks_lazily:
             kernels.mirror_weights(
@@ -183,7 +206,7 @@ class State:
         return weights
 
     def nonzero_weights(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The features with a weight other than 0 at t, (k,), and their (k, n_outputs) weights.
+        """The features with a weight other than 0, (k,), and their (k, n_outputs) weights.
 
         Little memory is taken beside them: there may be many features, and most weigh 0.
         """
@@ -207,6 +230,7 @@ class State:
             self,
             accumulators=np.ascontiguousarray(self.accumulators[:, start:stop]),
             last_update=np.ascontiguousarray(self.last_update[:, start:stop]),
+            averages=np.ascontiguousarray(self.averages[:, start:stop]),
         )
 
     def of_setting(self, problem: Problem, number: int) -> State:
@@ -229,19 +253,28 @@ class State:
 
     def with_arrays(self, arrays: dict[str, NDArray[Any]], t: float) -> State:
         """The state with other `arrays`, which become its own."""
-        return State(arrays["accumulators"], arrays["last_update"], arrays["intercept"], t)
+        return State(
+            arrays["accumulators"],
+            arrays["last_update"],
+            arrays["averages"],
+            arrays["intercept"],
+            t,
+        )
 
     def weights_at(self, problem: Problem, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """The (len(ids), n_outputs) weights of some features at t."""
-        return self.pull(ids).weights(problem)
+        return self.pull(ids)._weights_now(problem)
 
     def intercepts(self, problem: Problem) -> NDArray[np.float64]:
-        """The (n_outputs,) intercepts at t; 0 where none is fitted."""
-        return intercepts(problem, self.intercept, self.t)
+        """The (n_outputs,) intercepts of the model: at t, or their average."""
+        now = self.intercepts_now(problem)
+        if problem.averages and self.t:
+            now -= self.intercept[..., 2].ravel() / self.t**2
+        return now
 
     def intercepts_now(self, problem: Problem) -> NDArray[np.float64]:
-        """The same: without averaging, the model's are those at t."""
-        return self.intercepts(problem)
+        """The (n_outputs,) intercepts at t; 0 where none is fitted."""
+        return intercepts(problem, self.intercept, self.t)
 
     def step(self, problem: Problem, total: GradientSum, importance: float) -> None:
         """One step with the mean gradient of rows whose gradients sum to `total`."""
@@ -262,6 +295,7 @@ class State:
             kernels.apply_mirror(
                 self.accumulators,
                 self.last_update,
+                self.averages,
                 problem.hyperparameters,
                 self.t,
                 gradient,
@@ -269,7 +303,12 @@ class State:
             )
         else:
             kernels.apply_dual(
-                self.accumulators, problem.hyperparameters, self.t, gradient, squares
+                self.accumulators,
+                self.averages,
+                problem.hyperparameters,
+                self.t,
+                gradient,
+                squares,
             )
 
     @property
@@ -278,6 +317,7 @@ class State:
         return {
             "accumulators": self.accumulators,
             "last_update": self.last_update,
+            "averages": self.averages,
             "intercept": self.intercept,
         }
 

@@ -2,7 +2,8 @@
 
 Whatever metric, regularizer and domain the weights have, the intercepts step by the same update in
 a diagonal metric of their own. Their state is ``(n_groups, 1, width, 2)`` float64, that of a
-single feature: primary sum (or value, in mirror descent) and sum of squared gradients.
+single feature: primary sum (or value, in mirror descent) and sum of squared gradients. Compiled
+averaging has a third number, what the average lags behind the intercept, times t^2.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Array = NDArray[np.float64]
 
 def zero_intercept(problem: Problem) -> Array:
     """The state before the first step."""
-    return np.zeros((problem.n_groups, 1, problem.group_width, 2))
+    return np.zeros((problem.n_groups, 1, problem.group_width, 2 + problem.averages))
 
 
 def intercepts(problem: Problem, state: Array, t: float) -> Array:
@@ -39,11 +40,15 @@ def step_intercepts(
 
     `gradient` is (1, n_outputs); so is what is added to the squares, or (0, 0) for its own.
     """
+    shape = problem.n_groups, state.shape[-1] - 2, problem.group_width
+    averages = state[..., 2:].reshape(shape)
     if problem.config.update.shrinks_lazily:
         last_update = np.full((problem.n_groups, 1), t)
-        kernels.apply_mirror(state, last_update, free_steps(problem), t, gradient, squares)
+        steps = free_steps(problem)
+        kernels.apply_mirror(state, last_update, averages, steps, t, gradient, squares)
     else:
-        kernels.apply_dual(state, free_steps(problem), t, gradient, squares)
+        kernels.apply_dual(state, averages, free_steps(problem), t, gradient, squares)
+    state[..., 2:] = averages.reshape(state[..., 2:].shape)
 
 
 def free_steps(problem: Problem) -> kernels.Hyperparameters:

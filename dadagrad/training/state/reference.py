@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dadagrad.data.rows import Rows
 from dadagrad.kernels.training import MAX_STEPS, Batch
 from dadagrad.optim.baselines import Learner
-from dadagrad.optim.updates import GradientUpdate, Update
+from dadagrad.optim.updates import GradientUpdate, Update, average_count
 from dadagrad.problem import Problem
 from dadagrad.training.state.base import GradientSum, Shapes
 from dadagrad.training.state.intercept import intercepts, step_intercepts, zero_intercept
@@ -40,8 +40,8 @@ class PlainState:
     intercept : (n_groups, 1, width, 2) float64
         The accumulators of the intercept of an update.
     mean : (n_features + 1, n_outputs) float64, or (0, 0)
-        With averaging: the mean of the weights, and in the last row of the intercepts, that each
-        step met.
+        With averaging: the mean of the weights, and in the last row of the intercepts, after each
+        step.
     t : float
         Steps so far, by importance.
     """
@@ -62,7 +62,7 @@ class PlainState:
         n_features, n_outputs = problem.n_features, problem.n_outputs
         with_bias = problem.learns_by_row and problem.config.fit_intercept
         inner = algorithm.init(n_features + with_bias, n_outputs)
-        averaged = (n_features + 1, n_outputs) if problem.config.average else (0, 0)
+        averaged = (n_features + 1, n_outputs) if problem.config.average is True else (0, 0)
         return cls(algorithm, inner, zero_intercept(problem), np.zeros(averaged))
 
     @classmethod
@@ -74,7 +74,8 @@ class PlainState:
         inner = algorithm.shapes(n_features + with_bias, n_outputs)
         held = {_key(algorithm, name): shape for name, shape in inner.items()}
         held["intercept"] = (problem.n_groups, 1, problem.group_width, 2)
-        held["mean"] = (n_features + 1, n_outputs) if problem.config.average else (0, 0)
+        averaged = problem.config.average is True
+        held["mean"] = (n_features + 1, n_outputs) if averaged else (0, 0)
         return {name: (shape, 8) for name, shape in held.items()}
 
     @property
@@ -160,21 +161,18 @@ class PlainState:
         `scales` are the absolute values of the features, where one row makes the step.
         """
         assert isinstance(self.algorithm, GradientUpdate)
-        self._average(problem, part)
         self.inner = self.algorithm.step(self.inner, gradient, part, ids, scales)
         step_intercepts(problem, self.intercept, self.t, part * intercept, _NO_SQUARES)
-        self._moved(part)
+        self._moved(problem, part)
 
-    def _moved(self, part: float) -> None:
-        self.t += part
+    def _moved(self, problem: Problem, part: float) -> None:
+        """Note that the weights are those after a step of importance `part`."""
         self._current = None
-
-    def _average(self, problem: Problem, part: float) -> None:
-        """Count the present weights `part` times."""
+        before, self.t = self.t, self.t + part
         if len(self.mean):
             weights = self._all_weights()[: problem.n_features]
             weights = np.vstack([weights, self.intercepts_now(problem)])
-            self.mean += part / (self.t + part) * (weights - self.mean)
+            self.mean += average_count(before, part) / self.t**2 * (weights - self.mean)
 
     def learn(
         self,
@@ -218,9 +216,8 @@ class PlainState:
         part: float,
     ) -> None:
         if isinstance(self.algorithm, Learner):
-            self._average(problem, part)
             self.inner = self.algorithm.learn(self.inner, ids, values, targets, scores, part)
-            self._moved(part)
+            self._moved(problem, part)
             return
         slopes = problem.loss.slope(scores[None], targets[None])
         intercept = slopes if problem.config.fit_intercept else np.zeros_like(slopes)
