@@ -233,18 +233,6 @@ def test_the_step_size_is_chosen_once(tmp_path, monkeypatch):
     assert everything(resume(folder, data=data)) == everything(expected)
 
 
-def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path, caplog):
-    data, config = make_data(), TrainConfig(step_size=0.3, batch_size=11)
-    folder = tmp_path / "run"
-    first = train(data, config, checkpoints=str(folder), save_every=1, keep=100, progress=unhurried)
-    newest = max(folder.glob("manifest-*.json"))
-    content = bytearray(newest.read_bytes())
-    content[len(content) // 2] ^= 1
-    newest.write_bytes(content)
-    assert everything(resume(str(folder), data=data)) == everything(first)
-    assert any("damaged" in record.message for record in caplog.records)
-
-
 def test_saves_by_the_clock_and_seconds_add_up(tmp_path):
     data, config = make_data(), TrainConfig(step_size=0.3, batch_size=11, passes=4)
     folder = tmp_path / "run"
