@@ -88,28 +88,22 @@ for line in sys.stdin:
 class Process:
     """A process that was started for a test; what it writes is in the files `out` and `log`."""
 
-    def __init__(self, pid: int, out: Path, log: Path, code: Path | None = None) -> None:
-        self.pid = pid
-        self.out, self.log, self._code = out, log, code
-        try:
-            self._process: psutil.Process | None = psutil.Process(pid)
-        except psutil.NoSuchProcess:  # it has ended already
-            self._process = None
+    def __init__(self, pid: int, out: Path, log: Path, code: Path) -> None:
+        self.pid, self.out, self.log, self._code = pid, out, log, code
+        self._process = psutil.Process(pid) if psutil.pid_exists(pid) else None
 
     @property
     def alive(self) -> bool:
-        if self._process is None or not self._process.is_running():
-            return False
-        try:
-            return self._process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = self._process
+            return process is not None and process.status() != psutil.STATUS_ZOMBIE
+        return False
 
     def send(self, *numbers: signal.Signals) -> None:
         """Send signals; nothing happens where the process has ended."""
         for number in numbers:
-            if self.alive:
-                with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError):
+                if self.alive:
                     os.kill(self.pid, number)
 
     def kill(self) -> None:
@@ -123,24 +117,21 @@ class Process:
         self.send(signal.SIGCONT, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             self.wait(3)
-        for process in [*children, self._process]:
-            if process is not None:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
+        self.send(signal.SIGKILL)
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
 
     def children(self) -> list[psutil.Process]:
         """The processes that descend from it."""
-        try:
-            return [] if self._process is None else self._process.children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return self._process.children(recursive=True) if self._process else []
+        return []
 
     def wait(self, seconds: float) -> int | None:
         """Until it has ended: its exit code, None where it was killed."""
         wait_until(lambda: not self.alive, seconds, f"process {self.pid} to end")
-        if self._code is None or not self._code.exists():
-            return None
-        return int(self._code.read_text() or 1)
+        return int(self._code.read_text() or 1) if self._code.exists() else None
 
     def text(self) -> str:
         """All it wrote."""
@@ -270,11 +261,7 @@ class Cluster:
         try:
             self.wait_for_workers(n_workers, 10)
         except TimeoutError:  # one that was told to end, and has not managed to
-            for worker in self.living:
-                worker.kill()
-            for _ in range(n_workers):
-                self.add_worker()
-            self.wait_for_workers(n_workers)
+            self.restart(n_workers)
 
     def client(self) -> Any:
         """A new client of the cluster."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +36,16 @@ class At:
     def __init__(self, round_number: int, fault: Callable[[], Any], *, pause: float = 0.0) -> None:
         self.seen: list[float] = []
         self.begun: float | None = None
-        self._round = round_number
-        self._fault = fault
-        self._pause = pause
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="fault")
+        self._round, self._fault, self._pause = round_number, fault, pause
+        self._future: Future[Any] | None = None
 
     def __call__(self, report: Report) -> None:
         self.seen.append(time.monotonic())
         if len(self.seen) == self._round:
             self.begun = time.monotonic()
-            self._thread.start()
+            pool = ThreadPoolExecutor(1, "fault")
+            self._future = pool.submit(self._fault)
+            pool.shutdown(wait=False)
         time.sleep(self._pause)
 
     @property
@@ -70,14 +69,5 @@ class At:
 
     def join(self, seconds: float = 60.0) -> None:
         """Wait for the end of the fault, and raise what it raised."""
-        assert self.begun is not None, "the run was over before the fault"
-        self._thread.join(seconds)
-        assert not self._thread.is_alive(), "the fault does not end"
-        if self._error is not None:
-            raise self._error
-
-    def _run(self) -> None:
-        try:
-            self._fault()
-        except BaseException as error:
-            self._error = error
+        assert self._future is not None, "the run was over before the fault"
+        self._future.result(seconds)
