@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -64,21 +63,15 @@ def pipe_at(path: Path) -> Iterator[None]:
     path.write_bytes(content)
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
-    """A dataset, and a model and the checkpoints of a run on it."""
-    folder = tmp_path_factory.mktemp("made")
-    (folder / "text").write_text(LINES)
-    dadagrad.ingest(folder / "text", str(folder / "data"), format="svmlight")
-    config = dadagrad.TrainConfig(step_size=0.1, passes=2)
-    result = dadagrad.train(str(folder / "data"), config, checkpoints=str(folder / "run"))
-    result.model.save(str(folder / "model"))
-    return folder
-
-
 @pytest.fixture
-def folder(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "copy"))
+def folder(tmp_path: Path) -> Path:
+    """A dataset, and a model and the checkpoints of a run on it."""
+    (tmp_path / "text").write_text(LINES)
+    dadagrad.ingest(tmp_path / "text", str(tmp_path / "data"), format="svmlight")
+    config = dadagrad.TrainConfig(step_size=0.1, passes=2)
+    result = dadagrad.train(str(tmp_path / "data"), config, checkpoints=str(tmp_path / "run"))
+    result.model.save(str(tmp_path / "model"))
+    return tmp_path
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -92,11 +85,7 @@ def use_data(folder: Path) -> None:
         data.read_vocabulary(number)
 
 
-def largest(folder: Path) -> Path:
-    return max(files_of(folder / "data" / "part-00000"), key=lambda path: path.stat().st_size)
-
-
-def test_every_file_of_a_dataset(folder):
+def test_every_file_of_a_dataset_and_of_a_model(folder):
     n_refused = 0
     for path in files_of(folder / "data"):
         with pipe_at(path):
@@ -105,19 +94,18 @@ def test_every_file_of_a_dataset(folder):
                 refused(lambda: use_data(folder), path)
                 n_refused += 1
     assert n_refused >= 5
-
-
-def test_training_skips_no_pipe(folder):
-    path = largest(folder)
-    with pipe_at(path):
-        config = dadagrad.TrainConfig(step_size=0.1)
-        refused(lambda: dadagrad.train(str(folder / "data"), config, on_error="skip"), path)
-
-
-def test_every_file_of_a_model(folder):
     for path in files_of(folder / "model"):
         with pipe_at(path):
             refused(lambda: dadagrad.Model.load(str(folder / "model")), path)
+
+
+def test_training_and_ingest_skip_no_pipe_of_a_dataset(folder):
+    part = folder / "data" / "part-00000"
+    path, out = max(files_of(part), key=lambda path: path.stat().st_size), str(folder / "out")
+    with pipe_at(path):
+        config = dadagrad.TrainConfig(step_size=0.1)
+        refused(lambda: dadagrad.train(str(folder / "data"), config, on_error="skip"), path)
+        refused(lambda: dadagrad.ingest(part, out, format="anndata"), path)
 
 
 def test_a_manifest_and_a_part_of_a_checkpoint(folder):
@@ -159,38 +147,17 @@ def test_every_reader_of_a_storage(tmp_path, monkeypatch):
     assert storage.list() == []
 
 
-def test_parquet_and_its_folder(tmp_path):
+def test_sources_of_ingest(tmp_path):
+    out = str(tmp_path / "out")
+    scipy.sparse.save_npz(tmp_path / "y.npz", scipy.sparse.csr_array(np.eye(4)))
+    pipes = {"x.npz": "x.npz", "y.labels.npy": "y.npz", "x.h5ad": "x.h5ad"}
+    for pipe, source in pipes.items():
+        os.mkfifo(tmp_path / pipe)
+        refused(lambda source=source: dadagrad.ingest(tmp_path / source, out), tmp_path / pipe)
     os.mkfifo(tmp_path / "a.parquet")
     refused(lambda: ParquetDataset(str(tmp_path / "a.parquet")), tmp_path / "a.parquet")
-    error = in_time(lambda: dadagrad.open_dataset(str(tmp_path)))
-    assert isinstance(error, InputError)
-
-
-def test_a_pipe_in_a_folder_of_sources_is_left_out(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "text").write_text(LINES)
-    os.mkfifo(tmp_path / "in" / "zzz")
-    out = str(tmp_path / "out")
+    os.mkfifo(tmp_path / "in" / "zzz")  # a folder is read without its pipes
     assert in_time(lambda: dadagrad.ingest(tmp_path / "in", out, format="svmlight")) is None
     assert dadagrad.open_dataset(out).n_rows == 40
-
-
-def test_npz_and_the_labels_beside_it(tmp_path):
-    def ingest() -> object:
-        return dadagrad.ingest(tmp_path / "x.npz", str(tmp_path / "out"), format="npz")
-
-    os.mkfifo(tmp_path / "x.npz")
-    refused(ingest, tmp_path / "x.npz")
-    (tmp_path / "x.npz").unlink()
-    scipy.sparse.save_npz(tmp_path / "x.npz", scipy.sparse.csr_array(np.eye(4)))
-    os.mkfifo(tmp_path / "x.labels.npy")
-    refused(ingest, tmp_path / "x.labels.npy")
-
-
-def test_anndata(folder):
-    source, out = folder / "data" / "part-00000", str(folder / "out")
-    path = largest(folder)
-    with pipe_at(path):
-        refused(lambda: dadagrad.ingest(source, out, format="anndata"), path)
-    os.mkfifo(folder / "x.h5ad")
-    refused(lambda: dadagrad.ingest(folder / "x.h5ad", out, format="anndata"), folder / "x.h5ad")

@@ -122,7 +122,7 @@ def _dead_claims(storage: Storage) -> list[str]:
     """Keys of the claims of ingests that were killed; raises `InputError` if one is alive."""
     claims = _claims(storage)
     if claims:
-        logger.info("another ingest has claimed %s: waiting to see if it lives", storage.url)
+        logger.warning("another ingest has claimed %s: waiting to see if it lives", storage.url)
     deadline = time.monotonic() + DEAD_SECONDS
     while claims and time.monotonic() < deadline:
         time.sleep(min(_BEAT_SECONDS, DEAD_SECONDS) / 4)
