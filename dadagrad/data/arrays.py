@@ -203,11 +203,11 @@ def dataset_from_arrays(
     encoder = LabelEncoder()
     block = replace(block, labels=encoder.encode(block.labels))
     table = encoder.settle()
-    with ExternalShuffle(seed=shuffle, run_bytes=1 << 62) as collected:
-        collected.append(block)
-        collected.finish()
-        bounds = collected.bounds(partition_nnz, block.labels.shape[1])
-        pieces = [collected.read(bounds, part) for part in range(bounds.shape[1] - 1)]
+    collected = ExternalShuffle(seed=shuffle, run_bytes=1 << 62)
+    collected.append(block)
+    collected.finish()
+    bounds = collected.bounds(partition_nnz, block.labels.shape[1])
+    pieces = [collected.read(bounds, part) for part in range(bounds.shape[1] - 1)]
     parts = [finish_rows(piece, table.decode(np.asarray(piece.labels))) for piece in pieces]
     schema = Schema(
         int(np.shape(X)[1]),

@@ -161,15 +161,15 @@ query_lengths = st.lists(st.integers(1, 9), min_size=1, max_size=25)
 
 def collected(queries, run_rows, partition_nnz, shuffle):
     """The partitions of rows of one entry each, labelled by their numbers."""
-    with ExternalShuffle(seed=shuffle, run_bytes=1 if run_rows < 12 else 1 << 40) as rows:
-        for start in range(0, len(queries), run_rows):
-            part = queries[start : start + run_rows]
-            labels = np.arange(start, start + len(part), dtype=float)[:, None]
-            ids = np.zeros(len(part), np.int64)
-            rows.append(Block(np.arange(len(part) + 1), ids, None, labels, queries=part))
-        rows.finish()
-        bounds = rows.bounds(partition_nnz)
-        return [rows.read(bounds, number) for number in range(bounds.shape[1] - 1)]
+    rows = ExternalShuffle(seed=shuffle, run_bytes=1 if run_rows < 12 else 1 << 40)
+    for start in range(0, len(queries), run_rows):
+        part = queries[start : start + run_rows]
+        labels = np.arange(start, start + len(part), dtype=float)[:, None]
+        ids = np.zeros(len(part), np.int64)
+        rows.append(Block(np.arange(len(part) + 1), ids, None, labels, queries=part))
+    rows.finish()
+    bounds = rows.bounds(partition_nnz)
+    return [rows.read(bounds, number) for number in range(bounds.shape[1] - 1)]
 
 
 @given(

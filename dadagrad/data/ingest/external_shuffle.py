@@ -16,12 +16,8 @@ between queries.
 from __future__ import annotations
 
 import errno
-import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,43 +41,36 @@ class Run:
     block: Block
     keys: Keys | None
 
-    def to_files(self, folder: Path) -> Run:
-        """Write each array to a file in `folder`; return the run with these files as arrays."""
-        with _explained(folder):
-            folder.mkdir()
-            columns = {
-                name: _to_file(folder / name, getattr(self.block, name)) for name in _COLUMNS
-            }
-            return Run(replace(self.block, **columns), _to_file(folder / "keys", self.keys))
+    def to_files(self, folder: str | None) -> Run:
+        """The run with its arrays mapped from temporary files in `folder`."""
+        columns = {name: _to_file(getattr(self.block, name), folder) for name in _COLUMNS}
+        return Run(replace(self.block, **columns), _to_file(self.keys, folder))
 
 
-def _to_file(path: Path, array: Any) -> Any:
+def _to_file(array: Any, folder: str | None) -> Any:
+    """`array` mapped from a file without a name, which goes with the array or the process."""
     if array is None or not array.size:
         return array
-    with open(path, "wb") as file:
-        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    # Writable in memory only: compiled functions have versions for writable arrays.
-    return np.asarray(np.memmap(path, array.dtype, "c", shape=array.shape))
-
-
-@contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    """Turn errors of writing to a disk into a `StorageError`."""
     try:
-        yield
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+            file.flush()
+            # Writable in memory only: compiled functions have versions for writable arrays.
+            return np.asarray(np.memmap(file, array.dtype, "c", shape=array.shape))
     except OSError as error:
         reason = "is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else f"failed: {error}"
         raise StorageError(
-            f"writing temporary files to {folder} {reason}; free space there (about 8 bytes for "
-            "each non-zero of the data), or name another folder in the environment variable TMPDIR"
+            f"writing temporary files to {folder or tempfile.gettempdir()} {reason}; free space "
+            "there (about 8 bytes for each non-zero of the data), or name another folder in the "
+            "environment variable TMPDIR"
         ) from error
 
 
 class ExternalShuffle:
     """Collects blocks and returns the rows of partitions.
 
-    A context manager: closing it removes the temporary files, which lie in `folder` (by default
-    the system's). A `seed` of None keeps the order of the rows.
+    Temporary files lie in `folder`, by default the system's. A `seed` of None keeps the order of
+    the rows.
     """
 
     def __init__(
@@ -91,21 +80,12 @@ class ExternalShuffle:
         self.nnz = 0
         self.runs: list[Run] = []
         self._seed = seed
-        self._parent = folder
+        self._folder = folder
         self._run_bytes = RUN_BYTES if run_bytes is None else run_bytes
-        self._folder: Path | None = None
         self._blocks: list[Block] = []
         self._keys: list[Keys] = []
         self._held_bytes = 0
         self._n_appended = 0
-
-    def __enter__(self) -> ExternalShuffle:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.runs = []
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
 
     def append(self, block: Block) -> None:
         """Add rows. The keys of a shuffle depend on the number of the append and of the row."""
@@ -135,12 +115,7 @@ class ExternalShuffle:
             order = np.argsort(keys, kind="stable")
             run = Run(take(run.block, order), keys[order])
         self._blocks, self._keys, self._held_bytes = [], [], 0
-        if to_files and self._folder is None:
-            with _explained(Path(self._parent or tempfile.gettempdir())):
-                self._folder = Path(tempfile.mkdtemp(prefix="dadagrad-", dir=self._parent))
-        if to_files and self._folder is not None:
-            run = run.to_files(self._folder / f"run-{len(self.runs):05d}")
-        self.runs.append(run)
+        self.runs.append(run.to_files(self._folder) if to_files else run)
 
     def bounds(self, partition_nnz: int, n_label_columns: int = 1) -> NDArray[np.int64]:
         """Cut the rows into partitions, none of which is empty.

@@ -186,45 +186,43 @@ def ingest(
     if kernel is not None and not is_compiled(kernel):
         logger.info("compiling the parser (once on this machine, a few seconds)")
     summary = SourceSummary(options, LabelEncoder(several=options.format == "svmlight"))
-    with (
-        ExternalShuffle(seed=shuffle, folder=temporary) as collected,
-        ordered_map(workers, client, threads=kernel is not None) as run,
-    ):
+    collected = ExternalShuffle(seed=shuffle, folder=temporary)
+    with ordered_map(workers, client, threads=kernel is not None) as run:
         for block, n_bytes in read_blocks(paths, options, run, summary):
             if (block := summary.add(block)).n_rows:
                 collected.append(block)
             done_bytes += n_bytes
             if progress is not None:
                 progress(done_bytes, total_bytes, collected.n_rows)
-        collected.finish()
-        if not collected.n_rows:
-            reason = f" ({summary.skipped} were wrong and skipped)" if summary.skipped else ""
-            reason += f" ({summary.zero_weight} have weight 0)" if summary.zero_weight else ""
-            raise InputError(f"no rows in {listed(paths)}{reason}; give sources with at least one")
-        labels = summary.labels.settle()
-        schema = _schema(summary, labels, n_features)
-        provenance = {
-            "sources": paths,
-            "options": asdict(options),
-            "shuffle": shuffle,
-            "skipped": summary.skipped,
-            "zero_weight": summary.zero_weight,
-        }
-        bounds = collected.bounds(partition_nnz, len(schema.label_columns))
-        with (
-            claimed(storage, overwrite=overwrite) as claim,
-            ordered_map(min(workers, os.cpu_count() or 1), threads=True) as run,
-        ):
+    collected.finish()
+    if not collected.n_rows:
+        reason = f" ({summary.skipped} were wrong and skipped)" if summary.skipped else ""
+        reason += f" ({summary.zero_weight} have weight 0)" if summary.zero_weight else ""
+        raise InputError(f"no rows in {listed(paths)}{reason}; give sources with at least one")
+    labels = summary.labels.settle()
+    schema = _schema(summary, labels, n_features)
+    provenance = {
+        "sources": paths,
+        "options": asdict(options),
+        "shuffle": shuffle,
+        "skipped": summary.skipped,
+        "zero_weight": summary.zero_weight,
+    }
+    bounds = collected.bounds(partition_nnz, len(schema.label_columns))
+    with (
+        claimed(storage, overwrite=overwrite) as claim,
+        ordered_map(min(workers, os.cpu_count() or 1), threads=True) as run,
+    ):
 
-            def write(number: int) -> Partition:
-                claim.check()
-                block = collected.read(bounds, number)
-                return _write(storage, number, block, schema, labels, summary)
-
-            # Several at a time: compression releases the GIL.
-            partitions = tuple(run(write, range(bounds.shape[1] - 1)))
+        def write(number: int) -> Partition:
             claim.check()
-            write_root(storage, schema, partitions, provenance)
+            block = collected.read(bounds, number)
+            return _write(storage, number, block, schema, labels, summary)
+
+        # Several at a time: compression releases the GIL.
+        partitions = tuple(run(write, range(bounds.shape[1] - 1)))
+        claim.check()
+        write_root(storage, schema, partitions, provenance)
     return IngestReport(
         rows=collected.n_rows,
         features=schema.n_features,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -37,6 +38,7 @@ _MAX_LIST = 500
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Parser = Callable[..., Block]
+Parsed = list[tuple[Block, int]]
 OrderedMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 
 _LINE_PARSERS: dict[str, Parser] = {"svmlight": svmlight.parse, "vw": vw.parse}
@@ -157,7 +159,7 @@ def read_blocks(
         for path in paths:
             yield from _array_blocks(path, options, summary)
     else:
-        for blocks in run(partial(_run_task, options), _text_tasks(paths, options, summary)):
+        for blocks in run(operator.call, _text_tasks(paths, options, summary)):
             yield from blocks
 
 
@@ -175,30 +177,19 @@ def _array_blocks(
     yield none, source_bytes(path)
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A part of the file at `path` to parse: a range, or a chunk that was read.
-
-    A chunk comes with its offset, and with the number of bytes of the file that it completes.
-    """
-
-    parse: Parser
-    path: str
-    part: Range | tuple[bytes, int, int]
-
-
-def _run_task(options: Options, task: Task) -> list[tuple[Block, int]]:
-    """Blocks of a task, which lack only the codes of labels, and the bytes that each completes."""
-    parts: Iterable[tuple[bytes, int, int]]
-    if isinstance(task.part, Range):
-        chunks = read_chunks(task.part, TASK_BYTES)
-        parts = ((chunk, offset, len(chunk)) for chunk, offset in chunks)
-    else:
-        parts = [task.part]
+def _parse_range(parse: Parser, options: Options, part: Range) -> Parsed:
+    """Blocks of a part of a file, and the bytes that each completes."""
     return [
-        (_finish_block(task.parse(chunk, path=task.path, offset=offset), options), n_bytes)
-        for chunk, offset, n_bytes in parts
+        (_finish_block(parse(chunk, path=part.path, offset=offset), options), len(chunk))
+        for chunk, offset in read_chunks(part, TASK_BYTES)
     ]
+
+
+def _parse_chunk(
+    parse: Parser, options: Options, path: str, chunk: bytes, offset: int, n_bytes: int
+) -> Parsed:
+    """The block of a chunk that was read at `offset`, and the bytes of the file for it."""
+    return [(_finish_block(parse(chunk, path=path, offset=offset), options), n_bytes)]
 
 
 def _finish_block(block: Block, options: Options) -> Block:
@@ -208,7 +199,9 @@ def _finish_block(block: Block, options: Options) -> Block:
     return compact(transform_values(block, binary=options.binary, norm=options.norm))
 
 
-def _text_tasks(paths: Iterable[str], options: Options, summary: SourceSummary) -> Iterator[Task]:
+def _text_tasks(
+    paths: Iterable[str], options: Options, summary: SourceSummary
+) -> Iterator[Callable[[], Parsed]]:
     for path in paths:
         if "://" in path:
             raise InputError(
@@ -232,21 +225,14 @@ def _text_tasks(paths: Iterable[str], options: Options, summary: SourceSummary) 
                 chunks, can_seek = delimited.cut_at_rows(path, chunks), False
         if can_seek:
             for part in ranges:
-                yield Task(parse, path, part)
-        else:
-            yield from _streamed(parse, path, chunks, meter)
-
-
-def _streamed(
-    parse: Parser, path: str, chunks: Iterable[tuple[bytes, int]], meter: Meter
-) -> Iterator[Task]:
-    """Tasks that carry their bytes; `meter` tells how much of the file was read for them."""
-    done = 0
-    for chunk, offset in chunks:
-        yield Task(parse, path, (chunk, offset, meter.n_bytes - done))
-        done = meter.n_bytes
-    if source_bytes(path) > done:  # after the last line, such as a checksum
-        yield Task(parse, path, (b"", done, source_bytes(path) - done))
+                yield partial(_parse_range, parse, options, part)
+            continue
+        done = 0
+        for chunk, offset in chunks:
+            yield partial(_parse_chunk, parse, options, path, chunk, offset, meter.n_bytes - done)
+            done = meter.n_bytes
+        if (rest := source_bytes(path) - done) > 0:  # after the last line, such as a checksum
+            yield partial(_parse_chunk, parse, options, path, b"", done, rest)
 
 
 def _delimited_parser(
