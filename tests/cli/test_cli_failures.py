@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from dadagrad.cli.failures import Failure
 from dadagrad.cli.main import Program
 
 MEGABYTE = 1 << 20
@@ -85,30 +87,53 @@ def test_memory_that_runs_out_is_one_error_and_no_damage(places, tmp_path, free,
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
+def outcome(action: Callable[[], None]) -> tuple[int, str]:
+    """Exit code of a command that takes an action, and what it writes to stderr."""
+    group = Program("dadagrad")
+    group.get_command = lambda ctx, name: click.command()(action)  # type: ignore[method-assign]
+    result = CliRunner().invoke(group, ["command"])
+    return result.exit_code, result.stderr
+
+
+NO_MEMORY = (
+    f"{BEGINNING}there is not enough memory; free some, raise the limit (ulimit -v), or make "
+    "smaller partitions (ingest with --partition-nnz)\n"
+)
+
+
 @pytest.mark.parametrize(
-    "error",
-    [MemoryError(), RuntimeError("can't start new thread"), OSError(12, os.strerror(12))],
+    ("error", "code", "message"),
+    [
+        (KeyboardInterrupt(), 130, f"{BEGINNING}interrupted\n"),
+        (Failure("a\nb\n  c"), 2, f"{BEGINNING}a b c\n"),
+        (OSError(13, "Permission denied", "x"), 2, f"{BEGINNING}x: Permission denied; check per"),
+        (MemoryError(), 2, NO_MEMORY),
+        (RuntimeError("can't start new thread"), 2, NO_MEMORY),
+        (OSError(12, os.strerror(12)), 2, NO_MEMORY),
+        (ZeroDivisionError(), 1, ""),  # an unforeseen error is not hidden
+    ],
     ids=repr,
 )
-@pytest.mark.parametrize("thread_dies", [False, True])
-def test_errors_of_memory_end_a_command_wherever_they_come_from(error, thread_dies):
-    """The main thread must not wait for a thread that has died."""
-
-    @click.command()
-    def command() -> None:
-        if not thread_dies:
-            raise ValueError from error
-        threading.Thread(target=die).start()
-        threading.Event().wait()
-
-    def die() -> None:
+def test_an_error_ends_a_command_with_a_code_and_one_line(error, code, message):
+    def fail() -> None:
         raise error
 
-    group = Program("dadagrad")
-    group.get_command = lambda ctx, name: command  # type: ignore[method-assign]
-    result = CliRunner().invoke(group, ["command"])
-    assert result.exit_code == 2
-    assert result.stderr.startswith(f"{BEGINNING}there is not enough memory; ")
+    def fail_later() -> None:
+        try:
+            fail()
+        except Exception as first:
+            raise ValueError from first
+
+    def wait_for_a_thread() -> None:
+        """Wait in vain: the thread dies."""
+        threading.Thread(target=fail).start()
+        threading.Event().wait()
+
+    actions = [fail, fail_later, wait_for_a_thread] if message == NO_MEMORY else [fail]
+    for action in actions:
+        found_code, text = outcome(action)
+        assert (found_code, text[: len(message)]) == (code, message)
+        assert text.count("\n") == (code != 1)
 
 
 @pytest.mark.parametrize(

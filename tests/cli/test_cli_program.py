@@ -7,14 +7,9 @@ import re
 import subprocess
 import sys
 
-import click
 import pytest
-from click.testing import CliRunner
 
 import dadagrad as package
-from dadagrad.cli import dadagrad
-from dadagrad.cli.failures import Failure
-from dadagrad.cli.main import Program
 from dadagrad.cli.options import hide_logs_of_dask
 from dadagrad.config import SETTINGS
 
@@ -28,6 +23,8 @@ def test_help_lists_the_commands_in_80_columns(run):
     assert max(map(len, answer.stdout.splitlines())) <= 80
     assert not any(line.endswith("...") for line in commands)
     assert run().stdout == answer.stdout
+    assert all("--json" in run(command, "--help").stdout for command in COMMANDS)
+    assert package.__version__ in run("--version").stdout
 
 
 def test_help_of_train_shows_the_settings_in_groups(run):
@@ -42,12 +39,6 @@ def test_help_of_train_shows_the_settings_in_groups(run):
         assert re.search(rf"^  --{option} ", shown, re.MULTILINE)
     words = " ".join(shown.split())
     assert "--passes N Number of passes over the data. [default: 1]" in words
-
-
-def test_every_command_has_help_and_json(run):
-    for command in COMMANDS:
-        assert "--json" in run(command, "--help").stdout
-    assert package.__version__ in run("--version").stdout
 
 
 @pytest.mark.parametrize(
@@ -73,41 +64,6 @@ def test_usage_errors_are_one_line_that_names_the_help(run, arguments, said):
     assert error.endswith("--help`")
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "message"),
-    [
-        (KeyboardInterrupt(), 130, "dadagrad: error: interrupted\n"),
-        (Failure("a\nb\n  c"), 2, "dadagrad: error: a b c\n"),
-        (ZeroDivisionError(), 1, ""),  # an unforeseen error is not hidden
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_errors_end_with_a_code_and_one_line(error, code, message):
-    group = Program("dadagrad")
-
-    @click.command()
-    def nothing() -> None:
-        raise error
-
-    group.get_command = lambda ctx, name: nothing  # type: ignore[method-assign]
-    result = CliRunner().invoke(group, ["nothing"])
-    assert (result.exit_code, result.stderr) == (code, message)
-
-
-def test_below_another_group_errors_are_one_line_as_well():
-    """As ``dask dadagrad``: another program's group calls ours."""
-    outer = click.Group("dask")
-    outer.add_command(dadagrad)
-    for arguments, message in (
-        (["evaluate", "no-model", "no-data"], "no model at no-model"),
-        (["train"], "Missing argument 'DATA'"),
-    ):
-        result = CliRunner().invoke(outer, ["dadagrad", *arguments])
-        assert result.exit_code == 2
-        (line,) = result.stderr.splitlines()
-        assert line.startswith(f"dadagrad: error: {message}")
-
-
 def test_help_and_usage_errors_import_nothing_heavy():
     code = """
 import sys
@@ -124,17 +80,8 @@ sys.exit(f"imported {heavy & set(sys.modules)}" if heavy & set(sys.modules) else
     assert done.returncode == 0, done.stderr
 
 
-def test_runs_as_a_module():
-    command = [sys.executable, "-m", "dadagrad", "inspect", "/nowhere"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("dadagrad: error: ")
-
-
 @pytest.mark.parametrize(
-    ("value", "level"),
-    [(None, "CRITICAL"), ("critical", "CRITICAL"), ("info", "INFO"), ("?", "CRITICAL")],
+    ("value", "level"), [(None, "CRITICAL"), ("info", "INFO"), ("?", "CRITICAL")]
 )
 def test_a_variable_sets_the_level_of_the_messages_of_dask(monkeypatch, value, level):
     monkeypatch.delenv("DASK_LOGGING__DISTRIBUTED", raising=False)

@@ -70,7 +70,11 @@ def test_dask_has_the_commands_too():
     listed = CliRunner().invoke(interface, ["dadagrad", "--help"])
     assert listed.exit_code == 0
     assert all(f"\n  {command} " in listed.output for command in ("ingest", "train", "resume"))
-    failed = CliRunner().invoke(interface, ["dadagrad", "inspect", "/nowhere"])
-    assert failed.exit_code == 2
-    (line,) = failed.stderr.splitlines()
-    assert line.startswith("dadagrad: error: /nowhere")
+    for arguments, message in (
+        (["inspect", "/nowhere"], "/nowhere is not a model"),
+        (["train"], "Missing argument 'DATA'"),
+    ):
+        failed = CliRunner().invoke(interface, ["dadagrad", *arguments])
+        assert failed.exit_code == 2
+        (line,) = failed.stderr.splitlines()
+        assert line.startswith(f"dadagrad: error: {message}")
