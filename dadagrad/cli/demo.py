@@ -17,7 +17,7 @@ from rich.filesize import decimal
 import dadagrad
 from dadagrad.cli.display import Display, number, print_json
 from dadagrad.cli.failures import Interrupted
-from dadagrad.cli.options import COUNT, hide_logs_of_dask, output_options
+from dadagrad.cli.options import COUNT, load_dask, output_options
 from dadagrad.cli.run_support import showing_run
 from dadagrad.errors import InputError
 
@@ -55,7 +55,7 @@ def demo(rows: int, workers: int, folder: str | None, seed: int, display: Displa
     The demo takes under a minute. The corpus has the statistics of Reuters RCV1. Training runs on a
     Dask cluster on this machine and is stopped as by Ctrl-C.
     """
-    hide_logs_of_dask()
+    load_dask()
     from dadagrad.data.synthetic import Corpus
     from dadagrad.training.engines.dask.engine import start_cluster
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import re
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import IO, Any
 
@@ -27,18 +28,20 @@ _MESSAGES = re.compile(
 )
 """Texts of errors of lacking memory that are not a `MemoryError`, of the system and libraries."""
 
-_MEGABYTES = {
+MEGABYTES = {
     "numpy": (170, 30),
     "pyarrow": (200, 40),
     "zarr": (100, 20),
     "scipy.sparse": (60, 10),
     "numba": (230, 100),
     "scipy.linalg": (160, 30),
+    "distributed": (800, 60),
 }
 """Address space and memory that a library and a little work with it take, in MB.
 
 Loaded with less, some of them wait for ever or end the process.
 """
+_NEARLY_NOTHING = _RESERVE = 16 << 20
 _DEATH_OF_A_THREAD = signal.SIGUSR2 if hasattr(signal, "SIGUSR2") else signal.SIGTERM
 
 
@@ -64,8 +67,9 @@ class Interrupted(Failure):
 def failing_in_one_line() -> Iterator[None]:
     """Turn the errors that users meet into a `Failure`; others pass, as they are defects."""
     try:
-        yield
-    except (Failure, BrokenPipeError):
+        with mmap.mmap(-1, _RESERVE):  # address space that the handling of an error may need
+            yield
+    except (Failure, BrokenPipeError, SystemExit, click.exceptions.Exit):
         raise  # click ends quietly where the reader of the output has gone
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else "dadagrad"
@@ -78,7 +82,7 @@ def failing_in_one_line() -> Iterator[None]:
     except KeyboardInterrupt as error:
         raise Interrupted("interrupted") from error
     except BaseException as error:
-        if lacks_memory(error):
+        if lacks_memory(error) or _address_space_was_full():
             raise Failure(_NO_MEMORY) from error
         if not isinstance(error, OSError) or error.strerror is None:
             raise
@@ -95,6 +99,20 @@ def lacks_memory(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def _address_space_was_full() -> bool:
+    """Return True if the limit of addresses was nearly reached: any error may come from that."""
+    from dadagrad.training.memory.available import free_addresses
+
+    free = free_addresses()
+    if free is None:
+        return False
+    with suppress(OSError), open("/proc/self/status") as file:
+        fields = dict(line.split(":", 1) for line in file)
+        size, peak = (int(fields[name].split()[0]) << 10 for name in ("VmSize", "VmPeak"))
+        free -= peak - size
+    return free < _NEARLY_NOTHING
 
 
 @contextmanager
@@ -143,8 +161,8 @@ def check_memory(*libraries: str) -> None:
 
     if not libraries:
         light = click.get_current_context().info_name in ("evaluate", "predict", "inspect")
-        libraries = tuple(_MEGABYTES)[: -2 if light else None]
-    sizes = [_MEGABYTES[name] for name in libraries if name not in sys.modules]
+        libraries = tuple(MEGABYTES)[: -3 if light else -1]
+    sizes = [MEGABYTES[name] for name in libraries if name not in sys.modules]
     for kind, free, needed in (
         ("address space", free_addresses(), sum(each[0] for each in sizes)),
         ("memory", free_memory(), sum(each[1] for each in sizes)),

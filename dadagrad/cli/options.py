@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from dadagrad.cli.display import Display
-from dadagrad.cli.failures import check_memory
+from dadagrad.cli.failures import MEGABYTES, check_memory
 from dadagrad.errors import InputError
 from dadagrad.settings import GROUPS, Choice, Kind, Named, Setting, Switch
 
@@ -137,7 +137,7 @@ def resource_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         check_one_of(threads=threads, workers=workers, scheduler=scheduler)
         if workers is not None or scheduler is not None:
-            hide_logs_of_dask()
+            load_dask()
         resources = {"threads": threads, "workers": workers, "client": scheduler, "memory": memory}
         command(resources=resources, **options)
 
@@ -159,11 +159,12 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     return n_bytes
 
 
-def hide_logs_of_dask() -> None:
-    """Hide what Dask logs about errors of workers, which a command shows in one line.
+def load_dask() -> None:
+    """Load Dask, without its logs about errors of workers, which a command shows in one line.
 
     The variable DASK_LOGGING__DISTRIBUTED can ask for more.
     """
+    check_memory(*MEGABYTES)
     wanted = os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical").upper()
     level = logging.getLevelNamesMapping().get(wanted, logging.CRITICAL)
     import distributed  # noqa: F401 (sets the levels of its loggers)

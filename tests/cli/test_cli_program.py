@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import dadagrad as package
-from dadagrad.cli.options import hide_logs_of_dask
+from dadagrad.cli.options import load_dask
 from dadagrad.config import SETTINGS
 
 COMMANDS = ("ingest", "train", "resume", "evaluate", "predict", "inspect", "demo")
@@ -91,5 +91,5 @@ def test_a_variable_sets_the_level_of_the_messages_of_dask(monkeypatch, value, l
     for logger in map(logging.getLogger, names):
         monkeypatch.setattr(logger, "level", logger.level)
         monkeypatch.setattr(logger, "_cache", {})
-    hide_logs_of_dask()
+    load_dask()
     assert {logging.getLevelName(logging.getLogger(name).level) for name in names} == {level}
