@@ -72,6 +72,11 @@ common, saving = grouped("Common"), grouped("Checkpoints")
     help="Treatment of a missing or damaged partition: raise ends the run, skip leaves it out.",
     **ON_ERROR,
 )
+@grouped("Parallel")(
+    "--trace",
+    metavar="URL",
+    help="Where to save a trace: begin, end and thread of each task, to look at in a browser.",
+)
 @click.option(
     "--dry-run", is_flag=True, help="Predict memory, steps and network traffic of the run and exit."
 )
@@ -88,6 +93,7 @@ def train(
     keep: int,
     on_error: OnError,
     or_resume: bool,
+    trace: str | None,
     dry_run: bool,
     resources: dict[str, Any],
     display: Display,
@@ -104,7 +110,7 @@ def train(
         raise click.UsageError("Missing option '--model'")
     if or_resume and not dry_run and _has_checkpoints(checkpoints):
         assert checkpoints is not None
-        _resume(display, resources, checkpoints, model, data, on_error)
+        _resume(display, resources, checkpoints, model, data, on_error, trace)
         return
     rows = dadagrad.open_dataset(absolute(data))
     values = {} if file is None else _read_settings(file)
@@ -138,6 +144,7 @@ def train(
             checkpoints=None if checkpoints is None else absolute(checkpoints),
             metadata={"model": absolute(model), "holdout": holdout, **how_to_save},
             on_error=on_error,
+            trace=trace,
         )
     finish(result, display, model, holdout, checkpoints)
 
@@ -174,6 +181,11 @@ def _check_checkpoint_options(
     help="Treatment of a missing or damaged partition.  [default: as given to train]",
     **ON_ERROR,
 )
+@click.option(
+    "--trace",
+    metavar="URL",
+    help="Where to save a trace: begin, end and thread of each task, to look at in a browser.",
+)
 @resource_options
 @output_options
 def resume(
@@ -181,6 +193,7 @@ def resume(
     model: str | None,
     data: str | None,
     on_error: OnError | None,
+    trace: str | None,
     resources: dict[str, Any],
     display: Display,
 ) -> None:
@@ -189,7 +202,7 @@ def resume(
     CHECKPOINTS is the folder that `train` was given. The model has the same bits as that of a run
     that never stopped. It is saved at the URL that `train` was given.
     """
-    _resume(display, resources, checkpoints, model, data, on_error)
+    _resume(display, resources, checkpoints, model, data, on_error, trace)
 
 
 def _resume(
@@ -199,6 +212,7 @@ def _resume(
     model: str | None,
     data: str | None,
     on_error: OnError | None,
+    trace: str | None,
 ) -> None:
     meta = _newest_meta(checkpoints)
     notes = meta["notes"]
@@ -222,6 +236,7 @@ def _resume(
             save_seconds=notes.get("save_seconds", SAVE_SECONDS),
             keep=notes.get("keep", 3),
             on_error=on_error,
+            trace=trace,
         )
     finish(result, display, model, notes.get("holdout"), checkpoints)
 

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.memory.available import WorkerMemory
+from dadagrad.training.trace import Trace
 from dadagrad.training.worker.partition_reader import Loader
 
 
@@ -20,10 +21,13 @@ class Engine(ABC):
         without a cluster.
     loader : Loader or None
         Reader of partitions, if they are read in this process.
+    trace : Trace
+        Trace to which the tasks are added.
     """
 
     bytes_moved: int | None = None
     loader: Loader | None = None
+    trace: Trace = Trace()
 
     @abstractmethod
     def run(self, coordinator: Coordinator, watcher: Watcher) -> bool:

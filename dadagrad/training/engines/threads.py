@@ -59,21 +59,22 @@ class LocalEngine(Engine):
             watcher.begin()
             instructions = coordinator.start()
             while True:
-                for instruction in instructions:
-                    match instruction:
-                        case Open(reading, partition):
-                            self._submit(reader, self._open, reading, partition)
-                        case Compute():
-                            self._submit(pool, self._compute, instruction, coordinator, pool)
-                        case Merge(merge):
-                            self._submit(pool, _merge, merge)
-                        case Close(reading):
-                            self.loader.release(self._loaded.pop(reading))
-                        case Finish(complete):
-                            return complete
-                        case _:
-                            watcher.handle(instruction)
-                instructions = coordinator.go_on()
+                with self.trace.measured("coordinate"):
+                    for instruction in instructions:
+                        match instruction:
+                            case Open(reading, partition):
+                                self._submit(reader, self._open, reading, partition)
+                            case Compute():
+                                self._submit(pool, self._compute, instruction, coordinator, pool)
+                            case Merge(merge):
+                                self._submit(pool, self._merge, merge)
+                            case Close(reading):
+                                self.loader.release(self._loaded.pop(reading))
+                            case Finish(complete):
+                                return complete
+                            case _:
+                                watcher.handle(instruction)
+                    instructions = coordinator.go_on()
                 if not instructions:
                     instructions = coordinator.handle(self._next_event(watcher))
         finally:
@@ -98,7 +99,8 @@ class LocalEngine(Engine):
         pool.submit(work, *arguments).add_done_callback(deliver)
 
     def _open(self, reading: int, partition: int) -> Event:
-        self._loaded[reading] = self.loader.load(partition)
+        with self.trace.measured("read", reading=reading, partition=partition):
+            self._loaded[reading] = self.loader.load(partition)
         return Opened(reading)
 
     def _compute(
@@ -108,13 +110,17 @@ class LocalEngine(Engine):
         loaded = self._loaded[slice_.reading]
         place = f"{self._data.url}, partition {self._data.partitions[loaded.partition].name}"
         spread = threaded(pool, self._threads)
-        result = compute(coordinator.problem, loaded.rows, slice_, instruction.given, place, spread)
+        details = {"task": instruction.task, "reading": slice_.reading, "rows": slice_.n_rows}
+        with self.trace.measured("learn", **details):
+            result = compute(
+                coordinator.problem, loaded.rows, slice_, instruction.given, place, spread
+            )
         return Computed(instruction.task, result)
 
-
-def _merge(merge: Callable[[], None]) -> Event:
-    merge()
-    return Merged()
+    def _merge(self, merge: Callable[[], None]) -> Event:
+        with self.trace.measured("merge"):
+            merge()
+        return Merged()
 
 
 def _readers(url: str, threads: int) -> int:

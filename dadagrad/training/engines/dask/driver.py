@@ -60,6 +60,7 @@ from dadagrad.training.messages import (
 )
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.slices import Gradient, SentFeatures, SharedFeatures
+from dadagrad.training.trace import Trace
 
 logger = logging.getLogger(__name__)
 
@@ -82,9 +83,15 @@ class DaskDriver:
     """
 
     def __init__(
-        self, client: Client, data: Dataset, coordinator: Coordinator, watcher: Watcher
+        self,
+        client: Client,
+        data: Dataset,
+        coordinator: Coordinator,
+        watcher: Watcher,
+        trace: Trace,
     ) -> None:
         self._client = client
+        self._trace = trace
         self._data = data
         self._coordinator = coordinator
         self._watcher = watcher
@@ -111,16 +118,19 @@ class DaskDriver:
             self._watcher.begin()
             instructions = self._coordinator.start()
             while True:
-                complete = self._carry_out(instructions)
-                if complete is not None:
-                    return complete
+                with self._trace.measured("coordinate"):
+                    complete = self._carry_out(instructions)
+                    if complete is not None:
+                        return complete
+                    instructions = self._coordinator.go_on()
+                if instructions:
+                    continue
                 # Slices that can begin together make one task: all events of one task come first.
                 # Only the last of them can change the state.
-                instructions = self._coordinator.go_on() or list(
-                    itertools.chain.from_iterable(
-                        self._coordinator.handle(event) for event in self._next_events()
-                    )
-                )
+                events = self._next_events()
+                with self._trace.measured("coordinate"):
+                    following = (self._coordinator.handle(event) for event in events)
+                    instructions = list(itertools.chain.from_iterable(following))
         finally:
             self._clean_up()
 
@@ -183,7 +193,8 @@ class DaskDriver:
                     self._placement.close(reading)
                     del self._vocabularies[reading]
                 case Merge(merge):
-                    merge()
+                    with self._trace.measured("merge"):
+                        merge()
                     self._events.append(Merged())
                 case Report() | Save():
                     self._watcher.handle(instruction)
@@ -262,6 +273,7 @@ class DaskDriver:
 
     def _note(self, reply: Reply) -> None:
         """Skip the partitions that a worker skips, and compare the content that it has read."""
+        self._trace.extend(reply.tasks)
         if isinstance(self._data, SkippingDataset):
             self._data.skip(reply.skipped)
         self._data.compare_content(reply.content)

@@ -63,7 +63,7 @@ class DaskEngine(Engine):
         Raises `InputError` if the workers cannot load dadagrad, `TrainingError` if the cluster
         cannot run a task or is lost.
         """
-        driver = DaskDriver(self.client, self._data, coordinator, watcher)
+        driver = DaskDriver(self.client, self._data, coordinator, watcher, self.trace)
         try:
             return driver.run()
         finally:

@@ -15,6 +15,7 @@ from dadagrad.training.messages import Result, not_finite
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import Gradient, SentFeatures
+from dadagrad.training.trace import Task
 
 Touched: TypeAlias = NDArray[Any] | None
 """Packed positions that some rows touch (`dadagrad.training.worker.compute.touched`)."""
@@ -51,6 +52,8 @@ class Reply:
         Packed vocabularies of the partitions read, or packed `Result` of the slices.
     touched : tuple
         Features that the first slices of each partition touch, or the slice after each slice.
+    tasks : tuple of Task
+        Measured times of the work.
     """
 
     worker: str
@@ -58,6 +61,7 @@ class Reply:
     content: Mapping[str, int]
     results: tuple[Any, ...]
     touched: tuple[Any, ...]
+    tasks: tuple[Task, ...] = ()
 
 
 def _in_frames(reply: Reply) -> tuple[dict[str, Any], list[Any]]:

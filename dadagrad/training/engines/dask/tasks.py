@@ -33,6 +33,7 @@ from dadagrad.training.messages import Open, Result
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice, SentFeatures
+from dadagrad.training.trace import Measured
 from dadagrad.training.worker.compute import compute, touched
 from dadagrad.training.worker.partition_cache import PartitionCache, cache_bytes
 
@@ -83,16 +84,18 @@ def open_partitions(job: Job, run: str, opens: tuple[Open, ...]) -> Reply | Dada
     """Read partitions; replies with their vocabularies, and what the first slices touch."""
     _remember(run, job)
     vocabularies, positions = [], []
+    measured = Measured(get_worker().address)
     try:
         for instruction in opens:
-            rows = _rows(job, instruction.partition)
+            with measured("read", reading=instruction.reading, partition=instruction.partition):
+                rows = _rows(job, instruction.partition)
             vocabularies.append(pack(rows.vocabulary))
             positions.append(tuple(_touched(rows, slice_) for slice_ in instruction.first_slices))
     except StorageError:
         raise
     except DadagradError as error:
         return error
-    return _reply(job, [each.partition for each in opens], vocabularies, positions)
+    return _reply(job, measured, [each.partition for each in opens], vocabularies, positions)
 
 
 def compute_slices(work: Work, job: Job | None = None) -> Reply | DadagradError | None:
@@ -108,22 +111,25 @@ def compute_slices(work: Work, job: Job | None = None) -> Reply | DadagradError 
         return None
     if isinstance(job.data, SkippingDataset):
         job.data.skip(work.skipped)
+    measured = Measured(get_worker().address)
     try:
         slices = zip(work.slices, work.given, work.following, strict=True)
-        computed = [_compute_slice(job, *slice_) for slice_ in slices]
+        computed = [_compute_slice(job, measured, *slice_) for slice_ in slices]
     except StorageError:
         raise
     except DadagradError as error:
         return error
-    return _reply(job, [each.partition for each in work.slices], *zip(*computed, strict=True))
+    partitions = [each.partition for each in work.slices]
+    return _reply(job, measured, partitions, *zip(*computed, strict=True))
 
 
 def _compute_slice(
-    job: Job, slice_: Slice, given: SentFeatures, following: Slice | None
+    job: Job, measured: Measured, slice_: Slice, given: SentFeatures, following: Slice | None
 ) -> tuple[Result, Touched]:
     place = f"{job.data.url}, partition {job.data.partitions[slice_.partition].name}"
     rows = _rows(job, slice_.partition)
-    result = compute(job.problem, rows, slice_, given, place)
+    with measured("learn", reading=slice_.reading, rows=slice_.n_rows):
+        result = compute(job.problem, rows, slice_, given, place)
     if slice_.final and _cache is not None:
         _cache.drop((job.digest, slice_.partition))
     packed = replace(result, change=_packed(result.change, given, rows.vocabulary))
@@ -150,11 +156,24 @@ def _touched(rows: Rows, slice_: Slice) -> Touched:
     return None if positions is None else pack(positions)
 
 
-def _reply(job: Job, numbers: list[int], results: Sequence[Any], positions: Sequence[Any]) -> Reply:
+def _reply(
+    job: Job,
+    measured: Measured,
+    numbers: list[int],
+    results: Sequence[Any],
+    positions: Sequence[Any],
+) -> Reply:
     skipped, content = dict(skipped_partitions(job.data)), job.data.content
     names = {job.data.partitions[number].name for number in numbers}
     content = {name: content[name] for name in names & content.keys()}
-    return Reply(get_worker().address, skipped, content, tuple(results), tuple(positions))
+    return Reply(
+        get_worker().address,
+        skipped,
+        content,
+        tuple(results),
+        tuple(positions),
+        tuple(measured.tasks),
+    )
 
 
 def _rows(job: Job, partition: int) -> Rows:

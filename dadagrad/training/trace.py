@@ -1,0 +1,111 @@
+"""Trace of a run: begin, end, thread and bytes of each task, as a browser shows them.
+
+The file is JSON in the trace-event format (https://perfetto.dev/docs), which ui.perfetto.dev and
+chrome://tracing draw: a lane for each thread of each process. `examples/benchmarks/replay.py`
+computes from it how long the run would take with other threads.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import count
+from typing import Any, NamedTuple
+
+from dadagrad.storage.store import Storage
+
+COORDINATOR = "coordinator"
+"""Name of the process of the coordinator."""
+
+
+class Task(NamedTuple):
+    """A measured task: its `begun` is in seconds since the epoch, `thread` a number."""
+
+    name: str
+    begun: float
+    seconds: float
+    process: str
+    thread: int
+    details: dict[str, Any]
+
+
+class Measured:
+    """Tasks of one process, measured.
+
+    Attributes
+    ----------
+    tasks : list of Task
+    """
+
+    def __init__(self, process: str) -> None:
+        self._process = process
+        self.tasks: list[Task] = []
+
+    @contextmanager
+    def __call__(self, name: str, **details: Any) -> Iterator[None]:
+        """Measure the block as a task; threads may do so at the same time."""
+        begun, clock = time.time(), time.perf_counter()
+        yield
+        seconds = time.perf_counter() - clock
+        thread = threading.get_ident()
+        self.tasks.append(Task(name, begun, seconds, self._process, thread, details))
+
+
+class Trace:
+    """Tasks of a run, for a JSON file at `url`; without a URL, nothing is kept.
+
+    The file is written at once, empty: a run should not end with a trace that cannot be written.
+    """
+
+    def __init__(self, url: str | None = None) -> None:
+        self._url = url
+        self._measured = Measured(COORDINATOR)
+        self.save()
+
+    def measured(self, name: str, **details: Any) -> AbstractContextManager[None]:
+        """Measure the block as a task."""
+        return nullcontext() if self._url is None else self._measured(name, **details)
+
+    def extend(self, tasks: Sequence[Task]) -> None:
+        """Add tasks of another process."""
+        if self._url is not None:
+            self._measured.tasks.extend(tasks)
+
+    def save(self) -> None:
+        """Write the tasks so far."""
+        if self._url is not None:
+            folder, separator, name = self._url.rpartition("/")
+            storage = Storage(folder + separator or ".")
+            storage.put(name, json.dumps(self.to_json()).encode())
+
+    def to_json(self) -> dict[str, Any]:
+        """The trace in the trace-event format; times are in microseconds from the first task."""
+        processes: dict[str, int] = {}
+        threads: dict[tuple[str, int], int] = {}
+        tasks = self._measured.tasks
+        numbers, start = count(1), min((task.begun for task in tasks), default=0.0)
+        events = []
+        for task in sorted(tasks, key=lambda task: task.begun):
+            process = processes.setdefault(task.process, len(processes) + 1)
+            lane = task.process, task.thread
+            if lane not in threads:
+                threads[lane] = next(numbers)
+            events.append(
+                {
+                    "name": task.name,
+                    "ph": "X",
+                    "ts": round(1e6 * (task.begun - start), 1),
+                    "dur": round(1e6 * task.seconds, 1),
+                    "pid": process,
+                    "tid": threads[lane],
+                    "args": task.details,
+                }
+            )
+        names = [
+            {"name": "process_name", "ph": "M", "pid": number, "args": {"name": process}}
+            for process, number in processes.items()
+        ]
+        return {"traceEvents": [*names, *events], "displayTimeUnit": "ms"}

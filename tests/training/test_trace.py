@@ -1,0 +1,61 @@
+"""The trace of a run: every task, as browsers show it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.training_cases import make_data
+from helpers.zarr_cases import write_zarr
+
+from dadagrad.config import TrainConfig
+from dadagrad.errors import StorageError
+from dadagrad.training.run import train
+
+SIZES = (30, 17, 41)
+STREAMS = TrainConfig(step_size=0.3, streams=3, rounds=4)
+
+
+def tasks_of(path: Path, name: str) -> list[dict[str, Any]]:
+    return [event for event in json.loads(path.read_text())["traceEvents"] if event["name"] == name]
+
+
+def test_all_rows_are_in_tasks_of_the_threads(tmp_path):
+    path = tmp_path / "trace.json"
+    report = train(make_data(SIZES), STREAMS, threads=2, trace=str(path)).report
+    learned = tasks_of(path, "learn")
+    assert sum(task["args"]["rows"] for task in learned) == sum(SIZES)
+    assert tasks_of(path, "read")
+    assert tasks_of(path, "merge")
+    assert tasks_of(path, "process_name")[0]["args"] == {"name": "coordinator"}
+    for task in learned:
+        assert task["ph"] == "X"
+        assert 0.0 <= task["ts"] <= task["ts"] + task["dur"] <= 1e6 * report["seconds"] + 1e5
+
+
+def test_a_trace_leaves_the_bits(tmp_path):
+    data = make_data(SIZES)
+    traced = train(data, STREAMS, trace=str(tmp_path / "trace.json"))
+    assert traced.model.digest == train(data, STREAMS).model.digest
+
+
+def test_tasks_of_workers_are_in_lanes_of_their_own(tmp_path):
+    data = write_zarr(make_data(SIZES), tmp_path / "data")
+    path = tmp_path / "trace.json"
+    train(data, STREAMS, workers=1, trace=str(path))
+    learned = tasks_of(path, "learn")
+    assert sum(task["args"]["rows"] for task in learned) == sum(SIZES)
+    names = {each["pid"]: each["args"]["name"] for each in tasks_of(path, "process_name")}
+    assert all(names[task["pid"]].startswith("tcp://127.0.0.1") for task in learned)
+    assert "coordinator" in names.values()
+
+
+def test_a_trace_that_cannot_be_written_ends_the_run_before_its_first_row(tmp_path):
+    (tmp_path / "file").write_text("")
+    seen: list[object] = []
+    url = str(tmp_path / "file" / "trace.json")
+    with pytest.raises(StorageError, match=r"trace\.json"):
+        train(make_data(SIZES), STREAMS, trace=url, progress=seen.append)
+    assert not seen
