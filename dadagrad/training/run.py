@@ -34,7 +34,6 @@ from dadagrad.training.schedule import Cursor, make_schedule, with_batch_size
 from dadagrad.training.schedule.base import CHUNK_ROWS, PLAIN_CHUNK_ROWS
 from dadagrad.training.state import zero_state
 from dadagrad.training.step_size import choose_step_size
-from dadagrad.training.trace import Trace
 from dadagrad.training.warm_up import warm_up
 
 __all__ = ["TrainResult", "resume", "train"]
@@ -109,8 +108,7 @@ def train(
         rows of weight 0. The bits are the same everywhere if the same partitions are bad when they
         are first read; the report names them.
     trace : str or None
-        URL of a JSON file for the begin, end, thread and bytes of each task (see
-        `dadagrad.training.trace`).
+        URL of a JSON file for the times of all tasks (`dadagrad.training.trace`).
     **settings
         Single settings of `TrainConfig`, such as ``loss="hinge"``; they replace those of `config`.
         Lists of `step_size`, `l1` and `l2` are tried side by side in the same pass: the model is
@@ -127,9 +125,9 @@ def train(
         A partition is missing or damaged, and `on_error` is "raise"; or all are.
     """
     data = open_dataset(data) if isinstance(data, str) else data
-    resources = Resources(threads, workers, client, memory)
+    resources = Resources(threads, workers, client, memory, trace)
     config = resolve_config(data, make_config(config, settings), on_cluster=resources.on_cluster)
-    run = Run(data, config, resources, on_error=on_error, messages=messages, trace=trace)
+    run = Run(data, config, resources, on_error=on_error, messages=messages)
     if checkpoints is not None and CheckpointReader(checkpoints).list():
         raise InputError(
             f"{checkpoints} already holds the checkpoints of a run; go on with it by "
@@ -205,19 +203,11 @@ def resume(
         "update": update,
     }
     config = TrainConfig.from_json(meta["config"], objects)
-    resources = Resources(threads, workers, client, memory)
+    resources = Resources(threads, workers, client, memory, trace)
     skipped = meta.get("skipped")
     if on_error is None or skipped:
         on_error = "raise" if skipped is None else "skip"
-    run = Run(
-        data,
-        config,
-        resources,
-        on_error=on_error,
-        skipped=skipped,
-        messages=messages,
-        trace=trace,
-    )
+    run = Run(data, config, resources, on_error=on_error, skipped=skipped, messages=messages)
     start = restore(snapshot, run.problem, checkpoints) if snapshot.arrays else None
     if start is not None and start.cursor.pass_number >= config.passes:
         run.messages(f"the run at {checkpoints} is complete: there is nothing to resume")
@@ -241,8 +231,6 @@ class Run:
     schedule : Schedule
     messages : callable
         Called with messages for people.
-    trace : str or None
-        URL of the trace.
     """
 
     def __init__(
@@ -254,7 +242,6 @@ class Run:
         on_error: OnError = "raise",
         skipped: Mapping[str, str] | None = None,
         messages: Callable[[str], None] | None = None,
-        trace: str | None = None,
     ) -> None:
         assert isinstance(config.batch_size, int)
         if resources.on_cluster and config.batch_size == 1 and config.streams == 1:
@@ -266,7 +253,6 @@ class Run:
         self.readable = skipping(data, on_error, skipped)
         self.resources = resources
         self.messages = messages or logger.info
-        self.trace = trace
         self.problem = make_problem(config, data.schema, config.batch_size)
         rows = [partition.n_rows for partition in data.partitions]
         self.schedule = make_schedule(config, rows, chunk_rows=_chunk_rows(self.problem))
@@ -341,12 +327,8 @@ class Run:
     ) -> tuple[Coordinator, bool]:
         """Train from `start`; the coordinator at the end, and False if a stop was requested."""
         coordinator = self.coordinator(start, save_every)
-        engine.trace = Trace(self.trace)
-        try:
-            with watcher.on_interrupt():
-                complete = engine.run(coordinator, watcher)
-        finally:
-            engine.trace.save()
+        with watcher.on_interrupt():
+            complete = engine.run(coordinator, watcher)
         metrics = coordinator.metrics
         if complete and metrics.weight == 0.0:
             if self.problem.loss.ranks:

@@ -12,11 +12,12 @@ from dadagrad.errors import InputError
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.threads import LocalEngine
 from dadagrad.training.memory.available import available_cores
+from dadagrad.training.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Threads, workers and memory of a run; no bit of the model depends on them.
+    """Threads, workers, memory and trace of a run; no bit of the model depends on them.
 
     They are parameters of `dadagrad.training.run.train`.
     """
@@ -25,6 +26,7 @@ class Resources:
     workers: int | None = None
     client: Any = None
     memory: int | None = None
+    trace: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("threads", "workers", "memory"):
@@ -57,7 +59,17 @@ class Resources:
         if self.on_cluster:
             from dadagrad.training.engines.dask.engine import open_engine
 
-            with open_engine(data, self.workers, self.client) as engine:
-                yield engine
+            with open_engine(data, self.workers, self.client) as opened, self._traced(opened):
+                yield opened
         else:
-            yield LocalEngine(data, self.local_threads)
+            engine = LocalEngine(data, self.local_threads)
+            with self._traced(engine):
+                yield engine
+
+    @contextmanager
+    def _traced(self, engine: Engine) -> Iterator[None]:
+        engine.trace = Trace(self.trace)
+        try:
+            yield
+        finally:
+            engine.trace.save()
