@@ -126,7 +126,7 @@ def test_a_nanny_or_its_worker_is_killed(cluster, data, expected, killed):
     victim: Process | psutil.Process = nanny if killed == "nanny" else worker
     assert bits(At(20, victim.kill).train(cluster, data)) == expected
     cluster.wait_for_workers(2 if killed == "nanny" else 3)
-    assert not worker.is_running()
+    wait_until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, 10, "it")
 
 
 def test_a_worker_is_killed_while_the_workers_get_ready(cluster, data, expected, monkeypatch):
