@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.training_cases import as_dataset, make_data
+from helpers.wide_cases import write_wide
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import MemoryDataset, Partition
 from dadagrad.data.rows import Rows
-from dadagrad.data.zarr.dataset import write_partition, write_root
 from dadagrad.errors import InputError, TrainingError
-from dadagrad.storage.store import Storage
 from dadagrad.training.messages import Report
 from dadagrad.training.run import train
 from dadagrad.training.schedule import auto_batch_size
@@ -143,36 +140,20 @@ for url in sys.argv[2:]:
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory) -> Path:
-    """One partition of half a million non-zeros under 60 names: 4 MB each when it is read."""
-    rng = np.random.default_rng(0)
-    n_rows, per_row, n_features = 5_000, 100, 50_000
-    ids = np.sort(rng.integers(0, n_features // per_row, (n_rows, per_row)), axis=1)
-    ids += np.arange(per_row) * (n_features // per_row)
-    values = rng.normal(size=ids.size).astype(np.float32)
-    labels = rng.choice([-1.0, 1.0], (n_rows, 1))
-    rows = Rows.from_csr(np.arange(n_rows + 1) * per_row, ids.ravel(), values, labels)
+def large(tmp_path_factory) -> list[str]:
+    """Datasets of 3 and of 30 partitions that take 3 MB each when they are read."""
     folder = tmp_path_factory.mktemp("memory")
-    for name, copies in (("few", 6), ("many", 60)):
-        storage = Storage(str(folder / name))
-        first = write_partition(storage, "part-00000", rows, ["label0"])
-        partitions = [replace(first, name=f"part-{number:05d}") for number in range(copies)]
-        for partition in partitions[1:]:
-            shutil.copytree(
-                folder / name / first.name, folder / name / partition.name, copy_function=os.link
-            )
-        write_root(storage, as_dataset([rows] * copies, n_features).schema, partitions, {})
-    return folder
+    return [write_wide(folder / str(count), 16, count, 3000, 100) for count in (3, 30)]
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux to measure")
 @pytest.mark.parametrize("batch_size", [1, 2000])
 def test_ten_times_the_data_takes_no_more_memory(large, batch_size):
-    command = [sys.executable, "-c", PEAK, str(batch_size), large / "few", large / "many"]
+    command = [sys.executable, "-c", PEAK, str(batch_size), *large]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     few_rows, few, many_rows, many = map(int, done.stdout.split())
     assert many_rows == 10 * few_rows
-    # Kept, the other 54 partitions would be 216 MB.
+    # Kept, the other 27 partitions would be 80 MB.
     assert many < 1.1 * few < 500_000
 
 
