@@ -127,7 +127,7 @@ def test_an_own_object_trains_as_the_built_in_one(name, settings):
 
 
 class DoubleDiagonal(Diagonal):
-    """Twice the built-in metric, which halves the steps."""
+    """Twice the built-in preconditioner, which halves the steps."""
 
     def curvature(self, arrays, ids=None):
         return 2.0 * super().curvature(arrays, ids)

@@ -33,7 +33,7 @@ boxes = st.sampled_from([(-np.inf, np.inf), (-0.2, 0.3), (0.0, np.inf)])
 POWERS = {"constant": 0.0, "sqrt": 0.5, "linear": 1.0}
 each_diagonal = pytest.mark.parametrize("kind", ["diagonal", "normalized", *POWERS])
 each_update = pytest.mark.parametrize("name", GRADIENT_UPDATES)
-each_metric = pytest.mark.parametrize("metric_name", list(PRECONDITIONERS))
+each_preconditioner = pytest.mark.parametrize("kind", list(PRECONDITIONERS))
 
 
 def diagonal_of(
@@ -115,39 +115,39 @@ def test_importance_multiplies_gradient_and_penalty(name, seed, importance):
     assert many.step(many.init(N_FEATURES), gradients[0], importance).t == importance
 
 
-@pytest.mark.parametrize("metric_name", [name for name in PRECONDITIONERS if name != "ada-lr"])
+@pytest.mark.parametrize("kind", [name for name in PRECONDITIONERS if name != "ada-lr"])
 @given(seed=seeds, delta=st.sampled_from([1e-3, 0.3]))
 @settings(max_examples=20)
-def test_ftrl_without_penalty_is_mirror_descent(metric_name, seed, delta):
+def test_ftrl_without_penalty_is_mirror_descent(kind, seed, delta):
     """Where H only grows; ADA-LR turns its directions round and forgets some."""
-    preconditioner = preconditioner_of(metric_name, delta)
+    preconditioner = preconditioner_of(kind, delta)
     names = ("ftrl", "mirror-descent")
     updates = [UPDATES[name](0.4, preconditioner, ElasticBox()) for name in names]
     assert_alike(updates, draw_gradients(seed, WIDE, density=0.3), 1e-8)
 
 
 @each_update
-@pytest.mark.parametrize("metric_name", ["diagonal", "full", "sketch", "fd-son"])
+@pytest.mark.parametrize("kind", ["diagonal", "full", "sketch", "fd-son"])
 @given(seed=seeds)
 @settings(max_examples=5)
-def test_a_penalty_of_strength_0_is_none(metric_name, name, seed):
+def test_a_penalty_of_strength_0_is_none(kind, name, seed):
     """Also one that has to be iterated to."""
     penalties = (ElasticBox(), L2Norm(0.0), ElasticBox(low=-1e9, high=1e9))
-    preconditioner = preconditioner_of(metric_name)
+    preconditioner = preconditioner_of(kind)
     updates = [UPDATES[name](0.4, preconditioner, penalty) for penalty in penalties]
     assert_alike(updates, draw_gradients(seed, WIDE, n_steps=6, density=0.3), 1e-9)
 
 
 @each_update
-@pytest.mark.parametrize("metric_name", ["diagonal", "normalized", "identity"])
-def test_vectors_are_columns(metric_name, name):
-    update = UPDATES[name](0.4, preconditioner_of(metric_name), ElasticBox(0.02, 0.1))
+@pytest.mark.parametrize("kind", ["diagonal", "normalized", "identity"])
+def test_vectors_are_columns(kind, name):
+    update = UPDATES[name](0.4, preconditioner_of(kind), ElasticBox(0.02, 0.1))
     gradients = draw_gradients(3, WIDE)
     vectors = [list(walk(update, gradients[:, :, output])) for output in range(2)]
     np.testing.assert_array_equal(list(walk(update, gradients)), np.stack(vectors, axis=-1))
 
 
-@each_metric
+@each_preconditioner
 @each_update
 @given(
     regularizer=st.sampled_from(
@@ -161,13 +161,13 @@ def test_vectors_are_columns(metric_name, name):
     seed=seeds,
 )
 @settings(max_examples=4)
-def test_steps_by_ids_have_the_bits_of_whole_steps(metric_name, name, regularizer, seed):
+def test_steps_by_ids_have_the_bits_of_whole_steps(kind, name, regularizer, seed):
     """The ids may name features whose gradient is 0. Weights are read by other ids."""
-    update = UPDATES[name](0.4, preconditioner_of(metric_name), regularizer)
+    update = UPDATES[name](0.4, preconditioner_of(kind), regularizer)
     rng = np.random.default_rng(seed)
     lazy, eager = update.init(*WIDE), update.init(*WIDE)
     # A random projection is a product over the ids, whose sum BLAS may take in another order.
-    tolerance = 1e-9 if metric_name in ("radagrad", "ada-lr") else 0.0
+    tolerance = 1e-9 if kind in ("radagrad", "ada-lr") else 0.0
     for _ in range(7):
         ids = np.flatnonzero(rng.random(12) < 0.4)
         gradient = np.zeros(WIDE)
@@ -186,20 +186,20 @@ def test_steps_by_ids_have_the_bits_of_whole_steps(metric_name, name, regularize
 
 
 @pytest.mark.parametrize(
-    ("name", "metric_name", "regularizer"),
+    ("name", "kind", "regularizer"),
     [
         *(
-            ("dual-averaging", metric_name, MixedL2(0.05))
-            for metric_name in ("diagonal", "normalized", "identity")
+            ("dual-averaging", kind, MixedL2(0.05))
+            for kind in ("diagonal", "normalized", "identity")
         ),
         ("dual-averaging", "sketch", ElasticBox()),
         ("ftrl", "diagonal", ElasticBox(0.02, 0.1)),
         ("ftrl", "normalized", MixedL2(0.05)),
     ],
 )
-def test_a_sparse_example_reads_its_features_alone(name, metric_name, regularizer):
+def test_a_sparse_example_reads_its_features_alone(name, kind, regularizer):
     """All others are not a number here, before and after."""
-    update = UPDATES[name](0.4, preconditioner_of(metric_name), regularizer)
+    update = UPDATES[name](0.4, preconditioner_of(kind), regularizer)
     state, ids = update.init(100, 2), np.array([0, 7, 99])
     others = np.setdiff1d(np.arange(100), ids)
     for array in state.arrays.values():
@@ -212,11 +212,11 @@ def test_a_sparse_example_reads_its_features_alone(name, metric_name, regularize
     assert update.weights(state, ids).any()
 
 
-@each_metric
+@each_preconditioner
 @each_update
 @pytest.mark.parametrize("delta", [0.0, 0.3])
-def test_weights_are_0_before_the_first_step_and_numbers_after_it(metric_name, name, delta):
+def test_weights_are_0_before_the_first_step_and_numbers_after_it(kind, name, delta):
     for regularizer in (ElasticBox(), ElasticBox(0.5)):
-        update = UPDATES[name](0.4, preconditioner_of(metric_name, delta), regularizer)
+        update = UPDATES[name](0.4, preconditioner_of(kind, delta), regularizer)
         assert not update.weights(update.init(*WIDE)).any()
         assert np.isfinite(list(walk(update, draw_gradients(5, WIDE, 4, 0.3)))).all()

@@ -66,7 +66,7 @@ def test_theorem_5_dual_averaging(stream, case, seed, eta):
     """Eq. 16: below delta / 2 eta |x*|^2 + (|x*|_inf^2 / 2 eta + eta) sum_i |g_1:T,i|_2.
 
     For every x* in X, if delta >= max_t |g_t|_inf: then delta + s_t-1,i >= s_t,i, so that the
-    metric that chose x_t bounds the one that contains g_t. Here every |g_t,i| <= 1 = delta.
+    H that chose x_t bounds the one that contains g_t. Here every |g_t,i| <= 1 = delta.
     """
     delta = 1.0
     game = play(DualAveraging, eta, Diagonal(delta), stream, N_STEPS, case, seed)
@@ -131,7 +131,7 @@ def test_per_coordinate_descent_of_the_lecture(stream, box, seed):
     assert (regret <= 2 * np.sqrt(2) * box * lengths(game) * (1 + 1e-9) + 1e-12).all()
 
 
-# How close regret comes to the bounds: a step size, a power of G or a metric that is off by a
+# How close regret comes to the bounds: a step size, a power of G or an H that is off by a
 # factor of about 2 does not fit below them.
 
 
@@ -221,7 +221,7 @@ sizes = st.floats(-1e3, 1e3, allow_nan=False).map(lambda a: 0.0 if abs(a) < 1e-6
 def test_lemma_4(sequence):
     """sum_t <g_t, diag(s_t)^-1 g_t> <= 2 sum_i |g_1:T,i|_2, and at least half of that.
 
-    The upper half is lemma 4 of Duchi et al. (2011), s_t^-1 by the metric with delta = 0. The
+    The upper half is lemma 4 of Duchi et al. (2011), s_t^-1 by the preconditioner. The
     lower: a_t^2 / s_t >= s_t - s_t-1, whose sum is s_T.
     """
     preconditioner, gradients = Diagonal(0.0), np.array(sequence)

@@ -41,7 +41,7 @@ from dadagrad.optim.updates import DualAveraging, MirrorDescent
 N_STEPS = 40
 BLOCKS = (2, 2, 1, 1)
 EDGES = np.cumsum([0, *BLOCKS])
-# A prox in a full metric is iterated to: one case with a penalty and a domain stands for all.
+# A prox in a full matrix is iterated to: one case with a penalty and a domain stands for all.
 cases = st.sampled_from(["free", "l1 and box"])
 
 
@@ -213,7 +213,7 @@ entries = st.floats(-10, 10, allow_nan=False).map(lambda a: 0.0 if abs(a) < 0.1 
 def test_lemmas_9_and_10(sequence):
     """sum <g_t, S_t^+ g_t> <= 2 sum <g_t, S_T^+ g_t> = 2 tr G_T^(1/2), S_t = G_t^(1/2).
 
-    Lemma 10 of Duchi et al. (2011), S_t^+ by the metric with delta = 0; at least half of it, as
+    Lemma 10 of Duchi et al. (2011), S_t^+ by the preconditioner; at least half of it, as
     <g, S_t^+ g> >= tr S_t - tr S_t-1. Lemma 9: <g_t, (delta I + S_t-1)^-1 g_t> <= <g_t, S_t^+ g_t>
     if delta >= |g_t|_2.
     """

@@ -113,7 +113,7 @@ def test_theorem_1(stream, case, seed, eta, delta):
         + eta max(1, (max |g_t| + sqrt(Delta_T)) / delta) tr G_T^(1/2)
         + sum_t sqrt(sigma_t) max_t |x_t+1|^2 / 2 eta.
 
-    The metric may shrink: H_t >= H_t-1 - sqrt(sigma_t) I, which costs the last term; and
+    The preconditioner may shrink: H_t >= H_t-1 - sqrt(sigma_t) I, which costs the last term; and
     G_t <= M_t-1 + (Delta + |g_t|^2) I, which costs the factor before the second trace. Any
     delta > 0 will do.
     """
@@ -183,8 +183,8 @@ def test_theorem_2(stream, case, seed, eta, delta):
 def test_what_is_removed_costs_steps_that_are_too_long():
     """Six directions in turn in a sketch of two, the sign that hurts: within a factor of 3.
 
-    What the sketch forgets it meets with a metric of delta alone: regret is above what the full
-    metric could have, eta tr G_T^(1/2), and below theorem 2.
+    What the sketch forgets it meets with delta alone: regret is above what the full
+    preconditioner could have, eta tr G_T^(1/2), and below theorem 2.
     """
     eta, delta = 0.4, 0.3
     case = Case(ElasticBox(low=-0.2, high=0.2))

@@ -1,9 +1,10 @@
 """The intercept of every output: a feature that is always 1, never regularized, never confined.
 
-Whatever metric, regularizer and domain the weights have, the intercepts step by the same update in
-a diagonal metric of their own. Their state is ``(n_groups, 1, width, 2)`` float64, that of a
-single feature: primary sum (or value, in mirror descent) and sum of squared gradients. Compiled
-averaging has a third number, what the average lags behind the intercept, times t^2.
+Whatever preconditioner, regularizer and domain the weights have, the intercepts step by the same
+update in a diagonal preconditioner of their own. Their state is ``(n_groups, 1, width, 2)``
+float64, that of a single feature: primary sum (or value, in mirror descent) and sum of squared
+gradients. Compiled averaging has a third number, what the average lags behind the intercept, times
+t^2.
 """
 
 from __future__ import annotations

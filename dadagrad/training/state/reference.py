@@ -1,8 +1,8 @@
-"""The state of an algorithm that runs as it is written down: any metric, regularizer or learner.
+"""The state of an algorithm that runs as it is written down, with all its parts.
 
-Same duties as the compiled `dadagrad.training.state.compiled.State`, one row or one batch at a
-time in NumPy. The state is not taken apart by partition: most of these algorithms look at all
-features in every step.
+The same duties as those of the compiled `dadagrad.training.state.compiled.State`, one row or one
+batch at a time in NumPy. The state is not taken apart by partition: most of these algorithms look
+at all features in every step.
 """
 
 from __future__ import annotations

@@ -36,7 +36,9 @@ def draw_gradients(seed: int, n_steps: int, of_rank: int, spread: float = 1.0) -
     penalty=st.sampled_from([(0.0, 0.0), (0.05, 0.1)]),
 )
 @settings(max_examples=8)
-def test_a_rank_below_the_sketch_is_the_full_metric(name, kind, seed, delta, spread, penalty):
+def test_a_rank_below_the_sketch_is_the_full_preconditioner(
+    name, kind, seed, delta, spread, penalty
+):
     delta = max(delta, 1e-2) if any(penalty) else delta
     gradients = draw_gradients(seed, 8 if any(penalty) else 30, RANK - 1, spread)
     sketched, full = (
