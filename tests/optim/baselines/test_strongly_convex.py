@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.learner_cases import Linear, Row, draw_rows, learn, seeds, walk
+from helpers.theorem_cases import STREAMS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -17,7 +18,6 @@ from dadagrad.optim.projections import entropic_floor_projection
 N_FEATURES, N_OUTPUTS = 6, 2
 sigmas = st.sampled_from([0.01, 0.1, 1.0])
 losses = st.sampled_from(["hinge", "squared-hinge", "logistic"]).map(LOSSES.make)
-adversaries = st.sampled_from(["random", "against", "flipping"])
 
 
 def to_ball(weights: np.ndarray, radius: float) -> np.ndarray:
@@ -66,39 +66,32 @@ def test_simplex_is_the_dense_scheme(sigma, floor, radius, seed):
         np.testing.assert_allclose(after, radius * shares, rtol=1e-9)
 
 
-def hinge_rows(seed: int, adversary: str, learner, n_rows: int, n_features: int):
-    """Rows of norm at most 1, as the stream or an adversary that sees the weights makes them."""
-    rng = np.random.default_rng(seed)
-    state = learner.init(n_features, 1)
-    fixed = rng.normal(size=n_features)
-    for t in range(n_rows):
-        weights = learner.weights(state)[:, 0]
-        x = rng.normal(size=n_features)
-        y = 1.0 if x @ fixed > 0 else -1.0
-        if adversary == "against":  # the direction in which the weights are most wrong
-            x = weights if np.linalg.norm(weights) > 0 else x
-            y = -1.0
-        elif adversary == "flipping":
-            x, y = fixed, 1.0 if t % 3 else -1.0
-        x = x / max(np.linalg.norm(x), 1.0)
-        row = Row(np.arange(n_features), x, np.array([y]))
-        yield row, weights
-        state = learn(learner, state, row)
-
-
 @settings(max_examples=30)
-@given(loss=losses, sigma=sigmas, adversary=adversaries, seed=seeds)
-def test_theorem_1_in_the_ball(loss, sigma, adversary, seed):
-    """Regret <= L / sigma (1 + log T), L = max |lambda_t|^2 / 2, against many u and a solver's."""
-    n_features, n_rows = 3, 80
+@given(
+    loss=losses,
+    sigma=sigmas,
+    stream=st.sampled_from(["sparse", "against", "wrong_label", "bursts"]),
+    seed=seeds,
+)
+def test_theorem_1_in_the_ball(loss, sigma, stream, seed):
+    """Regret <= L / sigma (1 + log T), L = max |lambda_t|^2 / 2, against a solver's best.
+
+    Rows have at most length 1; the opponent of a stream sees the weights.
+    """
+    n_features, n_rows, rng = 3, 80, np.random.default_rng(seed)
     learner = StronglyConvexBall(sigma, loss=loss)
-    rows, suffered, longest = [], 0.0, 0.0
-    for row, weights in hinge_rows(seed, adversary, learner, n_rows, n_features):
-        margin = np.array([row.values @ weights])
+    state, rows, suffered, longest = learner.init(n_features, 1), [], 0.0, 0.0
+    for t in range(1, n_rows + 1):
+        weights = learner.weights(state)[:, 0]
+        given_loss = STREAMS[stream](rng, t, weights)
+        x = given_loss.x / max(np.linalg.norm(given_loss.x), 1.0)
+        row = Row(np.arange(n_features), x, np.array([given_loss.y]))
+        margin = np.array([x @ weights])
         slope = loss.slope(margin, row.targets)[0]
         suffered += 0.5 * sigma * weights @ weights + loss.value(margin, row.targets)[0]
-        longest = max(longest, np.linalg.norm(sigma * weights + slope * row.values))
+        longest = max(longest, np.linalg.norm(sigma * weights + slope * x))
         rows.append(row)
+        state = learn(learner, state, row)
     x = np.array([row.values for row in rows])
     y = np.array([row.targets[0] for row in rows])
 
