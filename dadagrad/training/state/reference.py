@@ -58,24 +58,19 @@ class PlainState:
     @classmethod
     def zero(cls, problem: Problem) -> PlainState:
         """The state before the first step."""
-        algorithm = problem.algorithm
-        n_features, n_outputs = problem.n_features, problem.n_outputs
-        with_bias = problem.learns_by_row and problem.config.fit_intercept
-        inner = algorithm.init(n_features + with_bias, n_outputs)
-        averaged = (n_features + 1, n_outputs) if problem.config.average is True else (0, 0)
-        return cls(algorithm, inner, zero_intercept(problem), np.zeros(averaged))
+        inner = problem.algorithm.init(_inner_features(problem), problem.n_outputs)
+        mean = np.zeros(cls.shapes(problem)["mean"][0])
+        return cls(problem.algorithm, inner, zero_intercept(problem), mean)
 
     @classmethod
     def shapes(cls, problem: Problem) -> Shapes:
         """The shapes of `arrays`, and the bytes of a number of each; no memory is taken."""
-        algorithm = problem.algorithm
-        n_features, n_outputs = problem.n_features, problem.n_outputs
-        with_bias = problem.learns_by_row and problem.config.fit_intercept
-        inner = algorithm.shapes(n_features + with_bias, n_outputs)
-        held = {_key(algorithm, name): shape for name, shape in inner.items()}
+        n_outputs = problem.n_outputs
+        inner = problem.algorithm.shapes(_inner_features(problem), n_outputs)
+        held = {_key(problem.algorithm, name): shape for name, shape in inner.items()}
         held["intercept"] = (problem.n_groups, 1, problem.group_width, 2)
         averaged = problem.config.average is True
-        held["mean"] = (n_features + 1, n_outputs) if averaged else (0, 0)
+        held["mean"] = (problem.n_features + 1, n_outputs) if averaged else (0, 0)
         return {name: (shape, 8) for name, shape in held.items()}
 
     @property
@@ -106,20 +101,16 @@ class PlainState:
 
     def _weights_at(self, ids: NDArray[np.int64]) -> Array:
         if self.algorithm.weighs_ids:
-            return self._all_weights(ids)
+            return self.algorithm.weights(self.inner, ids)
         with self._asking:
             if self._current is None:
-                self._current = self._all_weights()
+                self._current = self.algorithm.weights(self.inner)
             some: Array = self._current[ids]
         return some
 
-    def _all_weights(self, ids: NDArray[np.int64] | None = None) -> Array:
-        weights: Array = self.algorithm.weights(self.inner, ids)
-        return weights
-
     def weights(self, problem: Problem) -> NDArray[np.float32]:
         """The (n_features, n_outputs) weights of the model: at t, or their mean."""
-        weights = self.mean if len(self.mean) else self._all_weights()
+        weights = self.mean if len(self.mean) else self.algorithm.weights(self.inner)
         return weights[: problem.n_features].astype(np.float32)
 
     def nonzero_weights(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -170,7 +161,7 @@ class PlainState:
         self._current = None
         before, self.t = self.t, self.t + part
         if len(self.mean):
-            weights = self._all_weights()[: problem.n_features]
+            weights = self.algorithm.weights(self.inner)[: problem.n_features]
             weights = np.vstack([weights, self.intercepts_now(problem)])
             self.mean += average_count(before, part) / self.t**2 * (weights - self.mean)
 
@@ -224,6 +215,11 @@ class PlainState:
         self._step(problem, ids, np.outer(values, slopes), intercept, part, np.abs(values))
 
 
+def _inner_features(problem: Problem) -> int:
+    """The features of the algorithm: a learner has the intercept as its last one."""
+    return problem.n_features + (problem.learns_by_row and problem.config.fit_intercept)
+
+
 def _key(algorithm: Update, name: str) -> str:
     """The name of an array of `algorithm` in a checkpoint."""
     return f"learner.{name}" if algorithm.by_row else name
@@ -244,6 +240,6 @@ def _entries(problem: Problem, rows: Rows, row: int) -> tuple[NDArray[np.int64],
     values = np.ones(stop - start) if rows.values is None else rows.values[start:stop].astype(float)
     if rows.row_scale is not None:
         values = values * float(rows.row_scale[row])
-    if problem.learns_by_row and problem.config.fit_intercept:
+    if _inner_features(problem) > problem.n_features:
         return np.append(ids, problem.n_features), np.append(values, 1.0)
     return ids, values
