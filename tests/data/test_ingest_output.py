@@ -26,7 +26,7 @@ ROWS = {"a.svm": 300, "b.svm": 200}
 
 @pytest.fixture
 def sources(tmp_path: Path) -> list[Path]:
-    """Two files, each of which makes partitions of 20 rows."""
+    """Two files, which make 5 and 3 partitions."""
     for name, n_rows in ROWS.items():
         (tmp_path / name).write_text(
             "".join(f"{row % 2} 1:1 {row + 2}:1\n" for row in range(n_rows))
@@ -35,7 +35,7 @@ def sources(tmp_path: Path) -> list[Path]:
 
 
 def write(source: Path, out: object, **options: Any) -> int:
-    return ingest(source, str(out), partition_nnz=60, **options).rows
+    return ingest(source, str(out), partition_nnz=200, **options).rows
 
 
 def rows_of(out: object) -> int:
@@ -68,7 +68,7 @@ def race(sources: list[Path], out: str) -> None:
 
 
 def test_one_of_two_ingests_makes_the_dataset(sources: list[Path], tmp_path: Path) -> None:
-    for number in range(10):
+    for number in range(4):
         race(sources, str(tmp_path / f"out{number}"))
 
 
@@ -77,7 +77,7 @@ def test_one_of_two_ingests_makes_the_dataset_in_a_store(
 ) -> None:
     with moto_server(tmp_path) as server:
         server.set_environment(monkeypatch)
-        for number in range(3):
+        for number in range(2):
             race(sources, f"s3://{BUCKET}/out{number}")
 
 
@@ -122,7 +122,7 @@ write = module.write_partition
 def killed(storage, name, *rest, **options):
     return os._exit(9) if name == "part-00002" else write(storage, name, *rest, **options)
 module.write_partition = killed
-module.ingest(sys.argv[1], sys.argv[2], partition_nnz=60)
+module.ingest(sys.argv[1], sys.argv[2], partition_nnz=200)
 """
 
 
@@ -149,7 +149,7 @@ def test_a_signal_ends_the_command_in_one_line(
     sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     patch_write(monkeypatch, "part-00002", lambda: os.kill(os.getpid(), number))
-    command = ["ingest", str(sources[0]), "--out", str(tmp_path / "out"), "--partition-nnz", "60"]
+    command = ["ingest", str(sources[0]), "--out", str(tmp_path / "out"), "--partition-nnz", "200"]
     result = CliRunner().invoke(dadagrad, command)
     assert (result.exit_code, result.stderr) == (130, "dadagrad: error: interrupted\n")
     assert list((tmp_path / "out").iterdir()) == []
