@@ -114,7 +114,7 @@ class Claim:
             self._storage.put(self._key, content, create=create)
         except AlreadyExists:
             # A client that lost the answer to its write sends it again, and finds its own claim.
-            if self._storage.get(self._key) != content:
+            if _claims(self._storage).get(self._key) != content:
                 raise _busy(self._storage) from None
 
 
