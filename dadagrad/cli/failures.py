@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import mmap
+import os
 import re
 import signal
 import sys
@@ -37,10 +38,11 @@ MEGABYTES = {
     "scipy.linalg": (160, 30),
     "distributed": (800, 60),
 }
-"""Address space and memory that a library and a little work with it take, in MB.
+"""Address space and memory that a library and a little work with it take on two cores, in MB.
 
 Loaded with less, some of them wait for ever or end the process.
 """
+_MEGABYTES_OF_A_CORE = 20  # address space of the threads that some of them start
 _NEARLY_NOTHING = _RESERVE = 16 << 20
 _DEATH_OF_A_THREAD = signal.SIGUSR2 if hasattr(signal, "SIGUSR2") else signal.SIGTERM
 
@@ -163,11 +165,15 @@ def check_memory(*libraries: str) -> None:
         light = click.get_current_context().info_name in ("evaluate", "predict", "inspect")
         libraries = tuple(MEGABYTES)[: -3 if light else -1]
     sizes = [MEGABYTES[name] for name in libraries if name not in sys.modules]
+    if not sizes:
+        return
+    addresses, memory = (sum(column) for column in zip(*sizes, strict=True))
+    addresses += _MEGABYTES_OF_A_CORE * max(0, (os.cpu_count() or 1) - 2)
     for kind, free, needed in (
-        ("address space", free_addresses(), sum(each[0] for each in sizes)),
-        ("memory", free_memory(), sum(each[1] for each in sizes)),
+        ("address space", free_addresses(), addresses),
+        ("memory", free_memory(), memory),
     ):
-        if sizes and free is not None and free < needed << 20:
+        if free is not None and free < needed << 20:
             raise OutOfMemory(
                 f"there is not enough memory: the libraries of this command need {needed} MB of "
                 f"{kind}, and {free >> 20} MB are free; free some, or raise the limit (ulimit -v)"

@@ -57,16 +57,9 @@ def check_features(trained: Schema, data: Schema) -> None:
 
 
 class LabelTranslation:
-    """Translation of the labels of `data` into the values that a model has for them.
+    """Translation of the labels of `data` into the values that a model of `columns` has for them.
 
     Each dataset numbers the labels that were text on its own, so their names are compared.
-
-    Parameters
-    ----------
-    task : Task
-    columns : sequence of LabelColumn
-        Those of the model.
-    data : Dataset
     """
 
     def __init__(self, task: Task, columns: Sequence[LabelColumn], data: Dataset) -> None:
