@@ -22,13 +22,8 @@ _NUMBERS = "biuf"
 class LabelEncoder:
     """Classes of one label column, or columns of several labels, and their numbers.
 
-    Attributes
-    ----------
-    classes : (n_classes,) or (n_labels,)
-        Distinct labels, sorted; the numbers of the columns if there are several labels.
-    columns : tuple of LabelColumn
-        Columns as training has them. The number of a class is the class itself if that is a
-        number, else its position.
+    `classes` are the distinct labels, sorted, or the numbers of the columns if there are several.
+    The number of a class is the class itself if that is a number, else its position.
     """
 
     classes: NDArray[Any]
@@ -104,10 +99,7 @@ class LabelEncoder:
                 )
 
     def encode(self, y: NDArray[Any]) -> NDArray[np.float64]:
-        """Return (n_rows, n_label_columns) numbers for labels that `as_labels` has checked.
-
-        `InputError` names a label that is not one of the classes.
-        """
+        """Return (n_rows, n_label_columns) numbers for labels that `as_labels` has checked."""
         if self.multilabel:
             if y.ndim != 2 or y.shape[1] != len(self.columns):
                 raise InputError(

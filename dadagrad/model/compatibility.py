@@ -33,18 +33,16 @@ def check_suitable(task: Task, trained: Schema, data: Dataset) -> None:
 def check_features(trained: Schema, data: Schema) -> None:
     """Raise `InputError` unless `data` has the features of a model that was `trained` on others.
 
-    Where the source numbers its features itself, the highest number says little: held-out rows may
-    lack the last features or have new ones, which weigh 0. Elsewhere the number of features must be
-    the same.
+    The number of features must be the same, unless the source numbers its features itself: then
+    held-out rows may lack the last features, or have new ones, which weigh 0.
     """
     mine, theirs = trained.feature_space or {}, data.feature_space or {}
-    differing = sorted(
-        key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)
-    )
+    differing = [key for key in sorted({*mine, *theirs}) if mine.get(key) != theirs.get(key)]
     remedy = "make the data with the options the training data was made with"
     if differing:
-        there = ", ".join(f"{key} {theirs.get(key)!r}" for key in differing)
-        here = ", ".join(f"{key} {mine.get(key)!r}" for key in differing)
+        there, here = (
+            ", ".join(f"{key} {space.get(key)!r}" for key in differing) for space in (theirs, mine)
+        )
         raise InputError(
             f"the data is in another feature space than the model: it has {there}, the model was "
             f"trained with {here}; {remedy}"

@@ -14,7 +14,7 @@ def test_people_get_three_lists_at_most(run, places):
         "", "run", "engine threads", "rows 3,000", "features 400", "outputs 1", "partitions 4",
         "passes 1", "rows of a step 1", "steps 3,000", "", "memory of the coordinator",
     ]  # fmt: skip
-    assert "state 3.2 kB" in answer.lines
+    assert "state 4.8 kB" in answer.lines  # the trial may choose the average
     assert "checkpoint" not in answer.stdout
 
 

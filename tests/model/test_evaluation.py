@@ -222,19 +222,17 @@ def test_labels_that_were_text_are_matched_by_name():
     assert evaluate(model, data)["error"] == pytest.approx(np.mean(predicted != labels[:, 0] + 1))
 
 
-@pytest.mark.parametrize(
-    ("column", "names", "said"),
-    [
-        (LabelColumn("y0", (0.0, 1.0), None, ("ant", "bee")), ("ant", "wasp"), "label 'wasp'"),
-        (LabelColumn("y0", (0.0, 1.0), None, ("ant", "bee")), None, "model are text"),
+def test_labels_that_the_model_does_not_know():
+    animals = LabelColumn("y0", (0.0, 1.0), None, ("ant", "bee"))
+    for column, names, message in (
+        (animals, ("ant", "wasp"), "label 'wasp'"),
+        (animals, None, "model are text"),
         (LabelColumn("y0", (-1.0, 1.0)), ("ant", "bee"), "model are numbers"),
-        (LabelColumn("y0", (0.0, 1.0)), None, "label -1, which the model was not trained on"),
-    ],
-)
-def test_labels_that_the_model_does_not_know(column, names, said):
-    labels = binary() if names is None else (binary() + 1) / 2
-    with pytest.raises(InputError, match=said):
-        evaluate(make_model("binary", [column]), make_data(labels, names=names))
+        (SIGNS[0], None, "label -1, which the model was not trained on"),
+    ):
+        labels = binary() if names is None else (binary() + 1) / 2
+        with pytest.raises(InputError, match=message):
+            evaluate(make_model("binary", [column]), make_data(labels, names=names))
 
 
 @pytest.fixture
@@ -335,18 +333,15 @@ def test_a_file_is_replaced_only_on_request(pair, store, tmp_path):
     assert pq.read_table(io.BytesIO(Storage(folder).get("p.parquet"))).num_rows == 65
 
 
-def test_nothing_half_written_is_left(pair, tmp_path):
-    data = with_part(pair[0], 1, lambda rows: rows.values.fill(np.inf))
-    with pytest.raises(
-        InputError, match=r"partition part-00001: the score of row \d is not finite"
-    ):
-        predict(pair[1], data, tmp_path / "p.parquet")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_files_that_cannot_be_written(pair, tmp_path):
+def test_predictions_that_fail_leave_nothing(pair, tmp_path):
+    data, model = pair
+    spoiled = with_part(data, 1, lambda rows: rows.values.fill(np.inf))
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot write"):
-        predict(pair[1], pair[0], tmp_path / "file" / "p.parquet")
-    with pytest.raises(InputError, match="is a folder"):
-        predict(pair[1], pair[0], tmp_path)
+    for rows, out, error, message in (
+        (spoiled, "p.parquet", InputError, r"part-00001: the score of row \d is not finite"),
+        (data, "file/p.parquet", StorageError, "cannot write"),
+        (data, "", InputError, "is a folder"),
+    ):
+        with pytest.raises(error, match=message):
+            predict(model, rows, tmp_path / out)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
