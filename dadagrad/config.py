@@ -166,6 +166,13 @@ class TrainConfig:
         "model. auto tries both where it tries step sizes for the online algorithm, without l1, l2 "
         "and streams, and is False elsewhere. With l1 or l2, averaging runs in NumPy.",
     )
+    importance_aware: bool | Literal["auto"] = setting(
+        "auto",
+        Switch(auto=True),
+        "Follow the loss along each step of the online algorithm, so that no step passes the "
+        "target of its row (Karampatziakis and Langford 2011), for compiled updates and built-in "
+        "losses that do not couple outputs. auto is True for hinge, absolute and quantile.",
+    )
     class_weight: Literal["balanced"] | Mapping[float, float] | None = setting(
         None,
         ClassWeights(),

@@ -218,6 +218,7 @@ class Problem:
         delta = self.config.delta
         if delta is None:
             delta = getattr(self.preconditioner, "delta", Diagonal().delta)
+        aware = self.config.importance_aware
         penalties = [setting.config.penalties for setting in self.settings]
         boxes = [each if isinstance(each, ElasticBox) else ElasticBox() for each in penalties]
 
@@ -232,6 +233,7 @@ class Problem:
             float(boxes[0].high),
             float(delta),
             self.config.update.is_proximal,
+            self.loss.has_kink if aware == "auto" else aware,
         )
 
     def with_step_sizes(self, step_sizes: Sequence[float]) -> Problem:

@@ -53,6 +53,7 @@ MAX_STEPS = 64
 HINGE, SQUARED_HINGE, LOGISTIC, SQUARED, ABSOLUTE, HUBER, QUANTILE, POISSON = range(8)
 MULTICLASS_HINGE, SOFTMAX = 8, 9  # these and any after them couple the outputs
 MAX_LOG_MEAN = 30.0
+KINK = 1e-5
 
 
 class Batch(NamedTuple):
@@ -103,6 +104,7 @@ class Hyperparameters(NamedTuple):
     high: float
     delta: float
     proximal: bool
+    aware: bool
 
 
 def compile_slope(loss: Loss) -> Any:
@@ -146,6 +148,87 @@ def loss_slope(loss, parameter, own_slope, score, target):
     if loss == QUANTILE:
         return 0.0 if distance == 0.0 else (1.0 - parameter if distance > 0.0 else -parameter)
     return np.exp(min(score, MAX_LOG_MEAN)) - target
+
+
+@_inlined
+def _decay(pace):
+    """The mean of exp(-pace h) for h from 0 to 1."""
+    return -np.expm1(-pace) / pace
+
+
+@_inlined
+def _logistic_move(agreement, pace):
+    """The m with m + exp(a) (exp(m) - 1) = pace, by Newton's method from above."""
+    growth = np.exp(min(agreement, 500.0))
+    move = min(pace / (1.0 + growth), np.log1p(pace / growth))
+    for _ in range(20):
+        excess = move + growth * np.expm1(move) - pace
+        step = excess / (1.0 + growth * np.exp(move))
+        move -= step
+        if abs(step) <= 1e-12 * move:
+            break
+    return move
+
+
+@_inlined
+def mean_slope(loss, parameter, score, target, pace):
+    """The mean slope along a step at `pace` > 0, of a built-in loss that couples nothing.
+
+    See `dadagrad.optim.losses.Loss.mean_slope`.
+    """
+    if loss == HINGE:
+        return -target * min(1.0, max(0.0, 1.0 - target * score) / pace)
+    if loss == SQUARED_HINGE:
+        return -target * max(0.0, 1.0 - target * score) * _decay(pace)
+    if loss == LOGISTIC:
+        return -target * _logistic_move(target * score, pace) / pace
+    if loss == POISSON:
+        mean = np.exp(min(score, MAX_LOG_MEAN))
+        spread = _decay(pace * target) if target > 0.0 else 1.0
+        growth = np.expm1(-pace * target) + mean * pace * spread
+        if growth < -0.5:
+            return np.log(np.exp(-pace * target) + mean * pace * spread) / pace
+        return np.log1p(growth) / pace
+    distance = score - target
+    size, sign = abs(distance), np.sign(distance)
+    if loss == SQUARED:
+        return distance * _decay(pace)
+    if loss == HUBER:
+        # The share of the step outside of the width, where the slope is constant.
+        outside = min(max(size - parameter, 0.0) / (parameter * pace), 1.0)
+        rest = pace * (1.0 - outside)
+        inside = min(size, parameter) * _decay(rest) * (1.0 - outside) if rest > 0.0 else 0.0
+        return sign * (parameter * outside + inside)
+    steepest = 1.0
+    if loss == QUANTILE:
+        steepest = 1.0 - parameter if distance > 0.0 else parameter
+    return sign * min(steepest, size / pace)
+
+
+@_inlined
+def _at_kink(loss, score, target):
+    """True if an aware step has just brought the score to a kink: rounding decides its slope."""
+    if loss == HINGE:
+        return abs(1.0 - target * score) <= KINK
+    if loss in (ABSOLUTE, QUANTILE):
+        return abs(score - target) <= KINK * (1.0 + abs(target))
+    return False
+
+
+@_inlined
+def _is_aware(targets, own_slope, hyperparameters):
+    """True if slopes are means along the step."""
+    if own_slope is not None:
+        return False
+    return hyperparameters.aware and targets.loss < MULTICLASS_HINGE
+
+
+@_inlined
+def _move_of_output(targets, labels, row, score, part, pace, k):
+    """The slope by which output `k` steps, times `part`."""
+    target = _target(labels[targets.label_column[k], row], targets.positive[k])
+    loss, parameter = targets.loss, targets.loss_parameter
+    return part * mean_slope(loss, parameter, score, target, part * pace)
 
 
 @_inlined
@@ -245,16 +328,22 @@ def _sum(terms):
 
 
 @_inlined
-def _slope_of_one(targets, own_slope, labels, row, score, part, slopes):
+def _slope_of_one(targets, own_slope, aware, labels, row, score, part, slopes):
     target = _target(labels[targets.label_column[0], row], targets.positive[0])
+    if aware and _at_kink(targets.loss, score, target):
+        return 0.0
     return part * loss_slope(targets.loss, targets.loss_parameter, own_slope, score, target)
 
 
 @_inlined
-def _slopes_of_outputs(targets, own_slope, labels, row, scores, part, slopes):
+def _slopes_of_outputs(targets, own_slope, aware, labels, row, scores, part, slopes):
     _fill_slopes(targets, own_slope, labels, row, scores, slopes)
     for k in range(len(slopes)):
         slopes[k] *= part
+        if aware:
+            target = _target(labels[targets.label_column[k], row], targets.positive[k])
+            if _at_kink(targets.loss, scores[k], target):
+                slopes[k] = 0.0
     return slopes
 
 
@@ -279,8 +368,9 @@ class Work(NamedTuple):
     intercept : (width, 2) float64, or (width, 3) with averaging
     ones : (longest,) float32
         The values of rows that have none stored.
-    scores, slopes : (width,) float64
-        Of each output for the present row.
+    scores, slopes, moves : (width,) float64
+        Of each output for the present row: the slope, whose square is added up, and the mean slope
+        along the step, which moves the weights.
     gathered : (n_pairs, in_pair * longest) complex
     sums : (n_pairs, 2 * in_pair * longest)
         The same memory.
@@ -296,6 +386,7 @@ class Work(NamedTuple):
     ones: NDArray[np.float32]
     scores: NDArray[np.float64]
     slopes: NDArray[np.float64]
+    moves: NDArray[np.float64]
     gathered: NDArray[np.complexfloating]
     sums: NDArray[np.floating]
     weights: NDArray[np.floating]
@@ -321,6 +412,8 @@ def make_work(
     complex_type = np.complex64 if real == np.float32 else np.complex128
     longest = longest_row(batch)
     sums = np.empty(((width + 1) // 2, 2 * min(width, 2) * longest), real)
+    scores, slopes, moves = np.empty((3, width))
+    terms, other_terms = np.empty((2, longest), real)
     return Work(
         state.reshape(len(state), 2 * width),
         state.reshape(-1).view(complex_type),
@@ -328,12 +421,14 @@ def make_work(
         np.zeros(0, real) if averages is None else averages.reshape(-1),
         intercept,
         np.ones(longest, np.float32),
-        np.empty(width),
-        np.empty(width),
+        scores,
+        slopes,
+        moves,
         sums.view(complex_type),
         sums,
         np.empty((width, longest), real),
-        *np.empty((2, longest), real),
+        terms,
+        other_terms,
     )
 
 
@@ -354,11 +449,14 @@ def _learn_online(
 
     * ``score(work, hyperparameters, fit_intercept, ids, xs, scale, t, part)``: the scores of a row,
       also written to ``work.scores``.
-    * ``slope(targets, own_slope, labels, row, scores, part, slopes)``: the slopes times `part`.
-    * ``learn(work, hyperparameters, fit_intercept, ids, xs, scale, t, part, slopes)``: the step.
+    * ``slope(targets, own_slope, aware, labels, row, scores, part, slopes)``: the slopes times
+      `part`.
+    * ``learn(work, hyperparameters, targets, own_slope, labels, row, ids, xs, scale, t, part,
+      slopes)``: the step.
     """
     indptr, indices, values, row_scale, labels, importance = batch
     fit_intercept, stored = targets.fit_intercept, len(values) > 0
+    aware = _is_aware(targets, own_slope, hyperparameters)
     for row in range(len(indptr) - 1):
         start, stop = indptr[row], indptr[row + 1]
         ids = indices[start:stop]
@@ -378,8 +476,11 @@ def _learn_online(
                     lag = _average_lag(work, fit_intercept, ids, xs, scale, t, k)
                     average_scores[k, row] = work.scores[k] - lag
             first = False
-            slopes = slope(targets, own_slope, labels, row, scores, part, work.slopes)
-            learn(work, hyperparameters, fit_intercept, ids, xs, scale, t, part, slopes)
+            slopes = slope(targets, own_slope, aware, labels, row, scores, part, work.slopes)
+            learn(
+                work, hyperparameters, targets, own_slope, labels, row,
+                ids, xs, scale, t, part, slopes,
+            )  # fmt: skip
             t += part
     return t
 
@@ -425,7 +526,7 @@ def _dual_settings(eta, l1, l2, t, real):
 @_inlined
 def _group_settings(hyperparameters, t, real):
     """`settings` and `fixed` of one group."""
-    step_size, l1, l2, low, high, delta, _ = hyperparameters
+    step_size, l1, l2, low, high, delta, _, _ = hyperparameters
     return _dual_settings(step_size, l1, l2, t, real), _fixed_settings(delta, low, high, real)
 
 
@@ -459,9 +560,9 @@ def _dual_intercept(hyperparameters, sums):
 
 
 @_inlined
-def _dual_learn_intercept(hyperparameters, sums, slope, t):
+def _dual_learn_intercept(hyperparameters, sums, slope, move, t):
     grown = sums[1] + slope * slope
-    change = slope
+    change = move
     weight = _dual_intercept(hyperparameters, sums)
     if hyperparameters.proximal:
         change -= _pull(sums[1], grown, weight, hyperparameters.step_size)
@@ -494,23 +595,57 @@ def _dual_score(work, settings, fixed, ids, xs, k, width):
 
 
 @_inlined
-def _dual_learn(work, hyperparameters, ids, xs, slope, k, width, t):
-    """Add the gradient ``slope * xs`` to what `_dual_score` kept."""
+def _dual_move(
+    work, hyperparameters, targets, labels, row, ids, xs, scale, t, part, slope, stride, k
+):
+    """The mean of the slope along the step, times `part`; `slope` is that at its beginning.
+
+    Dual averaging divides all of a sum by the new metric, so that the step begins at the score
+    which that alone would make.
+    """
+    sums, first = work.sums[k // 2], stride // 2 * (k % 2)
+    real, terms, products = sums.dtype.type, work.terms, work.other_terms
+    settings, fixed = _group_settings(hyperparameters, t, real)
+    _, ridge, eta = settings
+    delta, _, _, tiny = fixed
+    scaled = real(slope * scale)
+    for j in range(len(ids)):
+        gradient = scaled * xs[j]
+        dual, grown = sums[stride * j + first], sums[stride * j + first + 1] + gradient * gradient
+        terms[j] = eta * xs[j] / max(delta + np.sqrt(grown) + ridge, tiny) * xs[j]
+        products[j] = xs[j] * _dual_weight(dual, grown, settings, fixed)
+    pace = scale * scale * np.float64(_sum(terms[: len(ids)]))
+    score = scale * np.float64(_sum(products[: len(ids)]))
+    if targets.fit_intercept:
+        bias = work.intercept[k]
+        grown = bias[1] + slope * slope
+        pace += hyperparameters.step_size / max(hyperparameters.delta + np.sqrt(grown), 1e-150)
+        score += _dual_intercept(hyperparameters, (bias[0], grown))
+    if hyperparameters.proximal:
+        score = work.scores[k]
+    if pace == 0.0:
+        return slope
+    return _move_of_output(targets, labels, row, score, part, pace, k)
+
+
+@_inlined
+def _dual_learn(work, hyperparameters, ids, xs, slope, move, k, width, t):
+    """Add ``move * xs`` to the sums that `_dual_score` kept, and the squares of ``slope * xs``."""
     couples, weights = work.couples, work.weights[k]
     gathered, sums = work.gathered[k // 2], work.sums[k // 2]
     real = sums.dtype.type
-    slope, eta = real(slope), real(hyperparameters.step_size)
+    slope, move, eta = real(slope), real(move), real(hyperparameters.step_size)
     if hyperparameters.proximal:
         for j in range(len(ids)):
             gradient = slope * xs[j]
             squares = sums[2 * j + 1]
             grown = squares + gradient * gradient
-            sums[2 * j] += gradient - _pull(squares, grown, weights[j], eta)
+            sums[2 * j] += move * xs[j] - _pull(squares, grown, weights[j], eta)
             sums[2 * j + 1] = grown
     else:
         for j in range(len(ids)):
             gradient = slope * xs[j]
-            sums[2 * j] += gradient
+            sums[2 * j] += move * xs[j]
             sums[2 * j + 1] += gradient * gradient
     for j in range(len(ids)):
         couples[_place(ids[j], width, k)] = gathered[j]
@@ -551,27 +686,27 @@ def _dual_score_two(work, settings, fixed, ids, xs, k, width):
 
 
 @_inlined
-def _dual_learn_two(work, hyperparameters, ids, xs, slopes, k, width, t):
-    """Add either neighbour's gradient to what `_dual_score_two` kept."""
+def _dual_learn_two(work, hyperparameters, ids, xs, slopes, moves, k, width, t):
+    """`_dual_learn` of either neighbour, of what `_dual_score_two` kept."""
     couples = work.couples
     gathered, sums = work.gathered[k // 2], work.sums[k // 2]
     if hyperparameters.proximal:
         eta = sums.dtype.type(hyperparameters.step_size)
         for m in range(2):
-            slope, weights = slopes[m], work.weights[k + m]
+            slope, move, weights = slopes[m], moves[m], work.weights[k + m]
             for j in range(len(ids)):
                 gradient = slope * xs[j]
                 dual, squares = sums[4 * j + 2 * m], sums[4 * j + 2 * m + 1]
                 grown = squares + gradient * gradient
                 pull = _pull(squares, grown, weights[j], eta)
-                sums[4 * j + 2 * m] = dual + (gradient - pull)
+                sums[4 * j + 2 * m] = dual + (move * xs[j] - pull)
                 sums[4 * j + 2 * m + 1] = grown
     else:
         for j in range(len(ids)):
             gradient, other = slopes[0] * xs[j], slopes[1] * xs[j]
-            sums[4 * j] += gradient
+            sums[4 * j] += moves[0] * xs[j]
             sums[4 * j + 1] += gradient * gradient
-            sums[4 * j + 2] += other
+            sums[4 * j + 2] += moves[1] * xs[j]
             sums[4 * j + 3] += other * other
     for j in range(len(ids)):
         place = _place(ids[j], width, k)
@@ -594,11 +729,18 @@ def _dual_score_one_output(work, hyperparameters, fit_intercept, ids, xs, scale,
 
 
 @_inlined
-def _dual_learn_one_output(work, hyperparameters, fit_intercept, ids, xs, scale, t, part, slope):
+def _dual_learn_one_output(
+    work, hyperparameters, targets, own_slope, labels, row, ids, xs, scale, t, part, slope
+):
     if slope != 0.0:
-        if fit_intercept:
-            _dual_learn_intercept(hyperparameters, work.intercept[0], slope, t)
-        _dual_learn(work, hyperparameters, ids, xs, slope * scale, 0, 1, t)
+        move = slope
+        if _is_aware(targets, own_slope, hyperparameters):
+            move = _dual_move(
+                work, hyperparameters, targets, labels, row, ids, xs, scale, t, part, slope, 2, 0
+            )
+        if targets.fit_intercept:
+            _dual_learn_intercept(hyperparameters, work.intercept[0], slope, move, t)
+        _dual_learn(work, hyperparameters, ids, xs, slope * scale, move * scale, 0, 1, t)
 
 
 @_inlined
@@ -617,17 +759,31 @@ def _dual_score_outputs(work, hyperparameters, fit_intercept, ids, xs, scale, t,
 
 
 @_inlined
-def _dual_learn_outputs(work, hyperparameters, fit_intercept, ids, xs, scale, t, part, slopes):
-    real, last = work.sums.dtype.type, len(slopes) - 1
+def _dual_learn_outputs(
+    work, hyperparameters, targets, own_slope, labels, row, ids, xs, scale, t, part, slopes
+):
+    real, last, moves = work.sums.dtype.type, len(slopes) - 1, work.moves
+    aware = _is_aware(targets, own_slope, hyperparameters)
     for k in range(len(slopes)):
-        if fit_intercept and slopes[k] != 0.0:
-            _dual_learn_intercept(hyperparameters, work.intercept[k], slopes[k], t)
+        moves[k] = slopes[k]
+        if slopes[k] == 0.0:
+            continue
+        if aware:
+            stride = 2 if k == last and last % 2 == 0 else 4
+            moves[k] = _dual_move(
+                work, hyperparameters, targets, labels, row,
+                ids, xs, scale, t, part, slopes[k], stride, k,
+            )  # fmt: skip
+        if targets.fit_intercept:
+            _dual_learn_intercept(hyperparameters, work.intercept[k], slopes[k], moves[k], t)
     for k in range(0, last, 2):
         two = real(slopes[k] * scale), real(slopes[k + 1] * scale)
+        two_moves = real(moves[k] * scale), real(moves[k + 1] * scale)
         if two[0] != 0.0 or two[1] != 0.0:
-            _dual_learn_two(work, hyperparameters, ids, xs, two, k, last + 1, t)
+            _dual_learn_two(work, hyperparameters, ids, xs, two, two_moves, k, last + 1, t)
     if last % 2 == 0 and slopes[last] != 0.0:
-        _dual_learn(work, hyperparameters, ids, xs, slopes[last] * scale, last, last + 1, t)
+        slope, move = slopes[last] * scale, moves[last] * scale
+        _dual_learn(work, hyperparameters, ids, xs, slope, move, last, last + 1, t)
 
 
 @_borrowing
@@ -651,7 +807,7 @@ def _train_dual(batch, targets, own_slope, hyperparameters, work, t, scores, ave
 def dual_weights(state, hyperparameters, t, weights):
     """The weights of every feature at `t`, into (n_local, n_outputs) `weights`."""
     real = state.dtype.type
-    step_size, l1, l2, low, high, delta, _ = hyperparameters
+    step_size, l1, l2, low, high, delta, _, _ = hyperparameters
     fixed = _fixed_settings(delta, low, high, real)
     n_groups, n_local, width, _ = state.shape
     for b in range(n_groups):
@@ -669,7 +825,7 @@ def apply_dual(state, averages, hyperparameters, t, gradient, squares):
     `squares` is added to the sums of squares; (0, 0) stands for the gradient's own square.
     `averages` is (n_groups, n_local, width), or (n_groups, 0, width) without averaging.
     """
-    step_size, l1, l2, low, high, delta, proximal = hyperparameters
+    step_size, l1, l2, low, high, delta, proximal, _ = hyperparameters
     fixed = _fixed_settings(delta, low, high, np.float64)
     n_groups, n_local, width, _ = state.shape
     for b in range(n_groups):
@@ -720,7 +876,7 @@ def _shrink(weight, squares, gap, settings, delta):
 
 @_inlined
 def _mirror_step(weight, squares, gradient, part, settings, fixed):
-    """The weight after a step; `squares` includes that of `gradient`."""
+    """The weight after a step; `squares` includes that of the slope times the value."""
     eta, l1, l2 = settings
     delta, low, high = fixed
     curvature = delta + np.sqrt(squares)
@@ -736,7 +892,7 @@ def _mirror_step(weight, squares, gradient, part, settings, fixed):
 @_inlined
 def _mirror_score(work, hyperparameters, fit_intercept, ids, xs, scale, t, part):
     """The scores of one row; the weights are settled at `t` unless nothing is learned."""
-    step_size, l1, l2, _, _, delta, _ = hyperparameters
+    step_size, l1, l2, _, _, delta, _, _ = hyperparameters
     scores = work.scores
     settings, keep = (step_size, l1, l2), part > 0.0
     _mirror_products(ids, xs, work.pairs, work.last_update, t, settings, delta, keep, scores)
@@ -764,28 +920,55 @@ def _mirror_products(ids, xs, pairs, last_update, t, settings, delta, keep, prod
 
 
 @_inlined
-def _mirror_learn(work, hyperparameters, fit_intercept, ids, xs, scale, t, part, slopes):
+def _mirror_learn(
+    work, hyperparameters, targets, own_slope, labels, row, ids, xs, scale, t, part, slopes
+):
     """Step from the weights that `_mirror_score` settled."""
-    step_size, l1, l2, low, high, delta, _ = hyperparameters
+    step_size, l1, l2, low, high, delta, _, _ = hyperparameters
+    aware, moves = _is_aware(targets, own_slope, hyperparameters), work.moves
     any_slope = False
     for k in range(len(slopes)):
         any_slope |= slopes[k] != 0.0
     if any_slope:
         for k in range(len(slopes)):
-            if fit_intercept:
+            moves[k] = slopes[k]
+            if aware and slopes[k] != 0.0:
+                pace = _mirror_pace(
+                    work, hyperparameters, targets.fit_intercept, ids, xs, scale, slopes[k], k
+                )
+                if pace > 0.0:
+                    score = work.scores[k]
+                    moves[k] = _move_of_output(targets, labels, row, score, part, pace, k)
+            if targets.fit_intercept:
                 bias, free = work.intercept[k], (delta, -np.inf, np.inf)
                 bias[1] += slopes[k] * slopes[k]
                 unregularized, weight = (step_size, 0.0, 0.0), bias[0]
-                bias[0] = _mirror_step(weight, bias[1], slopes[k], part, unregularized, free)
+                bias[0] = _mirror_step(weight, bias[1], moves[k], part, unregularized, free)
                 if len(bias) > 2:
                     bias[2] += t * t * (bias[0] - weight)
             slopes[k] *= scale
+            moves[k] *= scale
         settings, fixed = (step_size, l1, l2), (delta, low, high)
-        _mirror_steps(ids, xs, work, t, part, settings, fixed, slopes)
+        _mirror_steps(ids, xs, work, t, part, settings, fixed, slopes, moves)
 
 
 @_borrowing
-def _mirror_steps(ids, xs, work, t, part, settings, fixed, slopes):
+def _mirror_pace(work, hyperparameters, fit_intercept, ids, xs, scale, slope, k):
+    """Distance that a step of output `k` moves the score of its row, for each unit of slope."""
+    delta, pace = hyperparameters.delta, 0.0
+    for j in range(len(ids)):
+        gradient = slope * scale * xs[j]
+        grown = np.float64(work.pairs[ids[j], 2 * k + 1]) + gradient * gradient
+        if grown > 0.0 or delta > 0.0:
+            pace += xs[j] * xs[j] / (delta + np.sqrt(grown))
+    pace *= scale * scale
+    if fit_intercept:
+        pace += 1.0 / (delta + np.sqrt(work.intercept[k, 1] + slope * slope))
+    return hyperparameters.step_size * pace
+
+
+@_borrowing
+def _mirror_steps(ids, xs, work, t, part, settings, fixed, slopes, moves):
     pairs, last_update, averages, width = work.pairs, work.last_update, work.averages, len(slopes)
     for j in range(len(ids)):
         i = ids[j]
@@ -794,7 +977,7 @@ def _mirror_steps(ids, xs, work, t, part, settings, fixed, slopes):
             gradient = slopes[k] * xs[j]
             squares = pairs[i, 2 * k + 1] + gradient * gradient
             weight = np.float64(pairs[i, 2 * k])
-            moved = _mirror_step(weight, squares, gradient, part, settings, fixed)
+            moved = _mirror_step(weight, squares, moves[k] * xs[j], part, settings, fixed)
             pairs[i, 2 * k] = moved
             pairs[i, 2 * k + 1] = squares
             if len(averages):
@@ -902,7 +1085,7 @@ def merge_streams(base, ids, states, ends, times, hyperparameters, begun, shrink
         True if primary values are weights, which must be shrunk for the rest of the round.
     """
     n_streams, width = len(ends), base.shape[1]
-    step_size, l1, l2, low, high, delta, _ = hyperparameters
+    step_size, l1, l2, low, high, delta, _, _ = hyperparameters
     settings = step_size, l1, l2
     whole = (times - begun).sum()
     following = np.zeros(n_streams, np.int64)

@@ -54,6 +54,14 @@ def kernel_parameter(loss: Loss) -> float:
 
 
 @njit
+def compiled_mean_slope(
+    code: int, parameter: float, score: float, target: float, pace: float
+) -> Any:
+    """The mean slope of a built-in loss along a step as the kernels compute it."""
+    return kernels.mean_slope(code, parameter, score, target, pace)
+
+
+@njit
 def compiled_slope(code: int, parameter: float, score: float, target: float) -> Any:
     """The slope of a built-in loss as the kernels compute it."""
     return kernels.loss_slope(code, parameter, None, score, target)

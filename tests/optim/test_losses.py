@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.objects import compiled_slope, kernel_parameter, loss_of
+from helpers.objects import compiled_mean_slope, compiled_slope, kernel_parameter, loss_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -113,6 +113,41 @@ def test_compiled_slope_is_the_same(loss, data, size):
     np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-300)
     if loss.couples:  # what one class wins, the others lose
         assert np.abs(found.sum(axis=1)).max() <= 1e-12
+
+
+@each_loss
+@given(data=st.data(), pace=st.floats(1e-3, 1e3), share=st.floats(0.01, 0.99))
+def test_a_step_is_the_flow_along_the_slope(loss, data, pace, share):
+    """It begins with the slope, and two steps are the one of both: a row of weight h is h rows."""
+    if loss.couples:
+        return
+    scores, labels = scored(loss, data)
+
+    def after(start, share):
+        return start - share * pace * loss.mean_slope(start, labels, share * pace)
+
+    end, halfway = after(scores, 1.0), after(scores, share)
+    size = 1e-9 * (1.0 + np.abs(scores) + np.abs(labels))
+    assert (np.abs(after(halfway, 1.0 - share) - end) <= size).all()
+    short = loss.mean_slope(scores, labels, 1e-10)
+    np.testing.assert_allclose(short, loss.slope(scores, labels), rtol=1e-4, atol=1e-6)
+
+
+@each_loss
+@given(data=st.data(), pace=st.sampled_from([1e-6, 0.1, 1.0, 30.0, 1e9]))
+def test_no_step_passes_the_target_and_the_kernels_take_the_same(loss, data, pace):
+    if loss.couples:
+        return
+    scores, labels = scored(loss, data, 3.0)
+    means = loss.mean_slope(scores, labels, pace)
+    ends = scores - pace * means
+    turned = loss.slope(scores, labels) * loss.slope(ends, labels) < 0.0
+    assert (loss.value(ends, labels)[turned] <= 1e-9).all()
+    assert (loss.value(ends, labels) <= loss.value(scores, labels) + 1e-9).all()
+    parameter = kernel_parameter(loss)
+    pairs = zip(scores, labels, strict=True)
+    found = [compiled_mean_slope(loss.code, parameter, *pair, pace) for pair in pairs]
+    np.testing.assert_allclose(found, means, rtol=1e-9, atol=1e-12)
 
 
 @each_loss

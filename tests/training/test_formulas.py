@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
+from dadagrad.kernels.training import KINK
 from dadagrad.model.model import Model
 from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.optim.regularizers import ElasticBox
@@ -40,19 +41,20 @@ def dense_weights(model: Model) -> np.ndarray:
 
 def step(update: GradientUpdate, state: State, gradient, square, importance=1.0) -> State:
     """A step of `update` whose squares are given: the update's own where they are gradient^2."""
+    gradient, square = importance * gradient, importance**2 * square
     if np.array_equal(square, np.square(gradient)):
-        return update.step(state, gradient, importance)
-    assert importance == 1.0
+        return update.step(state, gradient / importance, importance)
     preconditioner, before = update.preconditioner, state.preconditioner
     after = {"squares": before["squares"] + square}
     primary = state.primary + gradient
     if update.shrinks_lazily:
         center = state.primary - update.step_size * preconditioner.solve(after, gradient)
-        primary = preconditioner.prox(after, update.regularizer, center, update.step_size)
+        scale = update.step_size * importance
+        primary = preconditioner.prox(after, update.regularizer, center, scale)
     elif update.is_proximal:
         growth = preconditioner.curvature(after) - preconditioner.curvature(before)
         primary = primary - growth * update.weights(state) / update.step_size
-    return State(state.t + 1, primary, after)
+    return State(state.t + importance, primary, after)
 
 
 def shrink(update: GradientUpdate, weights, squares, time):
@@ -120,7 +122,9 @@ class PlainRun:
                 ]
             else:
                 (states,) = ends
-        self.weights, intercept = self.average if config.average else self.weights_of(states)
+        self.weights, intercept = (
+            self.average if config.average is True else self.weights_of(states)
+        )
         self.intercept = intercept[0]
         self.mean_loss = self.loss / self.weight
         if not config.loss.couples:
@@ -186,15 +190,50 @@ class PlainRun:
             counted, done = np.array([c]), 0.0
             while done < c:
                 slopes = self.slopes(states, x[one], targets[one], counted)
+                slopes = np.where(self.at_kink(states, x[one], targets[one]), 0.0, slopes)
                 counted, part = np.zeros(1), min(c - done, 1.0)
-                gradients = [x[one].T * slopes, slopes]
+                moves = self.moves(states, x[one], targets[one], slopes, part)
                 states = [
-                    update.step(state, gradient, part)
-                    for update, state, gradient in zip(self.updates, states, gradients, strict=True)
+                    step(update, state, features.T * moves, np.square(features.T * slopes), part)
+                    for update, state, features in zip(
+                        self.updates, states, (x[one], np.ones((1, 1))), strict=True
+                    )
                 ]
                 self.count(states, part)
                 done += 1.0
         return states
+
+    def at_kink(self, states: list[State], x, targets) -> np.ndarray:
+        """True where an aware step has brought the score to a kink, and rounding decides."""
+        weights, intercept = self.weights_of(states)
+        scores, loss = x @ weights + intercept, self.config.loss
+        if not self.config.importance_aware or not loss.has_kink:
+            return np.zeros_like(scores, np.bool_)
+        if loss.task != "regression":
+            return np.abs(1.0 - targets * scores) <= KINK
+        return np.abs(scores - targets) <= KINK * (1.0 + np.abs(targets))
+
+    def moves(self, states: list[State], x, targets, slopes, part: float) -> np.ndarray:
+        """The mean slope along the step of importance `part` from one row."""
+        if not self.config.importance_aware or self.config.loss.couples:
+            return slopes
+        pace, score = np.zeros_like(slopes), np.zeros_like(slopes)
+        n_parts = 1 + self.config.fit_intercept
+        for update, state, features in list(
+            zip(self.updates, states, (x, np.ones((1, 1))), strict=True)
+        )[:n_parts]:
+            squares = state.preconditioner["squares"] + np.square(part * features.T * slopes)
+            grown = replace(state, preconditioner={"squares": squares})
+            curvature = update.preconditioner.curvature(grown.preconditioner)
+            if not update.shrinks_lazily:
+                curvature = curvature + update.step_size * state.t * update.regularizer.l2
+            with np.errstate(divide="ignore", invalid="ignore"):
+                pace += update.step_size * np.nansum(np.square(features.T) / curvature, axis=0)
+            begin = state if update.shrinks_lazily or update.is_proximal else grown
+            score += features @ update.weights(begin)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = self.config.loss.mean_slope(score, targets, part * pace)
+        return np.where((slopes == 0.0) | (pace == 0.0), slopes, mean)
 
 
 def make_labelled(loss: Loss, labels: str, weights: str) -> Dataset:
@@ -224,9 +263,10 @@ def make_labelled(loss: Loss, labels: str, weights: str) -> Dataset:
     accumulate=st.sampled_from(["batch", "row"]),
     fit_intercept=st.booleans(),
     average=st.booleans(),
+    aware=st.booleans(),
 )
 def test_training_is_the_plain_update(
-    mode, update, loss, labels, weights, penalties, delta, accumulate, fit_intercept, average
+    mode, update, loss, labels, weights, penalties, delta, accumulate, fit_intercept, average, aware
 ):
     kind = objects.example(LOSSES, loss)
     if mode == "streams" and "low" in penalties:  # a mean of streams need not lie in a box
@@ -244,7 +284,8 @@ def test_training_is_the_plain_update(
         weights = weights.replace("fractions", "whole")  # lazily, it shrinks by whole steps
     config = TrainConfig(
         loss=kind, update=update, step_size=0.2, delta=delta, passes=2, accumulate=accumulate,
-        fit_intercept=fit_intercept, average=average, **penalties, **MODES[mode],
+        fit_intercept=fit_intercept, average=average, importance_aware=aware,
+        **penalties, **MODES[mode],
     )  # fmt: skip
     data = make_labelled(kind, labels, weights)
     expected, result = PlainRun(data, config), train(data, config)

@@ -185,3 +185,25 @@ def test_near_ties_are_decided_by_the_rows_that_two_settings_predict_differently
     assert module._best(losses, mistakes, importance) == 0
     mistakes[1] = np.roll(mistakes[1], 500)
     assert module._best(losses, mistakes, importance) == 1
+
+
+def make_topics(n_rows: int, seed: int) -> MemoryDataset:
+    """Short texts of eight classes, each of which has 25 words of its own."""
+    rng = np.random.default_rng(seed)
+    words = np.random.default_rng(1).integers(0, 2_000, (8, 25))
+    labels = rng.integers(0, 8, n_rows)
+    common = (2_000 * rng.random((n_rows, 30)) ** 2).astype(int)
+    topical = words[labels[:, None], rng.integers(0, 25, (n_rows, 30))]
+    ids = np.sort(np.where(rng.random((n_rows, 30)) < 0.2, topical, common), axis=1)
+    values = np.full(ids.size, 30**-0.5, np.float32)
+    indptr = np.arange(0, ids.size + 1, 30)
+    return as_dataset([Rows.from_csr(indptr, ids.ravel(), values, labels[:, None] * 1.0)], 2_000)
+
+
+def test_large_steps_that_do_not_pass_the_target_do_little_harm():
+    data, test = make_topics(4_000, 2), make_topics(4_000, 3)
+    errors = [
+        evaluate(train(data, step_size=2.0, importance_aware=aware).model, test)["error"]
+        for aware in ("auto", False)
+    ]
+    assert errors[0] < 0.7 * errors[1]
