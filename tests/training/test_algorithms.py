@@ -18,13 +18,13 @@ from dadagrad.errors import InputError
 from dadagrad.optim.losses import LOSSES as ALL_LOSSES
 from dadagrad.optim.preconditioners import PRECONDITIONERS
 from dadagrad.optim.updates import UPDATES as ALL_UPDATES
+from dadagrad.optim.updates import DualAveraging
 from dadagrad.problem import make_problem
 from dadagrad.training import run as run_module
 from dadagrad.training import warm_up
 from dadagrad.training.messages import Report
 from dadagrad.training.run import resume, train
 from dadagrad.training.state import zero_state
-from dadagrad.training.state.reference import PlainState
 
 N_ROWS, N_FEATURES = 48, 6
 
@@ -258,14 +258,14 @@ def test_threads_that_ask_at_once_have_the_weights_found_once(monkeypatch):
     """In a preconditioner that is not diagonal, this is most of the work of a step."""
     config = TrainConfig(preconditioner="full", step_size=0.1, batch_size=10, regularizer="simplex")
     problem = make_problem(config, dataset(numbers=False).schema, 10)
-    state, find, found = zero_state(problem), PlainState._all_weights, []
+    state, find, found = zero_state(problem), DualAveraging.weights, []
 
     def slowly(self, *arguments):
         found.append(1)
         time.sleep(0.05)
         return find(self, *arguments)
 
-    monkeypatch.setattr(PlainState, "_all_weights", slowly)
+    monkeypatch.setattr(DualAveraging, "weights", slowly)
     with ThreadPoolExecutor(4) as pool:
         taken = list(pool.map(lambda _: state.weights_at(problem, np.arange(5)), range(4)))
     assert len(found) == 1

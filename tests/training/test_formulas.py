@@ -253,7 +253,7 @@ def make_labelled(loss: Loss, labels: str, weights: str) -> Dataset:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("update", UPDATES)
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(
     loss=st.sampled_from(list(LOSSES)),
     labels=st.sampled_from(["binary", "multiclass", "multilabel", "four labels"]),
