@@ -184,16 +184,13 @@ def _continue(problem: Problem, before: Problem) -> Problem:
     if config.average == "auto":
         config = replace(config, average=chosen.average)
     problem = replace(problem, config=config)
-    for name in _FIXED:
-        old, new = before.config.to_json()[name], problem.config.to_json()[name]
-        if old != new:
+    old, new = chosen.to_json(), config.to_json()
+    changes = [(name, old[name], new[name]) for name in _FIXED]
+    changes.append(("the number of settings side by side", before.n_settings, problem.n_settings))
+    for name, was, value in changes:
+        if was != value:
             raise InputError(
-                f"{name} was {old!r} and is {new!r} now; training cannot continue from the state "
+                f"{name} was {was!r} and is {value!r} now; training cannot continue from the state "
                 "of the one with the other: clone the estimator, or call fit"
             )
-    if problem.n_settings != before.n_settings:
-        raise InputError(
-            f"{before.n_settings} combinations of step_size, l1 and l2 were learned and now there "
-            f"are {problem.n_settings}; give as many, clone the estimator, or call fit"
-        )
     return problem

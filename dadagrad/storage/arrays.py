@@ -192,7 +192,8 @@ def _fill(storage: Storage, part: Part, target: NDArray[np.uint8], place: str) -
             )
         raw = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise CorruptionError(f"{place} cannot be decompressed: {error}") from None
+        kind = OutOfMemory if "not enough memory" in str(error) else CorruptionError
+        raise kind(f"{place} cannot be decompressed: {error}") from None
     target[:] = np.frombuffer(raw, np.uint8)
 
 

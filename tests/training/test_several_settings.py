@@ -121,5 +121,5 @@ def test_an_estimator_keeps_the_best_and_goes_on_with_all():
         assert many.report_["best"] == 1
         many.partial_fit(X, y)
         alone.partial_fit(X, y)
-    with pytest.raises(InputError, match="2 combinations of step_size, l1 and l2 were learned"):
+    with pytest.raises(InputError, match="number of settings side by side was 2"):
         many.set_params(step_size=[0.1, 0.2, 0.3]).partial_fit(X, y)
