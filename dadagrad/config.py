@@ -114,8 +114,8 @@ class TrainConfig:
     batch_size: int | Literal["auto"] = setting(
         "auto",
         Number(whole=True, minimum=1, words=("auto",)),
-        "Rows of a step. 1 is the online algorithm: one step for each row. auto is 1 on one "
-        "machine, and a size that keeps the workers busy on a cluster.",
+        "Rows of a step. 1 is the online algorithm: one step for each row. auto is 1, and a size "
+        "that keeps the workers of a cluster busy where streams are not possible.",
         "Common",
     )
     passes: int = setting(
@@ -132,11 +132,12 @@ class TrainConfig:
         "than one row.",
         "Batches and streams",
     )
-    streams: int = setting(
-        1,
-        Number(whole=True, minimum=1),
+    streams: int | Literal["auto"] = setting(
+        "auto",
+        Number(whole=True, minimum=1, words=("auto",)),
         "Number of streams that learn from rows of their own, one step for each row, and are "
-        "merged now and then: as many workers can be busy, with few messages. Changes the model.",
+        "merged now and then: as many threads or workers can be busy. Changes the model. auto is "
+        "1, and on a cluster, without a batch size, 16 to 256 by the non-zeros of the data.",
         "Batches and streams",
     )
     rounds: int = setting(
@@ -207,11 +208,21 @@ class TrainConfig:
         return tuple(replace(self, **dict(zip(SWEPT, each, strict=True))) for each in combinations)
 
     @property
+    def n_streams(self) -> int:
+        """Number of streams; 1 until it is chosen."""
+        return 1 if self.streams == "auto" else self.streams
+
+    @property
     def penalties(self) -> Regularizer:
         """The regularizer together with l1, l2 and the bounds."""
         assert not isinstance(self.l1, tuple), "of one alternative"
         assert not isinstance(self.l2, tuple), "of one alternative"
         return add_penalties(self.regularizer, self.l1, self.l2, self.low, self.high)
+
+    @property
+    def can_merge(self) -> bool:
+        """True if several streams can be merged: their sums are those of compiled loops."""
+        return self.has_kernels and self.loss.has_kernels and self.average is not True
 
     @property
     def has_kernels(self) -> bool:
@@ -338,11 +349,11 @@ def _check_algorithm(config: TrainConfig) -> None:
 
 def _check_streams(config: TrainConfig) -> None:
     """Refuse settings that do not go with several streams; `InputError` says why."""
-    if config.streams == 1:
+    if config.n_streams == 1:
         if config.rounds != SETTINGS["rounds"].default:
             raise InputError(
                 f"rounds={config.rounds} is the number of merges of several streams, and streams "
-                "is 1; leave out rounds, or give a number of streams"
+                f"is {config.streams}; leave out rounds, or give a number of streams"
             )
         return
     streams = f"streams={config.streams}"

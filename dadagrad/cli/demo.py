@@ -92,12 +92,12 @@ def demo(rows: int, workers: int, folder: str | None, seed: int, display: Displa
         with step("resume", f"resuming: dadagrad resume {paths['checkpoints']}"):
             result = _resume(display, paths, client, done)
     with step("check", "training once more on threads, without a stop"):
-        batch_size = result.report["batch_size"]
-        whole = dadagrad.train(paths["train"], seed=seed, batch_size=batch_size)
+        streams = result.report["streams"]
+        whole = dadagrad.train(paths["train"], seed=seed, streams=streams)
     with step("evaluate", "evaluating on rows it has not seen"):
         result.model.save(paths["model"])
         measured = dadagrad.evaluate(result.model, paths["test"])
-    shown = ("rows", "steps", "step_size", "batch_size", "digest", "progressive_error")
+    shown = ("rows", "steps", "step_size", "streams", "digest", "progressive_error")
     summary = {name: result.report[name] for name in shown} | {
         "folder": folder,
         "nnz": ingested.nnz,
@@ -172,8 +172,8 @@ def summary_text(result: dict[str, Any]) -> str:
         "corpus": f"{result['rows']:,} rows to train on with {result['nnz']:,} non-zeros; "
         f"{decimal(result['bytes'])} of text",
         "train": f"on {result['workers']} workers, stopped after {result['stopped_after']:,} rows",
-        "resume": f"from the checkpoint; {result['steps']} steps of {result['batch_size']:,} rows "
-        f"in all, step size {number(result['step_size'])}",
+        "resume": f"from the checkpoint; {result['streams']} streams, step size "
+        f"{number(result['step_size'])}",
         "check": f"the same without a stop, on threads: {same}",
         "evaluate": f"error {measured['error']:.4f}, AUC {measured['auc']:.4f} on "
         f"{measured['rows']:,} rows it has not seen",

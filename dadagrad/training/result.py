@@ -99,6 +99,7 @@ def make_report(
         "features": problem.n_features,
         "step_size": settings[best]["step_size"],
         "batch_size": problem.config.batch_size,
+        "streams": problem.config.n_streams,
         "skipped": n_skipped(data),
         "skipped_partitions": list(skipped_partitions(data)),
         "complete": complete,

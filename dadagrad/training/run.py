@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 def resolve_config(data: Dataset, config: TrainConfig, *, on_cluster: bool) -> TrainConfig:
-    """Return `config` with a number for batch_size; `InputError` if `data` do not suit it."""
+    """Return `config` with numbers for "auto"; `InputError` if `data` do not suit it."""
     if data.n_rows == 0:
         raise InputError(f"the data at {data.url} has no rows; training needs at least one")
     if on_cluster and config.update.by_row:
@@ -244,7 +244,7 @@ class Run:
         messages: Callable[[str], None] | None = None,
     ) -> None:
         assert isinstance(config.batch_size, int)
-        if resources.on_cluster and config.batch_size == 1 and config.streams == 1:
+        if resources.on_cluster and config.batch_size == 1 and config.n_streams == 1:
             raise InputError(
                 "batch_size 1 takes one row after the other, which no cluster can share; choose "
                 "'auto' or a larger batch_size, or several streams, or train without workers"

@@ -51,7 +51,7 @@ def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
         couples,
         problem.group_width % 2 == 0,
         problem.group_width == 1,
-        config.streams > 1,
+        config.n_streams > 1,
         problem.loss.code is None,
         problem.loss.has_kernels,
     )
@@ -69,7 +69,7 @@ def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
         batch_size=1 if problem.online else 4,
         passes=1,
         partitions_per_batch=2,
-        streams=min(config.streams, 2),
+        streams=min(config.n_streams, 2),
     )
     # The rows have some of the features, not all.
     problem = replace(problem, config=few, n_features=3)

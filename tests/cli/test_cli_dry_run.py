@@ -35,7 +35,8 @@ def test_json_is_the_prediction_of_the_library_and_nothing_is_written(run, place
 
 
 def test_a_cluster_is_predicted_and_not_started(run, places):
-    prediction = run("train", places.train, "--dry-run", "--json", "--workers", 2).json
+    cluster = ("--dry-run", "--workers", 2, "--batch-size", 16)
+    prediction = run("train", places.train, *cluster, "--json").json
     assert (prediction["engine"], prediction["batch_size"]) == ("cluster", 16)
     worker = prediction["worker"]
     parts = [worker[name] for name in ("libraries", "reading", "step", "cache")]
@@ -43,7 +44,7 @@ def test_a_cluster_is_predicted_and_not_started(run, places):
     # At most a weight and its id for each of the words of 16 rows.
     assert 16 * 8 < prediction["bytes_per_step"]["down"] < 16 * 20 * 8 + 8
     assert prediction["bytes_per_step"]["up"] > prediction["bytes_per_step"]["down"]
-    shown = run("train", places.train, "--dry-run", "--workers", 2).stdout
+    shown = run("train", places.train, *cluster).stdout
     assert "\nmemory of a worker\n" in shown
     assert "to the workers, for a step" in shown
 

@@ -62,8 +62,8 @@ def shell(script: str, folder: Path, variables: dict[str, str]) -> str:
 
 def digest_of_threads(url: str, model: Model) -> str:
     """What training on threads of this process comes to, with the same settings."""
-    config = TrainConfig(step_size=0.3, batch_size=model.report["batch_size"])
-    return train(url, config).model.digest
+    chosen = {name: model.report[name] for name in ("batch_size", "streams")}
+    return train(url, step_size=0.3, **chosen).model.digest
 
 
 @pytest.mark.slow

@@ -84,16 +84,16 @@ def slices_of_tasks(monkeypatch) -> list[int]:
     [
         {"accumulate": "row"},
         {"update": "mirror-descent", "batch_size": "auto"},
-        {"update": "ftrl", "preconditioner": "sketch:rank=3", "delta": 0.1},
+        {"update": "ftrl", "preconditioner": "sketch:rank=3", "delta": 0.1, "batch_size": "auto"},
     ],
     ids=str,
 )
 def test_a_running_cluster_makes_the_bits_of_threads(scheduler, data, settings):
-    config = replace(CONFIG, **settings)
-    batch_size = 16 if config.batch_size == "auto" else 60  # chosen for a cluster, and recorded
-    result = train(data, config, client=scheduler)
-    assert bits(result) == bits(train(data, replace(config, batch_size=batch_size)))
-    assert result.report["batch_size"] == batch_size
+    result = train(data, replace(CONFIG, **settings), client=scheduler)
+    chosen = {name: result.report[name] for name in ("batch_size", "streams")}
+    assert bits(result) == bits(train(data, replace(CONFIG, **(settings | chosen))))
+    expected = {"dual-averaging": (60, 1), "mirror-descent": (1, 16), "ftrl": (16, 1)}
+    assert tuple(chosen.values()) == expected[settings.get("update", "dual-averaging")]
 
 
 def test_several_outputs_settings_and_class_weights_too(scheduler, tmp_path):

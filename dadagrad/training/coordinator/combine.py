@@ -146,7 +146,7 @@ def combination_of(problem: Problem, state: TrainingState) -> Combination:
     """The combination for the settings of `problem`."""
     if not problem.online:
         return BatchStep(problem, state)
-    if problem.config.streams == 1:
+    if problem.config.n_streams == 1:
         return OnlineSteps(state)
     if not isinstance(state, State):
         raise TypeError(f"streams merge compiled states, not {type(state).__name__}")

@@ -203,7 +203,7 @@ def _first_rounds(schedule: Schedule) -> tuple[list[list[Slice]], int]:
 
 def _slice_sizes(problem: Problem, partition: Partition, slice_: Slice) -> Sizes:
     down, up, intercept = 4 * problem.n_outputs, 4 * problem.n_outputs, 8
-    if problem.config.streams > 1:
+    if problem.config.n_streams > 1:
         down, up, intercept = feature_bytes(problem), feature_bytes(problem), 16
     elif problem.config.accumulate == "row":
         up *= 2
@@ -228,7 +228,7 @@ def _local_bytes(
 ) -> int:
     """Bytes of the work of threads on slices."""
     indices, touched = int(4 * largest.nnz), int(largest.touched)
-    if problem.config.streams > 1:
+    if problem.config.n_streams > 1:
         # Each stream has a slice of the state, and a copy to find what it has changed.
         return threads * (indices + scores + 2 * feature_bytes(problem) * touched)
     if problem.online:
@@ -247,11 +247,11 @@ def _group_bytes(problem: Problem, partitions: Sequence[Partition]) -> int:
 
 def _round_bytes(problem: Problem, schedule: Schedule, together: Sizes) -> int:
     """Bytes of the sums of a batch, or of the changes of streams and their merge."""
-    if schedule.batch_size == 1 and problem.config.streams == 1:
+    if schedule.batch_size == 1 and problem.config.n_streams == 1:
         return 0
     touched = int(together.touched)
     marks = problem.n_features // 5  # that find the distinct features of several slices
-    if problem.config.streams == 1:
+    if problem.config.n_streams == 1:
         # The sums in float64, their mean, and the slice of the state.
         several = min(problem.config.partitions_per_batch, len(schedule.order(0)))
         arrays = 3 + (problem.config.accumulate == "row")

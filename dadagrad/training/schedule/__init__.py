@@ -34,8 +34,8 @@ def make_schedule(
     assert isinstance(config.batch_size, int)
     rows, batch_size = tuple(partition_rows), config.batch_size
     common = rows, config.passes, config.shuffle, config.seed, chunk_rows, batch_size
-    if config.streams > 1:
-        return StreamSchedule(*common, config.streams, config.rounds)
+    if config.n_streams > 1:
+        return StreamSchedule(*common, config.n_streams, config.rounds)
     if batch_size == 1:
         return OnlineSchedule(*common)
     return BatchSchedule(*common, config.partitions_per_batch)
@@ -55,10 +55,22 @@ def auto_batch_size(data: Dataset, on_cluster: bool) -> int:
     return max(16, min(data.n_rows // 256, rows_of_most_entries))
 
 
+def auto_streams(data: Dataset, passes: int) -> int:
+    """The number of streams that "auto" stands for on a cluster.
+
+    The fewer streams, the better each pass learns; 16 keep as many threads busy. More non-zeros
+    are for larger clusters. It does not depend on the workers: the bits must not.
+    """
+    entries = data.nnz * passes
+    return 16 if entries < 1_000_000_000 else 64 if entries < 10_000_000_000 else 256
+
+
 def with_batch_size(config: TrainConfig, data: Dataset, on_cluster: bool) -> TrainConfig:
-    """`config` with the batch size that "auto" stands for."""
-    if config.batch_size != "auto":
-        return config
-    if config.streams > 1:
-        return replace(config, batch_size=1)
-    return replace(config, batch_size=auto_batch_size(data, on_cluster))
+    """`config` with the numbers that "auto" stands for, of streams and of rows of a step."""
+    streams, batch_size = config.streams, config.batch_size
+    if streams == "auto":
+        shared = on_cluster and batch_size == "auto" and config.can_merge
+        streams = auto_streams(data, config.passes) if shared else 1
+    if batch_size == "auto":
+        batch_size = 1 if streams > 1 else auto_batch_size(data, on_cluster)
+    return replace(config, streams=streams, batch_size=batch_size)

@@ -344,7 +344,7 @@ def _tasks_of_step(problem: Problem, data: Dataset) -> int:
     config = problem.config
     assert isinstance(config.batch_size, int)
     entries = config.batch_size * data.nnz / data.n_rows
-    if config.streams > 1:
+    if config.n_streams > 1:
         # Mean of the rounds of the first pass; a state takes three times a gradient's time.
         entries = 3 * data.nnz / config.rounds
     return worthwhile_tasks(entries * problem.n_outputs)
