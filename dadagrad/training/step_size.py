@@ -12,7 +12,7 @@ a quarter of the rows made the error of a whole pass 0.096 instead of 0.085.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -32,7 +32,7 @@ from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.schedule import Schedule
 from dadagrad.training.schedule.batches import FirstRows
 from dadagrad.training.state import zero_state
-from dadagrad.training.state.base import TrainingState
+from dadagrad.training.state.base import Count, TrainingState
 from dadagrad.training.state.compiled import State
 from dadagrad.training.worker.parallel import Spread
 from dadagrad.training.worker.partition_reader import Loaded, Loader
@@ -160,7 +160,7 @@ class _RecordingState:
         rows: Rows,
         batch: Batch,
         scores: NDArray[np.float64],
-        count: Callable[[int], None],
+        count: Count,
         spread: Spread,
     ) -> None:
         """Take one step for each of the `rows`; see `TrainingState`."""

@@ -163,3 +163,15 @@ def test_rows_that_all_weigh_nothing_make_no_model(batch_size):
     data = as_dataset([replace(rows, weights=np.zeros(rows.n_rows, np.float32))])
     with pytest.raises(InputError, match=r"all rows of .* have weight 0"):
         train(data, replace(CONFIG, batch_size=batch_size))
+
+
+@pytest.mark.parametrize("mode", [{"batch_size": 1}, {"batch_size": 16}, {"streams": 3}])
+@pytest.mark.parametrize("step_size", [0.3, "auto"])
+def test_sums_beyond_the_range_of_their_numbers_end_the_run(mode, step_size):
+    """Else the weight would be 0 from then on, and nobody would know."""
+    rows = make_data((40,)).read(0)
+    values = rows.values.copy()
+    values[rows.indices == 7] = 1e22
+    data = as_dataset([replace(rows, values=values)])
+    with pytest.raises(TrainingError, match=r"feature 7 |step_size='auto'"):
+        train(data, step_size=step_size, **mode)

@@ -14,6 +14,10 @@ from dadagrad.kernels.training import Batch
 from dadagrad.problem import Problem
 from dadagrad.training.worker.parallel import Spread
 
+Count: TypeAlias = Callable[[int, int | None], None]
+"""Takes note that a group of outputs has learned, with the id of a feature whose sums are no longer
+finite."""
+
 Shapes: TypeAlias = dict[str, tuple[tuple[int, ...], int]]
 """The shape of each array of a state, and the bytes of a number of it."""
 
@@ -77,7 +81,7 @@ class TrainingState(Protocol):
         rows: Rows,
         batch: Batch,
         scores: NDArray[np.float64],
-        count: Callable[[int], None],
+        count: Count,
         spread: Spread,
     ) -> None:
         """Take one step for each of the `rows`, in order; `batch` are the same for the kernels.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,12 +10,14 @@ from numpy.typing import NDArray
 
 from dadagrad.data.buffers import Arena, Arenas, zeros
 from dadagrad.data.rows import Rows
+from dadagrad.errors import TrainingError
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.id_sets import put, take
 from dadagrad.problem import Problem
-from dadagrad.training.state.base import GradientSum, Shapes
+from dadagrad.training.state.base import Count, GradientSum, Shapes
 from dadagrad.training.state.intercept import intercepts, step_intercepts, zero_intercept
 from dadagrad.training.worker.parallel import Spread
+from dadagrad.training.worker.progressive import OVERFLOW
 
 _NO_SCORES = np.zeros((0, 0))
 CHUNK_WEIGHTS = 1 << 20
@@ -90,7 +91,7 @@ class State:
         rows: Rows,
         batch: kernels.Batch,
         scores: NDArray[np.float64],
-        count: Callable[[int], None],
+        count: Count,
         spread: Spread,
         average_scores: NDArray[np.float64] = _NO_SCORES,
     ) -> None:
@@ -104,8 +105,8 @@ class State:
         def learn_group(group: int) -> None:
             outputs = slice(group * width, (group + 1) * width)
             both = scores[outputs], average_scores[outputs]
-            after[group] = self._learn_group(problem, group, rows.vocabulary, batch, *both)
-            count(group)
+            after[group], culprit = self._learn_group(problem, group, rows.vocabulary, batch, *both)
+            count(group, culprit)
 
         spread(learn_group, problem.n_groups)
         self.t = float(after[0])
@@ -118,8 +119,10 @@ class State:
         batch: kernels.Batch,
         scores: NDArray[np.float64],
         average_scores: NDArray[np.float64] = _NO_SCORES,
-    ) -> float:
-        """Take one step for each row of `batch`, for one group of outputs; t after them.
+    ) -> tuple[float, int | None]:
+        """Take one step for each row of `batch`, for one group of outputs.
+
+        Returns t after them, and the id of a feature whose sums are no longer finite.
 
         The part of the state of the features `ids` is taken out, changed and put back. `t` stays
         as it is, for the groups to come. The (width, n_rows) `scores` are written, and those of the
@@ -145,9 +148,10 @@ class State:
         if lazy and not everything:
             self.last_update[group, ids] = last_update
         self._put_back(group, ids, accumulators)
+        culprit = overflowed(ids, accumulators)
         self._arenas.append(arena)
         self.intercept[group, 0] = intercept
-        return float(t)
+        return float(t), culprit
 
     def _taken(self, group: int, ids: NDArray[np.int64], arena: Arena) -> NDArray[np.float32]:
         """The accumulators of `ids`, in memory of `arena`; those of all features are no copy."""
@@ -280,6 +284,9 @@ class State:
         """One step with the mean gradient of rows whose gradients sum to `total`."""
         share = self.pull(total.ids)
         share._step_weights(problem, total.gradient / importance, total.squares / importance)
+        culprit = overflowed(total.ids, np.moveaxis(share.accumulators, 1, 0))
+        if culprit is not None and problem.n_settings == 1:
+            raise TrainingError(f"the sums of {OVERFLOW.format(culprit)}")
         self.push(total.ids, share)
         mean, squares = total.intercept / importance, total.intercept_squares / importance
         step_intercepts(problem, self.intercept, self.t, mean, squares)
@@ -320,6 +327,16 @@ class State:
             "averages": self.averages,
             "intercept": self.intercept,
         }
+
+
+def overflowed(ids: NDArray[np.int64], accumulators: NDArray[np.float32]) -> int | None:
+    """The first of the `ids` whose sums, in the first axis, are not all finite; None if all are."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(accumulators.sum()):  # several times as fast as a look at each
+            return None
+    others = tuple(range(1, accumulators.ndim))
+    wrong = np.flatnonzero(~np.isfinite(accumulators).all(axis=others))
+    return int(ids[wrong[0]]) if len(wrong) else None
 
 
 def _records(accumulators: NDArray[np.float32]) -> NDArray[np.complexfloating[Any, Any]]:

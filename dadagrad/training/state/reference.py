@@ -8,7 +8,7 @@ at all features in every step.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from dadagrad.kernels.training import MAX_STEPS, Batch
 from dadagrad.optim.baselines import Learner
 from dadagrad.optim.updates import GradientUpdate, Update, average_count
 from dadagrad.problem import Problem
-from dadagrad.training.state.base import GradientSum, Shapes
+from dadagrad.training.state.base import Count, GradientSum, Shapes
 from dadagrad.training.state.intercept import intercepts, step_intercepts, zero_intercept
 from dadagrad.training.worker.parallel import Spread
 
@@ -171,7 +171,7 @@ class PlainState:
         rows: Rows,
         batch: Batch,
         scores: Array,
-        count: Callable[[int], None],
+        count: Count,
         spread: Spread,
     ) -> None:
         """Take one step for each of the `rows`; see `TrainingState`."""
@@ -189,7 +189,7 @@ class PlainState:
                     now = self._scores(problem, ids, values)
                 self._learn(problem, ids, values, targets[row], now, part)
         for group in range(problem.n_groups):
-            count(group)
+            count(group, None)
 
     def _scores(self, problem: Problem, ids: NDArray[np.int64], values: Array) -> Array:
         if isinstance(self.algorithm, Learner):

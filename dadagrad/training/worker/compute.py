@@ -64,12 +64,11 @@ def compute(
     features = given.read(part.vocabulary, touched)
     if isinstance(features.content, Weights):
         result = _gradient(problem, compact, importance, features, place_of_rows)
-    else:
-        compact = replace(compact, vocabulary=features.ids)
-        metrics = _learn(problem, compact, importance, features.content, place_of_rows, spread)
-        result = Result(metrics, features)
-    _check_finite(problem, result, place)
-    return result
+        _check_finite(problem, result, place)
+        return result
+    compact = replace(compact, vocabulary=features.ids)
+    metrics = _learn(problem, compact, importance, features.content, place_of_rows, spread)
+    return Result(metrics, features)
 
 
 def _compact(part: Rows, partial: bool) -> tuple[NDArray[np.int32] | None, Rows]:
@@ -174,7 +173,7 @@ def _moved(gradient: NDArray[np.float32]) -> NDArray[np.bool_]:
 
 
 def _check_finite(problem: Problem, result: Result, place: str) -> None:
-    """Make the loss of settings infinite whose gradient or state is not finite.
+    """Make the loss of settings infinite whose gradient is not finite.
 
     Raise `TrainingError` if all settings have diverged.
     """
@@ -186,14 +185,13 @@ def _check_finite(problem: Problem, result: Result, place: str) -> None:
     if not diverged.all():
         result.metrics.loss[diverged] = np.inf
         return
-    kind, axis = ("gradient", 0) if isinstance(content, Gradient) else ("state", 1)
     culprit = "the intercept"
     for name, array in content.arrays.items():
         if name != "intercept" and by_array[name].any():
-            culprit = f"feature {change.ids[np.argwhere(~np.isfinite(array))[0][axis]]}"
+            culprit = f"feature {change.ids[np.argwhere(~np.isfinite(array))[0][0]]}"
     raise TrainingError(
-        f"{place}: the {kind} of {culprit} is not finite, so the weights have diverged or a value "
-        "is too large; choose a smaller step size, or normalise the rows"
+        f"{place}: the gradient of {culprit} is not finite, so the weights have diverged or a "
+        "value is too large; choose a smaller step size, or normalise the rows"
     )
 
 

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from dadagrad.problem import Problem
 
 
+OVERFLOW = (
+    "feature {} have left the range of 32-bit numbers, so its values are too large; scale the "
+    "feature, or normalise the rows"
+)
+"""End of the message about a feature whose sums are not finite."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProgressiveMetrics:
     """Sums over rows; metrics of disjoint rows add up.
@@ -108,10 +115,17 @@ class MetricsAccumulator:
         self._mistakes = np.zeros(problem.n_outputs)
         # Groups of which some row cannot be counted.
         self._not_finite = np.zeros(problem.n_groups, np.bool_)
+        self._culprit: int | None = None
         self._unknown = np.zeros(problem.n_groups, np.bool_)
 
-    def count(self, group: int) -> None:
-        """Count the rows by the scores of one group; several threads may count at a time."""
+    def count(self, group: int, culprit: int | None = None) -> None:
+        """Count the rows by the scores of one group; several threads may count at a time.
+
+        `culprit` is a feature of which the sums of the group are no longer finite.
+        """
+        if culprit is not None:
+            self._not_finite[group] = True
+            self._culprit = culprit
         width = self._problem.group_width
         outputs = range(group * width, (group + 1) * width)
         if self._problem.loss.couples:
@@ -221,6 +235,9 @@ class MetricsAccumulator:
                     "the weights have diverged or a value is too large; choose a step size below "
                     f"{problem.hyperparameters.step_size.max():g}, or normalise the rows"
                 )
+            if self._culprit is not None:
+                culprit = OVERFLOW.format(self._culprit)
+                raise TrainingError(f"{self._place}: the sums of {culprit}")
         if problem.task in ("regression", "ranking"):
             check_targets(problem.loss, labels, self._place, self._first_row)
         elif problem.task == "multiclass" or self._unknown.any():
