@@ -232,6 +232,29 @@ def common(ids, others):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
+def different(rows, others):  # type: ignore[no-untyped-def]
+    """The places, increasing, of the rows of an (n, width) array that differ from those of another.
+
+    Branch-free for one number a row: the comparison is unpredictable.
+    """
+    places = np.empty(len(rows) + 1, np.int64)
+    count = 0
+    if rows.shape[1] == 1:
+        numbers, before = rows.reshape(-1), others.reshape(-1)
+        for i in range(len(numbers)):
+            places[count] = i
+            count += int(numbers[i] != before[i])
+    else:
+        for i in range(len(rows)):
+            places[count] = i
+            differs = False
+            for k in range(rows.shape[1]):
+                differs |= rows[i, k] != others[i, k]
+            count += int(differs)
+    return places[:count]
+
+
+@njit(nogil=True, cache=True)
 def take(array, ids, out):  # type: ignore[no-untyped-def]
     """Copy the rows `ids` of `array` into (k, width) `out`."""
     if array.shape[1] == 1:

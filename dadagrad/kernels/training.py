@@ -1063,8 +1063,16 @@ MERGE_BLOCK = 4096  # features whose sums stay in the cache
 MAX_ROUNDING = 1e-5  # relative change of a weight that was shrunk in several goes
 
 
-@_compiled
-def merge_streams(base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily):
+def merge_streams(
+    base: NDArray[np.float32],
+    ids: NDArray[np.int64],
+    states: NDArray[np.float32],
+    ends: NDArray[np.int64],
+    times: NDArray[np.float64],
+    hyperparameters: Hyperparameters,
+    begun: float,
+    shrinks_lazily: bool,
+) -> None:
     """Merge what streams learned of some features, from the same `base`, into it.
 
     Parameters
@@ -1084,14 +1092,27 @@ def merge_streams(base, ids, states, ends, times, hyperparameters, begun, shrink
     shrinks_lazily : bool
         True if primary values are weights, which must be shrunk for the rest of the round.
     """
+    width = base.shape[1]
+    following = np.append(0, ends[:-1])  # the next place of each stream
+    sums, learned = np.zeros((MERGE_BLOCK, width, 3)), np.zeros((MERGE_BLOCK, width))
+    changed, is_changed = np.empty(MERGE_BLOCK + 1, np.int64), np.zeros(MERGE_BLOCK, np.int64)
+    _merge_streams(
+        base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily,
+        following, sums, learned, changed, is_changed,
+    )  # fmt: skip
+
+
+@_borrowing
+def _merge_streams(
+    base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily,
+    following, sums, learned, changed, is_changed,
+):  # fmt: skip
     n_streams, width = len(ends), base.shape[1]
     step_size, l1, l2, low, high, delta, _, _ = hyperparameters
     settings = step_size, l1, l2
-    whole = (times - begun).sum()
-    following = np.zeros(n_streams, np.int64)
-    following[1:] = ends[:-1]
-    sums, learned = np.zeros((MERGE_BLOCK, width, 3)), np.zeros((MERGE_BLOCK, width))
-    changed, is_changed = np.empty(MERGE_BLOCK + 1, np.int64), np.zeros(MERGE_BLOCK, np.int64)
+    whole = 0.0
+    for k in range(n_streams):
+        whole += times[k] - begun
     while True:
         first = np.int64(-1)
         for k in range(n_streams):
@@ -1104,13 +1125,13 @@ def merge_streams(base, ids, states, ends, times, hyperparameters, begun, shrink
             j, duration = following[k], times[k] - begun
             while j < ends[k] and ids[j] < first + MERGE_BLOCK:
                 feature, i = np.uint64(ids[j]), np.uint64(ids[j] - first)
-                # No branch: half of the features have been changed by another stream.
-                changed[n_changed] = i
-                n_changed += 1 - is_changed[i]
-                is_changed[i] = 1
-                for m in range(width):
-                    is_learned = _add_change(states[j, m], base[feature, m], sums[i, m])
-                    learned[i, m] += duration if is_learned else 0.0
+                if _is_changed(states[j], base[feature]):
+                    changed[n_changed] = i
+                    n_changed += 1 - is_changed[i]
+                    is_changed[i] = 1
+                    for m in range(width):
+                        is_learned = _add_change(states[j, m], base[feature, m], sums[i, m])
+                        learned[i, m] += duration if is_learned else 0.0
                 j += 1
             following[k] = j
         for n in range(n_changed):
@@ -1134,6 +1155,15 @@ def merge_streams(base, ids, states, ends, times, hyperparameters, begun, shrink
                 for part in range(3):
                     sums[i, m, part] = 0.0
             is_changed[i] = 0
+
+
+@_inlined
+def _is_changed(after, before):
+    """True if any sum of a feature differs; most that rows touch stay as they were."""
+    different = False
+    for m in range(len(after)):
+        different |= after[m, 0] != before[m, 0] or after[m, 1] != before[m, 1]
+    return different
 
 
 @_inlined

@@ -130,7 +130,7 @@ class StreamMerge:
     def merges(self, stretches: list[Progress]) -> list[Merge]:
         learned = self._learned(stretches)
         return [
-            Merge(partial(merge_shard, self.problem, self.state, shard))
+            Merge(partial(merge_shard, self.problem, self.state, learned, shard))
             for shard in shards(learned)
         ]
 

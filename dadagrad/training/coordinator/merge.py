@@ -49,10 +49,14 @@ from dadagrad.training.state.slices import FeatureSlice
 Learned = FeatureSlice[State]
 """State of the features that a stream touched in a round, with its intercept and its t."""
 
-SHARD_ENTRIES = 1 << 17
+SHARD_ENTRIES = 1 << 18
 """Features touched by the streams, counted once for each stream, in a shard."""
 
 MAX_SHARDS = 256
+
+
+Part = list[slice]
+"""The places of a shard's features in what each stream learned."""
 
 
 def merge(problem: Problem, state: State, learned: Sequence[Learned]) -> None:
@@ -67,51 +71,36 @@ def merge(problem: Problem, state: State, learned: Sequence[Learned]) -> None:
         What each stream learned that had rows, in the order of the streams.
     """
     for shard in shards(learned):
-        merge_shard(problem, state, shard)
+        merge_shard(problem, state, learned, shard)
     merge_common(problem, state, learned)
 
 
-def shards(learned: Sequence[Learned]) -> list[list[Learned]]:
+def shards(learned: Sequence[Learned]) -> list[Part]:
     """Cut what several streams learned into shards of the features, which are merged apart."""
-    if len(learned) < 2:
-        return []
     n_entries = sum(len(each.ids) for each in learned)
+    if len(learned) < 2 or not n_entries:
+        return []
     n_shards = min(MAX_SHARDS, -(-n_entries // SHARD_ENTRIES))
-    if n_shards < 2:
-        return [list(learned)] if n_entries else []
     longest = max((each.ids for each in learned), key=len)
     edges = longest[np.arange(1, n_shards) * len(longest) // n_shards]
     cuts = [[0, *np.searchsorted(each.ids, edges).tolist(), len(each.ids)] for each in learned]
-    return [
-        [_part(each, cut[number], cut[number + 1]) for each, cut in zip(learned, cuts, strict=True)]
-        for number in range(n_shards)
-    ]
+    return [[slice(cut[number], cut[number + 1]) for cut in cuts] for number in range(n_shards)]
 
 
-def _part(learned: Learned, start: int, stop: int) -> Learned:
-    state = learned.content
-    part = replace(
-        state,
-        accumulators=state.accumulators[:, start:stop],
-        last_update=state.last_update[:, start:stop],
-    )
-    return FeatureSlice(learned.ids[start:stop], part)
-
-
-def merge_shard(problem: Problem, state: State, learned: Sequence[Learned]) -> None:
-    """Merge what streams learned of some features; `state.t` stays at the begin of the round."""
-    states = [each.content for each in learned]
-    ids = np.concatenate([each.ids for each in learned])
-    ends = np.cumsum([len(each.ids) for each in learned])
-    times = np.array([each.t for each in states])
+def merge_shard(problem: Problem, state: State, learned: Sequence[Learned], shard: Part) -> None:
+    """Merge what streams learned of a shard; `state.t` stays at the begin of the round."""
+    parts = list(zip((each.content for each in learned), shard, strict=True))
+    ids = np.concatenate([each.ids[own] for each, own in zip(learned, shard, strict=True)])
+    ends = np.cumsum([own.stop - own.start for own in shard])
+    times = np.array([each.content.t for each in learned])
     lazy = problem.config.update.shrinks_lazily
     for group, base in enumerate(state.accumulators):
-        accumulators = np.concatenate([each.accumulators[group] for each in states])
+        accumulators = np.concatenate([each.accumulators[group, own] for each, own in parts])
         shared = times, problem.of_group(group)[1], state.t
         if not lazy:
             merge_streams(base, ids, accumulators, ends, *shared, False)
             continue
-        updates = np.concatenate([each.last_update[group] for each in states])
+        updates = np.concatenate([each.last_update[group, own] for each, own in parts])
         some = np.zeros(len(ids), np.bool_)
         last_update = state.last_update[group]
         settle_streams(base, last_update, ids, accumulators, updates, ends, *shared, some)

@@ -12,7 +12,7 @@ from dadagrad.data.buffers import Arena, Arenas, zeros
 from dadagrad.data.rows import Rows
 from dadagrad.errors import TrainingError
 from dadagrad.kernels import training as kernels
-from dadagrad.kernels.id_sets import put, take
+from dadagrad.kernels.id_sets import different, put, take
 from dadagrad.problem import Problem
 from dadagrad.training.state.base import Count, GradientSum, Shapes
 from dadagrad.training.state.intercept import intercepts, step_intercepts, zero_intercept
@@ -244,16 +244,18 @@ class State:
         arrays = {name: array[own] for name, array in self.arrays.items()}
         return self.with_arrays(arrays, self.t)
 
-    def differences(self, other: State) -> NDArray[np.int64]:
-        """Positions, increasing, of the features whose state differs from that in `other`."""
-        different = np.zeros(self.n_features, np.bool_)
-        for own, others in zip(self.accumulators, other.accumulators, strict=True):
-            for number in (_records(own) != _records(others)).T:
-                different |= number
-        for last_update, before in zip(self.last_update, other.last_update, strict=True):
-            if len(last_update):
-                different |= last_update != before
-        return np.flatnonzero(different)
+    def changed(self, before: State) -> NDArray[np.int64]:
+        """Positions, increasing, of the features whose sums differ from those of `before`."""
+        groups = [
+            different(_records(after), _records(others))
+            for after, others in zip(self.accumulators, before.accumulators, strict=True)
+        ]
+        groups += [
+            different(after[:, None], others[:, None])
+            for after, others in zip(self.last_update, before.last_update, strict=True)
+            if len(after)
+        ]
+        return groups[0] if len(groups) == 1 else np.unique(np.concatenate(groups))
 
     def with_arrays(self, arrays: dict[str, NDArray[Any]], t: float) -> State:
         """The state with other `arrays`, which become its own."""

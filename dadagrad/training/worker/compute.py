@@ -66,9 +66,13 @@ def compute(
         result = _gradient(problem, compact, importance, features, place_of_rows)
         _check_finite(problem, result, place)
         return result
+    state = features.content
+    before = state.copy()
     compact = replace(compact, vocabulary=features.ids)
-    metrics = _learn(problem, compact, importance, features.content, place_of_rows, spread)
-    return Result(metrics, features)
+    metrics = _learn(problem, compact, importance, state, place_of_rows, spread)
+    # Most features that rows touch stay as they were: only the others are merged.
+    changed = state.changed(before)
+    return Result(metrics, FeatureSlice(features.ids[changed], state.pull(changed)))
 
 
 def _compact(part: Rows, partial: bool) -> tuple[NDArray[np.int32] | None, Rows]:

@@ -31,7 +31,6 @@ from dadagrad.training.engines.dask.messages import Reply, Touched, Work
 from dadagrad.training.memory.available import resident
 from dadagrad.training.messages import Open, Result
 from dadagrad.training.schedule.base import Slice
-from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice, SentFeatures
 from dadagrad.training.trace import Measured
 from dadagrad.training.worker.compute import compute, touched
@@ -132,23 +131,15 @@ def _compute_slice(
         result = compute(job.problem, rows, slice_, given, place)
     if slice_.final and _cache is not None:
         _cache.drop((job.digest, slice_.partition))
-    packed = replace(result, change=_packed(result.change, given, rows.vocabulary))
+    packed = replace(result, change=_packed(result.change, rows.vocabulary))
     return packed, None if following is None else _touched(rows, following)
 
 
-def _packed(
-    change: FeatureSlice[Any] | None, given: SentFeatures, vocabulary: NDArray[np.int64]
-) -> FeatureSlice[Any]:
-    """The features that have changed, with their positions in the vocabulary in place of ids."""
+def _packed(change: FeatureSlice[Any] | None, vocabulary: NDArray[np.int64]) -> FeatureSlice[Any]:
+    """The same change, with positions in the vocabulary in place of ids."""
     assert change is not None
-    ids, content = change.ids, change.content
-    positions = common(vocabulary, ids)[0]
-    if isinstance(content, State):
-        before = given.content if given.partial else given.content.pull(positions)
-        assert isinstance(before, State)
-        changed = content.differences(before)
-        positions, content = positions[changed], content.pull(changed)
-    return FeatureSlice(pack(positions.astype(np.int32)), content)
+    positions = common(vocabulary, change.ids)[0]
+    return FeatureSlice(pack(positions.astype(np.int32)), change.content)
 
 
 def _touched(rows: Rows, slice_: Slice) -> Touched:
