@@ -1125,13 +1125,13 @@ def _merge_streams(
             j, duration = following[k], times[k] - begun
             while j < ends[k] and ids[j] < first + MERGE_BLOCK:
                 feature, i = np.uint64(ids[j]), np.uint64(ids[j] - first)
-                if _is_changed(states[j], base[feature]):
-                    changed[n_changed] = i
-                    n_changed += 1 - is_changed[i]
-                    is_changed[i] = 1
-                    for m in range(width):
-                        is_learned = _add_change(states[j, m], base[feature, m], sums[i, m])
-                        learned[i, m] += duration if is_learned else 0.0
+                # No branch: whether another stream has changed the feature is unpredictable.
+                changed[n_changed] = i
+                n_changed += 1 - is_changed[i]
+                is_changed[i] = 1
+                for m in range(width):
+                    is_learned = _add_change(states[j, m], base[feature, m], sums[i, m])
+                    learned[i, m] += duration if is_learned else 0.0
                 j += 1
             following[k] = j
         for n in range(n_changed):
@@ -1155,15 +1155,6 @@ def _merge_streams(
                 for part in range(3):
                     sums[i, m, part] = 0.0
             is_changed[i] = 0
-
-
-@_inlined
-def _is_changed(after, before):
-    """True if any sum of a feature differs; most that rows touch stay as they were."""
-    different = False
-    for m in range(len(after)):
-        different |= after[m, 0] != before[m, 0] or after[m, 1] != before[m, 1]
-    return different
 
 
 @_inlined

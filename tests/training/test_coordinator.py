@@ -82,8 +82,8 @@ def test_the_state_does_not_depend_on_the_length_of_slices(config, chunk_rows):
 def test_no_more_partitions_are_open_than_needed_and_all_are_closed(config, prefetch):
     data = make_data((20,) * 12)
     driven = ByHand(data, new_coordinator(data, config, prefetch=prefetch), seed=3).run()
-    if config.streams > 1:  # each may have one to finish and one to begin
-        assert driven.most_open <= 2 * config.streams + prefetch
+    if config.n_streams > 1:  # each may have one to finish and one to begin
+        assert driven.most_open <= 2 * config.n_streams + prefetch
     elif config.batch_size == 1:
         assert driven.most_open <= 1 + max(prefetch, 1)
     else:
@@ -94,7 +94,7 @@ def test_no_more_partitions_are_open_than_needed_and_all_are_closed(config, pref
     assert not driven.open
     opened = sum(isinstance(entry, Open) for entry in driven.log)
     assert opened == sum(isinstance(entry, Close) for entry in driven.log)
-    if config.streams == 1:
+    if config.n_streams == 1:
         assert opened == 12 * config.passes
 
 

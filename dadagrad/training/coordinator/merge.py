@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -46,17 +47,16 @@ from dadagrad.problem import Problem
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice
 
-Learned = FeatureSlice[State]
-"""State of the features that a stream touched in a round, with its intercept and its t."""
+Learned: TypeAlias = FeatureSlice[State]
+"""State of the features that a stream changed in a round, with its intercept and its t."""
+
+Shard: TypeAlias = list[slice]
+"""The places of some neighbouring features in what each stream learned."""
 
 SHARD_ENTRIES = 1 << 18
-"""Features touched by the streams, counted once for each stream, in a shard."""
+"""Changed features of a shard, counted once for each stream."""
 
 MAX_SHARDS = 256
-
-
-Part = list[slice]
-"""The places of a shard's features in what each stream learned."""
 
 
 def merge(problem: Problem, state: State, learned: Sequence[Learned]) -> None:
@@ -75,7 +75,7 @@ def merge(problem: Problem, state: State, learned: Sequence[Learned]) -> None:
     merge_common(problem, state, learned)
 
 
-def shards(learned: Sequence[Learned]) -> list[Part]:
+def shards(learned: Sequence[Learned]) -> list[Shard]:
     """Cut what several streams learned into shards of the features, which are merged apart."""
     n_entries = sum(len(each.ids) for each in learned)
     if len(learned) < 2 or not n_entries:
@@ -87,7 +87,7 @@ def shards(learned: Sequence[Learned]) -> list[Part]:
     return [[slice(cut[number], cut[number + 1]) for cut in cuts] for number in range(n_shards)]
 
 
-def merge_shard(problem: Problem, state: State, learned: Sequence[Learned], shard: Part) -> None:
+def merge_shard(problem: Problem, state: State, learned: Sequence[Learned], shard: Shard) -> None:
     """Merge what streams learned of a shard; `state.t` stays at the begin of the round."""
     parts = list(zip((each.content for each in learned), shard, strict=True))
     ids = np.concatenate([each.ids[own] for each, own in zip(learned, shard, strict=True)])
