@@ -222,8 +222,8 @@ def runs(tasks: Sequence[Task], options: argparse.Namespace) -> str:
             result = train(task.rows, config)
             error = evaluate(result.model, task.test)["error"]
             cells.append(f"{error:.4f} ({result.report['step_size']:g})")
-            if task.name == "IMDB" and config.streams > 1:
-                outcomes.append("reached" if error <= GOALS[config.streams] else "missed")
+            if task.name == "IMDB" and config.n_streams > 1:
+                outcomes.append("reached" if error <= GOALS[config.n_streams] else "missed")
         lines.append(cells)
     header = ["step size auto", "online", *(f"{streams} streams" for streams in STREAMS)]
     goals = " and ".join(f"{goal} ({streams} streams)" for streams, goal in GOALS.items())
@@ -246,7 +246,7 @@ def cluster(tasks: Sequence[Task], options: argparse.Namespace) -> str:
             result = train(task.rows, config, workers=2)
             seconds[name].append(result.report["seconds"])
             moved = result.report["bytes_per_step"] * result.report["steps"]
-            steps = config.rounds if config.streams > 1 else result.report["steps"]
+            steps = config.rounds if config.n_streams > 1 else result.report["steps"]
             error = evaluate(result.model, task.test)["error"]
             cells[name] = [f"{steps:,}", f"{moved / 1e6:.0f}", f"{error:.4f}"]
     lines = [
