@@ -1,8 +1,8 @@
 """Scaling: a pass on a cluster of 1 and 2 workers beside the same pass on threads.
 
 One pass over a corpus of RCV1's size, by the local engine and through Dask with 1 and 2 workers in
-processes of their own: as it is by default, in larger batches, and with streams; and the messages
-of such a pass alone, with nothing computed.
+processes of their own: in batches of the size that is chosen for a cluster, in larger batches, and
+with streams; and the messages of such a pass alone, with nothing computed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def main() -> None:
     options = arguments()
     corpus = Corpus(options.rows, options.features, options.nnz)
     data = open_dataset(str(prepare(options.folder, corpus)))
-    config = with_batch_size(TrainConfig(step_size=STEP_SIZE), data, on_cluster=True)
+    config = TrainConfig(step_size=STEP_SIZE, streams=1)
+    config = with_batch_size(config, data, on_cluster=True)
     batch_size = config.batch_size
     assert isinstance(batch_size, int)
     intro = (

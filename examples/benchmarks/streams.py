@@ -200,16 +200,17 @@ def scored(task: Task, config: TrainConfig) -> str:
 
 def with_one_time(measure: Callable[[], str]) -> str:
     """What `measure` finds where penalties take no account of participation."""
-    apply = merge_module._apply_changes
+    merge_streams = merge_module.merge_streams
 
-    def of_one_time(base, sums, count, last, step_size, l1, l2, *rest):  # type: ignore[no-untyped-def]
-        apply(base, sums, count, last, step_size, 0.0 * l1, 0.0 * l2, *rest)
+    def of_one_time(base, ids, states, ends, times, hyperparameters, *rest):  # type: ignore[no-untyped-def]
+        without = hyperparameters._replace(l1=0.0, l2=0.0)
+        merge_streams(base, ids, states, ends, times, without, *rest)
 
-    merge_module._apply_changes = of_one_time
+    merge_module.merge_streams = of_one_time
     try:
         return measure()
     finally:
-        merge_module._apply_changes = apply
+        merge_module.merge_streams = merge_streams
 
 
 def runs(tasks: Sequence[Task], options: argparse.Namespace) -> str:
@@ -236,7 +237,7 @@ def runs(tasks: Sequence[Task], options: argparse.Namespace) -> str:
 def cluster(tasks: Sequence[Task], options: argparse.Namespace) -> str:
     task = tasks[0]
     ways = {
-        "batches": TrainConfig(step_size=0.3),
+        "batches": TrainConfig(step_size=0.3, streams=1),
         **{f"{k} streams": TrainConfig(step_size=0.3, streams=k) for k in STREAMS},
     }  # fmt: skip
     seconds: dict[str, list[float]] = {name: [] for name in ways}
