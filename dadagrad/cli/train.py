@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 OnError = Literal["raise", "skip"]
 common, saving = grouped("Common"), grouped("Checkpoints")
+trace_option = grouped("Parallel")(
+    "--trace",
+    metavar="URL",
+    help="Where to save a trace: begin, end and thread of each task, to look at in a browser.",
+)
 
 
 @click.command(cls=GroupedCommand)
@@ -72,11 +77,7 @@ common, saving = grouped("Common"), grouped("Checkpoints")
     help="Treatment of a missing or damaged partition: raise ends the run, skip leaves it out.",
     **ON_ERROR,
 )
-@grouped("Parallel")(
-    "--trace",
-    metavar="URL",
-    help="Where to save a trace: begin, end and thread of each task, to look at in a browser.",
-)
+@trace_option
 @click.option(
     "--dry-run", is_flag=True, help="Predict memory, steps and network traffic of the run and exit."
 )
@@ -181,11 +182,7 @@ def _check_checkpoint_options(
     help="Treatment of a missing or damaged partition.  [default: as given to train]",
     **ON_ERROR,
 )
-@click.option(
-    "--trace",
-    metavar="URL",
-    help="Where to save a trace: begin, end and thread of each task, to look at in a browser.",
-)
+@trace_option
 @resource_options
 @output_options
 def resume(

@@ -10,13 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dadagrad.training.schedule.base import Cursor, Slice
 from dadagrad.training.state.base import TrainingState
-from dadagrad.training.state.compiled import State
-from dadagrad.training.state.slices import FeatureSlice, Gradient, SentFeatures, SharedFeatures
+from dadagrad.training.state.slices import FeatureSlice, SentFeatures, SharedFeatures
 from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 SliceInput: TypeAlias = SharedFeatures | SentFeatures | TrainingState
@@ -38,19 +34,6 @@ class Result:
 
     metrics: ProgressiveMetrics
     change: FeatureSlice[Any] | None = None
-
-
-def not_finite(change: Gradient | State, n_settings: int) -> dict[str, NDArray[np.bool_]]:
-    """The settings, (n_settings,), of which each array of a change has a number not finite."""
-    settings = {}
-    outputs = 1 if isinstance(change, Gradient) else 0  # axis of the outputs, or of their groups
-    for name, array in change.arrays.items():
-        settings[name] = np.zeros(n_settings, np.bool_)
-        finite = np.isfinite(array)
-        if not finite.all():  # the common case apart: numpy is slow at reducing short rows
-            by_output = np.moveaxis(finite, outputs, 0).reshape(n_settings, -1)
-            settings[name] = ~by_output.all(axis=1)
-    return settings
 
 
 # Events.

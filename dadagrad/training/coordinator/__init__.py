@@ -83,7 +83,7 @@ class Coordinator:
         self._waiting: list[Progress] = []
         self._n_missing = 0
         self._is_working = False  # on some slice of the present round
-        self._is_merging, self._n_merges = False, 0  # at the end of it
+        self._n_merges: int | None = None  # left of those that end it; None before they begin
         self._tasks: dict[int, Progress] = {}
         self._n_tasks = 0
         # By reading, the slices of this round without a result; and readings that end with it.
@@ -109,6 +109,7 @@ class Coordinator:
             case Computed(task, result):
                 self._take(task, result)
             case Merged():
+                assert self._n_merges, "a merge that nobody asked for"
                 self._n_merges -= 1
             case SaveRequested():
                 self._save_wanted = True
@@ -122,8 +123,7 @@ class Coordinator:
             return []
         instructions, self._closes = self._closes, []
         if self._round is not None and not self._n_missing:
-            if not self._is_merging:
-                self._is_merging = True
+            if self._n_merges is None:
                 merges = self._combination.merges(self._stretches)
                 self._n_merges = len(merges)
                 instructions += merges
@@ -190,7 +190,7 @@ class Coordinator:
                 self.metrics += metrics
         self.cursor = finished.after
         self._round = None
-        self._is_working = self._is_merging = False
+        self._is_working, self._n_merges = False, None
         report = Report(self.cursor, self.steps, self.metrics)
         return [report, *(self._save() if self._save_is_due() else [])]
 

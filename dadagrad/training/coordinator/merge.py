@@ -59,22 +59,6 @@ SHARD_ENTRIES = 1 << 18
 MAX_SHARDS = 256
 
 
-def merge(problem: Problem, state: State, learned: Sequence[Learned]) -> None:
-    """Merge what streams learned that started from `state` into it.
-
-    Parameters
-    ----------
-    problem : Problem
-    state : State
-        Start of all streams; changed in place.
-    learned : sequence of FeatureSlice
-        What each stream learned that had rows, in the order of the streams.
-    """
-    for shard in shards(learned):
-        merge_shard(problem, state, learned, shard)
-    merge_common(problem, state, learned)
-
-
 def shards(learned: Sequence[Learned]) -> list[Shard]:
     """Cut what several streams learned into shards of the features, which are merged apart."""
     n_entries = sum(len(each.ids) for each in learned)

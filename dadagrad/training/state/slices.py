@@ -102,6 +102,19 @@ class Gradient:
         return Gradient(self.gradient[positions], squares, self.intercept)
 
 
+def not_finite(change: Content, n_settings: int) -> dict[str, NDArray[np.bool_]]:
+    """The settings, (n_settings,), of which each array of a change has a number not finite."""
+    settings = {}
+    outputs = 1 if isinstance(change, Gradient) else 0  # axis of the outputs, or of their groups
+    for name, array in change.arrays.items():
+        settings[name] = np.zeros(n_settings, np.bool_)
+        finite = np.isfinite(array)
+        if not finite.all():  # the common case apart: numpy is slow at reducing short rows
+            by_output = np.moveaxis(finite, outputs, 0).reshape(n_settings, -1)
+            settings[name] = ~by_output.all(axis=1)
+    return settings
+
+
 @dataclass(frozen=True, slots=True)
 class SharedFeatures:
     """Features of the coordinator's state, which stays as it is until the round ends.

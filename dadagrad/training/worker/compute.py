@@ -13,7 +13,7 @@ from dadagrad.errors import TrainingError
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.id_sets import mark, marked, relabel
 from dadagrad.problem import Problem
-from dadagrad.training.messages import Result, SliceInput, not_finite
+from dadagrad.training.messages import Result, SliceInput
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.slices import (
@@ -22,6 +22,7 @@ from dadagrad.training.state.slices import (
     SentFeatures,
     SharedFeatures,
     Weights,
+    not_finite,
 )
 from dadagrad.training.worker.pairs import pair_rows
 from dadagrad.training.worker.parallel import Spread, serial

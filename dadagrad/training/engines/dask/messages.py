@@ -11,10 +11,10 @@ from distributed.protocol.serialize import pickle_dumps, pickle_loads, register_
 from numpy.typing import NDArray
 
 from dadagrad.problem import Problem
-from dadagrad.training.messages import Result, not_finite
+from dadagrad.training.messages import Result
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.compiled import State
-from dadagrad.training.state.slices import Gradient, SentFeatures
+from dadagrad.training.state.slices import Gradient, SentFeatures, not_finite
 from dadagrad.training.trace import Task
 
 Touched: TypeAlias = NDArray[Any] | None
