@@ -157,8 +157,9 @@ def _describe_checkpoints(url: str, *, verify: bool) -> dict[str, Any]:
 
 def _rows(meta: dict[str, Any] | None) -> Any:
     """Return the number of rows learned from before a checkpoint; 0 if it is not recorded."""
-    metrics = (meta or {}).get("tally")
-    return metrics.get("rows", 0) if isinstance(metrics, dict) else 0
+    passes = (meta or {}).get("passes")
+    listed = passes if isinstance(passes, list) else []
+    return sum(metrics.get("rows", 0) for metrics in listed if isinstance(metrics, dict))
 
 
 def _show(description: dict[str, Any]) -> None:

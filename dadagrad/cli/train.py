@@ -222,7 +222,7 @@ def _resume(
     rows = dadagrad.open_dataset(meta["data"]["url"] if data is None else absolute(data))
     check_destinations(model)
     config = dadagrad.TrainConfig.from_json(meta["config"])
-    done = int(meta["tally"]["rows"]) if "tally" in meta else 0
+    done = sum(metrics["rows"] for metrics in meta.get("passes", []))
     with showing_run(display, config, rows, done=done) as shown:
         result = dadagrad.resume(
             checkpoints,

@@ -49,7 +49,7 @@ class FittedState:
 
     problem: Problem
     state: TrainingState
-    metrics: ProgressiveMetrics
+    passes: tuple[ProgressiveMetrics, ...]
     steps: int
     origin: Dataset
     report: dict[str, Any]
@@ -98,7 +98,8 @@ def _at_end(
 ) -> FittedState:
     """Return the state at the end of a run on `data`; `model` if it was made already."""
     origin = MemoryDataset((), data.schema, data.url)
-    return FittedState(end.problem, end.state, end.metrics, end.steps, origin, report, _model=model)
+    passes = tuple(end.passes)
+    return FittedState(end.problem, end.state, passes, end.steps, origin, report, _model=model)
 
 
 def fit(
@@ -156,22 +157,26 @@ def partial_fit(
     else:
         run.problem = _continue(run.problem, before.problem)
     warm_up(run.problem, run.messages)
+    # The rows of this call count as new ones, beside those of the first pass of `fit`.
+    later_passes = () if before is None else before.passes[1:]
     with resources.engine(data) as engine:
         if before is None:
             start = run.begin(engine)
         else:
-            start = Start(before.state, Cursor(), before.steps, before.metrics)
+            start = Start(before.state, Cursor(), before.steps, before.passes[:1])
         watcher = Watcher()
         coordinator, complete = run.learn(engine, start, watcher)
     if not complete:
         raise KeyboardInterrupt("training was interrupted; the model has learned from some rows")
     report = make_report(coordinator, data, complete, watcher.seconds)
     report = {name: report[name] for name in _CUMULATIVE}
+    report["rows"] += sum(metrics.rows for metrics in later_passes)
     model = None
     if not isinstance(data, MemoryDataset | DaskDataset):
         # The model is made while the dataset is open, which knows the names of features.
         model = make_model(coordinator.problem, coordinator.state, data, report)
     state = _at_end(coordinator, data, report, model)
+    state.passes += later_passes
     state.sparse = before is not None and before.sparse
     return state
 

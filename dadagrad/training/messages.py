@@ -122,11 +122,25 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Progress of the run; for people and logs."""
+    """Progress of the run; for people and logs.
+
+    Attributes
+    ----------
+    cursor : Cursor
+    steps : int
+    metrics : ProgressiveMetrics
+        Those of all rows so far.
+    passes : tuple of ProgressiveMetrics
+        Those of each pass so far; all rows were new in the first alone.
+    count_nonzeros : callable
+        Returns the number of weights other than 0, until the next event is handled.
+    """
 
     cursor: Cursor
     steps: int
     metrics: ProgressiveMetrics
+    passes: tuple[ProgressiveMetrics, ...]
+    count_nonzeros: Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +149,7 @@ class Save:
 
     cursor: Cursor
     steps: int
-    metrics: ProgressiveMetrics
+    passes: tuple[ProgressiveMetrics, ...]
     state: TrainingState
 
 

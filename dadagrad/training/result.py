@@ -15,6 +15,7 @@ from dadagrad.problem import Problem
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
+from dadagrad.training.worker.progressive import ProgressiveMetrics, best_setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,13 @@ class TrainResult:
     ----------
     model : Model
     report : dict
-        Counts, rates and losses, as `dadagrad train --json` prints them. `bytes_per_step` is the
-        mean size of the weights sent to workers and of the gradients received, for a step of this
-        call; None without a cluster. `settings` are the step size, l1, l2, progressive loss and
-        error of each setting that was learned (None where it diverged); the model is that of number
-        `best`.
+        Counts, rates and losses, as `dadagrad train --json` prints them. `progressive_loss` and
+        `progressive_error` are those of the first pass, in which each row is predicted before it is
+        learned from; `by_pass` has both for each pass, of which the later are training losses and
+        errors. `settings` are the step size, l1, l2, progressive loss and error of each setting
+        that was learned (None where it diverged); the model is that of number `best`.
+        `bytes_per_step` is the mean size of the weights sent to workers and of the gradients
+        received, for a step of this call; None without a cluster.
     complete : bool
         False if the run was stopped on request and can be resumed.
     coordinator : Coordinator
@@ -72,9 +75,10 @@ def make_report(
     coordinator: Coordinator, data: Dataset, complete: bool, seconds: float
 ) -> dict[str, Any]:
     """Counts, rates and losses of a run on `data` that took so long; plain JSON."""
-    metrics, problem = coordinator.metrics, coordinator.problem
-    losses, errors = metrics.mean_loss(problem), metrics.error(problem)
-    best = int(np.argmin(np.where(np.isnan(losses), np.inf, losses)))
+    metrics, problem, passes = coordinator.metrics, coordinator.problem, coordinator.passes
+    first = passes[0] if passes else metrics
+    losses, errors = first.mean_loss(problem), first.error(problem)
+    best = best_setting(passes, problem)
     settings = [
         {
             "step_size": setting.step_size if problem.config.update.has_step_size else None,
@@ -85,7 +89,7 @@ def make_report(
         }
         for number, setting in enumerate(problem.settings)
     ]
-    for diverged in np.flatnonzero(~np.isfinite(losses)).tolist():
+    for diverged in np.flatnonzero(~np.isfinite(metrics.loss)).tolist():
         settings[diverged] |= {"progressive_loss": None, "progressive_error": None}
     return {
         "rows": metrics.rows,
@@ -96,6 +100,7 @@ def make_report(
         "nnz_per_second": metrics.entries / seconds,
         "progressive_loss": float(losses[best]),
         "progressive_error": None if errors is None else float(errors[best]),
+        "by_pass": [_of_pass(metrics, problem, best) for metrics in passes],
         "features": problem.n_features,
         "step_size": settings[best]["step_size"],
         "batch_size": problem.config.batch_size,
@@ -105,4 +110,14 @@ def make_report(
         "complete": complete,
         "settings": settings,
         "best": best,
+    }
+
+
+def _of_pass(metrics: ProgressiveMetrics, problem: Problem, setting: int) -> dict[str, Any]:
+    """Rows, mean loss and error of one pass."""
+    errors = metrics.error(problem)
+    return {
+        "rows": metrics.rows,
+        "loss": float(metrics.mean_loss(problem)[setting]),
+        "error": None if errors is None else float(errors[setting]),
     }

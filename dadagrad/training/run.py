@@ -355,7 +355,7 @@ class Run:
             start.state,
             cursor=start.cursor,
             steps=start.steps,
-            metrics=start.metrics,
+            passes=start.passes,
             save_every=save_every,
         )
 

@@ -142,7 +142,7 @@ def gone_on_from(
         save.state,
         cursor=save.cursor,
         steps=save.steps,
-        metrics=save.metrics,
+        passes=save.passes,
         **options,
     )
     driven = ByHand(data, again, seed).run()

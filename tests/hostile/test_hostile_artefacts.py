@@ -49,7 +49,7 @@ def made_run() -> Storage:
     url = memory_url()
     arrays = {"a": np.arange(10.0), "b": np.zeros((3, 2), np.float32)}
     with CheckpointWriter(url) as writer:
-        writer.save(Snapshot(5, arrays, {"x": [1, float("nan")], "tally": {"rows": 3}}))
+        writer.save(Snapshot(5, arrays, {"x": [1, float("nan")], "passes": [{"rows": 3}]}))
     return Storage(url)
 
 

@@ -42,6 +42,18 @@ def test_the_report_says_what_was_done():
     assert report["checkpoints"] is None
 
 
+def test_the_reported_error_is_that_of_rows_not_seen_before():
+    data = make_data()
+    once, thrice = (train(data, replace(CONFIG, passes=passes)).report for passes in (1, 3))
+    for name in ("progressive_loss", "progressive_error"):
+        assert thrice[name] == once[name] == thrice["settings"][0][name]
+    first, second, third = thrice["by_pass"]
+    assert first == once["by_pass"][0]
+    assert first["loss"] == once["progressive_loss"]
+    assert first["rows"] == third["rows"] == data.n_rows
+    assert third["loss"] < second["loss"] < first["loss"]
+
+
 def test_the_model_holds_no_feature_without_weight():
     model = train(make_data(), replace(CONFIG, l1=0.05, batch_size=11)).model
     assert 0 < len(model.ids) < 60

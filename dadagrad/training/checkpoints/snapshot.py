@@ -55,7 +55,7 @@ class CheckpointSaver(CheckpointWriter):
         meta = self._meta() | {
             "cursor": asdict(save.cursor),
             "steps": save.steps,
-            "tally": save.metrics.to_json(),
+            "passes": [metrics.to_json() for metrics in save.passes],
             "t": save.state.t,
             "seconds": seconds,
         }
@@ -78,12 +78,12 @@ def lasting_url(data: Dataset) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Place and state from which a run starts or resumes."""
+    """Place, state and metrics of each pass from which a run starts or resumes."""
 
     state: TrainingState
     cursor: Cursor
     steps: int = 0
-    metrics: ProgressiveMetrics | None = None
+    passes: tuple[ProgressiveMetrics, ...] = ()
     seconds: float = 0.0
 
 
@@ -95,7 +95,7 @@ def restore(snapshot: Snapshot, problem: Problem, place: str) -> Start:
             restore_state(problem, snapshot.arrays, meta["t"]),
             Cursor(**meta["cursor"]),
             meta["steps"],
-            ProgressiveMetrics.from_json(meta["tally"]),
+            tuple(ProgressiveMetrics.from_json(metrics) for metrics in meta["passes"]),
             meta["seconds"],
         )
     except (KeyError, TypeError, ValueError) as error:

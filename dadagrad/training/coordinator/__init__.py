@@ -14,6 +14,9 @@ merged, some features apart from others, and the online pass has changed the sta
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
 
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator.combine import Progress, combination_of
@@ -35,7 +38,7 @@ from dadagrad.training.messages import (
 )
 from dadagrad.training.schedule.base import Cursor, Round, Schedule
 from dadagrad.training.state.base import TrainingState
-from dadagrad.training.worker.progressive import ProgressiveMetrics
+from dadagrad.training.worker.progressive import ProgressiveMetrics, best_setting
 
 
 class Coordinator:
@@ -50,8 +53,8 @@ class Coordinator:
     schedule : Schedule
     state : TrainingState
         Start of the run; changed in place from here on.
-    cursor, steps, metrics
-        The rest of a checkpoint; the defaults start a new run.
+    cursor, steps, passes
+        The rest of a checkpoint, with the metrics of each pass; the defaults start a new run.
     save_every : int or None
         Steps after which a `Save` is due; None leaves that to `SaveRequested`.
     prefetch : int
@@ -66,7 +69,7 @@ class Coordinator:
         *,
         cursor: Cursor = Cursor(),  # noqa: B008 (frozen)
         steps: int = 0,
-        metrics: ProgressiveMetrics | None = None,
+        passes: Sequence[ProgressiveMetrics] = (),
         save_every: int | None = None,
         prefetch: int = 2,
     ) -> None:
@@ -74,7 +77,8 @@ class Coordinator:
         self.state = state
         self.cursor = cursor
         self.steps = steps
-        self.metrics = metrics or ProgressiveMetrics.zero(problem)
+        self.passes = list(passes)
+        self._before = sum(passes[:-1], start=ProgressiveMetrics.zero(problem))
         self._combination = combination_of(problem, state)
         self._rounds = RoundQueue(schedule.rounds(cursor), prefetch, together=not problem.online)
         self._round: Round | None = None
@@ -94,6 +98,11 @@ class Coordinator:
         self._next_save = self._first_save_after(steps)
         self._save_wanted = self._stop_wanted = self._finished = False
         self._saved: Cursor | None = None
+
+    @property
+    def metrics(self) -> ProgressiveMetrics:
+        """Metrics of all passes so far."""
+        return self._before + self.passes[-1] if self.passes else self._before
 
     def start(self) -> list[Instruction]:
         """The first instructions."""
@@ -185,14 +194,29 @@ class Coordinator:
 
     def _finish_round(self, finished: Round) -> list[Instruction]:
         self.steps += self._combination.finish(self._stretches)
-        for stretch in self._stretches:
-            for metrics in stretch.metrics:
-                self.metrics += metrics
+        self._count([metrics for stretch in self._stretches for metrics in stretch.metrics])
         self.cursor = finished.after
         self._round = None
         self._is_working, self._n_merges = False, None
-        report = Report(self.cursor, self.steps, self.metrics)
+        report = Report(
+            self.cursor, self.steps, self.metrics, tuple(self.passes), self.count_nonzeros
+        )
         return [report, *(self._save() if self._save_is_due() else [])]
+
+    def count_nonzeros(self) -> int:
+        """Weights other than 0 of the setting with the least progressive loss."""
+        _, weights = self.state.nonzero_weights(self.problem)
+        best = best_setting(self.passes, self.problem)
+        by_setting = weights.reshape(len(weights), self.problem.n_settings, -1)
+        return int(np.count_nonzero(by_setting[:, best]))
+
+    def _count(self, counted: list[ProgressiveMetrics]) -> None:
+        """Add the metrics of a round to those of its pass."""
+        if self.cursor.pass_number == len(self.passes):
+            self._before = self.metrics
+            self.passes.append(ProgressiveMetrics.zero(self.problem))
+        for metrics in counted:
+            self.passes[-1] += metrics
 
     def _first_save_after(self, steps: int) -> int | None:
         every = self._save_every
@@ -208,7 +232,7 @@ class Coordinator:
         self._save_wanted = False
         self._next_save = self._first_save_after(self.steps)
         self._saved = self.cursor
-        return [Save(self.cursor, self.steps, self.metrics, self.state)]
+        return [Save(self.cursor, self.steps, tuple(self.passes), self.state)]
 
     def _finish(self, *, complete: bool) -> list[Instruction]:
         self._finished = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -84,6 +84,14 @@ class ProgressiveMetrics:
     def from_json(cls, plain: dict[str, Any]) -> ProgressiveMetrics:
         sums = (np.array(plain[name], np.float64) for name in ("loss", "mistakes"))
         return cls(int(plain["rows"]), int(plain["entries"]), float(plain["weight"]), *sums)
+
+
+def best_setting(passes: Sequence[ProgressiveMetrics], problem: Problem) -> int:
+    """The setting with the least loss in the first pass, of those that have not diverged."""
+    if problem.n_settings == 1 or not passes:
+        return 0
+    diverged = ~np.isfinite([metrics.loss for metrics in passes]).all(axis=0)
+    return int(np.argmin(np.where(diverged, np.inf, passes[0].loss)))
 
 
 class MetricsAccumulator:
