@@ -180,6 +180,18 @@ class TrainConfig:
         "Factor of the weight of each row, by its class; balanced weighs classes by one over "
         "their number of rows. A class that is not named weighs 1.",
     )
+    holdout: float = setting(
+        0.0,
+        Number(minimum=0, below=1),
+        "Share of the rows that is held out, to measure the model on; the seed decides which.",
+        "Common",
+    )
+    early_stopping: bool = setting(
+        False,
+        Switch(),
+        "End training after a pass that lowers the loss on the holdout by less than 0.1 %.",
+        "Common",
+    )
     seed: int = setting(
         0,
         Number(whole=True, minimum=0),
@@ -198,6 +210,11 @@ class TrainConfig:
         else:  # each has been checked by itself
             _check_compiled(self, "several values of step_size, l1 or l2 need")
         _check_streams(self)
+        if self.early_stopping and not self.holdout:
+            raise InputError(
+                "early_stopping measures the loss on rows that are held out, and holdout is 0; "
+                "give holdout=0.1, or leave out early_stopping"
+            )
 
     def alternatives(self) -> tuple[TrainConfig, ...]:
         """The configurations that are trained side by side: all combinations of values."""

@@ -71,7 +71,8 @@ def setting_options(command: Command) -> Command:
 
     ordered = sorted(SETTINGS.items(), key=lambda item: GROUPS.index(item[1].group))
     for name, setting in reversed(ordered):
-        command = _setting_option(name, setting)(command)
+        if name != "holdout":  # commands that take it have an option for datasets, too
+            command = _setting_option(name, setting)(command)
     return command
 
 

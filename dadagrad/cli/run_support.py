@@ -48,7 +48,7 @@ def showing_run(
 
     The bar opens after all preparations; `done` rows were learned from before.
     """
-    total = data.n_rows * config.passes
+    total = round(data.n_rows * (1.0 - config.holdout)) * config.passes
     has_errors = config.loss.classifies or config.loss.ranks
     bar: Bar | None = None
     with ExitStack() as stack:
@@ -106,7 +106,7 @@ def check_data(
     """Check before training that the data suit the settings, and the model the holdout data."""
     from dadagrad.model.compatibility import check_suitable
     from dadagrad.problem import make_problem
-    from dadagrad.training.run import resolve_config
+    from dadagrad.training.execution import resolve_config
 
     config = resolve_config(data, config, on_cluster=on_cluster)
     assert isinstance(config.batch_size, int)

@@ -29,6 +29,7 @@ from dadagrad.cli.run_support import (
     showing_run,
 )
 from dadagrad.config import SETTINGS, make_config
+from dadagrad.data import as_dataset
 from dadagrad.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,9 +45,13 @@ trace_option = grouped("Parallel")(
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("data")
+@click.argument("data", nargs=-1, required=True)
 @common("--model", metavar="URL", help="Where to save the model (required unless --dry-run).")
-@common("--holdout", metavar="DATA", help="Dataset on which the model is evaluated afterwards.")
+@common(
+    "--holdout",
+    metavar="SHARE|DATA",
+    help="Share of the rows, such as 0.1, or another dataset, on which the model is measured.",
+)
 @setting_options
 @common(
     "--config",
@@ -84,7 +89,7 @@ trace_option = grouped("Parallel")(
 @resource_options
 @output_options
 def train(
-    data: str,
+    data: tuple[str, ...],
     model: str | None,
     file: str | None,
     holdout: str | None,
@@ -100,9 +105,10 @@ def train(
     display: Display,
     **settings: Any,
 ) -> None:
-    """Train a linear model on a dataset.
+    """Train a linear model on datasets.
 
-    DATA is a dataset that `ingest` made, or Parquet. With --checkpoints, `dadagrad resume`
+    DATA is a dataset that `ingest` made, or Parquet; several are learned from in their order, in
+    each pass. With --checkpoints, `dadagrad resume`
     continues a run that stopped (by Ctrl-C, a crash or a lost machine) and makes the same model,
     bit by bit.
     """
@@ -111,11 +117,15 @@ def train(
         raise click.UsageError("Missing option '--model'")
     if or_resume and not dry_run and _has_checkpoints(checkpoints):
         assert checkpoints is not None
-        _resume(display, resources, checkpoints, model, data, on_error, trace)
+        urls = [absolute(each) for each in data]
+        _resume(display, resources, checkpoints, model, urls, on_error, trace)
         return
-    rows = dadagrad.open_dataset(absolute(data))
+    rows = as_dataset([absolute(each) for each in data])
     values = {} if file is None else _read_settings(file)
     values |= {name: value for name, value in settings.items() if value is not None}
+    share = None if holdout is None else _share(holdout)
+    if share is not None:
+        values["holdout"], holdout = share, None
     if isinstance(values.get("class_weight"), Mapping):
         values["class_weight"] = {
             _label_value(label, rows.schema): weight
@@ -150,6 +160,17 @@ def train(
     finish(result, display, model, holdout, checkpoints)
 
 
+def _share(holdout: str) -> float | None:
+    """Return a share of the rows, if that is what `holdout` is, and not a dataset."""
+    try:
+        share = float(holdout)
+    except ValueError:
+        return None
+    if not 0.0 < share < 1.0:
+        raise click.UsageError(f"--holdout {holdout} is not a share of the rows between 0 and 1")
+    return share
+
+
 def _has_checkpoints(checkpoints: str | None) -> bool:
     if checkpoints is None:
         raise click.UsageError("--or-resume needs --checkpoints URL")
@@ -176,7 +197,12 @@ def _check_checkpoint_options(
 @click.option(
     "--model", metavar="URL", help="Where to save the model.  [default: as given to train]"
 )
-@click.option("--data", metavar="URL", help="Dataset of the run, if it was moved.")
+@click.option(
+    "--data",
+    metavar="URL",
+    multiple=True,
+    help="Dataset of the run, if it was moved; once for each of several, in their order.",
+)
 @click.option(
     "--on-error",
     help="Treatment of a missing or damaged partition.  [default: as given to train]",
@@ -188,7 +214,7 @@ def _check_checkpoint_options(
 def resume(
     checkpoints: str,
     model: str | None,
-    data: str | None,
+    data: tuple[str, ...],
     on_error: OnError | None,
     trace: str | None,
     resources: dict[str, Any],
@@ -199,7 +225,8 @@ def resume(
     CHECKPOINTS is the folder that `train` was given. The model has the same bits as that of a run
     that never stopped. It is saved at the URL that `train` was given.
     """
-    _resume(display, resources, checkpoints, model, data, on_error, trace)
+    urls = [absolute(each) for each in data] or None
+    _resume(display, resources, checkpoints, model, urls, on_error, trace)
 
 
 def _resume(
@@ -207,7 +234,7 @@ def _resume(
     resources: dict[str, Any],
     checkpoints: str,
     model: str | None,
-    data: str | None,
+    data: list[str] | None,
     on_error: OnError | None,
     trace: str | None,
 ) -> None:
@@ -219,7 +246,7 @@ def _resume(
             f"the run at {checkpoints} was not started by `dadagrad train` and names no URL "
             "for its model; give --model URL"
         )
-    rows = dadagrad.open_dataset(meta["data"]["url"] if data is None else absolute(data))
+    rows = as_dataset(meta["data"]["url"] if data is None else data)
     check_destinations(model)
     config = dadagrad.TrainConfig.from_json(meta["config"])
     done = sum(metrics["rows"] for metrics in meta.get("passes", []))

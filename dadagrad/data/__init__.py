@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from dadagrad.data.dataset import Dataset
 
-__all__ = ["open_dataset"]
+__all__ = ["as_dataset", "open_dataset"]
+
+
+def as_dataset(data: Dataset | str | Sequence[Dataset | str]) -> Dataset:
+    """Return a dataset, which `data` is or is the URL of, or several of them joined in order."""
+    from dadagrad.data.views import join
+
+    if isinstance(data, list | tuple):
+        return join([as_dataset(each) for each in data])
+    return open_dataset(data) if isinstance(data, str) else cast("Dataset", data)
 
 
 def open_dataset(url: str) -> Dataset:

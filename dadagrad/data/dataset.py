@@ -202,6 +202,21 @@ class Dataset(ABC):
                 )
 
     @property
+    def in_memory(self) -> bool:
+        """True if other processes cannot read the rows."""
+        return False
+
+    @property
+    def sources(self) -> tuple[Dataset, ...]:
+        """Datasets whose rows these are, in the order in which they are learned from."""
+        return (self,)
+
+    @property
+    def source_partitions(self) -> tuple[int, ...]:
+        """Number of partitions of each of `sources`."""
+        return (len(self.partitions),)
+
+    @property
     def n_rows(self) -> int:
         return sum(partition.n_rows for partition in self.partitions)
 
@@ -227,6 +242,10 @@ class MemoryDataset(Dataset):
             Partition(f"part-{number:05d}", rows.n_rows, rows.nnz, rows.n_local, checksum(rows))
             for number, rows in enumerate(self._parts)
         )
+
+    @property
+    def in_memory(self) -> bool:
+        return True
 
     def read(self, partition: int) -> Rows:
         return self._parts[partition]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.buffers import Arena
-from dadagrad.data.dataset import Dataset, MemoryDataset
+from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import CorruptionError, InputError, MissingKey
 
@@ -43,8 +43,15 @@ class SkippingDataset(Dataset):
         self.source, self.skipped = source, dict(skipped or {})
 
     @property
+    def sources(self) -> tuple[Dataset, ...]:
+        return self.source.sources
+
+    @property
     def content(self) -> dict[str, int]:
         return self.source.content
+
+    def compare_content(self, content: Mapping[str, int]) -> None:
+        self.source.compare_content(content)
 
     def read(self, partition: int) -> Rows:
         """Rows of the partition, or its replacement."""
@@ -108,8 +115,7 @@ def skipping(data: Dataset, on_error: OnError, skipped: Mapping[str, str] | None
     """`data`, or a `SkippingDataset` of it if `on_error` is "skip" and it is not in memory."""
     if on_error not in ("raise", "skip"):
         raise InputError(f"on_error must be 'raise' or 'skip', not {on_error!r}")
-    in_memory = isinstance(data, MemoryDataset)
-    return SkippingDataset(data, skipped) if on_error == "skip" and not in_memory else data
+    return SkippingDataset(data, skipped) if on_error == "skip" and not data.in_memory else data
 
 
 def skipped_partitions(data: Dataset) -> dict[str, str]:

@@ -200,6 +200,8 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, query: Any = None) -> Self:
         self._check_loss()
+        if getattr(self, "holdout", 0.0):
+            raise InputError("partial_fit holds no rows out: leave out holdout, or call fit")
         before = getattr(self, "_state", None)
         calls = 0 if before is None else self._calls
         # The order of rows differs from call to call, and is the same in each run.

@@ -20,8 +20,9 @@ from dadagrad.training.checkpoints.writer import CheckpointReader
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.watcher import Watcher
+from dadagrad.training.execution import Run, resolve_config
 from dadagrad.training.result import make_model, make_report
-from dadagrad.training.run import Run, resolve_config, resume, train
+from dadagrad.training.run import resume, train
 from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.warm_up import warm_up

@@ -112,6 +112,7 @@ def choose_step_size(
 
 def first_rows(schedule: Schedule, compiled: bool) -> FirstRows:
     """The schedule of the trial before a run."""
+    schedule = schedule.first
     n_rows = min(max(MIN_ROWS, int(SHARE * sum(schedule.partition_rows))), MAX_ROWS)
     return FirstRows(
         schedule.partition_rows,

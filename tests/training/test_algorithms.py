@@ -20,8 +20,7 @@ from dadagrad.optim.preconditioners import PRECONDITIONERS
 from dadagrad.optim.updates import UPDATES as ALL_UPDATES
 from dadagrad.optim.updates import DualAveraging
 from dadagrad.problem import make_problem
-from dadagrad.training import run as run_module
-from dadagrad.training import warm_up
+from dadagrad.training import execution, warm_up
 from dadagrad.training.messages import Report
 from dadagrad.training.run import resume, train
 from dadagrad.training.state import zero_state
@@ -174,7 +173,7 @@ RESUMED = [
 
 @pytest.mark.parametrize("settings", RESUMED, ids=str)
 def test_every_algorithm_resumes_to_the_same_bits(settings, monkeypatch, tmp_path):
-    monkeypatch.setattr(run_module, "CHUNK_ROWS", 5)
+    monkeypatch.setattr(execution, "CHUNK_ROWS", 5)
     given = {"batch_size": 1, "step_size": 0.2, "passes": 2} | settings
     if "preconditioner" in settings:
         given["delta"] = 0.1

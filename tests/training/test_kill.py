@@ -25,13 +25,13 @@ import dadagrad.data.zarr.dataset
 from dadagrad.config import TrainConfig
 from dadagrad.data import open_dataset
 from dadagrad.problem import make_problem
-from dadagrad.training import run
+from dadagrad.training import execution, run
 from dadagrad.training.checkpoints import lease
 from dadagrad.training.engines import threads
 from dadagrad.training.warm_up import warm_up
 
 data, folder, seed, n_trials, settings = sys.argv[1:]
-run.CHUNK_ROWS = 20
+execution.CHUNK_ROWS = 20
 # A child that is killed as it begins is dead for sure: the next one need not wait to see whether.
 lease.BEGIN_SECONDS = 0.0
 config = TrainConfig(**json.loads(settings))

@@ -14,7 +14,7 @@ from helpers.zarr_cases import write_zarr
 
 from dadagrad.config import TrainConfig
 from dadagrad.errors import InputError, TrainingError
-from dadagrad.training import run as run_module
+from dadagrad.training import execution
 from dadagrad.training.checkpoints.writer import CheckpointReader
 from dadagrad.training.messages import Report
 from dadagrad.training.run import TrainResult, resume, train
@@ -23,7 +23,7 @@ from dadagrad.training.run import TrainResult, resume, train
 @pytest.fixture(autouse=True)
 def short_stretches(monkeypatch):
     """Online, stop for a look often, so that saves fall into the middle of partitions."""
-    monkeypatch.setattr(run_module, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(execution, "CHUNK_ROWS", 7)
 
 
 def unhurried(report: Report) -> None:
@@ -221,7 +221,7 @@ def test_the_step_size_is_chosen_once(tmp_path, monkeypatch):
         raise TrainingError("a crash")
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_module, "choose_step_size", fail)
+        patch.setattr(execution, "choose_step_size", fail)
         with pytest.raises(TrainingError, match="a crash"):
             train(data, config, checkpoints=folder)
     # A run that died while choosing chooses again.
@@ -229,7 +229,7 @@ def test_the_step_size_is_chosen_once(tmp_path, monkeypatch):
     assert not stopped.complete
     kept = CheckpointReader(folder).load().meta["config"]["step_size"]
     assert kept == stopped.report["step_size"] == expected.report["step_size"]
-    monkeypatch.setattr(run_module, "choose_step_size", fail)
+    monkeypatch.setattr(execution, "choose_step_size", fail)
     assert everything(resume(folder, data=data)) == everything(expected)
 
 

@@ -17,7 +17,7 @@ from dadagrad.data.buffers import Arena
 from dadagrad.data.dataset import MemoryDataset
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.dataset import ZarrDataset
-from dadagrad.training import run as run_module
+from dadagrad.training import execution
 from dadagrad.training.engines import threads as engine_module
 from dadagrad.training.run import train
 from dadagrad.training.worker.partition_reader import Loaded, Loader
@@ -84,7 +84,7 @@ def url(in_memory: MemoryDataset, tmp_path_factory: pytest.TempPathFactory) -> s
 def test_rows_are_not_overwritten_while_they_are_needed(
     in_memory, url, settings, threads, monkeypatch
 ):
-    monkeypatch.setattr(run_module, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(execution, "CHUNK_ROWS", 7)
     monkeypatch.setattr(engine_module, "Loader", PoisoningLoader)
     monkeypatch.setattr(PoisoningLoader, "poisoned", 0)
     config = TrainConfig(**{"step_size": 0.3, "l1": 1e-3, "passes": 3} | settings)

@@ -22,7 +22,7 @@ import dadagrad.training.coordinator.merge as merging
 from dadagrad.config import TrainConfig
 from dadagrad.errors import TrainingError
 from dadagrad.estimators import AdaGradClassifier
-from dadagrad.training import run as run_module
+from dadagrad.training import execution
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.memory.estimate import estimate_run
 from dadagrad.training.messages import Close, Open
@@ -67,7 +67,7 @@ def test_one_stream_is_the_online_pass_bit_for_bit(update, labels_and_loss, pena
 
 
 def test_models_depend_on_streams_and_rounds_but_not_on_threads(monkeypatch):
-    monkeypatch.setattr(run_module, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(execution, "CHUNK_ROWS", 7)
     data = make_data((30, 17, 0, 41, 8), labels="four labels")
     models = set()
     for changes in ({}, {"streams": 2}, {"streams": 4}, {"rounds": 2}):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dadagrad.config import TrainConfig
-from dadagrad.data.dataset import Dataset, MemoryDataset
+from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import CorruptionError
 from dadagrad.problem import Problem
@@ -18,8 +18,19 @@ from dadagrad.training.state import restore_state
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.worker.progressive import ProgressiveMetrics
 
+_BEST = "best."
+"""Prefix of the names of the arrays of `HoldoutRecord.best`."""
+
 IN_MEMORY = "memory"
 """URL in the checkpoints of a run whose data are in memory."""
+
+
+@dataclass(slots=True)
+class HoldoutRecord:
+    """Loss on the holdout after each pass, and a copy of the state after the best of them."""
+
+    losses: list[float] = field(default_factory=list)
+    best: TrainingState | None = None
 
 
 class CheckpointSaver(CheckpointWriter):
@@ -40,11 +51,12 @@ class CheckpointSaver(CheckpointWriter):
     ) -> None:
         super().__init__(url, keep=keep, new=new)
         self.config = config
+        self._source = data
         self._data = {"url": lasting_url(data), "digest": data.digest}
         self._notes = notes
+        self.holdout = HoldoutRecord()
         # Skipped partitions, now and later; None if damaged partitions are errors.
         self._skipped = data.skipped if isinstance(data, SkippingDataset) else None
-        self._content = data.content
 
     def begin(self) -> None:
         """Save a first checkpoint without state: from then on the run can be resumed."""
@@ -58,22 +70,30 @@ class CheckpointSaver(CheckpointWriter):
             "passes": [metrics.to_json() for metrics in save.passes],
             "t": save.state.t,
             "seconds": seconds,
+            "holdout_losses": list(self.holdout.losses),
         }
-        self.submit(Snapshot(save.steps, save.state.arrays, meta))
+        arrays, best = save.state.arrays, self.holdout.best
+        if best is not None:
+            arrays |= {_BEST + name: array for name, array in best.arrays.items()}
+            meta["best_t"] = best.t
+        self.submit(Snapshot(save.steps, arrays, meta))
 
     def _meta(self) -> dict[str, Any]:
         meta = {"config": self.config.to_json(), "data": self._data, "notes": self._notes}
         if self._skipped is not None:
             meta["skipped"] = dict(self._skipped)
-        return meta | ({"content": dict(self._content)} if self._content else {})
+        content = self._source.content
+        return meta | ({"content": dict(content)} if content else {})
 
 
-def lasting_url(data: Dataset) -> str:
-    """Return the address of `data` for a process in any folder, or `IN_MEMORY`."""
-    if isinstance(data, MemoryDataset):
+def lasting_url(data: Dataset) -> str | list[str]:
+    """Return the addresses of `data` for a process in any folder, or `IN_MEMORY`."""
+    if data.in_memory:
         return IN_MEMORY
-    local = "://" not in data.url and os.path.exists(data.url)
-    return os.path.abspath(data.url) if local else data.url
+    urls = [source.url for source in data.sources]
+    local = ["://" not in url and os.path.exists(url) for url in urls]
+    urls = [os.path.abspath(url) if here else url for url, here in zip(urls, local, strict=True)]
+    return urls if len(urls) > 1 else urls[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +105,27 @@ class Start:
     steps: int = 0
     passes: tuple[ProgressiveMetrics, ...] = ()
     seconds: float = 0.0
+    holdout: HoldoutRecord = field(default_factory=HoldoutRecord)
 
 
 def restore(snapshot: Snapshot, problem: Problem, place: str) -> Start:
     """Return the start of the run of `snapshot`; `CorruptionError` if it is not of `problem`."""
     meta = snapshot.meta
+    state = {name: array for name, array in snapshot.arrays.items() if not name.startswith(_BEST)}
+    kept = {
+        name.removeprefix(_BEST): array
+        for name, array in snapshot.arrays.items()
+        if name not in state
+    }
     try:
+        best = restore_state(problem, kept, meta["best_t"]) if kept else None
         return Start(
-            restore_state(problem, snapshot.arrays, meta["t"]),
+            restore_state(problem, state, meta["t"]),
             Cursor(**meta["cursor"]),
             meta["steps"],
             tuple(ProgressiveMetrics.from_json(metrics) for metrics in meta["passes"]),
             meta["seconds"],
+            HoldoutRecord(list(map(float, meta.get("holdout_losses", []))), best),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptionError(

@@ -55,6 +55,8 @@ class Coordinator:
         Start of the run; changed in place from here on.
     cursor, steps, passes
         The rest of a checkpoint, with the metrics of each pass; the defaults start a new run.
+    stop : Cursor or None
+        Place where the run ends; None is the end of the schedule.
     save_every : int or None
         Steps after which a `Save` is due; None leaves that to `SaveRequested`.
     prefetch : int
@@ -68,6 +70,7 @@ class Coordinator:
         state: TrainingState,
         *,
         cursor: Cursor = Cursor(),  # noqa: B008 (frozen)
+        stop: Cursor | None = None,
         steps: int = 0,
         passes: Sequence[ProgressiveMetrics] = (),
         save_every: int | None = None,
@@ -80,7 +83,9 @@ class Coordinator:
         self.passes = list(passes)
         self._before = sum(passes[:-1], start=ProgressiveMetrics.zero(problem))
         self._combination = combination_of(problem, state)
-        self._rounds = RoundQueue(schedule.rounds(cursor), prefetch, together=not problem.online)
+        self._rounds = RoundQueue(
+            schedule.rounds(cursor, stop), prefetch, together=not problem.online
+        )
         self._round: Round | None = None
         self._stretches: list[Progress] = []
         # Stretches whose next slice has not been issued, and how many are not at their end.

@@ -33,12 +33,14 @@ class Watcher:
         self._save_seconds = save_seconds if saver is not None else None
         self._progress = progress
         self._seconds_before = seconds_before
-        self._interrupted = self._stop_requested = False
-        self.begin()
+        self._interrupted = self._stop_requested = self._ready = False
+        self._begun = self._last_save = time.monotonic()
 
     def begin(self) -> None:
-        """Start the clock, once the engine is ready."""
-        self._begun = self._last_save = time.monotonic()
+        """Start the clock when the engine is first ready."""
+        if not self._ready:
+            self._begun = self._last_save = time.monotonic()
+            self._ready = True
 
     @property
     def seconds(self) -> float:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dadagrad.config import TrainConfig, make_config
-from dadagrad.data import open_dataset
+from dadagrad.data import as_dataset
 from dadagrad.data.dataset import Dataset
 from dadagrad.training.engines.resources import Resources
+from dadagrad.training.execution import Run, resolve_config
 from dadagrad.training.memory.available import (
     WorkerMemory,
     free_memory,
@@ -17,7 +19,6 @@ from dadagrad.training.memory.available import (
     workers_of,
 )
 from dadagrad.training.memory.check import memory_shortage
-from dadagrad.training.run import Run, resolve_config
 from dadagrad.training.warm_up import warm_up
 
 
@@ -70,7 +71,7 @@ class DryRun:
 
 
 def dry_run(
-    data: Dataset | str,
+    data: Dataset | str | Sequence[Dataset | str],
     config: TrainConfig | None = None,
     *,
     threads: int | None = None,
@@ -92,7 +93,7 @@ def dry_run(
         The configuration does not suit the data, or there is no scheduler at the address. A run
         that takes too much memory does not raise: `DryRun.problem` gives the reason.
     """
-    data = open_dataset(data) if isinstance(data, str) else data
+    data = as_dataset(data)
     resources = Resources(threads, workers, client, memory)
     on_cluster = resources.on_cluster
     config = resolve_config(data, make_config(config, settings), on_cluster=on_cluster)
@@ -107,10 +108,10 @@ def dry_run(
     down, up = round(estimate.bytes_down), round(estimate.bytes_up)
     return DryRun(
         engine="cluster" if on_cluster else "threads",
-        rows=data.n_rows,
+        rows=run.data.n_rows,
         features=run.problem.n_features,
         outputs=run.problem.n_outputs,
-        partitions=len(data.partitions),
+        partitions=len(run.data.partitions),
         passes=config.passes,
         batch_size=run.schedule.batch_size,
         steps=estimate.steps,

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dadagrad.data.dataset import Dataset, MemoryDataset, Partition
+from dadagrad.config import TrainConfig
+from dadagrad.data.dataset import Dataset, Partition
 from dadagrad.kernels.packed_ids import packed_bytes
 from dadagrad.problem import Problem
 from dadagrad.training.memory.available import WorkerMemory
 from dadagrad.training.schedule import Cursor, Schedule, Slice
-from dadagrad.training.schedule.streams import StreamSchedule
 from dadagrad.training.state import feature_bytes, state_bytes
 from dadagrad.training.state.compiled import CHUNK_WEIGHTS
 from dadagrad.training.step_size import GRID, KEPT, first_rows
@@ -91,7 +91,7 @@ def estimate_run(
     trial = _trial_bytes(data, problem, schedule, threads)
     if problem.chooses_average:  # it may choose the larger state
         problem = problem.choose(1.0, average=True)
-    rounds, n_open = _first_rounds(schedule)
+    rounds, n_open = _first_rounds(schedule, problem.config)
     of_rounds = [
         np.array([_slice_sizes(problem, data.partitions[each.partition], each) for each in slices])
         for slices in rounds
@@ -99,7 +99,8 @@ def estimate_run(
     sums = np.array([sizes.sum(axis=0) for sizes in of_rounds])
     largest = Sizes(*np.concatenate(of_rounds).max(axis=0).tolist())
     together = Sizes(*sums.max(axis=0).tolist())
-    n_steps = sums[:, 0].sum() if isinstance(schedule, StreamSchedule) else len(sums)
+    n_streams = problem.config.n_streams
+    n_steps = sums[:, 0].sum() if n_streams > 1 else len(sums)
     mean = Sizes(*(sums.sum(axis=0) / n_steps).tolist())
     arrays = _COUPLED_SCORES if problem.loss.couples else _SCORES
     scores = int(arrays * 8 * problem.n_outputs * largest.rows)
@@ -122,6 +123,9 @@ def estimate_run(
         "trial": trial,
         "libraries": _CLIENT_LIBRARIES if on_cluster else 0,
     }
+    if problem.config.early_stopping:  # the best state so far
+        process["state"] *= 2
+        process["checkpoint"] *= 2
     learning = process["state"] + process["checkpoint"] + max(rows + step, process["model"])
     trial = process["trial"]
     peak = max(trial, learning + min(_MALLOC_KEPT, trial // 2))
@@ -171,7 +175,7 @@ def distinct_features(n_features: int, partitions: Iterable[Partition]) -> int:
 
 def decoded_bytes(data: Dataset, partition: Partition) -> int:
     """Bytes of the rows of a partition; 0 if they are in memory already."""
-    if isinstance(data, MemoryDataset):
+    if data.in_memory:
         return 0
     schema = data.schema
     entry = 4 if (schema.feature_space or {}).get("binary") else 8
@@ -184,17 +188,18 @@ def reading_bytes(data: Dataset, partition: Partition) -> int:
     """Bytes that reading a partition takes in addition to its rows."""
     from dadagrad.data.zarr.dataset import ZarrDataset
 
-    share = _READING if isinstance(data, ZarrDataset) else _READING_PARQUET
+    zarr = all(isinstance(source, ZarrDataset) for source in data.sources)
+    share = _READING if zarr else _READING_PARQUET
     return int(share * decoded_bytes(data, partition))
 
 
-def _first_rounds(schedule: Schedule) -> tuple[list[list[Slice]], int]:
+def _first_rounds(schedule: Schedule, config: TrainConfig) -> tuple[list[list[Slice]], int]:
     """Return the slices of some rounds, and how many partitions are open at the same time."""
-    if not isinstance(schedule, StreamSchedule):
+    if config.n_streams == 1:
         n_readings = schedule.passes * sum(map(bool, schedule.partition_rows))
         batches = [r.slices for r in islice(schedule.rounds(Cursor()), MAX_BATCHES)]
         return batches, min(max(map(len, batches)) + PREFETCH, n_readings)
-    rounds = list(islice(schedule.rounds(Cursor()), schedule.first_rounds))
+    rounds = list(islice(schedule.rounds(Cursor()), config.rounds))
     n_used = max(len({stretch[0].reading for stretch in r.stretches}) for r in rounds)
     slices = [r.slices for r in rounds]
     # The last rounds are the largest.

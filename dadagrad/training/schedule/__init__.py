@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset
-from dadagrad.training.schedule.base import CHUNK_ROWS, Cursor, Round, Schedule, Slice, Stretch
+from dadagrad.training.schedule.base import (
+    CHUNK_ROWS,
+    Cursor,
+    Round,
+    Schedule,
+    SequenceSchedule,
+    Slice,
+    Stretch,
+)
 from dadagrad.training.schedule.batches import BatchSchedule, OnlineSchedule
 from dadagrad.training.schedule.streams import StreamSchedule
 
@@ -24,16 +33,27 @@ __all__ = [
 
 
 def make_schedule(
-    config: TrainConfig, partition_rows: Sequence[int], *, chunk_rows: int = CHUNK_ROWS
+    config: TrainConfig,
+    partition_rows: Sequence[int],
+    *,
+    chunk_rows: int = CHUNK_ROWS,
+    source_partitions: Sequence[int] = (),
 ) -> Schedule:
     """The schedule of a run over partitions of so many rows.
 
     The batch size of `config` must be a number. Where each row is a step, a slice has at most
-    `chunk_rows` rows.
+    `chunk_rows` rows. The partitions may be those of several datasets, of `source_partitions` each.
     """
     assert isinstance(config.batch_size, int)
     rows, batch_size = tuple(partition_rows), config.batch_size
     common = rows, config.passes, config.shuffle, config.seed, chunk_rows, batch_size
+    if len(source_partitions) > 1:
+        ends = list(accumulate(source_partitions, initial=0))
+        parts = tuple(
+            make_schedule(config, rows[start:stop], chunk_rows=chunk_rows)
+            for start, stop in pairwise(ends)
+        )
+        return SequenceSchedule(*common, parts)
     if config.n_streams > 1:
         return StreamSchedule(*common, config.n_streams, config.rounds)
     if batch_size == 1:

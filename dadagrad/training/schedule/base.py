@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
@@ -111,20 +112,66 @@ class Schedule(ABC):
         generator = np.random.default_rng([self.seed, pass_number])
         return [filled[position] for position in generator.permutation(len(filled))]
 
-    def rounds(self, start: Cursor) -> Iterator[Round]:
-        """The rounds from `start` on, over all the passes that are left."""
+    def rounds(self, start: Cursor, stop: Cursor | None = None) -> Iterator[Round]:
+        """The rounds from `start` to `stop`, by default over all the passes that are left."""
         for pass_number in range(start.pass_number, self.passes):
             rest = iter(self.stretches(pass_number))
             following = next(rest, None)
             number = 0
-            while following is not None:
+            while following is not None and Cursor(pass_number, number) != stop:
                 content, following = following, next(rest, None)
                 at_end = following is None
                 after = Cursor(pass_number + 1) if at_end else Cursor(pass_number, number + 1)
                 if pass_number > start.pass_number or number >= start.round:
                     yield Round(Cursor(pass_number, number), after, content)
                 number += 1
+            if following is not None or stop == Cursor(pass_number + 1):
+                return
 
     @abstractmethod
     def stretches(self, pass_number: int) -> Iterable[tuple[Stretch, ...]]:
         """The stretches of each round of a pass."""
+
+    @property
+    def first(self) -> Schedule:
+        """The schedule of the first of several datasets."""
+        return self
+
+
+@dataclass(frozen=True)
+class SequenceSchedule(Schedule):
+    """The schedules of several datasets, one after the other in each pass.
+
+    A pass has the rounds of runs that learn from one dataset each.
+    """
+
+    parts: tuple[Schedule, ...] = ()
+
+    @property
+    def first(self) -> Schedule:
+        return self.parts[0]
+
+    def order(self, pass_number: int) -> list[int]:
+        orders = ((before, part.order(pass_number)) for before, part in self._parts())
+        return [before + partition for before, order in orders for partition in order]
+
+    def stretches(self, pass_number: int) -> Iterator[tuple[Stretch, ...]]:
+        """The stretches of each round, whose partitions and readings are numbered anew."""
+        for number, (before, part) in enumerate(self._parts()):
+            for stretches in part.stretches(pass_number):
+                yield tuple(
+                    tuple(
+                        replace(
+                            slice_,
+                            partition=before + slice_.partition,
+                            reading=slice_.reading * len(self.parts) + number,
+                        )
+                        for slice_ in stretch
+                    )
+                    for stretch in stretches
+                )
+
+    def _parts(self) -> Iterator[tuple[int, Schedule]]:
+        """Each part, with the number of partitions before it."""
+        sizes = (len(part.partition_rows) for part in self.parts)
+        return zip(accumulate(sizes, initial=0), self.parts, strict=False)

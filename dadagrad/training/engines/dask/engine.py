@@ -18,7 +18,7 @@ import dask.config
 from distributed import Client, LocalCluster
 
 from dadagrad.clusters import connected, seconds
-from dadagrad.data.dataset import Dataset, MemoryDataset
+from dadagrad.data.dataset import Dataset
 from dadagrad.errors import InputError
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
@@ -76,7 +76,7 @@ def open_engine(data: Dataset, workers: int | None, client: Any) -> Iterator[Das
 
     Raises `InputError` if `data` is in memory, no scheduler answers, or it has no workers.
     """
-    if isinstance(data, MemoryDataset) or data.url.startswith("memory://"):
+    if data.in_memory or any(each.url.startswith("memory://") for each in data.sources):
         raise InputError(
             "data in memory cannot be read by the workers of a cluster; write it with "
             "`dadagrad ingest`, or train without workers"

@@ -1,0 +1,242 @@
+"""Datasets that consist of rows of others: several in order, or all rows but those held out."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.data.buffers import Arena
+from dadagrad.data.dataset import MAX_LISTED_VALUES, Dataset, LabelColumn, Partition, Schema
+from dadagrad.data.rows import Rows
+from dadagrad.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows ``start:stop`` of a partition of one of several datasets."""
+
+    source: int
+    partition: int
+    start: int
+    stop: int
+
+
+class DatasetView(Dataset):
+    """Pieces of partitions of other datasets; no row is copied.
+
+    Parameters
+    ----------
+    sources : sequence of Dataset
+        Datasets of one schema, in the order in which they are learned from.
+    pieces : sequence of Piece
+        Partitions of the view, ordered by source.
+    """
+
+    def __init__(self, sources: Sequence[Dataset], pieces: Sequence[Piece]) -> None:
+        self._sources = tuple(sources)
+        self.url = ", ".join(source.url for source in sources)
+        self.schema = _join_schemas(sources)
+        self.partitions = tuple(map(self._describe, pieces))
+        names = (partition.name for partition in self.partitions)
+        self._pieces = dict(zip(names, pieces, strict=True))
+
+    @property
+    def sources(self) -> tuple[Dataset, ...]:
+        return self._sources
+
+    @property
+    def source_partitions(self) -> tuple[int, ...]:
+        pieces = self._pieces.values()
+        counts = [sum(piece.source == number for piece in pieces) for number in range(self._n)]
+        return tuple(counts)
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """Piece of each partition."""
+        return [self._pieces[partition.name] for partition in self.partitions]
+
+    @property
+    def _n(self) -> int:
+        return len(self._sources)
+
+    def _describe(self, piece: Piece) -> Partition:
+        partition = self._sources[piece.source].partitions[piece.partition]
+        name, n_rows = partition.name, piece.stop - piece.start
+        if n_rows < partition.n_rows:
+            name += f", rows {piece.start} to {piece.stop - 1}"
+        if self._n > 1:
+            name += f" of dataset {piece.source + 1}"
+        nnz = partition.nnz * n_rows // max(partition.n_rows, 1)
+        return replace(partition, name=name, n_rows=n_rows, nnz=nnz)
+
+    def read(self, partition: int) -> Rows:
+        piece = self._piece(partition)
+        return self._select(piece, self._sources[piece.source].read(piece.partition))
+
+    def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
+        piece = self._piece(partition)
+        source = self._sources[piece.source]
+        return self._select(piece, source.read_into(piece.partition, arena, scratch))
+
+    def read_vocabulary(self, partition: int) -> NDArray[np.int64]:
+        piece = self._piece(partition)
+        return self._sources[piece.source].read_vocabulary(piece.partition)
+
+    def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
+        names: dict[int, str] = {}
+        for number, source in enumerate(self._sources):
+            readable = copy.copy(source)
+            numbers = [piece.partition for piece in self.pieces if piece.source == number]
+            readable.partitions = tuple(source.partitions[each] for each in numbers)
+            names |= readable.names(np.setdiff1d(ids, np.fromiter(names, np.int64)))
+        return names
+
+    @property
+    def content(self) -> dict[str, int]:
+        contents = [source.content for source in self._sources]
+        return {
+            name: contents[piece.source][original]
+            for name, piece in self._pieces.items()
+            if (original := self._original_name(piece)) in contents[piece.source]
+        }
+
+    def compare_content(self, content: Mapping[str, int]) -> None:
+        for name, checksum in content.items():
+            piece = self._pieces[name]
+            self._sources[piece.source].compare_content({self._original_name(piece): checksum})
+
+    def _piece(self, partition: int) -> Piece:
+        return self._pieces[self.partitions[partition].name]
+
+    def _original_name(self, piece: Piece) -> str:
+        return self._sources[piece.source].partitions[piece.partition].name
+
+    def _select(self, piece: Piece, rows: Rows) -> Rows:
+        """Return the rows of a piece of a partition, with the label codes of this schema."""
+        if piece.stop - piece.start < rows.n_rows:
+            rows = rows.slice(piece.start, piece.stop)
+        labels = rows.labels
+        columns = self._sources[piece.source].schema.label_columns
+        for number, (old, new) in enumerate(zip(columns, self.schema.label_columns, strict=True)):
+            if old.names != new.names and old.names is not None and new.names is not None:
+                codes = np.searchsorted(np.array(new.names), np.array(old.names))
+                labels = labels.copy()
+                labels[:, number] = codes[np.searchsorted(old.values or (), labels[:, number])]
+        return rows if labels is rows.labels else replace(rows, labels=labels)
+
+
+def join(datasets: Sequence[Dataset]) -> Dataset:
+    """Return a dataset of the rows of several, which are learned from in this order.
+
+    Raises `InputError` if their features or labels differ in kind.
+    """
+    if not datasets:
+        raise InputError("no dataset was given; give at least one")
+    if len(datasets) == 1:
+        return datasets[0]
+    return DatasetView(
+        datasets, [p for number, each in enumerate(datasets) for p in whole_pieces(each, number)]
+    )
+
+
+def whole_pieces(data: Dataset, source: int = 0) -> list[Piece]:
+    """Return all partitions of a dataset as pieces."""
+    rows = [partition.n_rows for partition in data.partitions]
+    return [Piece(source, number, 0, n_rows) for number, n_rows in enumerate(rows)]
+
+
+def hold_out(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
+    """Split a dataset into rows to learn from and a `fraction` of its rows to measure on.
+
+    Partitions are held out whole, in a random order that `seed` decides, and the first rows of the
+    last of them: so little is read to measure, and nothing is copied. Rows of one partition should
+    be as good a sample as those of another, as `dadagrad ingest` makes them by shuffling. Data with
+    queries are split between partitions only.
+
+    Raises `InputError` if one of the two would have no rows.
+    """
+    view = isinstance(data, DatasetView)
+    sources = data.sources if view else (data,)
+    pieces = data.pieces if isinstance(data, DatasetView) else whole_pieces(data)
+    wanted = round(fraction * data.n_rows)
+    kept, held = list(pieces), []
+    for number in np.random.default_rng([seed, len(pieces)]).permutation(len(pieces)).tolist():
+        piece = pieces[number]
+        n_rows = piece.stop - piece.start
+        if n_rows > wanted and data.schema.queried:
+            continue
+        middle = piece.start + min(n_rows, wanted)
+        held.append(replace(piece, stop=middle))
+        kept[number] = replace(piece, start=middle)
+        wanted -= middle - piece.start
+    kept, held = ([piece for piece in each if piece.stop > piece.start] for each in (kept, held))
+    if not kept or not held:
+        raise InputError(
+            f"holdout={fraction:g} of the {data.n_rows} rows of {data.url} leaves none to learn "
+            "from or none to measure on"
+            + (", and queries are held out in whole partitions" if data.schema.queried else "")
+            + "; change the fraction, or give a dataset to measure on"
+        )
+    return DatasetView(sources, kept), DatasetView(sources, sorted(held, key=pieces_order))
+
+
+def pieces_order(piece: Piece) -> tuple[int, int, int]:
+    return piece.source, piece.partition, piece.start
+
+
+def _join_schemas(datasets: Sequence[Dataset]) -> Schema:
+    """Return the schema of several datasets together."""
+    first, *others = [data.schema for data in datasets]
+    if not others:
+        return first
+    for data, schema in zip(datasets[1:], others, strict=True):
+        place = f"{data.url} does not go with {datasets[0].url}"
+        if schema.feature_space != first.feature_space:
+            raise InputError(
+                f"{place}: their features were made with other options; ingest both with the same"
+            )
+        if schema.n_features != first.n_features and not first.numbers_own_features:
+            raise InputError(
+                f"{place}: it has {schema.n_features} features, not {first.n_features}; ingest "
+                "both with the same options"
+            )
+        if schema.queried != first.queried or len(schema.label_columns) != len(first.label_columns):
+            raise InputError(f"{place}: both need the same columns of labels, and queries or none")
+    columns = zip(*(schema.label_columns for schema in (first, *others)), strict=True)
+    return replace(
+        first,
+        n_features=max(schema.n_features for schema in (first, *others)),
+        label_columns=tuple(_join_columns(each, datasets) for each in columns),
+        weighted=any(schema.weighted for schema in (first, *others)),
+    )
+
+
+def _join_columns(columns: Sequence[LabelColumn], datasets: Sequence[Dataset]) -> LabelColumn:
+    """Return the label column of several datasets together."""
+    first = columns[0]
+    for column, data in zip(columns, datasets, strict=True):
+        if (column.names is None) != (first.names is None):
+            raise InputError(
+                f"label column {column.name!r} of {data.url} and that of {datasets[0].url} are "
+                "texts and numbers; ingest both with labels of one kind"
+            )
+    if any(column.values is None for column in columns):
+        return LabelColumn(first.name)
+    counts: dict[str | float, int] = {}
+    for column in columns:
+        labels: Sequence[str | float] = column.names or column.values or ()
+        for label, count in zip(labels, column.counts or [0] * len(labels), strict=True):
+            counts[label] = counts.get(label, 0) + count
+    labels = sorted(counts)
+    known = all(column.counts is not None for column in columns)
+    listed = tuple(counts[label] for label in labels) if known else None
+    if first.names is not None:
+        codes = tuple(float(code) for code in range(len(labels)))
+        return LabelColumn(first.name, codes, listed, tuple(map(str, labels)))
+    if len(labels) > MAX_LISTED_VALUES:
+        return LabelColumn(first.name)
+    return LabelColumn(first.name, tuple(float(label) for label in labels), listed)

@@ -1,0 +1,295 @@
+"""One execution of a run: preparations, rounds on an engine, and the result."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dadagrad.config import TrainConfig
+from dadagrad.data.dataset import Dataset
+from dadagrad.data.skipping import OnError, skipping
+from dadagrad.data.views import hold_out
+from dadagrad.errors import InputError, TrainingError
+from dadagrad.model.evaluate import evaluate
+from dadagrad.model.model import Model
+from dadagrad.problem import Problem, make_problem
+from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start
+from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.engines import Engine
+from dadagrad.training.engines.resources import Resources
+from dadagrad.training.engines.watcher import Progress, Watcher
+from dadagrad.training.memory.available import WorkerMemory, trim_malloc
+from dadagrad.training.memory.check import memory_shortage
+from dadagrad.training.memory.estimate import Estimate, estimate_run
+from dadagrad.training.result import TrainResult, make_model, make_report
+from dadagrad.training.schedule import Cursor, make_schedule, with_batch_size
+from dadagrad.training.schedule.base import CHUNK_ROWS, PLAIN_CHUNK_ROWS
+from dadagrad.training.state import zero_state
+from dadagrad.training.step_size import choose_step_size
+from dadagrad.training.warm_up import warm_up
+
+logger = logging.getLogger(__name__)
+
+MIN_GAIN = 1e-3
+"""Share by which a pass must lower the loss on the holdout, or it is the last."""
+
+
+def resolve_config(data: Dataset, config: TrainConfig, *, on_cluster: bool) -> TrainConfig:
+    """Return `config` with numbers for "auto"; `InputError` if `data` do not suit it."""
+    if data.n_rows == 0:
+        raise InputError(f"the data at {data.url} has no rows; training needs at least one")
+    if on_cluster and config.update.by_row:
+        raise InputError(
+            f"update {config.update.name!r} learns row by row, which no cluster can share; train "
+            "without workers"
+        )
+    return with_batch_size(config, data, on_cluster)
+
+
+def split_holdout(data: Dataset, config: TrainConfig) -> tuple[Dataset, Dataset | None]:
+    """Return the rows to learn from, and those held out, if the configuration asks for some."""
+    return hold_out(data, config.holdout, config.seed) if config.holdout else (data, None)
+
+
+class Run:
+    """One execution of a run, from the start or from a snapshot.
+
+    Attributes
+    ----------
+    data, readable : Dataset
+        The rows to learn from, and the same without partitions that are skipped.
+    held_out : Dataset or None
+        The rows that are held out.
+    problem : Problem
+    schedule : Schedule
+    messages : callable
+        Called with messages for people.
+    """
+
+    def __init__(
+        self,
+        data: Dataset,
+        config: TrainConfig,
+        resources: Resources,
+        *,
+        on_error: OnError = "raise",
+        skipped: Mapping[str, str] | None = None,
+        messages: Callable[[str], None] | None = None,
+    ) -> None:
+        assert isinstance(config.batch_size, int)
+        if resources.on_cluster and config.batch_size == 1 and config.n_streams == 1:
+            raise InputError(
+                "batch_size 1 takes one row after the other, which no cluster can share; choose "
+                "'auto' or a larger batch_size, or several streams, or train without workers"
+            )
+        self.data, held_out = split_holdout(data, config)
+        self.readable = skipping(self.data, on_error, skipped)
+        self.held_out = None if held_out is None else skipping(held_out, on_error, skipped)
+        self.resources = resources
+        self.messages = messages or logger.info
+        self.problem = make_problem(config, data.schema, config.batch_size)
+        self.schedule = make_schedule(
+            config,
+            [partition.n_rows for partition in self.data.partitions],
+            chunk_rows=_chunk_rows(self.problem),
+            source_partitions=self.data.source_partitions,
+        )
+
+    def estimate(self, workers: Sequence[WorkerMemory], *, checkpoints: bool) -> Estimate:
+        """Estimate the memory and the traffic of the run."""
+        return estimate_run(
+            self.data,
+            self.problem,
+            self.schedule,
+            on_cluster=self.resources.on_cluster,
+            threads=self.resources.local_threads,
+            workers=workers,
+            checkpoints=checkpoints,
+        )
+
+    def check_memory(self, workers: Sequence[WorkerMemory], *, checkpoints: bool) -> None:
+        """Refuse what cannot fit, before anything is made."""
+        estimate = self.estimate(workers, checkpoints=checkpoints)
+        shortage = memory_shortage(estimate, self.problem, self.resources.memory, workers)
+        if shortage is not None:
+            raise InputError(shortage)
+
+    def execute(
+        self,
+        engine: Engine,
+        saver: CheckpointSaver | None = None,
+        start: Start | None = None,
+        save_every: int | None = None,
+        save_seconds: float | None = None,
+        progress: Progress | None = None,
+    ) -> TrainResult:
+        """Run to the end, or until somebody asks to stop; from the beginning if `start` is None."""
+        compile_seconds = warm_up(self.problem, self.messages)
+        start = start or self.begin(engine, saver)
+        save_seconds = None if save_every is not None else save_seconds
+        watcher = Watcher(saver, save_seconds, progress, start.seconds)
+        if saver is not None:
+            saver.holdout = start.holdout
+        if self.problem.config.early_stopping:
+            coordinator, complete = self._learn_by_pass(engine, start, watcher, save_every)
+        else:
+            coordinator, complete = self.learn(engine, start, watcher, save_every)
+        steps, moved = coordinator.steps - start.steps, engine.bytes_moved
+        return self.result(
+            coordinator,
+            complete,
+            watcher.seconds,
+            None if saver is None else saver.url,
+            losses=start.holdout.losses,
+            bytes_per_step=moved / steps if moved is not None and steps else None,
+            compile_seconds=compile_seconds,
+        )
+
+    def begin(self, engine: Engine, saver: CheckpointSaver | None = None) -> Start:
+        """Choose the step size and averaging if "auto", and return the start of a new run."""
+        begun = time.perf_counter()
+        config = self.problem.config
+        if config.step_size == "auto" and config.update.has_step_size:
+            self.messages("choosing the step size on the first rows")
+            threads = self.resources.local_threads
+            self.problem = choose_step_size(
+                self.readable, self.problem, self.schedule, threads, engine.loader
+            )
+            trim_malloc()
+            chosen = self.problem.config
+            average = " of averaged weights" if chosen.average is True else ""
+            self.messages(f"step size {chosen.step_size:g}{average}")
+            if saver is not None:
+                saver.config = replace(
+                    saver.config, step_size=chosen.step_size, average=chosen.average
+                )
+        seconds = time.perf_counter() - begun
+        return Start(zero_state(self.problem), Cursor(), seconds=seconds)
+
+    def _learn_by_pass(
+        self, engine: Engine, start: Start, watcher: Watcher, save_every: int | None
+    ) -> tuple[Coordinator, bool]:
+        """Train until a pass lowers the loss on the holdout by less than `MIN_GAIN`.
+
+        The state at the end is that after the best pass.
+        """
+        record, coordinator = start.holdout, self.coordinator(start)
+        losses = record.losses
+        while True:
+            passes = coordinator.cursor.pass_number
+            if coordinator.cursor.round == 0 and passes > len(losses):
+                losses.append(self._holdout_loss(coordinator))
+                self.messages(f"pass {passes}: loss {losses[-1]:.5g} on the holdout")
+                if losses[-1] == min(losses):
+                    record.best = coordinator.state.copy()
+            falls = len(losses) < 2 or losses[-1] < (1.0 - MIN_GAIN) * losses[-2]
+            if passes >= self.problem.config.passes or (passes == len(losses) and not falls):
+                coordinator.state = record.best or coordinator.state
+                return coordinator, True
+            coordinator, complete = self.learn(
+                engine, start, watcher, save_every, Cursor(passes + 1)
+            )
+            if not complete:
+                return coordinator, False
+            start = replace(
+                start,
+                state=coordinator.state,
+                cursor=coordinator.cursor,
+                steps=coordinator.steps,
+                passes=tuple(coordinator.passes),
+            )
+
+    def _holdout_loss(self, coordinator: Coordinator) -> float:
+        report = make_report(coordinator, self.readable, False, 1.0)
+        model = make_model(self.problem, coordinator.state, self.readable, report)
+        return float(self._evaluate(model)["loss"])
+
+    def _evaluate(self, model: Model) -> dict[str, Any]:
+        assert self.held_out is not None
+        return evaluate(model, self.held_out, loss=self.problem.loss)
+
+    def learn(
+        self,
+        engine: Engine,
+        start: Start,
+        watcher: Watcher,
+        save_every: int | None = None,
+        stop: Cursor | None = None,
+    ) -> tuple[Coordinator, bool]:
+        """Train from `start` to `stop`, or to the end of the run.
+
+        Returns the coordinator at the end, and False if a stop was requested.
+        """
+        coordinator = self.coordinator(start, save_every, stop)
+        with watcher.on_interrupt():
+            complete = engine.run(coordinator, watcher)
+        metrics = coordinator.metrics
+        if complete and metrics.weight == 0.0:
+            if self.problem.loss.ranks:
+                raise InputError(
+                    f"no query of {self.data.url} has rows of different relevance and of weight "
+                    "above 0; a ranking needs some, and the rows of a query must be neighbours"
+                )
+            raise InputError(
+                f"all rows of {self.data.url} have weight 0, by themselves or by their class; "
+                "training needs at least one that counts"
+            )
+        if self.problem.n_settings > 1 and not np.isfinite(metrics.loss).any():
+            raise TrainingError(
+                f"{self.data.url}: the weights have diverged with every setting; choose smaller "
+                "step sizes, or normalise the rows"
+            )
+        return coordinator, complete
+
+    def coordinator(
+        self, start: Start, save_every: int | None = None, stop: Cursor | None = None
+    ) -> Coordinator:
+        """The coordinator of the run from `start` on."""
+        return Coordinator(
+            self.problem,
+            self.schedule,
+            start.state,
+            cursor=start.cursor,
+            stop=stop,
+            steps=start.steps,
+            passes=start.passes,
+            save_every=save_every,
+        )
+
+    def result(
+        self,
+        coordinator: Coordinator,
+        complete: bool,
+        seconds: float,
+        checkpoints: str | None,
+        *,
+        losses: Sequence[float] = (),
+        bytes_per_step: float | None = None,
+        compile_seconds: float = 0.0,
+    ) -> TrainResult:
+        """The model and the report at the end of the run."""
+        report = make_report(coordinator, self.readable, complete, seconds) | {
+            "bytes_per_step": bytes_per_step,
+            "compile_seconds": compile_seconds,
+            "checkpoints": checkpoints,
+        }
+        trim_malloc()  # the memory of the partitions, before the model takes some
+        model = make_model(self.problem, coordinator.state, self.readable, report)
+        if self.held_out is not None and complete:
+            report["holdout"] = self._evaluate(model)
+            if losses:
+                report["holdout"]["loss_of_pass"] = losses
+        report["nonzeros"] = int(np.count_nonzero(model.weights))
+        report["digest"] = model.digest
+        return TrainResult(model, report, complete, coordinator)
+
+
+def _chunk_rows(problem: Problem) -> int:
+    """Rows of a slice at most: their scores take 8 MB, or a sixteenth of the state."""
+    most = CHUNK_ROWS if problem.compiled else min(CHUNK_ROWS, PLAIN_CHUNK_ROWS)
+    return min(most, max(256, 2**20 // problem.n_outputs, problem.n_features // 16))

@@ -1,0 +1,88 @@
+"""Several datasets as one, and rows that are held out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.training_cases import make_data
+from helpers.zarr_cases import write_zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dadagrad import InputError, dataset_from_arrays, open_dataset
+from dadagrad.data.dataset import Dataset
+from dadagrad.data.views import hold_out, join
+
+
+def contents(data: Dataset) -> list[tuple]:
+    """Label, ids and values of each row, in order."""
+    rows = []
+    for number, partition in enumerate(data.partitions):
+        part = data.read(number)
+        assert (part.n_rows, partition.n_rows) == (partition.n_rows, part.n_rows)
+        for start, stop, labels in zip(
+            part.indptr[:-1], part.indptr[1:], part.labels.tolist(), strict=True
+        ):
+            ids = part.vocabulary[part.indices[start:stop]]
+            rows.append((*labels, *ids.tolist(), *part.values[start:stop].tolist()))
+    return rows
+
+
+@settings(max_examples=40)
+@given(
+    sizes=st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(lambda s: sum(s) > 3),
+    fraction=st.floats(0.15, 0.85),
+    seed=st.integers(0, 100),
+)
+def test_each_row_is_either_held_out_or_learned_from(sizes, fraction, seed):
+    data = make_data([*sizes, 5])
+    learned, held = hold_out(data, fraction, seed)
+    assert held.n_rows == round(fraction * data.n_rows)
+    assert sorted(contents(learned) + contents(held)) == sorted(contents(data))
+    assert held.digest == hold_out(data, fraction, seed)[1].digest
+
+
+def test_the_seed_decides_which_rows_are_held_out():
+    data = make_data([10] * 20)
+    assert len({hold_out(data, 0.1, seed)[1].digest for seed in range(8)}) > 4
+
+
+def test_queries_are_not_torn_apart():
+    data = make_data((9, 12, 6, 30), labels="relevance")
+    learned, held = hold_out(data, 0.4, 0)
+    assert {part.n_rows for part in (*learned.partitions, *held.partitions)} == {9, 12, 6, 30}
+    with pytest.raises(InputError, match="queries are held out in whole partitions"):
+        hold_out(data, 0.05, 0)
+
+
+def test_datasets_follow_each_other_and_their_text_labels_agree(tmp_path):
+    X = 3 * np.eye(4)
+    first = dataset_from_arrays(X, np.array(["cat", "dog", "cat", "dog"], object))
+    second = dataset_from_arrays(2 * X, np.array(["ant", "dog", "ant", "dog"], object))
+    both = join([first, second])
+    (column,) = both.schema.label_columns
+    assert (column.names, column.counts) == (("ant", "cat", "dog"), (2, 2, 4))
+    labels = [column.names[int(row[0])] for row in contents(both)]
+    assert labels == ["cat", "dog", "cat", "dog", "ant", "dog", "ant", "dog"]
+    stored = [write_zarr(make_data(seed=seed), tmp_path / str(seed)) for seed in (1, 2)]
+    expected = contents(make_data(seed=1)) + contents(make_data(seed=2))
+    assert contents(join([open_dataset(url) for url in stored])) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_features": 61}, "it has 61 features, not 60"),
+        ({"feature_space": {"format": "text"}}, "their features were made with other options"),
+        ({"queried": True}, "both need the same columns of labels, and queries or none"),
+        ({"label_columns": ()}, "both need the same columns of labels"),
+    ],
+)
+def test_datasets_of_another_kind_do_not_go_together(change, message):
+    data, other = make_data(), make_data()
+    other.schema = replace(other.schema, **change)
+    other.url = "other"
+    with pytest.raises(InputError, match=f"other does not go with memory: .*{message}"):
+        join([data, other])

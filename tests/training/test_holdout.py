@@ -1,0 +1,81 @@
+"""A share of the rows that is held out, and training that ends when its loss stops falling."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.training_cases import make_data
+from helpers.zarr_cases import write_zarr
+
+from dadagrad import InputError, TrainConfig, dry_run, evaluate, resume, train
+from dadagrad.data.views import hold_out
+from dadagrad.estimators import AdaGradClassifier
+from dadagrad.training import execution
+
+SIZES = (300, 200, 350, 150)
+
+
+def test_the_model_is_that_of_the_other_rows_and_is_measured_on_those_held_out():
+    data = make_data(SIZES)
+    result = train(data, step_size=0.3, holdout=0.2, seed=4)
+    learned, held = hold_out(data, 0.2, 4)
+    assert result.model.digest == train(learned, step_size=0.3, seed=4).model.digest
+    measured = evaluate(result.model, held)
+    assert result.report["holdout"] | {"seconds": 0} == measured | {"seconds": 0}
+    assert (result.report["rows"], measured["rows"]) == (800, 200)
+    assert dry_run(data, holdout=0.2).rows == 800
+
+
+def overfitting() -> TrainConfig:
+    return TrainConfig(
+        loss="squared", step_size=1.0, passes=30, holdout=0.3, early_stopping=True, seed=1
+    )
+
+
+def test_training_ends_when_the_loss_stops_falling_and_the_best_pass_is_kept():
+    data = make_data((60, 50), labels="real")
+    result = train(data, overfitting())
+    losses = result.report["holdout"]["loss_of_pass"]
+    best = int(np.argmin(losses)) + 1
+    assert best == len(losses) - 1 > 1
+    assert result.report["passes"] == len(losses) < 30
+    alone = train(data, loss="squared", step_size=1.0, passes=best, holdout=0.3, seed=1)
+    assert result.model.digest == alone.model.digest
+    assert result.report["holdout"]["loss"] == losses[best - 1]
+
+
+@pytest.mark.parametrize("step", [0, 60, 200])
+def test_a_run_with_early_stopping_resumes_to_the_same_bits(tmp_path, monkeypatch, step):
+    monkeypatch.setattr(execution, "CHUNK_ROWS", 7)
+    data = make_data((60, 50), labels="real")
+    url, folder = write_zarr(data, tmp_path / "data"), str(tmp_path / "run")
+    expected = train(url, overfitting())
+
+    def stop(report):
+        if report.steps > step:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(url, overfitting(), checkpoints=folder, save_every=9, progress=stop)
+    for _ in range(2):  # the second finds nothing to do
+        result = resume(folder)
+        assert result.model.digest == expected.model.digest
+        assert (
+            result.report["holdout"]["loss_of_pass"] == expected.report["holdout"]["loss_of_pass"]
+        )
+
+
+def test_an_estimator_holds_rows_out():
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(400, 5)), np.arange(400) % 2
+    fitted = AdaGradClassifier(holdout=0.25, early_stopping=True, passes=20).fit(X, y)
+    assert fitted.report_["holdout"]["rows"] == 100
+    with pytest.raises(InputError, match="partial_fit holds no rows out"):
+        fitted.partial_fit(X, y)
+
+
+def test_settings_without_a_meaning_are_refused():
+    with pytest.raises(InputError, match="early_stopping measures the loss on rows"):
+        TrainConfig(early_stopping=True)
+    with pytest.raises(InputError, match="leaves none to learn from or none to measure on"):
+        train(make_data((3,)), holdout=0.1)
