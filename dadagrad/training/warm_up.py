@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from dadagrad.data.dataset import MemoryDataset, Schema
 from dadagrad.data.rows import Rows
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.cache import is_compiled
@@ -17,20 +17,12 @@ from dadagrad.kernels.id_sets import mark, marked
 from dadagrad.kernels.training import count_rows
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator import Coordinator
-from dadagrad.training.messages import (
-    Compute,
-    Computed,
-    Event,
-    Finish,
-    Merge,
-    Merged,
-    Open,
-    Opened,
-)
+from dadagrad.training.engines.threads import LocalEngine
+from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.schedule import make_schedule
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.intercept import step_intercepts
-from dadagrad.training.worker.compute import as_batch, compute
+from dadagrad.training.worker.compute import as_batch
 from dadagrad.training.worker.progressive import count
 
 _warm: set[tuple[bool, ...]] = set()
@@ -85,7 +77,8 @@ def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
             state.intercepts(problem)
         else:
             schedule = make_schedule(few, (rows.n_rows, rows.n_rows), chunk_rows=1)
-            run_serially(Coordinator(problem, schedule, state), [rows, rows])
+            data = MemoryDataset([rows, rows], Schema(3, problem.label_columns), "the warm-up")
+            LocalEngine(data, 1).run(Coordinator(problem, schedule, state), Watcher())
         state.weights(problem)
         if problem.compiled:
             kernels.subtract_lags(state.averages, 1.0, scores.astype(np.float32).T)
@@ -109,24 +102,3 @@ def _two_rows(problem: Problem) -> Rows:
         np.array([[values[0] for values in labels], [values[-1] for values in labels]]),
         queries=np.zeros(2, np.int64),
     )
-
-
-def run_serially(coordinator: Coordinator, partitions: Sequence[Rows]) -> None:
-    """Drive `coordinator` to its end on this thread."""
-    events: deque[Event] = deque()
-    instructions = coordinator.start()
-    while True:
-        for instruction in instructions:
-            match instruction:
-                case Open(reading):
-                    events.append(Opened(reading))
-                case Compute(task, slice_, given):
-                    rows, place = partitions[slice_.partition], f"partition {slice_.partition}"
-                    result = compute(coordinator.problem, rows, slice_, given, place)
-                    events.append(Computed(task, result))
-                case Merge(merge):
-                    merge()
-                    events.append(Merged())
-                case Finish():
-                    return
-        instructions = coordinator.go_on() or coordinator.handle(events.popleft())
