@@ -31,15 +31,14 @@ def memory_shortage(
 
     `memory` is what the run may take in this process; None stands for the free memory.
     """
-    needed = estimate.process["total"]
-    if memory is None and needed > _UNCHECKED_BYTES:
-        free = free_memory()
-        if needed > free:
-            return _process_shortage(estimate.process, problem, free, f"{decimal(free)} are free")
-    if memory is not None and needed > memory:
-        reason = f"memory={decimal(memory)} allows less"
-        return _process_shortage(estimate.process, problem, memory, reason)
-    worker = estimate.worker
+    needed, worker = estimate.process["total"], estimate.worker
+    if needed > (memory or _UNCHECKED_BYTES):
+        limit = memory or free_memory()
+        if needed > limit:
+            reason = (
+                f"memory={decimal(limit)} allows less" if memory else f"{decimal(limit)} are free"
+            )
+            return _process_shortage(estimate.process, problem, limit, reason)
     if worker is not None and worker["limit"] is not None:
         minimum = (worker["total"] or 0) - (worker["cache"] or 0)
         if minimum > usable_share() * worker["limit"]:

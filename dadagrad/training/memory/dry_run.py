@@ -105,7 +105,6 @@ def dry_run(
         # This loads the libraries, which are part of the memory of a run.
         warm_up(run.problem, run.messages)
     process, added = resident(), estimate.process
-    down, up = round(estimate.bytes_down), round(estimate.bytes_up)
     return DryRun(
         engine="cluster" if on_cluster else "threads",
         rows=run.data.n_rows,
@@ -118,7 +117,7 @@ def dry_run(
         coordinator={"process": process, **added, "total": process + added["total"]},
         free=free_memory() if memory is None else memory,
         worker=estimate.worker,
-        bytes_per_step={"down": down, "up": up} if on_cluster else None,
+        bytes_per_step=estimate.bytes_per_step,
         problem=shortage,
     )
 

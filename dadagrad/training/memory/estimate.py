@@ -33,12 +33,11 @@ MAX_BATCHES = 1_000
 MAX_SLICES = 20_000
 """Number of batches, or of slices of streams, that are looked at."""
 
-_READING = 0.75
-"""Memory to read a partition of Zarr, as a share of its decoded bytes: the compressed bytes."""
-_READING_PARQUET = 3.0
+_READING, _READING_PARQUET = 0.75, 3.0
+"""Memory to read a partition of Zarr or Parquet, as a share of its decoded bytes."""
 _SCORES, _COUPLED_SCORES = 3, 6
 """Arrays of (rows, outputs) in a slice's work; more if the loss couples outputs."""
-_PLAIN_VECTORS, _ROW_VECTORS = 8, 4
+_PLAIN_VECTORS = 8
 """Arrays of (features, outputs) in a step of an algorithm that is not compiled."""
 _MESSAGES = 3
 """Copies of what travels: the arrays, their message, and the scheduler's message."""
@@ -46,25 +45,21 @@ _FINISHED_TASKS = 16 << 20
 """Bytes of results that are not released yet."""
 _MALLOC_KEPT = 24 << 20
 """Bytes that the C library keeps after the trial of step sizes."""
-_CLIENT_LIBRARIES = 30 << 20
-"""Bytes that the client of a cluster adds to a process."""
-_WORKER_LIBRARIES = 230 << 20
-"""Bytes of a worker before its first task."""
+_CLIENT_LIBRARIES, _WORKER_LIBRARIES = 30 << 20, 230 << 20
+"""Bytes that the client of a cluster adds to a process, and of a worker before its first task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Estimate of a run, in the words of `DryRun`; bytes of a step are means.
+    """Estimate of a run, in the words of `dadagrad.DryRun`.
 
-    `process` is what the run adds to the process that holds the state. The ``trial`` is over before
-    the run has a state.
+    `process` is what the run adds to the process that holds the state.
     """
 
     process: dict[str, int]
     worker: dict[str, int | None] | None
     steps: int
-    bytes_down: float
-    bytes_up: float
+    bytes_per_step: dict[str, int] | None
 
 
 class Sizes(NamedTuple):
@@ -99,53 +94,50 @@ def estimate_run(
     sums = np.array([sizes.sum(axis=0) for sizes in of_rounds])
     largest = Sizes(*np.concatenate(of_rounds).max(axis=0).tolist())
     together = Sizes(*sums.max(axis=0).tolist())
-    n_streams = problem.config.n_streams
-    n_steps = sums[:, 0].sum() if n_streams > 1 else len(sums)
-    mean = Sizes(*(sums.sum(axis=0) / n_steps).tolist())
+    moved = int(together.down + together.up)
     arrays = _COUPLED_SCORES if problem.loss.couples else _SCORES
-    scores = int(arrays * 8 * problem.n_outputs * largest.rows)
+    work = int(4 * largest.nnz) + int(arrays * 8 * problem.n_outputs * largest.rows)
 
     decoded = [decoded_bytes(data, partition) for partition in data.partitions]
     reading = max(reading_bytes(data, partition) for partition in data.partitions)
-    rows = _sum_of_largest(decoded, n_open) + max(1, threads - 1) * reading
-    step = _plain_bytes(problem) + _round_bytes(problem, schedule, together)
     if on_cluster:
         rows = _sum_of_largest([8 * partition.n_local for partition in data.partitions], n_open)
-        step += _MESSAGES * int(together.down + together.up) + _FINISHED_TASKS
-    if not on_cluster or problem.online:
-        step += _local_bytes(data, problem, largest, together, scores, threads)
+        step = _MESSAGES * moved + _FINISHED_TASKS
+    else:
+        rows = _sum_of_largest(decoded, n_open) + max(1, threads - 1) * reading
+        step = _slice_bytes(data, problem, largest, work, threads)
+    step += _plain_bytes(problem) + _round_bytes(problem, schedule, together)
+    # Early stopping keeps the best state so far.
+    state = state_bytes(problem) * (2 if problem.config.early_stopping else 1)
+    model = _model_bytes(data, problem)
+    libraries = _CLIENT_LIBRARIES if on_cluster else 0
+    learning = (1 + checkpoints) * state + max(rows + step, model)
     process = {
-        "state": state_bytes(problem),
-        "checkpoint": state_bytes(problem) if checkpoints else 0,
+        "state": state,
+        "checkpoint": checkpoints * state,
         "rows": rows,
         "step": step,
-        "model": _model_bytes(data, problem),
+        "model": model,
         "trial": trial,
-        "libraries": _CLIENT_LIBRARIES if on_cluster else 0,
+        "libraries": libraries,
+        "total": libraries + max(trial, learning + min(_MALLOC_KEPT, trial // 2)),
     }
-    if problem.config.early_stopping:  # the best state so far
-        process["state"] *= 2
-        process["checkpoint"] *= 2
-    learning = process["state"] + process["checkpoint"] + max(rows + step, process["model"])
-    trial = process["trial"]
-    peak = max(trial, learning + min(_MALLOC_KEPT, trial // 2))
-    process["total"] = process["libraries"] + peak
     steps = schedule.passes * -(-sum(schedule.partition_rows) // schedule.batch_size)
     if not on_cluster:
-        return Estimate(process, None, steps, 0.0, 0.0)
+        return Estimate(process, None, steps, None)
     worker_threads = max((worker.threads for worker in workers), default=1)
+    limit = min((worker.limit for worker in workers if worker.limit is not None), default=None)
+    kept = sum(decoded) if schedule.passes > 1 else _sum_of_largest(decoded, n_open)
     parts = {
         "libraries": _WORKER_LIBRARIES,
         "reading": worker_threads * (reading + max(decoded)),
-        "step": worker_threads * (int(4 * largest.nnz) + scores)
-        + 2 * int(together.down + together.up),
+        "step": worker_threads * work + 2 * moved,
+        "cache": min(kept, cache_bytes(limit, _WORKER_LIBRARIES)),
     }
-    kept = sum(decoded) if schedule.passes > 1 else _sum_of_largest(decoded, n_open)
-    limit = min((worker.limit for worker in workers if worker.limit is not None), default=None)
-    cache = min(kept, cache_bytes(limit, _WORKER_LIBRARIES))
-    total = sum(parts.values()) + cache
-    worker = {**parts, "cache": cache, "total": total, "limit": limit}
-    return Estimate(process, worker, steps, mean.down, mean.up)
+    worker = {**parts, "total": sum(parts.values()), "limit": limit}
+    n_steps = sums[:, 0].sum() if problem.config.n_streams > 1 else len(sums)
+    mean = Sizes(*(sums.sum(axis=0) / n_steps).tolist())
+    return Estimate(process, worker, steps, {"down": round(mean.down), "up": round(mean.up)})
 
 
 def touched_features(nnz: float, partition: Partition) -> float:
@@ -228,46 +220,41 @@ def _sum_of_largest(sizes: Sequence[int], n: int) -> int:
     return rounds * sum(sizes) + sum(sorted(sizes, reverse=True)[:rest])
 
 
-def _local_bytes(
-    data: Dataset, problem: Problem, largest: Sizes, together: Sizes, scores: int, threads: int
-) -> int:
-    """Bytes of the work of threads on slices."""
-    indices, touched = int(4 * largest.nnz), int(largest.touched)
+def _slice_bytes(data: Dataset, problem: Problem, largest: Sizes, work: int, threads: int) -> int:
+    """Bytes of what threads hold of the state, beside the `work` on their slices."""
     if problem.config.n_streams > 1:
         # Each stream has a slice of the state, and a copy to find what it has changed.
-        return threads * (indices + scores + 2 * feature_bytes(problem) * touched)
+        return threads * (work + 2 * feature_bytes(problem) * int(largest.touched))
     if problem.online:
         at_once = min(threads, problem.n_groups) if problem.compiled else 0
-        return scores + at_once * _group_bytes(problem, data.partitions)
-    sums = int(together.touched) * (24 + 8 * problem.n_outputs)
-    return threads * (indices + scores + 4 * problem.n_outputs * touched) + sums
+        return work + at_once * _group_bytes(problem, data.partitions)
+    return threads * (work + 4 * problem.n_outputs * int(largest.touched))
 
 
 def _group_bytes(problem: Problem, partitions: Sequence[Partition]) -> int:
     """Bytes of the slice of a partition and of one group of outputs, in which a thread learns."""
     # The accumulators are in memory that is an eighth larger.
     feature = 9 * problem.group_width + 8 * problem.config.update.shrinks_lazily
-    return feature * max((partition.n_local for partition in partitions), default=0)
+    return feature * max(partition.n_local for partition in partitions)
 
 
 def _round_bytes(problem: Problem, schedule: Schedule, together: Sizes) -> int:
     """Bytes of the sums of a batch, or of the changes of streams and their merge."""
-    if schedule.batch_size == 1 and problem.config.n_streams == 1:
-        return 0
     touched = int(together.touched)
     marks = problem.n_features // 5  # that find the distinct features of several slices
-    if problem.config.n_streams == 1:
-        # The sums in float64, their mean, and the slice of the state.
-        several = min(problem.config.partitions_per_batch, len(schedule.order(0)))
-        arrays = 3 + (problem.config.accumulate == "row")
-        sums = touched * (8 + arrays * 8 * problem.n_outputs)
-        return sums + (marks if several > 1 else 0)
-    feature = feature_bytes(problem)
-    # Groups of outputs are merged one after the other, except those of mirror descent.
-    lazy = problem.config.update.shrinks_lazily
-    width = problem.n_outputs if lazy else problem.group_width
-    union = min(touched, problem.n_features) * (8 + 2 * feature + 36 * width)
-    return touched * (12 + feature) + union + marks
+    if problem.config.n_streams > 1:
+        feature = feature_bytes(problem)
+        # Groups of outputs are merged one after the other, except those of mirror descent.
+        lazy = problem.config.update.shrinks_lazily
+        width = problem.n_outputs if lazy else problem.group_width
+        union = min(touched, problem.n_features) * (8 + 2 * feature + 36 * width)
+        return touched * (12 + feature) + union + marks
+    if schedule.batch_size == 1:
+        return 0
+    # The gradients of the slices, their sums in float64, the mean, and the slice of the state.
+    arrays = 4 + (problem.config.accumulate == "row")
+    several = min(problem.config.partitions_per_batch, len(schedule.partition_rows)) > 1
+    return touched * (32 + 8 * arrays * problem.n_outputs) + marks * several
 
 
 def _plain_bytes(problem: Problem) -> int:
@@ -277,7 +264,7 @@ def _plain_bytes(problem: Problem) -> int:
     vector, state = 8 * problem.n_features * problem.n_outputs, state_bytes(problem)
     if state >= problem.n_features * vector:  # a matrix, and the memory to decompose it
         return 3 * state
-    return (_ROW_VECTORS if problem.learns_by_row else _PLAIN_VECTORS) * vector
+    return _PLAIN_VECTORS * vector
 
 
 def _model_bytes(data: Dataset, problem: Problem) -> int:
@@ -297,14 +284,12 @@ def _trial_bytes(data: Dataset, problem: Problem, schedule: Schedule, threads: i
         return 0
     problem = problem.settings[0]
     chosen = [data.partitions[number] for number, _ in first_rows(schedule, problem.compiled).parts]
-    read = [data.partitions[number] for number in schedule.order(0)[: max(len(chosen), KEPT)]]
     # The partitions kept for the run, the one in use, and the next one.
-    rows = sum(sorted(decoded_bytes(data, partition) for partition in read)[-KEPT - 2 :])
-    rows += KEPT * max(reading_bytes(data, partition) for partition in read)
+    rows = (KEPT + 2) * max(decoded_bytes(data, partition) for partition in chosen)
+    rows += KEPT * max(reading_bytes(data, partition) for partition in chosen)
     if not problem.compiled:
         return rows + state_bytes(problem) + _plain_bytes(problem)
     n_features = distinct_features(problem.n_features, chosen)
     ids = 8 * n_features + 8 * sum(partition.n_local for partition in chosen)
-    problem = problem.choose(1.0, average=True)
-    states = len(GRID) * n_features * feature_bytes(problem)
+    states = len(GRID) * n_features * feature_bytes(problem.choose(1.0, average=True))
     return rows + ids + states + threads * _group_bytes(problem, chosen)
