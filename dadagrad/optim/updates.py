@@ -49,8 +49,7 @@ from typing import Any, ClassVar, Self, cast
 
 from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, add_rows, all_rows, rows_of, zeros
-from dadagrad.optim.preconditioners import Diagonal, DiagonalPreconditioner, Preconditioner
-from dadagrad.optim.preconditioners.base import Step
+from dadagrad.optim.preconditioners import Diagonal, DiagonalPreconditioner, Preconditioner, Step
 from dadagrad.optim.registry import BOUND, Named, Positive, Registry, register
 from dadagrad.optim.regularizers import ElasticBox, Regularizer
 
@@ -188,8 +187,8 @@ class GradientUpdate(Update):
     ) -> State:
         """The state after one more gradient, which may take over the memory of `state`.
 
-        `gradient`, `ids` and `scales` are as in `Preconditioner.add`, but the gradient is not yet
-        multiplied by its importance.
+        `gradient`, `ids` and `scales` are as in `Step`, but the gradient is not yet multiplied by
+        its importance.
         """
         gradient = gradient if importance == 1.0 else importance * gradient
         return self._step(state, Step(gradient, importance, ids, None, scales))
@@ -232,11 +231,8 @@ class DualAveraging(GradientUpdate):
 
     def _step(self, state: State, step: Step) -> State:
         primary = add_rows(state.primary, step.gradient, step.ids)
-        gradient, importance, ids, _, scales = step
-        total = rows_of(primary, ids)
-        arrays = self.preconditioner.add(
-            state.preconditioner, gradient, importance, ids, total, scales
-        )
+        step = step._replace(total=rows_of(primary, step.ids))
+        arrays = self.preconditioner.add(state.preconditioner, step)
         return State(state.t + step.importance, primary, arrays)
 
 
@@ -254,7 +250,7 @@ class MirrorDescent(GradientUpdate):
         return rows_of(state.primary, ids)
 
     def _step(self, state: State, step: Step) -> State:
-        arrays = self.preconditioner.add(state.preconditioner, *step)
+        arrays = self.preconditioner.add(state.preconditioner, step)
         gradient = all_rows(step.gradient, step.ids, len(state.primary))
         center = state.primary - self.step_size * self.preconditioner.solve(arrays, gradient)
         scale = self.step_size * step.importance
@@ -284,12 +280,12 @@ class FollowTheLeader(GradientUpdate):
             rows = step.ids if preconditioner.local and self._by_feature() else None
             weights = self.weights(state, rows)
             before = preconditioner.curvature(state.preconditioner, rows)
-            arrays = preconditioner.add(state.preconditioner, *step)
+            arrays = preconditioner.add(state.preconditioner, step)
             pull = (preconditioner.curvature(arrays, rows) - before) * weights
         else:
             weights = self.weights(state)
             drawn = preconditioner.multiply(state.preconditioner, weights)
-            arrays = preconditioner.add(state.preconditioner, *step)
+            arrays = preconditioner.add(state.preconditioner, step)
             pull = preconditioner.multiply(arrays, weights) - drawn
         gradient = step.gradient
         if rows is None:

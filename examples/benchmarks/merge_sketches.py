@@ -28,7 +28,7 @@ from sklearn.datasets import load_svmlight_file
 from threadpoolctl import threadpool_limits
 
 from dadagrad.optim.losses import Logistic
-from dadagrad.optim.preconditioners import Arrays, CorrectedSketch, Preconditioner, Sketch
+from dadagrad.optim.preconditioners import Arrays, CorrectedSketch, Preconditioner, Sketch, Step
 from dadagrad.optim.regularizers import ElasticBox
 from dadagrad.optim.updates import DualAveraging, State
 
@@ -120,7 +120,7 @@ def learn_batches(
             continue
         own = update.preconditioner.init(X.shape[1], 1)
         for row in batch.toarray() / np.sqrt(batch.shape[0]):
-            own = update.preconditioner.add(own, row[:, None])
+            own = update.preconditioner.add(own, Step(row[:, None]))
         total = state.primary + mean
         arrays = merge(update.preconditioner, [state.preconditioner, own], 1.0, total)
         state = State(state.t + 1.0, total, arrays)
@@ -151,7 +151,7 @@ def merge(
     merged = preconditioner.init(len(total), 1)
     for sketch in sketches:
         for row in sketch["directions"][0].T[: int(sketch["filled"][0, 0])]:
-            merged = preconditioner.add(merged, np.sqrt(scale) * row[:, None])
+            merged = preconditioner.add(merged, Step(np.sqrt(scale) * row[:, None]))
         merged["removed"] += scale * sketch["removed"]
     merged["products"][0] = total[:, 0] @ merged["directions"][0]
     return merged

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dadagrad.optim.arrays import Array
 from dadagrad.optim.baselines import Learner, LearnerState
+from dadagrad.optim.baselines import Row as ScoredRow
 from dadagrad.optim.losses import LOSSES, Loss, Task
 from dadagrad.optim.updates import UPDATES
 
@@ -74,7 +75,7 @@ def draw_rows(
 
 def learn(learner: Learner, state: LearnerState, row: Row, importance: float = 1.0) -> LearnerState:
     scores = learner.scores(state, row.ids, row.values)
-    return learner.learn(state, row.ids, row.values, row.targets, scores, importance)
+    return learner.learn(state, ScoredRow(*row, scores, importance))
 
 
 def walk(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from hypothesis import strategies as st
 
-from dadagrad.optim.preconditioners import Arrays, Preconditioner
+from dadagrad.optim.preconditioners import Arrays, Preconditioner, Step
 from dadagrad.optim.updates import GradientUpdate
 
 seeds = st.integers(0, 2**32 - 1)
@@ -44,5 +44,5 @@ def arrays_after(preconditioner: Preconditioner, gradients: np.ndarray) -> Array
     """The arrays of a preconditioner after (n_steps, n_features, n_outputs) gradients."""
     arrays = preconditioner.init(*gradients.shape[1:])
     for gradient in gradients:
-        arrays = preconditioner.add(arrays, gradient)
+        arrays = preconditioner.add(arrays, Step(gradient))
     return arrays

@@ -87,9 +87,9 @@ class OwnDiagonal(DiagonalPreconditioner):
     def init(self, n_features, n_outputs=None):
         return {"squares": np.zeros((n_features, n_outputs))}
 
-    def add(self, arrays, gradient, importance=1.0, ids=None, total=None, scales=None):
-        rows = slice(None) if ids is None else ids
-        arrays["squares"][rows] += gradient**2
+    def add(self, arrays, step):
+        rows = slice(None) if step.ids is None else step.ids
+        arrays["squares"][rows] += step.gradient**2
         return arrays
 
     def curvature(self, arrays, ids=None):

@@ -30,7 +30,7 @@ from helpers.theorem_cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dadagrad.optim.preconditioners import Diagonal
+from dadagrad.optim.preconditioners import Diagonal, Step
 from dadagrad.optim.regularizers import ElasticBox
 from dadagrad.optim.updates import DualAveraging, MirrorDescent
 
@@ -227,7 +227,7 @@ def test_lemma_4(sequence):
     preconditioner, gradients = Diagonal(0.0), np.array(sequence)
     arrays, found = preconditioner.init(2, 1), 0.0
     for g in gradients:
-        arrays = preconditioner.add(arrays, g[:, None])
+        arrays = preconditioner.add(arrays, Step(g[:, None]))
         found += float(g @ preconditioner.solve(arrays, g[:, None])[:, 0])
     total = np.linalg.norm(gradients, axis=0).sum()
     assert total * (1 - 1e-9) <= found <= 2 * total * (1 + 1e-9)

@@ -34,7 +34,7 @@ from helpers.theorem_cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dadagrad.optim.preconditioners import Block, Full
+from dadagrad.optim.preconditioners import Block, Full, Step
 from dadagrad.optim.regularizers import ElasticBox, L2Ball
 from dadagrad.optim.updates import DualAveraging, MirrorDescent
 
@@ -224,7 +224,8 @@ def test_lemmas_9_and_10(sequence):
     for g in gradients:
         column = g[:, None]
         earlier = float(g @ wide.solve(before, column)[:, 0])
-        arrays, before = preconditioner.add(arrays, column), wide.add(before, column)
+        step = Step(column)
+        arrays, before = preconditioner.add(arrays, step), wide.add(before, step)
         now = float(g @ preconditioner.solve(arrays, column)[:, 0])
         assert earlier <= now * (1 + 1e-7) + 1e-12
         found += now

@@ -37,7 +37,7 @@ from helpers.theorem_cases import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad.optim.preconditioners import CorrectedSketch, Preconditioner, Sketch
+from dadagrad.optim.preconditioners import CorrectedSketch, Preconditioner, Sketch, Step
 from dadagrad.optim.regularizers import ElasticBox
 from dadagrad.optim.updates import DualAveraging, MirrorDescent
 
@@ -71,7 +71,7 @@ def follow(preconditioner: Preconditioner, gradients: np.ndarray) -> Trace:
     arrays, eye = preconditioner.init(N_FEATURES, 1), np.eye(N_FEATURES)
     preconditioners, kept, removed = [], [], [0.0]
     for g in gradients:
-        arrays = preconditioner.add(arrays, g[:, None])
+        arrays = preconditioner.add(arrays, Step(g[:, None]))
         columns = [preconditioner.multiply(arrays, eye[:, [i]]) for i in range(N_FEATURES)]
         preconditioners.append(np.hstack(columns))
         filled = arrays["directions"][0][:, : int(arrays["filled"][0, 0])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dadagrad.optim.baselines.arow import Arow, ArowFull
-from dadagrad.optim.baselines.base import Learner, LearnerState
+from dadagrad.optim.baselines.base import Learner, LearnerState, Row
 from dadagrad.optim.baselines.coin_betting import CoinBetting
 from dadagrad.optim.baselines.exponentiated_gradient import (
     ExponentiatedGradient,
@@ -26,6 +26,7 @@ __all__ = [
     "PassiveAggressive",
     "PassiveAggressive1",
     "PassiveAggressive2",
+    "Row",
     "SignedExponentiatedGradient",
     "StronglyConvexBall",
     "StronglyConvexSimplex",

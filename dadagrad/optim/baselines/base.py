@@ -3,8 +3,8 @@
 A learner sees one row at a time. Its parameters are frozen and its state is explicit: named arrays
 and one number, which can be copied, stored and continued.
 
-    scores = learner.scores(state, ids, values)            # predict, then
-    state = learner.learn(state, ids, values, targets, scores)
+    scores = learner.scores(state, ids, values)                     # predict, then
+    state = learner.learn(state, Row(ids, values, targets, scores))
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes
 from dadagrad.optim.losses import Hinge, Loss
 from dadagrad.optim.registry import BOUND
@@ -38,13 +37,25 @@ class LearnerState:
 
 
 class Row(NamedTuple):
-    """A row to learn from; see `Learner.learn`."""
+    """A row to learn from.
+
+    Attributes
+    ----------
+    ids, values : (nnz,) int64 and float64
+        The row's features, each once.
+    targets : (n_outputs,) float64
+        Signs -1 and +1 in classification, numbers in regression.
+    scores : (n_outputs,) float64
+        The result of `Learner.scores` for the present state and this row.
+    importance : float
+        Weight of the row; 0 leaves the state as it is, bit for bit.
+    """
 
     ids: Ids
     values: Array
     targets: Array
     scores: Array
-    importance: float
+    importance: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,37 +90,10 @@ class Learner(Update):
         scores: Array = values @ self.weights(state, ids)
         return scores
 
-    def learn(
-        self,
-        state: LearnerState,
-        ids: Ids,
-        values: Array,
-        targets: Array,
-        scores: Array,
-        importance: float = 1.0,
-    ) -> LearnerState:
-        """The state after one more row; it may reuse the memory of `state`.
-
-        Parameters
-        ----------
-        ids, values : (nnz,) integers and floats
-            The row's features, each once.
-        targets : (n_outputs,) float64
-            Signs -1 and +1 in classification, numbers in regression.
-        scores : (n_outputs,) float64
-            The result of `scores` for this state and row.
-        importance : float
-            Weight of the row; 0 leaves the state as it is, bit for bit. `InputError` if it is
-            negative or not finite.
-        """
-        if not 0.0 <= importance < np.inf:
-            raise InputError(
-                f"the importance of a row must be finite and not negative, not {importance}; "
-                "0 leaves a row out"
-            )
-        if importance > 0.0:
-            state.t += importance
-            row = Row(ids, np.asarray(values, np.float64), targets, scores, importance)
+    def learn(self, state: LearnerState, row: Row) -> LearnerState:
+        """The state after one more row; it may reuse the memory of `state`."""
+        if row.importance > 0.0:
+            state.t += row.importance
             self._learn(state, row)
         return state
 

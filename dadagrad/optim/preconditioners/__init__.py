@@ -11,6 +11,7 @@ from dadagrad.optim.preconditioners.base import (
     PRECONDITIONERS,
     DiagonalPreconditioner,
     Preconditioner,
+    Step,
 )
 from dadagrad.optim.preconditioners.diagonal import Diagonal, Identity, Normalized
 from dadagrad.optim.preconditioners.full import Block, Full
@@ -32,4 +33,5 @@ __all__ = [
     "RadaGrad",
     "Sketch",
     "SketchedNewton",
+    "Step",
 ]

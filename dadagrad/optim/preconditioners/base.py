@@ -15,7 +15,23 @@ from dadagrad.optim.regularizers import Regularizer
 
 
 class Step(NamedTuple):
-    """A gradient and all that goes with it; see `Preconditioner.add`."""
+    """A gradient that a preconditioner adds.
+
+    Attributes
+    ----------
+    gradient : (n_features, n_outputs) or (len(ids), n_outputs) float64
+        As the step takes it: already multiplied by its importance.
+    importance : float
+        How much time the step takes, for preconditioners that grow with time.
+    ids : (len(ids),) int64, optional
+        The rows that `gradient` has; the others are 0.
+    total : like `gradient`, optional
+        The same rows of u, the sum of all gradients, this one included. An update that gives it
+        with every step can call `Preconditioner.solve_sum`.
+    scales : (n_features,) or (len(ids),) float64, optional
+        The largest absolute value that each feature has in the rows of the step, for
+        preconditioners that do not see the scale of a feature.
+    """
 
     gradient: Array
     importance: float = 1.0
@@ -57,36 +73,9 @@ class Preconditioner(Named, ABC):
             for name in two
         }
 
-    def add(
-        self,
-        arrays: Arrays,
-        gradient: Array,
-        importance: float = 1.0,
-        ids: Ids | None = None,
-        total: Array | None = None,
-        scales: Array | None = None,
-    ) -> Arrays:
-        """The arrays after one more step; may reuse the memory of `arrays`.
-
-        Parameters
-        ----------
-        gradient : (n_features, n_outputs) or (len(ids), n_outputs) float64
-            As the step takes it: already multiplied by its importance.
-        importance : float
-            How much time the step takes, for preconditioners that grow with time.
-        ids : (len(ids),) int64, optional
-            The rows that `gradient` has; the others are 0.
-        total : like `gradient`, optional
-            The same rows of u, the sum of all gradients, this one included. An update that gives it
-            with every step can call `solve_sum`.
-        scales : (n_features,) or (len(ids),) float64, optional
-            The largest absolute value that each feature has in the rows of the step, for
-            preconditioners that do not see the scale of a feature.
-        """
-        return self._add(arrays, Step(gradient, importance, ids, total, scales))
-
-    def _add(self, arrays: Arrays, step: Step) -> Arrays:
-        raise NotImplementedError(f"{type(self).__name__} defines no add")
+    @abstractmethod
+    def add(self, arrays: Arrays, step: Step) -> Arrays:
+        """The arrays after one more step; may reuse the memory of `arrays`."""
 
     @abstractmethod
     def solve(self, arrays: Arrays, vector: Array, ids: Ids | None = None) -> Array:

@@ -35,7 +35,7 @@ class Diagonal(DiagonalPreconditioner):
     def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
         return {"squares": zeros(n_features, n_outputs)}
 
-    def _add(self, arrays: Arrays, step: Step) -> Arrays:
+    def add(self, arrays: Arrays, step: Step) -> Arrays:
         return {"squares": add_rows(arrays["squares"], np.square(step.gradient), step.ids)}
 
     def curvature(self, arrays: Arrays, ids: Ids | None = None) -> Array:
@@ -73,7 +73,7 @@ class Identity(DiagonalPreconditioner):
         # Nothing else tells the length of the diagonal.
         return {"time": zeros(1, n_outputs)[0, ...], "n_features": np.array(n_features)}
 
-    def _add(self, arrays: Arrays, step: Step) -> Arrays:
+    def add(self, arrays: Arrays, step: Step) -> Arrays:
         return {**arrays, "time": np.asarray(arrays["time"] + step.importance)}
 
     def curvature(self, arrays: Arrays, ids: Ids | None = None) -> Array:
@@ -108,7 +108,7 @@ class Normalized(DiagonalPreconditioner):
     def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
         return {name: zeros(n_features, n_outputs) for name in ("squares", "largest")}
 
-    def _add(self, arrays: Arrays, step: Step) -> Arrays:
+    def add(self, arrays: Arrays, step: Step) -> Arrays:
         sizes = np.abs(step.gradient)
         if step.scales is not None:
             sizes = step.scales.reshape(-1, *[1] * (sizes.ndim - 1))

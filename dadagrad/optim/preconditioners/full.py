@@ -58,7 +58,7 @@ class Blocks(MatrixPreconditioner):
             shapes[f"vectors-{size}"] = (n_outputs, n_blocks, size, size)
         return shapes
 
-    def _add(self, arrays: Arrays, step: Step) -> Arrays:
+    def add(self, arrays: Arrays, step: Step) -> Arrays:
         """G += g g' in place, and the decompositions of the blocks that it touches."""
         gradient = all_rows(step.gradient, step.ids, _n_features(arrays))
         for size, features in self._layout(len(gradient)).items():

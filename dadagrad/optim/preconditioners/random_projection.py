@@ -62,7 +62,7 @@ class _Projected(LowRank):
         rank = min(self.rank, n_features)
         return {"directions": (n_outputs, n_features, rank), "values": (n_outputs, rank)}
 
-    def _add(self, arrays: Arrays, step: Step) -> Arrays:
+    def add(self, arrays: Arrays, step: Step) -> Arrays:
         for output in np.flatnonzero(step.gradient.any(0)).tolist():
             total = arrays[self.sums][output]
             self._grow(total, step.gradient[:, output], step.ids)

@@ -57,7 +57,7 @@ class _Sketched(LowRank):
             "vectors": (n_outputs, 2 * self.rank, 2 * self.rank),
         }
 
-    def _add(self, arrays: Arrays, step: Step) -> Arrays:
+    def add(self, arrays: Arrays, step: Step) -> Arrays:
         """One more row for each sketch, in place."""
         for output, row in enumerate(step.gradient.T):
             sketch = {key: array[output] for key, array in arrays.items()}
@@ -116,11 +116,11 @@ class SketchedNewton(_Sketched):
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return {**_Sketched.shapes(self, n_features, n_outputs), "time": (n_outputs,)}
 
-    def _add(self, arrays: Arrays, step: Step) -> Arrays:
+    def add(self, arrays: Arrays, step: Step) -> Arrays:
         time = arrays["time"] + step.importance
         # A first step shorter than 1 must not weigh more than one of length 1.
         rows = step.gradient / np.maximum(time, 1.0) ** 0.25
-        return {**_Sketched._add(self, arrays, Step(rows, ids=step.ids)), "time": time}
+        return {**_Sketched.add(self, arrays, Step(rows, ids=step.ids)), "time": time}
 
     def curvature(self, values: Array, removed: float) -> tuple[Array, float]:
         return self.delta + values, self.delta

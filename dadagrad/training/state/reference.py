@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dadagrad.data.rows import Rows
 from dadagrad.kernels.training import MAX_STEPS, Batch
-from dadagrad.optim.baselines import Learner
+from dadagrad.optim.baselines import Learner, Row
 from dadagrad.optim.updates import GradientUpdate, Update, average_count
 from dadagrad.problem import Problem
 from dadagrad.training.state.base import Count, GradientSum, Shapes
@@ -187,7 +187,7 @@ class PlainState:
             for number, part in enumerate(_parts(importance)):
                 if number:
                     now = self._scores(problem, ids, values)
-                self._learn(problem, ids, values, targets[row], now, part)
+                self._learn(problem, Row(ids, values, targets[row], now, part))
         for group in range(problem.n_groups):
             count(group, None)
 
@@ -197,22 +197,15 @@ class PlainState:
         scores: Array = values @ self._weights_at(ids) + self.intercepts_now(problem)
         return scores
 
-    def _learn(
-        self,
-        problem: Problem,
-        ids: NDArray[np.int64],
-        values: Array,
-        targets: Array,
-        scores: Array,
-        part: float,
-    ) -> None:
+    def _learn(self, problem: Problem, row: Row) -> None:
         if isinstance(self.algorithm, Learner):
-            self.inner = self.algorithm.learn(self.inner, ids, values, targets, scores, part)
-            self._moved(problem, part)
+            self.inner = self.algorithm.learn(self.inner, row)
+            self._moved(problem, row.importance)
             return
-        slopes = problem.loss.slope(scores[None], targets[None])
+        slopes = problem.loss.slope(row.scores[None], row.targets[None])
         intercept = slopes if problem.config.fit_intercept else np.zeros_like(slopes)
-        self._step(problem, ids, np.outer(values, slopes), intercept, part, np.abs(values))
+        gradient, scales = np.outer(row.values, slopes), np.abs(row.values)
+        self._step(problem, row.ids, gradient, intercept, row.importance, scales)
 
 
 def _inner_features(problem: Problem) -> int:
