@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -22,6 +23,14 @@ PROCESS_MODULES = {
     "helpers.cluster_processes",
 }
 PROCESS_WORDS = {"LocalCluster", "subprocess", "multiprocessing", "workers", "--workers", "n_jobs"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _without_flushes() -> Iterator[None]:
+    """Leave files in memory: no test cuts the power, and flushing takes most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

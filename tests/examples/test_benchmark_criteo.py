@@ -55,12 +55,12 @@ def test_numbers_share_logarithmic_buckets():
 def test_the_benchmark_runs_on_a_stand_in_and_on_a_file(tmp_path, capsys):
     criteo, criteo_rows = map(importlib.import_module, ("criteo", "criteo_rows"))
     page, file = tmp_path / "README.md", tmp_path / "train.txt"
-    (rows,) = criteo_rows.StandIn(3000).blocks()
+    (rows,) = criteo_rows.StandIn(1000).blocks()
     file.write_bytes(published(rows))
     shared = ["--folder", str(tmp_path), "--rounds", "1", "--bits", "16", "--no-vw"]
-    criteo.main([*shared, "--rows", "3000", "--batch", "--markdown", str(page)])
+    criteo.main([*shared, "--rows", "1000", "--batch", "--markdown", str(page)])
     of_stand_in = capsys.readouterr().out
-    assert "2,700 rows and 105," in of_stand_in
+    assert "900 rows and 35," in of_stand_in
     assert page.read_text() == f"<!-- criteo -->\n{of_stand_in}<!-- /criteo -->\n"
     criteo.main([*shared, "--data", str(file)])
     of_file = capsys.readouterr().out

@@ -58,7 +58,7 @@ def with_strength(norm: Regularizer, strength: float) -> Regularizer:
 
 @each_regularizer
 @given(seed=seeds, spread=st.sampled_from([0.0, 1.0, 4.0]))
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_the_pull_of_the_center_is_a_subgradient(regularizer, seed, spread):
     """H (c - w) / scale is in the subdifferential of phi at w: this alone makes w the minimiser."""
     center, curvature, scale = draw_prox(seed, spread=spread)
@@ -70,7 +70,7 @@ def test_the_pull_of_the_center_is_a_subgradient(regularizer, seed, spread):
 
 @each_regularizer
 @given(seed=seeds)
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_weights_that_are_not_coupled_are_solved_alone(regularizer, seed):
     center, curvature, scale = draw_prox(seed)
     together = regularizer.prox(center, curvature, scale)
@@ -86,7 +86,7 @@ def test_weights_that_are_not_coupled_are_solved_alone(regularizer, seed):
 
 @each_regularizer
 @given(seed=seeds)
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_zeros_and_signs_stay_where_that_is_promised(regularizer, seed):
     center, curvature, scale = draw_prox(seed)
     found = regularizer.prox(center, curvature, scale)
@@ -97,7 +97,7 @@ def test_zeros_and_signs_stay_where_that_is_promised(regularizer, seed):
 
 @each_regularizer
 @given(seed=seeds)
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_a_weight_without_curvature_counts_for_nothing(regularizer, seed):
     """It is 0, but on a simplex, where it is the limit of a vanishing curvature around 0."""
     center, curvature, scale = draw_prox(seed)
