@@ -31,7 +31,7 @@ trap 'again=yes; kill -TERM "$run"' USR1
 trap 'kill -TERM "$run"' TERM
 status=0
 while wait "$run"; status=$?; kill -0 "$run" 2>/dev/null; do :; done # a signal interrupts it
-if [ -n "$again" ] && [ "$status" -eq 130 ]; then
+if [ -n "$again" ] && [ "$status" -eq 143 ]; then
     scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$status"

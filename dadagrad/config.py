@@ -47,9 +47,10 @@ class TrainConfig:
     loss: Spec[Loss] = setting(
         "hinge",
         Named(LOSSES, LOSSES.names),
-        "Loss that training minimizes. hinge, squared-hinge and logistic classify; squared, "
-        "absolute, huber (:width=1), quantile (:q=0.5) and poisson are for regression; "
-        "multiclass-hinge and softmax compare all classes; ranking compares rows of a query.",
+        "Loss that training minimizes, such as logistic. hinge, squared-hinge and logistic "
+        "classify; squared, absolute, huber (:width=1), quantile (:q=0.5) and poisson are for "
+        "regression; multiclass-hinge and softmax compare all classes; ranking compares rows of "
+        "a query.",
         "Common",
     )
     update: Spec[Update] = setting(
@@ -57,24 +58,24 @@ class TrainConfig:
         Named(UPDATES, UPDATES.names),
         "Rule that turns gradients into weights. dual-averaging, mirror-descent and ftrl step in "
         "the preconditioner; the others learn without penalties. coin-betting needs no step size.",
-        "Common",
+        "Algorithm",
     )
     preconditioner: Spec[Preconditioner] = setting(
         "diagonal",
         Named(PRECONDITIONERS, PRECONDITIONERS.names),
-        "Matrix that scales the steps, such as sketch:rank=20 or block:size=4. Training with "
-        "diagonal is compiled; the others run in NumPy.",
+        "Matrix that scales the steps, such as sketch:rank=20. Training with diagonal is "
+        "compiled; the others run in NumPy.",
     )
     l1: float | tuple[float, ...] = setting(
         0.0,
         Several(Number(minimum=0)),
-        "Strength of the penalty l1 |w|_1 at each step; the intercept is free of it.",
+        "Strength of the penalty l1 |w|_1 at each step. The intercept is free of it.",
         "Common",
     )
     l2: float | tuple[float, ...] = setting(
         0.0,
         Several(Number(minimum=0)),
-        "Strength of the penalty l2/2 |w|_2^2 at each step; the intercept is free of it.",
+        "Strength of the penalty l2/2 |w|_2^2 at each step. The intercept is free of it.",
         "Common",
     )
     low: float = setting(
@@ -92,67 +93,71 @@ class TrainConfig:
     regularizer: Spec[Regularizer | None] = setting(
         None,
         Named(REGULARIZERS, REGULARIZERS.names, optional=True),
-        "Norm that is penalized besides l1 and l2, such as group:strength=0.001,size=4, or set "
-        "that contains the weights of each output, such as l1-ball:radius=10.",
+        "Norm that is penalized besides l1 and l2, or set that contains the weights. Examples "
+        "are group:strength=0.001,size=4 and, for each output, l1-ball:radius=10.",
         "Regularizers and constraints",
     )
     step_size: float | tuple[float, ...] | Literal["auto"] = setting(
         "auto",
         Several(Number(above=0, words=("auto",))),
-        "Step size eta. auto tries a grid on the first rows and takes the best. Of several values "
-        "of step_size, l1 and l2, each combination is trained in the same pass, and the model is "
-        "the one with the least progressive loss.",
+        "Step size; auto tries a grid on the first rows. Of several values of step_size, l1 and "
+        "l2, each combination is trained in the same pass, and the model is the one with the "
+        "least progressive loss.",
         "Common",
     )
     delta: float | None = setting(
         None,
         Number(minimum=0, optional=True),
         "Number added to the root of each feature's sum of squared gradients, which divides its "
-        "steps; by default that of the preconditioner, 1e-6. Larger values (0.01 to 1) shorten "
-        "the first steps of rare features; smaller ones help where gradients are tiny.",
+        "steps. The default is that of the preconditioner, 1e-6. Larger values (0.01 to 1) "
+        "shorten the first steps of rare features; smaller ones help where gradients are tiny.",
+        research=True,
     )
     batch_size: int | Literal["auto"] = setting(
         "auto",
         Number(whole=True, minimum=1, words=("auto",)),
-        "Rows of a step. 1 is the online algorithm: one step for each row. auto is 1, and a size "
-        "that keeps the workers of a cluster busy where streams are not possible.",
-        "Common",
+        "Rows of a step; 1 is the online algorithm. auto is 1, and a size that keeps the workers "
+        "of a cluster busy where streams are not possible.",
+        "Algorithm",
     )
     passes: int = setting(
         1, Number(whole=True, minimum=1), "Number of passes over the data.", "Common"
     )
     shuffle: bool = setting(
-        True, Switch(), "Read the partitions in a new random order in each pass."
+        True, Switch(), "Read the partitions in a new random order in each pass.", "Data"
     )
     partitions_per_batch: int = setting(
         4,
         Number(whole=True, minimum=1),
-        "Number of partitions that each batch takes rows from: at least as many as a cluster has "
-        "threads, more where neighbouring rows are alike. Changes the model if a batch has more "
-        "than one row.",
-        "Batches and streams",
+        "Number of partitions that each batch takes rows from. Choose at least as many as a "
+        "cluster has threads, more where neighbouring rows are alike. Changes the model if a "
+        "batch has more than one row.",
+        "Parallel",
+        research=True,
     )
     streams: int | Literal["auto"] = setting(
         "auto",
         Number(whole=True, minimum=1, words=("auto",)),
-        "Number of streams that learn from rows of their own, one step for each row, and are "
-        "merged now and then: as many threads or workers can be busy. Changes the model. auto is "
-        "1, and on a cluster, without a batch size, 16 to 256 by the non-zeros of the data.",
-        "Batches and streams",
+        "Number of streams that learn side by side and are merged now and then. Each takes one "
+        "step for each of its rows; as many threads or workers can be busy. Changes the model. "
+        "auto is 1, and on a cluster, without a batch size, 16 to 256 by the non-zeros of the "
+        "data.",
+        "Parallel",
     )
     rounds: int = setting(
         40,
         Number(whole=True, minimum=1),
-        "Number of merges of the streams in the first pass; later passes merge less often.",
-        "Batches and streams",
+        "Number of merges of the streams in the first pass. Later passes merge less often.",
+        "Parallel",
+        research=True,
     )
     accumulate: Literal["batch", "row"] = setting(
         "batch",
         Choice(("batch", "row")),
-        "Squares that are summed to divide the steps: batch takes the square of a batch's mean "
+        "Squares that are summed to divide the steps. batch takes the square of a batch's mean "
         "gradient; row takes the mean of the squares of its rows, for shorter steps where the rows "
         "of a batch disagree.",
-        "Batches and streams",
+        research=True,
     )
     fit_intercept: bool = setting(
         True,
@@ -163,22 +168,25 @@ class TrainConfig:
     average: bool | Literal["auto"] = setting(
         "auto",
         Switch(auto=True),
-        "Use the mean of the weights of all steps, of which step t counts 2t - 1 times, as the "
-        "model. auto tries both where it tries step sizes for the online algorithm, without l1, l2 "
-        "and streams, and is False elsewhere. With l1 or l2, averaging runs in NumPy.",
+        "Use the mean of the weights of all steps as the model. Step t counts 2t - 1 times. auto "
+        "tries both where it tries step sizes for the online algorithm, without l1, l2 and "
+        "streams, and is False elsewhere. With l1 or l2, averaging runs in NumPy.",
     )
     importance_aware: bool | Literal["auto"] = setting(
         "auto",
         Switch(auto=True),
-        "Follow the loss along each step of the online algorithm, so that no step passes the "
-        "target of its row (Karampatziakis and Langford 2011), for compiled updates and built-in "
-        "losses that do not couple outputs. auto is True for hinge, absolute and quantile.",
+        "Follow the loss along each step, so that no step passes the target of its row. It is "
+        "for steps of single rows (Karampatziakis and Langford 2011) of compiled updates and "
+        "built-in losses that do not couple outputs. auto is True for hinge, absolute and "
+        "quantile.",
+        research=True,
     )
     class_weight: Literal["balanced"] | Mapping[float, float] | None = setting(
         None,
         ClassWeights(),
-        "Factor of the weight of each row, by its class; balanced weighs classes by one over "
+        "Factor of the weight of each row, by its class. balanced weighs classes by one over "
         "their number of rows. A class that is not named weighs 1.",
+        "Data",
     )
     holdout: float = setting(
         0.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 
 _USER = re.compile(r"(?<=://)([^\s/@?]*:[^\s?]*|[^\s/?]*)@")
 _QUERY = re.compile(r"(?<=://)(?<!file://)(?<!memory://)([^\s?]*?)(\?|%3F)[^\s'\",;)]*(?<!:)")
@@ -50,3 +51,10 @@ class OutOfMemory(DadagradError, MemoryError):
 
 class TrainingError(DadagradError):
     """Error that ends training: a loss that is not finite, or a task that fails repeatedly."""
+
+
+def signals_to_end() -> list[signal.Signals]:
+    """SIGINT, SIGTERM and SIGHUP (of a terminal that is closed), but one that is ignored."""
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
+    numbers = [signal.Signals[name] for name in names if hasattr(signal, name)]
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]

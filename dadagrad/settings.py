@@ -174,7 +174,7 @@ class Named:
 
     @property
     def metavar(self) -> str:
-        return "NAME[:K=V,...]"
+        return "NAME[:K=V]"
 
     def convert(self, name: str, value: Any) -> Any:
         return None if value is None and self.optional else self.registry.make(value)
@@ -225,8 +225,11 @@ class ClassWeights:
         return weights
 
 
-GROUPS = ("Common", "Algorithm", "Regularizers and constraints", "Batches and streams")
-"""Groups of settings, in the order in which the command line shows them."""
+GROUPS = (
+    "Common", "Data", "Regularizers and constraints", "Algorithm", "Parallel", "Checkpoints",
+    "Output",
+)  # fmt: skip
+"""Groups of options, in the order in which the command line shows them."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +239,7 @@ class Setting:
     Attributes
     ----------
     help : str
-        Full phrase.
+        Full phrases, of which the first says what it is.
     kind : Kind
         Permitted values.
     default : object
@@ -244,6 +247,8 @@ class Setting:
         One of `GROUPS`.
     option : str
         Name on the command line without dashes; empty if it is that of the field.
+    research : bool
+        True for a setting that few users need: ``--help-all`` shows it, ``--help`` does not.
     """
 
     help: str
@@ -251,15 +256,23 @@ class Setting:
     default: Any
     group: str
     option: str
+    research: bool
 
 
 def setting(
-    default: Any, kind: Kind, help: str, group: str = "Algorithm", *, option: str = ""
+    default: Any,
+    kind: Kind,
+    help: str,
+    group: str = "Algorithm",
+    *,
+    option: str = "",
+    research: bool = False,
 ) -> Any:
     """Field of a configuration; see `Setting`."""
     if group not in GROUPS:
         raise ValueError(f"group {group!r} of settings is not one of {', '.join(GROUPS)}")
-    return field(default=default, metadata={"setting": Setting(help, kind, default, group, option)})
+    described = Setting(help, kind, default, group, option, research)
+    return field(default=default, metadata={"setting": described})
 
 
 def parameter_docs(settings: Mapping[str, Setting], indent: str = "    ") -> str:

@@ -1,32 +1,32 @@
-"""Output of commands: progress and messages on stderr, results on stdout.
-
-A terminal shows progress as a bar; a file or a pipe receives a plain line every few seconds.
-"""
+"""Output of commands: progress and messages on stderr, results on stdout."""
 
 from __future__ import annotations
 
 import json
 import logging
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Column
 from rich.text import Text
 
-PLAIN_SECONDS = 5.0
-"""Seconds between two lines of progress without a terminal."""
-BAR_SECONDS = 0.1
-"""Seconds between two updates of a bar."""
-STATE_WIDTH = 74
-"""Characters of a line of progress beside the bar."""
+from dadagrad.cli.progress import (
+    LINE_SECONDS,
+    PLAIN_SECONDS,
+    Bar,
+    RunBar,
+    RunTable,
+    Start,
+    live_line,
+)
+from dadagrad.summary import wrapped
 
 
 class Display:
@@ -38,12 +38,18 @@ class Display:
         Show warnings and the result only.
     as_json : bool
         Print the result as one JSON object.
+    progress : "line", "table" or None
+        Show progress in one line of a terminal, or as a table; None chooses by the terminal.
     """
 
-    def __init__(self, *, quiet: bool = False, as_json: bool = False) -> None:
+    def __init__(
+        self, *, quiet: bool = False, as_json: bool = False, progress: str | None = None
+    ) -> None:
         self.console = Console(stderr=True, highlight=False)
         self.as_json = as_json
         self._quiet = quiet
+        is_terminal = self.console.is_terminal or self.console.is_jupyter
+        self._as_table = progress == "table" or not (progress == "line" or is_terminal)
 
     def say(self, message: str) -> None:
         """Show one line, unless the command is quiet."""
@@ -65,6 +71,11 @@ class Display:
         else:
             print_facts({**result, **{name: decimal(result[name]) for name in n_bytes}})
 
+    def show_lines(self, lines: Iterable[str]) -> None:
+        """Print lines to stdout, wrapped to the width of a terminal."""
+        for line in lines:
+            click.echo("\n".join(wrapped(line, output_width())))
+
     @contextmanager
     def showing_logs(self) -> Iterator[None]:
         """Show the library's warnings and its messages about checkpoints within the context."""
@@ -80,60 +91,27 @@ class Display:
             logger.removeHandler(handler)
 
     @contextmanager
-    def bar(self, title: str, *, unit: str = "rows", done: int = 0) -> Iterator[Bar]:
-        """Yield a bar to be updated; `done` is the part that was done before."""
+    def bar(self, title: str, *, unit: str = "rows", start: Start | None = None) -> Iterator[Bar]:
+        """Yield a bar to be updated; `start` is the part that was done before."""
+        start = start or Start()
         if self._quiet:
-            yield Bar(lambda bar, state: None, math.inf, unit, done)
-        elif not self.console.is_terminal:
-            yield Bar(lambda bar, state: self.say(f"{title}: {state}"), PLAIN_SECONDS, unit, done)
+            yield Bar(lambda line: None, math.inf, title, unit, start)
+        elif self._as_table:
+            yield Bar(lambda line: self.say(str(line)), PLAIN_SECONDS, title, unit, start)
         else:
-            state_column = Column(ratio=1, no_wrap=True, overflow="ellipsis")
-            with Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=min(max(self.console.width - STATE_WIDTH, 6), 30)),
-                TextColumn("{task.fields[state]}", markup=False, table_column=state_column),
-                TimeRemainingColumn(compact=True),
-                console=self.console,
-                transient=True,
-                expand=True,
-            ) as progress:
-                task = progress.add_task(title, total=None, completed=done, state="")
+            with live_line(self.console) as show:
+                yield Bar(show, LINE_SECONDS, title, unit, start)
 
-                def show(bar: Bar, state: str) -> None:
-                    total = bar.total or None
-                    progress.update(task, completed=bar.done, total=total, state=state)
-
-                yield Bar(show, BAR_SECONDS, unit, done)
-
-
-@dataclass
-class Bar:
-    """Progress, which `show` receives as a line of text at most every `seconds`."""
-
-    show: Callable[[Bar, str], None]
-    seconds: float
-    unit: str
-    done: int
-    total: int = 0
-
-    def __post_init__(self) -> None:
-        self._done_before = self.done
-        self._begun = self._last = time.monotonic()
-
-    def update(self, done: int, total: int, note: str = "") -> None:
-        """Record that `done` of `total` rows or bytes are done; a total of 0 is unknown."""
-        self.done, self.total = done, total
-        now = time.monotonic()
-        at_end = done >= total > 0 and self.seconds < 1.0
-        if now - self._last >= self.seconds or at_end:
-            self._last = now
-            rate = (done - self._done_before) / max(now - self._begun, 1e-9)
-            of_total = f" of {self._amount(total)}" if total else ""
-            unit = "" if self.unit == "bytes" else f" {self.unit}"
-            self.show(self, f"{self._amount(done)}{of_total}{unit}, {self._amount(rate)}/s{note}")
-
-    def _amount(self, amount: float) -> str:
-        return decimal(int(amount)) if self.unit == "bytes" else f"{amount:,.0f}"
+    @contextmanager
+    def run(
+        self, n_rows: int, passes: int, start: Start, *, has_errors: bool
+    ) -> Iterator[RunBar | RunTable]:
+        """Yield the progress of a run over `n_rows` rows, to be updated with its reports."""
+        if self._as_table and not self._quiet:
+            yield RunTable(self.say, start, has_errors=has_errors)
+        else:
+            with self.bar("pass 1", start=start) as bar:
+                yield RunBar(bar, n_rows * passes, passes, has_errors=has_errors)
 
 
 class _LogLines(logging.Handler):
@@ -149,6 +127,12 @@ class _LogLines(logging.Handler):
             self._display.warn(message)
         elif record.name.startswith("dadagrad.training.checkpoints.writer"):
             self._display.say(message)
+
+
+def output_width() -> int:
+    """Columns of stdout; without a terminal, lines are not cut."""
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return shutil.get_terminal_size().columns if known else 10_000
 
 
 def number(value: object) -> str:

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import click
 
-from dadagrad.errors import DadagradError, OutOfMemory
+from dadagrad.errors import DadagradError, OutOfMemory, signals_to_end
 
 _NO_MEMORY = (
     "there is not enough memory; free some, raise the limit (ulimit -v), or make smaller "
@@ -60,9 +60,14 @@ class Failure(click.ClickException):
 
 
 class Interrupted(Failure):
-    """Stop of the command by the user, such as with Ctrl-C."""
+    """Stop of the command by a signal, such as that of Ctrl-C.
 
-    exit_code = 130
+    The exit code is that of a shell: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP.
+    """
+
+    def __init__(self, message: str, number: int = signal.SIGINT) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + number  # type: ignore[misc]
 
 
 @contextmanager
@@ -82,7 +87,8 @@ def failing_in_one_line() -> Iterator[None]:
     except DadagradError as error:
         raise Failure(str(error)) from error
     except KeyboardInterrupt as error:
-        raise Interrupted("interrupted") from error
+        numbers = [number for number in error.args if isinstance(number, int)]
+        raise Interrupted("interrupted", *numbers[:1]) from error
     except BaseException as error:
         if lacks_memory(error) or _address_space_was_full():
             raise Failure(_NO_MEMORY) from error
@@ -119,7 +125,7 @@ def _address_space_was_full() -> bool:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise `KeyboardInterrupt` at SIGTERM, and `OutOfMemory` where a thread dies of that.
+    """Raise `KeyboardInterrupt` at a signal to end, and `OutOfMemory` if a thread dies of that.
 
     A thread that waits for the dead one would wait for ever. There is no effect outside the main
     thread, where signals cannot be caught.
@@ -130,7 +136,7 @@ def interruptible() -> Iterator[None]:
         return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(number)
 
     def run_out_of_memory(number: int, frame: FrameType | None) -> None:
         raise OutOfMemory(_NO_MEMORY)
@@ -141,13 +147,9 @@ def interruptible() -> Iterator[None]:
         else:
             hook(death)
 
-    before = {
-        number: signal.signal(number, handler)
-        for number, handler in (
-            (_DEATH_OF_A_THREAD, run_out_of_memory),
-            (signal.SIGTERM, interrupt),
-        )
-    }
+    handlers = dict.fromkeys(signals_to_end(), interrupt)
+    handlers[_DEATH_OF_A_THREAD] = run_out_of_memory
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     hook, threading.excepthook = threading.excepthook, on_death
     try:
         yield

@@ -128,7 +128,7 @@ def ingest(
             client=client,
             zero_based="auto" if zero_based is None else zero_based,
             delimiter=None if delimiter is None else DELIMITERS[delimiter],
-            progress=lambda done, total, rows: bar.update(done, total, f", {rows:,} rows"),
+            progress=lambda done, total, rows: bar.update(done, total, f"{rows:,} rows"),
             **options,
         )
     facts = asdict(report) | ({} if display.as_json else {"dataset": out})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, TypeVar
@@ -21,29 +22,87 @@ COUNT: dict[str, Any] = {"type": click.IntRange(1), "metavar": "N"}
 """Arguments of ``click.option`` for a number of things."""
 ON_ERROR: dict[str, Any] = {"type": click.Choice(("raise", "skip"))}
 """Arguments of ``click.option`` for the treatment of errors."""
+NAME_WIDTH = 26
+"""Columns of the names of options in a help."""
+_WHOLE_HELP = "dadagrad.whole_help"
+NAME_WIDTH = 26
+"""Columns of the names of options in a help."""
+_WHOLE_HELP = "dadagrad.whole_help"
 
 
 class GroupedOption(click.Option):
-    """Option that is shown under a heading of its own."""
+    """Option that is shown under a heading; ``--help-all`` alone shows one of research.
 
-    def __init__(self, *args: Any, group: str, **keywords: Any) -> None:
+    `shown_default` describes the default where the value of the option is None.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        group: str = "Output",
+        research: bool = False,
+        shown_default: str = "",
+        **keywords: Any,
+    ) -> None:
         super().__init__(*args, **keywords)
         self.group = group
+        self.research = research
+        self._shown_default = shown_default
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """Return the default alone, without the range of a number."""
+        extra = super().get_help_extra(ctx)
+        extra.pop("range", None)
+        return extra | ({"default": self._shown_default} if self._shown_default else {})
 
 
 class GroupedCommand(click.Command):
-    """Command whose help shows `GroupedOption`s by group, then all others."""
+    """Command whose ``--help`` shows the first phrase about each option, by group.
+
+    ``--help-all`` shows everything about all of them.
+    """
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters with ``--help-all``."""
+        option = GroupedOption(
+            ["--help-all"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_all_help,
+            help="Show all options and all about them, and exit.",
+        )
+        return [*super().get_params(ctx), option]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {}
-        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
-        for option in sorted(options, key=lambda option: not isinstance(option, GroupedOption)):
-            record = option.get_help_record(ctx)
-            if record is not None:
-                groups.setdefault(getattr(option, "group", "Output"), []).append(record)
+        whole = ctx.meta.get(_WHOLE_HELP, False)
+        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in GROUPS}
+        for option in self.get_params(ctx):
+            if isinstance(option, click.Option) and (whole or not getattr(option, "research", 0)):
+                record = option.get_help_record(ctx)
+                assert record is not None, "no option is hidden"
+                name, text = record
+                groups[getattr(option, "group", "Output")].append(
+                    (name.ljust(NAME_WIDTH), text if whole else _first_phrase(text))
+                )
         for group, records in groups.items():
-            with formatter.section(group):
-                formatter.write_dl(records)
+            if records:
+                with formatter.section(group):
+                    formatter.write_dl(records, col_max=NAME_WIDTH)
+
+
+def _show_all_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[_WHOLE_HELP] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+def _first_phrase(text: str) -> str:
+    """The first sentence of a help, and the default."""
+    phrase = re.split(r"(?<=\.)\s", text, maxsplit=1)[0]
+    default = re.search(r"\s+\[default: [^\]]*\]$", text)
+    return phrase + (default[0] if default and not phrase.endswith(default[0]) else "")
 
 
 def grouped(group: str) -> Callable[..., Callable[[Command], Command]]:
@@ -82,46 +141,63 @@ def _setting_option(name: str, setting: Setting) -> Callable[[Command], Command]
     text, default, kind = setting.help, setting.default, setting.kind
     if isinstance(kind, Choice | Named) and kind.metavar.startswith("NAME"):
         text += f" One of {', '.join(kind.names)}."
+    add = partial(grouped(setting.group), default=None, help=text, research=setting.research)
     if isinstance(kind, Switch):
         shown = default if default == "auto" else f"{'' if default else 'no-'}{option}"
-        text += f"  [default: {shown}]"
-        return grouped(setting.group)(f"--{option}/--no-{option}", name, default=None, help=text)
-    if default is not None:
-        text += f"  [default: {default}]"
-    kind_of_value = SettingType(name, kind)
-    return grouped(setting.group)(
-        f"--{option}", name, type=kind_of_value, metavar=kind.metavar, help=text
+        return add(f"--{option}/--no-{option}", name, shown_default=shown)
+    return add(
+        f"--{option}",
+        name,
+        type=SettingType(name, kind),
+        metavar=kind.metavar,
+        shown_default="" if default is None else str(default),
     )
 
 
 def output_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add ``--json`` and ``--quiet``, from which the command gets a `display`."""
+    output = grouped("Output")
 
-    @click.option("--quiet", is_flag=True, help="Hide progress and messages.")
-    @click.option(
+    @output("--quiet", is_flag=True, help="Hide progress and messages.")
+    @output(
         "--json", "as_json", is_flag=True, help="Print one JSON object to stdout and nothing else."
     )
     @wraps(command)
-    def with_display(*, as_json: bool, quiet: bool, **options: Any) -> None:
+    def with_display(
+        *, as_json: bool, quiet: bool, progress: str | None = None, **options: Any
+    ) -> None:
         check_memory()
-        display = Display(quiet=quiet, as_json=as_json)
+        display = Display(quiet=quiet, as_json=as_json, progress=progress)
         with display.showing_logs():
             command(display=display, **options)
 
     return with_display
 
 
+def progress_option(command: Command) -> Command:
+    """Add ``--progress`` to a command with `output_options`."""
+    return grouped("Output")(
+        "--progress",
+        type=click.Choice(("line", "table")),
+        help="Progress in one line, or in a table whose lines double the number of rows.",
+        shown_default="line on a terminal",
+    )(command)
+
+
 def resource_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of threads, workers and memory, from which the command gets `resources`."""
     parallel = grouped("Parallel")
 
-    @parallel("--threads", help="Number of threads without a cluster.  [default: cores]", **COUNT)
+    @parallel(
+        "--threads", help="Number of threads without a cluster.", shown_default="cores", **COUNT
+    )
     @parallel(
         "--memory",
         callback=_bytes,
         metavar="SIZE",
         help="Memory that the run may use in this process, such as 8GB. A run that is predicted to "
-        "need more is refused.  [default: the free memory]",
+        "need more is refused.",
+        shown_default="the free memory",
     )
     @parallel(
         "--workers", help="Start a Dask cluster of N processes here and train on it.", **COUNT

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -9,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 from rich.filesize import decimal
 
 import dadagrad
-from dadagrad.cli.display import Bar, Display, print_facts, print_json
+from dadagrad.cli.display import Display, print_facts, print_json
 from dadagrad.cli.failures import Interrupted
+from dadagrad.cli.progress import RunBar, RunTable, Start
 from dadagrad.errors import DadagradError, InputError
+from dadagrad.summary import metrics_text, run_lines
 
 if TYPE_CHECKING:
     from dadagrad import Dataset, DryRun, TrainConfig, TrainResult
@@ -19,6 +24,8 @@ if TYPE_CHECKING:
 
 SAVE_SECONDS = 60.0
 """Default seconds between checkpoints."""
+KEEP = 3
+"""Default number of checkpoints."""
 
 _MEMORY_OF_COORDINATOR = {
     "process": "this process before the run",
@@ -46,29 +53,29 @@ def showing_run(
 ) -> Iterator[dict[str, Any]]:
     """Yield the arguments `progress` and `messages` of `train`, which show the run.
 
-    The bar opens after all preparations; `done` rows were learned from before.
+    Progress is shown after all preparations; `done` rows were learned from before.
     """
-    total = round(data.n_rows * (1.0 - config.holdout)) * config.passes
+    n_rows = round(data.n_rows * (1.0 - config.holdout))
     has_errors = config.loss.classifies or config.loss.ranks
-    bar: Bar | None = None
+    shown: RunBar | RunTable | None = None
+    start = Start(done)
     with ExitStack() as stack:
 
         def progress(report: Report) -> None:
-            nonlocal bar
-            if bar is None:
+            nonlocal shown
+            if shown is None:
                 if done:
                     display.say(f"resuming after {done:,} rows")
-                bar = stack.enter_context(display.bar("training", done=done))
-            metrics = report.metrics
-            note = ""
-            if metrics.weight:
-                best = metrics.loss.argmin()
-                note = f", loss {metrics.loss[best] / metrics.weight:.4g}"
-                if has_errors:
-                    note += f", error {metrics.mistakes[best] / metrics.weight:.4f}"
-            bar.update(metrics.rows, total, note)
+                run = display.run(n_rows, config.passes, start, has_errors=has_errors)
+                shown = stack.enter_context(run)
+            shown.update(report)
 
-        yield {"progress": progress, "messages": display.say}
+        def say(message: str) -> None:
+            nonlocal start
+            display.say(message)
+            start = Start(done)  # messages come before the first row, with what takes time
+
+        yield {"progress": progress, "messages": say}
 
 
 def finish(
@@ -77,8 +84,13 @@ def finish(
     model: str,
     holdout: str | None,
     checkpoints: str | None,
+    *,
+    auto: bool = False,
 ) -> None:
-    """Save and report the model of a complete run; exit with 130 if the run was stopped."""
+    """Save and report the model of a complete run; `Interrupted` if the run was stopped.
+
+    `auto` is True if the run has chosen the step size.
+    """
     shown: dict[str, Any] = {"model": model if result.complete else None} | result.report
     if result.complete:
         result.model.save(model)
@@ -88,16 +100,27 @@ def finish(
     if display.as_json:
         print_json(shown)
     elif result.complete:
-        measured = shown.pop("holdout", {})
-        settings, best = shown.pop("settings"), shown.pop("best")
-        print_facts(shown | {f"holdout_{name}": value for name, value in measured.items()})
-        for number, setting in enumerate(settings if len(settings) > 1 else ()):
-            print_facts(setting, title=f"setting {number}{' (the model)' * (number == best)}")
+        lines = run_lines(result.report, result.model.loss, auto=auto)
+        if "holdout" in shown:
+            measured = shown["holdout"]
+            name = f"of {measured['rows']:,} rows" if holdout is None else _last_part(holdout)
+            text = metrics_text(measured, result.model.loss)
+            lines.insert(-1, f"  {'holdout ' + name:<25} {text}")
+        next_command = f"dadagrad evaluate {shlex.quote(model)} DATA"
+        display.show_lines([*lines, f"Model saved to {model}. Next: {next_command}"])
     if not result.complete:
         saved = f"go on with `dadagrad resume {checkpoints}`"
         lost = "nothing was saved: give --checkpoints URL to be able to resume"
         rows = result.report["rows"]
-        raise Interrupted(f"stopped after {rows:,} rows; {saved if checkpoints else lost}")
+        raise Interrupted(
+            f"stopped after {rows:,} rows; {saved if checkpoints else lost}",
+            signal.Signals[result.report["stopped_by"]],
+        )
+
+
+def _last_part(url: str) -> str:
+    """The last part of a path or URL."""
+    return url.rstrip("/").rpartition("/")[2]
 
 
 def check_data(
@@ -115,8 +138,13 @@ def check_data(
         check_suitable(task, data.schema, dadagrad.open_dataset(holdout))
 
 
-def check_destinations(model: str, checkpoints: str | None = None) -> None:
-    """Raise unless a model can be written to the URL `model`, and checkpoints to their URL."""
+def check_destinations(
+    model: str, checkpoints: str | None = None, *, overwrite: bool = False
+) -> None:
+    """Raise unless a model can be written to the URL `model`, and checkpoints to their URL.
+
+    A model that is there already is replaced with `overwrite` alone.
+    """
     from dadagrad.storage.documents import what_is_at
     from dadagrad.storage.store import Storage
 
@@ -124,9 +152,19 @@ def check_destinations(model: str, checkpoints: str | None = None) -> None:
         (model, "a model", "--model"),
         (checkpoints, "the checkpoints of a run", "--checkpoints"),
     ):
-        content = None if url is None else what_is_at(Storage(url))
+        if url is None:
+            continue
+        storage = Storage(url)
+        if url == "-" or (storage.is_local and os.path.isfile(storage.local_path())):
+            raise InputError(f"{url} is not a folder; give {option} a folder of its own")
+        content = what_is_at(storage)
         if content not in (None, kind):
             raise InputError(f"{url} holds {content}; give {option} a folder of its own")
+        if content == "a model" and not overwrite:
+            raise InputError(
+                f"there is a model at {url} already; give another --model, or --overwrite to "
+                "replace it"
+            )
     storage = Storage(model)
     storage.put("probe", b"")  # one name: the next command removes what a killed one leaves
     with suppress(DadagradError):

@@ -17,10 +17,12 @@ from dadagrad.cli.options import (
     absolute,
     grouped,
     output_options,
+    progress_option,
     resource_options,
     setting_options,
 )
 from dadagrad.cli.run_support import (
+    KEEP,
     SAVE_SECONDS,
     check_data,
     check_destinations,
@@ -33,15 +35,18 @@ from dadagrad.data import as_dataset
 from dadagrad.errors import InputError
 
 if TYPE_CHECKING:
+    from dadagrad import Dataset, TrainConfig
     from dadagrad.data.dataset import Schema
 
 OnError = Literal["raise", "skip"]
-common, saving = grouped("Common"), grouped("Checkpoints")
+common, saving, output = grouped("Common"), grouped("Checkpoints"), grouped("Output")
 trace_option = grouped("Parallel")(
     "--trace",
     metavar="URL",
-    help="Where to save a trace: begin, end and thread of each task, to look at in a browser.",
+    research=True,
+    help="Where to save a trace for a browser. It has the begin, end and thread of each task.",
 )
+overwrite_option = output("--overwrite", is_flag=True, help="Replace an existing model.")
 
 
 @click.command(cls=GroupedCommand)
@@ -57,36 +62,39 @@ trace_option = grouped("Parallel")(
     "--config",
     "file",
     metavar="FILE.toml",
-    help="TOML file of settings by their names in TrainConfig; options replace them.",
-)
-@saving("--checkpoints", metavar="URL", help="Folder of checkpoints, for a later resume.")
-@saving(
-    "--checkpoint-every", help="Steps between checkpoints; replaces --checkpoint-seconds.", **COUNT
-)
-@saving(
-    "--checkpoint-seconds",
-    type=click.FloatRange(0.0, min_open=True),
-    metavar="S",
-    help="Seconds between checkpoints.  [default: 60]",
-)
-@saving("--keep", default=3, help="Number of checkpoints to keep, the newest ones.", **COUNT)
-@saving(
-    "--or-resume",
-    is_flag=True,
-    help="Resume the run whose checkpoints are in the folder, if any, with its own settings. For "
-    "jobs that are restarted automatically.",
+    help="TOML file of settings by their names in TrainConfig. Options replace them.",
 )
 @grouped("Data")(
     "--on-error",
     default="raise",
-    help="Treatment of a missing or damaged partition: raise ends the run, skip leaves it out.",
+    help="Treatment of a missing or damaged partition. raise ends the run, skip leaves it out.",
     **ON_ERROR,
 )
+@resource_options
 @trace_option
-@click.option(
+@saving("--checkpoints", metavar="URL", help="Folder of checkpoints, for a later resume.")
+@saving("--checkpoint-every", help="Steps between checkpoints.", **COUNT)
+@saving(
+    "--checkpoint-seconds",
+    type=click.FloatRange(0.0, min_open=True),
+    metavar="S",
+    help="Seconds between checkpoints.",
+    shown_default="60",
+)
+@saving(
+    "--keep", help="Number of checkpoints to keep, the newest ones.", shown_default="3", **COUNT
+)
+@saving(
+    "--or-resume",
+    is_flag=True,
+    help="Resume the run in the folder of checkpoints, if there is one. It must have the same "
+    "settings. For jobs that are restarted automatically.",
+)
+@output(
     "--dry-run", is_flag=True, help="Predict memory, steps and network traffic of the run and exit."
 )
-@resource_options
+@overwrite_option
+@progress_option
 @output_options
 def train(
     data: tuple[str, ...],
@@ -96,9 +104,10 @@ def train(
     checkpoints: str | None,
     checkpoint_every: int | None,
     checkpoint_seconds: float | None,
-    keep: int,
+    keep: int | None,
     on_error: OnError,
     or_resume: bool,
+    overwrite: bool,
     trace: str | None,
     dry_run: bool,
     resources: dict[str, Any],
@@ -112,52 +121,65 @@ def train(
     continues a run that stopped (by Ctrl-C, a crash or a lost machine) and makes the same model,
     bit by bit.
     """
-    _check_checkpoint_options(model, checkpoints, checkpoint_every, checkpoint_seconds)
+    _check_checkpoint_options(model, checkpoints, checkpoint_every, checkpoint_seconds, keep)
     if model is None and not dry_run:
         raise click.UsageError("Missing option '--model'")
-    if or_resume and not dry_run and _has_checkpoints(checkpoints):
-        assert checkpoints is not None
-        urls = [absolute(each) for each in data]
-        _resume(display, resources, checkpoints, model, urls, on_error, trace)
-        return
     rows = as_dataset([absolute(each) for each in data])
-    values = {} if file is None else _read_settings(file)
-    values |= {name: value for name, value in settings.items() if value is not None}
     share = None if holdout is None else _share(holdout)
     if share is not None:
-        values["holdout"], holdout = share, None
-    if isinstance(values.get("class_weight"), Mapping):
-        values["class_weight"] = {
-            _label_value(label, rows.schema): weight
-            for label, weight in values["class_weight"].items()
-        }
-    config = make_config(None, values)
+        settings["holdout"], holdout = share, None
+    config = _make_config(rows, file, settings)
     if model is None or dry_run:
         prediction = dadagrad.dry_run(rows, config, **resources, checkpoints=checkpoints)
         show_dry_run(prediction, display)
         return
-    on_cluster = resources["workers"] is not None or resources["client"] is not None
     holdout = None if holdout is None else absolute(holdout)
-    check_data(rows, config, holdout, on_cluster=on_cluster)
-    check_destinations(model, checkpoints)
-    how_to_save: dict[str, Any] = {
+    metadata: dict[str, Any] = {
+        "model": absolute(model),
+        "holdout": holdout,
         "save_every": checkpoint_every,
         "save_seconds": checkpoint_seconds or SAVE_SECONDS,
-        "keep": keep,
+        "keep": keep or KEEP,
     }
+    if or_resume and _has_checkpoints(checkpoints):
+        assert checkpoints is not None
+        meta = _newest_meta(checkpoints)
+        from dadagrad.training.checkpoints.snapshot import check_settings
+
+        check_settings(meta["config"], config, checkpoints)
+        _resume(display, resources, checkpoints, meta | {"notes": metadata}, rows, on_error, trace)
+        return
+    on_cluster = resources["workers"] is not None or resources["client"] is not None
+    check_data(rows, config, holdout, on_cluster=on_cluster)
+    check_destinations(model, checkpoints, overwrite=overwrite)
     with showing_run(display, config, rows) as shown:
         result = dadagrad.train(
             rows,
             config,
             **resources,
             **shown,
-            **how_to_save,
+            save_every=checkpoint_every,
+            save_seconds=metadata["save_seconds"],
+            keep=metadata["keep"],
             checkpoints=None if checkpoints is None else absolute(checkpoints),
-            metadata={"model": absolute(model), "holdout": holdout, **how_to_save},
+            metadata=metadata,
             on_error=on_error,
             trace=trace,
         )
-    finish(result, display, model, holdout, checkpoints)
+    auto = config.step_size == "auto" and config.update.has_step_size
+    finish(result, display, model, holdout, checkpoints, auto=auto)
+
+
+def _make_config(data: Dataset, file: str | None, settings: dict[str, Any]) -> TrainConfig:
+    """Return the settings of a file, which the options replace."""
+    values = {} if file is None else _read_settings(file)
+    values |= {name: value for name, value in settings.items() if value is not None}
+    if isinstance(values.get("class_weight"), Mapping):
+        values["class_weight"] = {
+            _label_value(label, data.schema): weight
+            for label, weight in values["class_weight"].items()
+        }
+    return make_config(None, values)
 
 
 def _share(holdout: str) -> float | None:
@@ -180,89 +202,104 @@ def _has_checkpoints(checkpoints: str | None) -> bool:
 
 
 def _check_checkpoint_options(
-    model: str | None, checkpoints: str | None, every: int | None, seconds: float | None
+    model: str | None,
+    checkpoints: str | None,
+    every: int | None,
+    seconds: float | None,
+    keep: int | None,
 ) -> None:
     if checkpoints is not None and model is not None and absolute(checkpoints) == absolute(model):
         raise click.UsageError("--model and --checkpoints name the same folder; give each its own")
-    if checkpoints is None and (every is not None or seconds is not None):
-        raise click.UsageError("--checkpoint-every and --checkpoint-seconds need --checkpoints URL")
+    named = {"--checkpoint-every": every, "--checkpoint-seconds": seconds, "--keep": keep}
+    for option, value in named.items():
+        if checkpoints is None and value is not None:
+            raise click.UsageError(f"{option} has no effect without --checkpoints URL; give both")
     if every is not None and seconds is not None:
         raise click.UsageError(
             "--checkpoint-every and --checkpoint-seconds exclude each other; give one of them"
         )
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("checkpoints")
-@click.option(
-    "--model", metavar="URL", help="Where to save the model.  [default: as given to train]"
-)
-@click.option(
+@common("--model", metavar="URL", help="Where to save the model.", shown_default="as in train")
+@common(
     "--data",
     metavar="URL",
     multiple=True,
-    help="Dataset of the run, if it was moved; once for each of several, in their order.",
+    help="Dataset of the run, if it was moved. Give it once for each of several, in their order.",
 )
-@click.option(
+@grouped("Data")(
     "--on-error",
-    help="Treatment of a missing or damaged partition.  [default: as given to train]",
+    help="Treatment of a missing or damaged partition.",
+    shown_default="as in train",
     **ON_ERROR,
 )
-@trace_option
 @resource_options
+@trace_option
+@overwrite_option
+@progress_option
 @output_options
 def resume(
     checkpoints: str,
     model: str | None,
     data: tuple[str, ...],
     on_error: OnError | None,
+    overwrite: bool,
     trace: str | None,
     resources: dict[str, Any],
     display: Display,
 ) -> None:
-    """Continue a run from its newest valid checkpoint.
+    """Continue a run from its newest checkpoint.
 
     CHECKPOINTS is the folder that `train` was given. The model has the same bits as that of a run
     that never stopped. It is saved at the URL that `train` was given.
     """
-    urls = [absolute(each) for each in data] or None
-    _resume(display, resources, checkpoints, model, urls, on_error, trace)
+    meta = _newest_meta(checkpoints)
+    if model is not None:
+        check_destinations(model, overwrite=overwrite)
+        meta["notes"]["model"] = model
+    elif "model" not in meta["notes"]:
+        raise InputError(
+            f"the run at {checkpoints} was not started by `dadagrad train` and names no URL "
+            "for its model; give --model URL"
+        )
+    else:
+        check_destinations(meta["notes"]["model"], overwrite=True)
+    try:
+        rows = as_dataset([absolute(each) for each in data] or meta["data"]["url"])
+    except InputError as error:
+        moved = "" if data else "; if the dataset of the run was moved, give --data URL"
+        raise InputError(f"{error}{moved}") from error
+    _resume(display, resources, checkpoints, meta, rows, on_error, trace)
 
 
 def _resume(
     display: Display,
     resources: dict[str, Any],
     checkpoints: str,
-    model: str | None,
-    data: list[str] | None,
+    meta: dict[str, Any],
+    data: Dataset,
     on_error: OnError | None,
     trace: str | None,
 ) -> None:
-    meta = _newest_meta(checkpoints)
+    """Continue the run that `meta` describes, and save the model where its notes say."""
     notes = meta["notes"]
-    model = model or notes.get("model")
-    if model is None:
-        raise InputError(
-            f"the run at {checkpoints} was not started by `dadagrad train` and names no URL "
-            "for its model; give --model URL"
-        )
-    rows = as_dataset(meta["data"]["url"] if data is None else data)
-    check_destinations(model)
     config = dadagrad.TrainConfig.from_json(meta["config"])
     done = sum(metrics["rows"] for metrics in meta.get("passes", []))
-    with showing_run(display, config, rows, done=done) as shown:
+    with showing_run(display, config, data, done=done) as shown:
         result = dadagrad.resume(
             checkpoints,
-            data=rows,
+            data=data,
             **resources,
             **shown,
             save_every=notes.get("save_every"),
             save_seconds=notes.get("save_seconds", SAVE_SECONDS),
-            keep=notes.get("keep", 3),
+            keep=notes.get("keep", KEEP),
             on_error=on_error,
             trace=trace,
         )
-    finish(result, display, model, notes.get("holdout"), checkpoints)
+    finish(result, display, notes["model"], notes.get("holdout"), checkpoints)
 
 
 def _newest_meta(checkpoints: str) -> dict[str, Any]:

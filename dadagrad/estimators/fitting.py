@@ -15,7 +15,7 @@ from dadagrad.errors import InputError
 from dadagrad.estimators.dask_inputs import DaskDataset
 from dadagrad.model.model import Model
 from dadagrad.problem import Problem
-from dadagrad.training.checkpoints.snapshot import Start
+from dadagrad.training.checkpoints.snapshot import Start, check_settings
 from dadagrad.training.checkpoints.writer import CheckpointReader
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.resources import Resources
@@ -117,7 +117,7 @@ def fit(
         )
     config = resolve_config(data, config, on_cluster=client is not None)
     if checkpoints is not None and CheckpointReader(checkpoints).list():
-        _check_same_run(checkpoints, config)
+        check_settings(CheckpointReader(checkpoints).load().meta["config"], config, checkpoints)
         result = resume(checkpoints, data=data, threads=threads, client=client)
     else:
         result = train(data, config, threads=threads, client=client, checkpoints=checkpoints)
@@ -125,21 +125,6 @@ def fit(
         later = f"; fit again to go on from {checkpoints}" if checkpoints else ""
         raise KeyboardInterrupt(f"training was interrupted{later}")
     return _at_end(result.coordinator, data, result.report, result.model)
-
-
-def _check_same_run(checkpoints: str, config: TrainConfig) -> None:
-    """Refuse to resume a run of other settings; `resume` refuses other data."""
-    before = CheckpointReader(checkpoints).load().meta["config"]
-    now = config.to_json()
-    for name in ("step_size", "average"):  # the run may have chosen them already
-        if now[name] == "auto":
-            now[name] = before[name]
-    for name, value in now.items():
-        if before.get(name) != value:
-            raise InputError(
-                f"{checkpoints} holds the checkpoints of a run with {name}={before.get(name)!r}; "
-                f"this one has {name}={value!r}: choose another folder, or the same settings"
-            )
 
 
 def partial_fit(

@@ -148,6 +148,7 @@ class Run:
             losses=start.holdout.losses,
             bytes_per_step=moved / steps if moved is not None and steps else None,
             compile_seconds=compile_seconds,
+            stopped_by=None if watcher.stopped_by is None else watcher.stopped_by.name,
         )
 
     def begin(self, engine: Engine, saver: CheckpointSaver | None = None) -> Start:
@@ -271,11 +272,13 @@ class Run:
         losses: Sequence[float] = (),
         bytes_per_step: float | None = None,
         compile_seconds: float = 0.0,
+        stopped_by: str | None = None,
     ) -> TrainResult:
         """The model and the report at the end of the run."""
         report = make_report(coordinator, self.readable, complete, seconds) | {
             "bytes_per_step": bytes_per_step,
             "compile_seconds": compile_seconds,
+            "stopped_by": stopped_by,
             "checkpoints": checkpoints,
         }
         trim_malloc()  # the memory of the partitions, before the model takes some

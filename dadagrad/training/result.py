@@ -32,7 +32,8 @@ class TrainResult:
         errors. `settings` are the step size, l1, l2, progressive loss and error of each setting
         that was learned (None where it diverged); the model is that of number `best`.
         `bytes_per_step` is the mean size of the weights sent to workers and of the gradients
-        received, for a step of this call; None without a cluster.
+        received, for a step of this call; None without a cluster. `stopped_by` is the name of the
+        signal that stopped the run, or None.
     complete : bool
         False if the run was stopped on request and can be resumed.
     coordinator : Coordinator
@@ -102,6 +103,7 @@ def make_report(
         "progressive_error": None if errors is None else float(errors[best]),
         "by_pass": [_of_pass(metrics, problem, best) for metrics in passes],
         "features": problem.n_features,
+        "outputs": problem.n_targets,
         "step_size": settings[best]["step_size"],
         "batch_size": problem.config.batch_size,
         "streams": problem.config.n_streams,
@@ -114,10 +116,11 @@ def make_report(
 
 
 def _of_pass(metrics: ProgressiveMetrics, problem: Problem, setting: int) -> dict[str, Any]:
-    """Rows, mean loss and error of one pass."""
+    """Rows, non-zeros, mean loss and error of one pass."""
     errors = metrics.error(problem)
     return {
         "rows": metrics.rows,
+        "nnz": metrics.entries,
         "loss": float(metrics.mean_loss(problem)[setting]),
         "error": None if errors is None else float(errors[setting]),
     }

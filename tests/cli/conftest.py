@@ -13,8 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from dadagrad.cli import dadagrad
-from dadagrad.cli.display import Bar
+from dadagrad.cli.progress import Bar, RunTable
 from dadagrad.data.synthetic import Corpus
+from dadagrad.training.messages import Report
 
 N_FEATURES = 400
 
@@ -53,8 +54,9 @@ Run = Callable[..., Answer]
 
 
 @pytest.fixture
-def run() -> Run:
-    """Runs ``dadagrad ARGUMENTS`` in this process."""
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs ``dadagrad ARGUMENTS`` in this process, on a terminal of no known width."""
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def call(*arguments: object) -> Answer:
         result = CliRunner().invoke(dadagrad, [str(argument) for argument in arguments])
@@ -70,15 +72,17 @@ def stop_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
     """Sends a signal to this process once, when a command has shown so many rows as done."""
 
     def prepare(rows: int, number: int) -> None:
-        update = Bar.update
+        updates = {Bar: Bar.update, RunTable: RunTable.update}
 
-        def update_and_stop(bar: Bar, done: int, *details: Any) -> None:
-            update(bar, done, *details)
-            if done >= rows:
-                monkeypatch.setattr(Bar, "update", update)
+        def update_and_stop(shown: Bar | RunTable, done: Any, *details: Any) -> None:
+            updates[type(shown)](shown, done, *details)
+            if (done.metrics.rows if isinstance(done, Report) else done) >= rows:
+                for kind, update in updates.items():
+                    monkeypatch.setattr(kind, "update", update)
                 signal.raise_signal(number)
 
-        monkeypatch.setattr(Bar, "update", update_and_stop)
+        for kind in updates:
+            monkeypatch.setattr(kind, "update", update_and_stop)
 
     return prepare
 

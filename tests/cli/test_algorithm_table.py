@@ -58,7 +58,7 @@ def test_a_line_of_the_table(run, rows, tmp_path, options, cells):
     given = shlex.split(options)
     if "--step-size" not in given:
         given += ["--step-size", "0.1"]
-    model, command = tmp_path / "model", ("train", rows, *given, "--json", "--model")
+    model, command = tmp_path / "model", ("train", rows, *given, "--json", "--overwrite", "--model")
     for cell, batch_size in ((online, 1), (batches, 10)):
         folder = tmp_path / f"run{batch_size}"
         answer = run(*command, model, "--batch-size", batch_size, "--checkpoints", folder)

@@ -145,7 +145,7 @@ def test_a_signal_to_end_stops_a_command_and_leaves_nothing(
     before = signal.getsignal(signal.SIGTERM)
     stop_after(1, signal.SIGTERM)
     answer = run(*command.format(**vars(places), out=tmp_path / "out").split())
-    assert (answer.code, answer.stderr) == (130, f"{BEGINNING}interrupted\n")
+    assert (answer.code, answer.stderr) == (143, f"{BEGINNING}interrupted\n")
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     assert signal.getsignal(signal.SIGTERM) is before
 

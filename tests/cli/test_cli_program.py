@@ -28,15 +28,16 @@ def test_help_lists_the_commands_in_80_columns(run):
 
 
 def test_help_of_train_shows_the_settings_in_groups(run):
-    shown = run("train", "--help").stdout
+    shown, brief = (run("train", option).stdout for option in ("--help-all", "--help"))
     headings = [line for line in shown.splitlines() if line.endswith(":") and line[0] != " "]
     assert headings == [
-        "Common:", "Algorithm:", "Regularizers and constraints:", "Batches and streams:",
-        "Checkpoints:", "Data:", "Parallel:", "Output:",
+        "Common:", "Data:", "Regularizers and constraints:", "Algorithm:", "Parallel:",
+        "Checkpoints:", "Output:",
     ]  # fmt: skip
     for name, setting in SETTINGS.items():
         option = setting.option or name.replace("_", "-")
         assert re.search(rf"^  --{option} ", shown, re.MULTILINE)
+        assert (f"\n  --{option} " in brief) == (not setting.research)
     words = " ".join(shown.split())
     assert "--passes N Number of passes over the data. [default: 1]" in words
 
@@ -52,7 +53,10 @@ def test_help_of_train_shows_the_settings_in_groups(run):
         (["train", "d", "--model", "m", "--step-size", "big"], "step_size must be a finite number"),
         (["train", "d", "--model", "m", "--batch-size", "1.5"], "must be a whole number"),
         (["train", "d", "--model", "m", "--threads", "2", "--workers", "2"], "exclude each other"),
-        (["train", "d", "--model", "m", "--checkpoint-every", "5"], "need --checkpoints"),
+        (
+            ["train", "d", "--model", "m", "--checkpoint-every", "5"],
+            "no effect without --checkpoints",
+        ),
         (["train", "d", "--model", "m", "--checkpoints", "./m"], "the same folder"),
         (["ingest", "--out", "x"], "Missing argument 'SOURCE...'"),
         (["ingest", "s", "--out", "x", "--workers", "2", "--scheduler", "a"], "exclude each other"),

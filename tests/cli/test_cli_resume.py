@@ -22,7 +22,7 @@ def whole_digest(places):
     return train(str(places.train), **SETTINGS).model.digest
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("command", ["resume", "train --or-resume"])
 def test_a_stopped_run_resumes_to_the_same_bits(
     run, stop_after, places, tmp_path, stop, command, whole_digest
@@ -31,19 +31,30 @@ def test_a_stopped_run_resumes_to_the_same_bits(
     begin = ("train", places.train, "--model", model, "--checkpoints", folder)
     stop_after(4000, stop)
     stopped = run(*begin, *OPTIONS, "--json")
-    assert stopped.code == 130
+    assert stopped.code == 128 + stop
     assert stopped.stderr.splitlines()[-1].endswith(f"go on with `dadagrad resume {folder}`")
     result = json.loads(stopped.stdout)
     assert (result["complete"], result["model"]) == (False, None)
     assert 4000 <= result["rows"] < 9000
     assert not (model / "model.json").exists()
-    # Other settings are ignored: those of the stopped run hold.
-    again = (*begin, "--or-resume", "--passes", 7, "--l1", 0.5)
+    again = (*begin, *OPTIONS, "--or-resume")
     resumed = run(*(("resume", folder) if command == "resume" else again), "--threads", 1, "--json")
     assert f"resuming after {result['rows']:,} rows" in resumed.stderr
     shown = resumed.json
     assert (shown["complete"], shown["rows"], shown["model"]) == (True, 9000, str(model))
     assert shown["digest"] == whole_digest == Model.load(model).digest
+
+
+def test_a_job_that_restarts_with_other_settings_is_refused(run, places, tmp_path):
+    command = ("train", places.train, "--model", tmp_path / "m", "--checkpoints", tmp_path / "c")
+    settings = ("--passes", 2, "--step-size", 0.2, "--loss", "logistic")
+    digest = run(*command, *settings, "--json").json["digest"]
+    error = run(*command, *settings[2:], "--or-resume", "--l1", 0.5).error
+    assert error.startswith(f"the run at {tmp_path / 'c'} has other settings: ")
+    assert "l1 is 0.0 there and 0.5 here, passes is 2 there and 1 here; give the same" in error
+    # The step size of the run was given, and "auto" stands for any.
+    again = run(*command, "--passes", 2, "--loss", "logistic", "--or-resume", "--json")
+    assert again.json["digest"] == digest == Model.load(tmp_path / "m").digest
 
 
 def test_an_interrupt_of_the_terminal_lets_workers_finish_the_round(
@@ -76,7 +87,7 @@ def test_a_run_that_is_stopped_without_checkpoints_says_so(run, stop_after, plac
     stop_after(6000, signal.SIGINT)
     answer = run("train", places.train, "--model", tmp_path / "m", *OPTIONS)
     assert (answer.code, answer.stdout) == (130, "")
-    (line,) = answer.stderr.splitlines()
+    line = answer.stderr.splitlines()[-1]
     assert line.startswith("dadagrad: error: stopped after ")
     assert "give --checkpoints URL" in line
     assert not (tmp_path / "m/model.json").exists()
@@ -98,7 +109,7 @@ def test_a_complete_run_is_left_alone_and_makes_the_same_model_again(run, places
     assert run(*command, "--or-resume", "--json").json["digest"] == digest
     assert run("resume", folder, "--model", tmp_path / "n", "--memory", "10kB").code == 0
     assert Model.load(tmp_path / "n").digest == digest
-    assert "already holds the checkpoints of a run" in run(*command).error
+    assert "already holds the checkpoints of a run" in run(*command, "--overwrite").error
     assert sorted(folder.rglob("*")) == kept
 
 
@@ -108,9 +119,13 @@ def test_resume_needs_checkpoints_the_data_of_the_run_and_a_model(run, places, t
     digest = train(str(data), checkpoints=str(folder), **SETTINGS).model.digest
     assert "give --model" in run("resume", folder).error
     data.rename(tmp_path / "moved")
-    assert "no dataset at" in run("resume", folder, "--model", model).error
+    error = run("resume", folder, "--model", model).error
+    assert "no dataset at" in error
+    assert error.endswith("; if the dataset of the run was moved, give --data URL")
     options = ("--model", model, "--json", "--data")
     assert run("resume", folder, *options, tmp_path / "moved").json["digest"] == digest
+    assert "--overwrite" in run("resume", folder, *options, tmp_path / "moved").error
+    options = ("--overwrite", *options)
     assert "its digest is" in run("resume", folder, *options, places.train).error
     assert "no checkpoint at" in run("resume", tmp_path / "none").error
     assert "it is a dataset" in run("resume", places.train).error

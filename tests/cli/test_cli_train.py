@@ -37,23 +37,51 @@ def test_json_describes_the_run_and_its_model(run, places, tmp_path):
     assert result["holdout"] | {"seconds": 0} == measured | {"seconds": 0}
 
 
-def test_people_get_a_summary_messages_and_lines_of_progress(run, places, tmp_path, monkeypatch):
-    monkeypatch.setattr("dadagrad.cli.display.PLAIN_SECONDS", 0.0)
+def test_people_get_a_summary_messages_and_a_table_of_progress(run, places, tmp_path):
     command = ("train", places.train, "--model", tmp_path / "model", "--holdout", places.test)
     answer = run(*command)
-    assert {"rows 3,000", "holdout_rows 1,000"} <= set(answer.lines)
+    report = train(str(places.train)).report
+    assert len(answer.lines) == 6
+    assert answer.lines[0].startswith("Trained on 3,000 rows (")
+    assert f"error before learning {100 * report['progressive_error']:.1f} %" in answer.lines[1]
+    assert answer.lines[-1].startswith(f"Model saved to {tmp_path / 'model'}. Next: dadagrad ")
     assert "step size 0" in answer.stderr
-    last = [line for line in answer.stderr.splitlines() if line.startswith("training: ")][-1]
-    for part in ("training: 3,000 of 3,000 rows, ", ", loss 0.", ", error 0."):
-        assert part in last
-    assert run(*command, "--quiet").stderr == ""
+    header, *lines = answer.stderr[answer.stderr.index("  rows  ") :].splitlines()
+    assert header.split() == ["rows", "error", "since", "last", "loss", "rows/s", "weights"]
+    last = lines[-2].split()  # the holdout data are evaluated after it
+    assert last[:2] == ["3,000", f"{100 * report['progressive_error']:.1f}"]
+    assert last[-1] == f"{report['nonzeros']:,}"
+    assert run(*command, "--quiet", "--overwrite").stderr == ""
+
+
+def test_a_model_is_replaced_when_that_is_asked_for(run, places, tmp_path):
+    command = ("train", places.train, "--model", tmp_path / "m", "--step-size", 0.3, "--json")
+    first = run(*command).json["digest"]
+    assert "--overwrite to replace it" in run(*command, "--passes", 2).error
+    assert Model.load(tmp_path / "m").digest == first
+    second = run(*command, "--passes", 2, "--overwrite").json["digest"]
+    assert Model.load(tmp_path / "m").digest == second != first
+    assert len(list((tmp_path / "m").iterdir())) == 2
+
+
+def test_a_model_is_a_folder(run, places, tmp_path):
+    (tmp_path / "file").touch()
+    for model in (tmp_path / "file", "-"):
+        error = run("train", places.train, "--model", model).error
+        assert error == f"{model} is not a folder; give --model a folder of its own"
 
 
 def test_progress_on_a_terminal_is_a_bar(run, places, tmp_path, monkeypatch):
     terminal = partial(Console, force_terminal=True, width=120)
     monkeypatch.setattr("dadagrad.cli.display.Console", terminal)
     shown = run("train", places.train, "--passes", 10, "--model", tmp_path / "model").stderr
-    for part in ("training", "━", " of 30,000 rows, "):
+    for part in (
+        "pass 10/10  ",
+        "━━",
+        "100 %  training error 1",
+        "  loss 0.",
+        " rows/s  0:00:00 left",
+    ):
         assert part in shown
 
 
@@ -96,8 +124,8 @@ def test_several_values_are_tried_in_one_pass(run, places, tmp_path):
     expected = train(str(places.train), step_size=[0.05, 0.2, 0.8], l1=[0.0, 1e-3])
     assert result["settings"] == expected.report["settings"]
     assert (result["best"], result["digest"]) == (expected.report["best"], expected.model.digest)
-    shown = run(*command, "--quiet").stdout
-    assert "setting 2" in shown
+    shown = run(*command, "--quiet", "--overwrite").stdout
+    assert "setting 2: step_size 0.2, l1 0, l2 0: loss " in shown
     assert shown.count("(the model)") == 1
 
 
@@ -113,7 +141,7 @@ def test_options_replace_the_settings_of_a_file(run, places, tmp_path):
         loss="logistic", l1=1e-5, step_size=0.2, low=-2.0, shuffle=False, batch_size=1, streams=1,
         class_weight={-1.0: 3.0},
     )  # fmt: skip
-    run(*arguments, "--shuffle", "--json")
+    run(*arguments, "--shuffle", "--json", "--overwrite")
     config = config_of(tmp_path / "m")
     assert config.shuffle
     assert config.class_weight == {-1.0: 2, 1.0: 0.5}

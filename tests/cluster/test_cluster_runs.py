@@ -211,7 +211,7 @@ def test_a_slurm_job_that_runs_out_of_time_goes_on_when_it_is_started_again(revi
     with running(script, log=tmp_path / "first.log", **options) as job:
         wait_until(lambda: any(tmp_path.glob("run/manifest-*50*.json")), 60.0, "a checkpoint")
         job.send_signal(signal.SIGUSR1)
-        assert job.wait(60) == 130
+        assert job.wait(60) == 143
     assert (jobs / "requeued").read_text() == "requeue 77\n"
     assert not (tmp_path / "model/model.json").exists()
     with running(script, log=tmp_path / "second.log", **options) as job:

@@ -151,7 +151,7 @@ def test_a_signal_ends_the_command_in_one_line(
     patch_write(monkeypatch, "part-00002", lambda: os.kill(os.getpid(), number))
     command = ["ingest", str(sources[0]), "--out", str(tmp_path / "out"), "--partition-nnz", "200"]
     result = CliRunner().invoke(dadagrad, command)
-    assert (result.exit_code, result.stderr) == (130, "dadagrad: error: interrupted\n")
+    assert (result.exit_code, result.stderr) == (128 + number, "dadagrad: error: interrupted\n")
     assert list((tmp_path / "out").iterdir()) == []
 
 

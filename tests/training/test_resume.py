@@ -142,7 +142,9 @@ def interrupt_at(rows: int, number: signal.Signals = signal.SIGINT) -> Callable[
     return progress
 
 
-@pytest.mark.parametrize(("batch_size", "number"), [(1, signal.SIGINT), (11, signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("batch_size", "number"), [(1, signal.SIGINT), (11, signal.SIGTERM), (1, signal.SIGHUP)]
+)
 def test_a_signal_stops_with_a_checkpoint(batch_size, number, tmp_path):
     data, config = make_data(), TrainConfig(step_size=0.3, batch_size=batch_size, passes=3)
     undisturbed = train(data, config)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import SkippingDataset
-from dadagrad.errors import CorruptionError
+from dadagrad.errors import CorruptionError, InputError
 from dadagrad.problem import Problem
 from dadagrad.training.checkpoints.writer import CheckpointWriter, Snapshot
 from dadagrad.training.messages import Save
@@ -84,6 +85,23 @@ class CheckpointSaver(CheckpointWriter):
             meta["skipped"] = dict(self._skipped)
         content = self._source.content
         return meta | ({"content": dict(content)} if content else {})
+
+
+def check_settings(before: Mapping[str, Any], config: TrainConfig, place: str) -> None:
+    """Raise `InputError` if the run at `place` has other settings, `before`, than `config`.
+
+    "auto" stands for anything that the run has chosen.
+    """
+    differences = [
+        f"{name} is {before.get(name)!r} there and {value!r} here"
+        for name, value in config.to_json().items()
+        if value not in ("auto", before.get(name))
+    ]
+    if differences:
+        raise InputError(
+            f"the run at {place} has other settings: {', '.join(differences)}; give the same "
+            "settings to resume it, or another folder of checkpoints for a new run"
+        )
 
 
 def lasting_url(data: Dataset) -> str | list[str]:

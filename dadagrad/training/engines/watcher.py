@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from dadagrad.errors import signals_to_end
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver
 from dadagrad.training.messages import Report, Save, SaveRequested, StopRequested
 
@@ -19,7 +20,7 @@ class Watcher:
     """Requests to the coordinator (save, stop), and the handling of its reports.
 
     `save_seconds` is the time between two checkpoints, `seconds_before` the time that the run took
-    before it was resumed.
+    before it was resumed. `stopped_by` is the signal that ends the run, if any has come.
     """
 
     def __init__(
@@ -33,7 +34,8 @@ class Watcher:
         self._save_seconds = save_seconds if saver is not None else None
         self._progress = progress
         self._seconds_before = seconds_before
-        self._interrupted = self._stop_requested = self._ready = False
+        self.stopped_by: signal.Signals | None = None
+        self._stop_requested = self._ready = False
         self._begun = self._last_save = time.monotonic()
 
     def begin(self) -> None:
@@ -54,7 +56,7 @@ class Watcher:
         """
         if self._saver is not None:
             self._saver.check()
-        if self._interrupted and not self._stop_requested:
+        if self.stopped_by is not None and not self._stop_requested:
             self._stop_requested = True
             return StopRequested()
         now = time.monotonic()
@@ -74,19 +76,19 @@ class Watcher:
 
     @contextmanager
     def on_interrupt(self) -> Iterator[None]:
-        """Stop with a checkpoint at the first SIGINT or SIGTERM, and at once at the second.
+        """Stop with a checkpoint at the first signal to end, and at once at the second.
 
         Has no effect outside the main thread, where signals cannot be caught.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.getsignal(number) for number in signals_to_end()}
 
         def interrupt(number: int, frame: FrameType | None) -> None:
-            if self._interrupted:
-                raise KeyboardInterrupt
-            self._interrupted = True
+            if self.stopped_by is not None:
+                raise KeyboardInterrupt(number)
+            self.stopped_by = signal.Signals(number)
 
         for number in before:
             signal.signal(number, interrupt)

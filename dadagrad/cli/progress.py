@@ -1,0 +1,215 @@
+"""Progress of a command: one line that a terminal rewrites, or lines of a file or pipe.
+
+The line fits any width from 60 columns: the error and the time left stay, the bar shrinks first,
+then the rate and the loss are left out. Where lines are kept, a run shows a table whose lines
+double the number of rows, as Vowpal Wabbit does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.filesize import decimal
+from rich.live import Live
+from rich.text import Text
+
+from dadagrad.summary import percent, short, significant
+
+if TYPE_CHECKING:
+    from dadagrad.training.messages import Report
+    from dadagrad.training.worker.progressive import ProgressiveMetrics
+
+PLAIN_SECONDS = 5.0
+"""Seconds between two plain lines of progress without a terminal."""
+LINE_SECONDS = 0.1
+"""Seconds between two updates of the line of a terminal."""
+MIN_BAR, MAX_BAR = 5, 24
+"""Columns of a bar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of progress; a `total` of 0 is unknown."""
+
+    title: str
+    done: int = 0
+    total: int = 0
+    facts: tuple[str, ...] = ()
+    rate: str = ""
+    left: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self.fitted(options.max_width, ascii_only=options.ascii_only)
+
+    def fitted(self, width: int, *, ascii_only: bool = False) -> Text:
+        """The line in at most `width` columns."""
+        share = min(1.0, self.done / self.total) if self.total else None
+        percent = "" if share is None else f"{100 * share:3.0f} %"
+        bar, texts = 0, [""]
+        for kept in ((*self.facts, self.rate), self.facts, self.facts[:1]):
+            texts = [text for text in (percent, *kept, self.left) if text]
+            bar = min(MAX_BAR, width - len("  ".join([self.title, *texts])) - 2)
+            if bar >= MIN_BAR:
+                break
+        if share is None or bar < MIN_BAR:
+            return Text("  ".join([self.title, *texts])[:width], no_wrap=True)
+        filled, half = divmod(round(2 * bar * share), 2)
+        full, tip, empty = "##-" if ascii_only else "━╸─"
+        done = (full * filled + tip * half)[:bar]
+        return Text.assemble(
+            f"{self.title}  ",
+            (done, "cyan"),
+            (empty * (bar - len(done)), "bright_black"),
+            "  " + "  ".join(texts),
+            no_wrap=True,
+        )
+
+    def __str__(self) -> str:
+        """The line without a bar."""
+        percent = [f"{100 * self.done / self.total:.0f} %"] if self.total else []
+        parts = (*percent, *self.facts, self.rate, self.left)
+        return f"{self.title}: {', '.join(part for part in parts if part)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Number of rows or bytes that were done at a moment; rates count from there."""
+
+    done: int = 0
+    time: float = field(default_factory=time.monotonic)
+
+    def elapsed(self, now: float) -> float:
+        """Seconds since the start, above 0."""
+        return max(now - self.time, 1e-9)
+
+
+class Bar:
+    """Progress of `unit` ("rows" or "bytes"), which `show` receives at most every `seconds`."""
+
+    def __init__(
+        self, show: Callable[[Line], None], seconds: float, title: str, unit: str, start: Start
+    ) -> None:
+        self._show = show
+        self._seconds = seconds
+        self.title = title
+        self._unit = unit
+        self._start = start
+        self._last = start.time
+
+    def update(self, done: int, total: int, *facts: str) -> None:
+        """Record that `done` of `total` are done; a total of 0 is unknown."""
+        now = time.monotonic()
+        at_end = done >= total > 0 and self._seconds < 1.0
+        if now - self._last < self._seconds and not at_end:
+            return
+        self._last = now
+        elapsed, new = self._start.elapsed(now), done - self._start.done
+        left = timedelta(seconds=round(elapsed * (total - done) / new)) if new > 0 else None
+        amount = (decimal(done),) if self._unit == "bytes" else ()
+        self._show(
+            Line(
+                self.title,
+                done,
+                total,
+                (*facts, *(() if total else amount)),
+                f"{self._rate(new / elapsed)}/s",
+                f"{left} left" if total and left is not None else "",
+            )
+        )
+
+    def _rate(self, amount: float) -> str:
+        return decimal(int(amount)) if self._unit == "bytes" else f"{short(amount)} {self._unit}"
+
+
+@contextmanager
+def live_line(console: Console) -> Iterator[Callable[[Line], None]]:
+    """Yield a function that shows a line on the terminal; it is gone at the end."""
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        yield lambda line: live.update(line, refresh=True)
+
+
+class RunBar:
+    """Progress of a run in one line."""
+
+    def __init__(self, bar: Bar, total: int, passes: int, *, has_errors: bool) -> None:
+        self._bar = bar
+        self._total = total
+        self._passes = passes
+        self._has_errors = has_errors
+
+    def update(self, report: Report) -> None:
+        """Show the pass, its error and loss; those of later passes are called training errors."""
+        number, metrics = len(report.passes), report.passes[-1]
+        self._bar.title = f"pass {number}" + (f"/{self._passes}" if self._passes > 1 else "")
+        self._bar.update(
+            report.metrics.rows, self._total, *_facts(metrics, number, self._has_errors)
+        )
+
+
+def _facts(metrics: ProgressiveMetrics, number: int, has_errors: bool) -> list[str]:
+    if not metrics.weight:
+        return []
+    training = "training " if number > 1 else ""
+    best = metrics.loss.argmin()
+    loss = f"loss {significant(metrics.loss[best] / metrics.weight)}"
+    if not has_errors:
+        return [training + loss]
+    return [f"{training}error {percent(metrics.mistakes[best] / metrics.weight)}", loss]
+
+
+class RunTable:
+    """Progress of a run in lines at 1, 2, 4, 8, ... rows and at the end of each pass.
+
+    The mean error and the mean loss are those of the pass; "since last" is the error of the rows
+    since the line before. A run without errors has the loss in place of both.
+    """
+
+    def __init__(self, say: Callable[[str], None], start: Start, *, has_errors: bool) -> None:
+        self._say = say
+        self._start = start
+        self._has_errors = has_errors
+        self._next = start.done + 1
+        self._number = 1
+        self._before: ProgressiveMetrics | None = None
+        self._show("rows", "error", "since last", "loss", "rows/s", "weights")
+
+    def update(self, report: Report) -> None:
+        """Show a line if the number of rows has doubled, or a pass ends."""
+        rows = report.metrics.rows
+        if rows < self._next and report.cursor.round:
+            return
+        while self._next <= rows:
+            self._next *= 2
+        if len(report.passes) != self._number:
+            self._number, self._before = len(report.passes), None
+            self._say(f"pass {self._number}: training errors, of rows that are not new")
+        metrics = report.passes[-1]
+        since = metrics if self._before is None else metrics - self._before
+        self._before = metrics
+        best = metrics.loss.argmin()
+        errors = [percent(_mean(each.mistakes[best], each.weight)) for each in (metrics, since)]
+        losses = [significant(_mean(each.loss[best], each.weight)) for each in (metrics, since)]
+        self._show(
+            f"{rows:,}",
+            errors[0],
+            errors[1] if self._has_errors else losses[1],
+            losses[0],
+            short((rows - self._start.done) / self._start.elapsed(time.monotonic())),
+            f"{report.count_nonzeros():,}",
+        )
+
+    def _show(self, rows: str, error: str, since: str, loss: str, rate: str, weights: str) -> None:
+        means = (
+            f"{error:>8} {since:>10} {loss:>7}" if self._has_errors else f"{loss:>8} {since:>10}"
+        )
+        self._say(f"{rows:>11} {means} {rate:>8} {weights:>11}")
+
+
+def _mean(total: float, weight: float) -> float:
+    return total / weight if weight else float("nan")

@@ -1,0 +1,151 @@
+"""Numbers, results and objects as texts for people, on the command line and in notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from textwrap import wrap
+from typing import Any
+
+_SWEPT = ("step_size", "l1", "l2")
+
+
+def percent(share: float) -> str:
+    """A share as a percentage with three digits, at most two of them after the point."""
+    shown = 100 * share
+    return f"{shown:.{0 if shown == 0 else 1 if shown >= 1 else 2}f} %"
+
+
+def significant(value: float) -> str:
+    """A loss with three significant digits."""
+    return f"{value:#.3g}".rstrip(".") if 1e-4 <= abs(value) < 1e5 else f"{value:.3g}"
+
+
+def short(amount: float) -> str:
+    """A count with three significant digits, such as 471 k and 8.76 M; below 10,000 in full."""
+    if amount < 9999.5:
+        return f"{amount:,.0f}"
+    units = iter("kMG")
+    while amount >= 999.5 and (unit := next(units, None)) is not None:
+        amount, shown = amount / 1000.0, unit
+    return f"{amount:,.{2 if amount < 9.995 else 1 if amount < 99.95 else 0}f} {shown}"
+
+
+def duration(seconds: float) -> str:
+    """A time in seconds, minutes or hours."""
+    if seconds < 100.0:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02} h" if hours else f"{minutes}:{rest:02} min"
+
+
+def counted(number: int, name: str) -> str:
+    """A number of things, such as "1 pass" and "3 passes"."""
+    plural = f"{name}es" if name.endswith("s") else f"{name}s"
+    return f"{number:,} {name if number == 1 else plural}"
+
+
+def listed(items: Sequence[str], most: int = 10) -> str:
+    """The first items, and the number of those left out."""
+    more = f", and {len(items) - most:,} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more
+
+
+def features_text(space: Mapping[str, Any] | None) -> str:
+    """The feature space of a dataset: its format and the options that had an effect."""
+    texts: list[str] = []
+    for name, value in (space or {}).items():
+        plain = name.replace("_", " ")
+        if name == "format":
+            texts.insert(0, str(value))
+        elif isinstance(value, list | dict):
+            texts.append(f"{len(value)} {plain}")
+        elif value is True:
+            texts.append(plain)
+        elif value not in (None, False, "none", ""):
+            texts.append(f"{plain} {value}")
+    return ", ".join(texts)
+
+
+def run_lines(report: Mapping[str, Any], loss: str, *, auto: bool = False) -> list[str]:
+    """The report of a run in lines; `auto` is True if the run has chosen the step size."""
+    passes = report["by_pass"]
+    first, last = passes[0], passes[-1]
+    lines = [
+        f"Trained on {counted(first['rows'], 'row')} ({short(first['nnz'])} non-zeros) in "
+        f"{duration(report['seconds'])}: {report['rows_per_second']:,.0f} rows/s"
+    ]
+    facts: list[tuple[str, float | None, float | None, str]] = []
+    if first["error"] is not None:
+        facts.append(("error before learning", first["error"], report.get("constant_error"), "%"))
+    facts.append((f"{loss} loss", first["loss"], report.get("constant_loss"), ""))
+    if len(passes) > 1 and last["error"] is not None:
+        facts.append(("training error, last pass", last["error"], None, "%"))
+    for name, value, constant, unit in facts:
+        shown, best = (
+            "" if each is None else percent(each) if unit else significant(each)
+            for each in (value, constant)
+        )
+        lines.append(f"  {name:<25} {shown:<9} {best and f'best constant {best}'}".rstrip())
+    return [*lines, *_alternatives(report), f"  {_settings_text(report, auto)}"]
+
+
+def _alternatives(report: Mapping[str, Any]) -> list[str]:
+    """A line for each of several settings that were learned side by side."""
+    lines = []
+    for number, setting in enumerate(report["settings"] if len(report["settings"]) > 1 else ()):
+        texts = [f"{name} {value:.4g}" for name, value in setting.items() if name in _SWEPT]
+        loss, error = setting["progressive_loss"], setting["progressive_error"]
+        measured = "diverged" if loss is None else f"loss {significant(loss)}"
+        measured += "" if error is None else f", error {percent(error)}"
+        model = " (the model)" if number == report["best"] else ""
+        lines.append(f"  setting {number}{model}: {', '.join(texts)}: {measured}")
+    return lines
+
+
+def _settings_text(report: Mapping[str, Any], auto: bool) -> str:
+    texts = []
+    if report["step_size"] is not None:
+        texts.append(f"step size {report['step_size']:.4g}{' (auto)' * auto}")
+    texts.append(counted(report["passes"], "pass"))
+    if report["batch_size"] > 1:
+        texts.append(f"batches of {counted(report['batch_size'], 'row')}")
+    if report["streams"] > 1:
+        texts.append(f"{report['streams']} streams")
+    weights = report["features"] * report["outputs"]
+    texts.append(f"{report['nonzeros']:,} of {weights:,} weights")
+    if report["skipped"]:
+        texts.append(f"{counted(report['skipped'], 'partition')} left out")
+    return ", ".join(texts)
+
+
+def metrics_text(measured: Mapping[str, Any], loss: str) -> str:
+    """The measures of an evaluation in one line."""
+    texts = []
+    if measured.get("error") is not None:
+        texts.append(f"{percent(measured['error'])} error")
+    for name, shown in (("auc", "AUC"), ("ndcg", "NDCG@10")):
+        if measured.get(name) is not None:
+            texts.append(f"{shown} {measured[name]:.3f}")
+    if len(texts) < 2:
+        texts.append(f"{loss} loss {significant(measured['loss'])}")
+    return ", ".join(texts)
+
+
+def wrapped(line: str, width: int) -> list[str]:
+    """A line cut at spaces where it is wider than `width`; its continuation is indented."""
+    if len(line) <= width:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def html_table(title: str, facts: Mapping[str, object]) -> str:
+    """A table of facts for a notebook; its colours are those of the page."""
+    rows = "".join(
+        f'<tr><th style="text-align:left">{escape(name)}</th>'
+        f'<td style="text-align:left">{escape(str(value))}</td></tr>'
+        for name, value in facts.items()
+    )
+    return f"<div><b>{escape(title)}</b><table><tbody>{rows}</tbody></table></div>"
