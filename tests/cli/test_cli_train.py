@@ -125,7 +125,7 @@ def test_several_values_are_tried_in_one_pass(run, places, tmp_path):
     assert result["settings"] == expected.report["settings"]
     assert (result["best"], result["digest"]) == (expected.report["best"], expected.model.digest)
     shown = run(*command, "--quiet", "--overwrite").stdout
-    assert "setting 2: step_size 0.2, l1 0, l2 0: loss " in shown
+    assert ": step_size 0.2, l1 0, l2 0: loss " in shown
     assert shown.count("(the model)") == 1
 
 
