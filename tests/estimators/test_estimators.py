@@ -478,7 +478,7 @@ def test_an_interrupted_fit_resumes_from_its_checkpoints(tmp_path: Path) -> None
     assert same_bits(model.fit(data), whole)
     assert model.report_["rows"] == whole.report_["rows"] == 3000
     assert same_bits(model.fit(data), whole)  # the run is complete
-    with pytest.raises(InputError, match="l1 is 0.0 there and 0.1 here"):
+    with pytest.raises(InputError, match=r"l1 is 0\.0 there and 0\.1 here"):
         clone(model).set_params(l1=0.1).fit(data)
     with pytest.raises(InputError, match="not what the run"):
         model.fit(X, y)
