@@ -30,7 +30,9 @@ from dadagrad.settings import (
     Several,
     Spec,
     Switch,
+    check_object,
     parameter_docs,
+    parse_number,
     setting,
 )
 
@@ -296,14 +298,14 @@ class TrainConfig:
         values = dict(plain)
         for name, value in (objects or {}).items():
             if value is not None:
-                _check_object(name, SETTINGS[name].kind.convert(name, value), values.get(name))
+                check_object(name, SETTINGS[name].kind.convert(name, value), values.get(name))
                 values[name] = value
         for bound in ("low", "high"):
             if isinstance(values.get(bound), str):
-                values[bound] = _parse_number(bound, values[bound])
+                values[bound] = parse_number(bound, values[bound])
         if isinstance(values.get("class_weight"), list):
             values["class_weight"] = {
-                _parse_number("class_weight", key): value for key, value in values["class_weight"]
+                parse_number("class_weight", key): value for key, value in values["class_weight"]
             }
         return make_config(None, values)
 
@@ -325,24 +327,9 @@ def make_config(config: TrainConfig | None, values: Mapping[str, Any]) -> TrainC
     return TrainConfig(**values) if config is None else replace(config, **values)
 
 
-def _parse_number(name: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must be a number, not {value!r}") from None
-
-
 TrainConfig.__doc__ = (
     f"{TrainConfig.__doc__}\n\n    Parameters\n    ----------\n    {parameter_docs(SETTINGS)}\n    "
 )
-
-
-def _check_object(name: str, value: Any, text: Any) -> None:
-    """Refuse an object that is not the one that `text` names."""
-    if describe(value) != text:
-        raise InputError(
-            f"{name} {describe(value)!r} was given, and the run has {name} {text!r}; give that one"
-        )
 
 
 def _check_algorithm(config: TrainConfig) -> None:

@@ -13,7 +13,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from dadagrad.errors import InputError
-from dadagrad.optim.registry import Registry
+from dadagrad.optim.registry import Registry, describe
 
 T = TypeVar("T")
 
@@ -273,6 +273,22 @@ def setting(
         raise ValueError(f"group {group!r} of settings is not one of {', '.join(GROUPS)}")
     described = Setting(help, kind, default, group, option, research)
     return field(default=default, metadata={"setting": described})
+
+
+def parse_number(name: str, value: Any) -> float:
+    """Return a setting of a JSON document as a number; `InputError` if it is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be a number, not {value!r}") from None
+
+
+def check_object(name: str, value: Any, text: Any) -> None:
+    """Refuse an object that is not the one that `text` names."""
+    if describe(value) != text:
+        raise InputError(
+            f"{name} {describe(value)!r} was given, and the run has {name} {text!r}; give that one"
+        )
 
 
 def parameter_docs(settings: Mapping[str, Setting], indent: str = "    ") -> str:

@@ -52,7 +52,7 @@ def test_commands_and_options_exist(page):
         if isinstance(parameter, click.Option)
         for option in (*parameter.opts, *parameter.secondary_opts)
     }
-    options |= {"--help", "--dist", "--strict", "--check"}
+    options |= {"--help", "--help-all", "--dist", "--strict", "--check"}
     named = {
         option
         for code in re.findall(r"`([^`\n]+)`", page.read_text("utf-8"))
