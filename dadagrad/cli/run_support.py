@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -82,18 +82,20 @@ def finish(
     result: TrainResult,
     display: Display,
     model: str,
-    holdout: str | None,
+    notes: Mapping[str, Any],
     checkpoints: str | None,
     *,
     auto: bool = False,
 ) -> None:
     """Save and report the model of a complete run; `Interrupted` if the run was stopped.
 
-    `auto` is True if the run has chosen the step size.
+    `notes` are those of the command line in the checkpoints of the run. `auto` is True if the run
+    has chosen the step size.
     """
+    holdout = notes.get("holdout")
     shown: dict[str, Any] = {"model": model if result.complete else None} | result.report
     if result.complete:
-        result.model.save(model)
+        result.save(model, keep_state=notes.get("keep_state"))
         if holdout is not None:
             display.say(f"evaluating on {holdout}")
             shown["holdout"] = dadagrad.evaluate(result.model, holdout)

@@ -35,7 +35,7 @@ from dadagrad.data import as_dataset
 from dadagrad.errors import InputError
 
 if TYPE_CHECKING:
-    from dadagrad import Dataset, TrainConfig
+    from dadagrad import Dataset
     from dadagrad.data.dataset import Schema
 
 OnError = Literal["raise", "skip"]
@@ -56,6 +56,17 @@ overwrite_option = output("--overwrite", is_flag=True, help="Replace an existing
     "--holdout",
     metavar="SHARE|DATA",
     help="Share of the rows, such as 0.1, or another dataset, on which the model is measured.",
+)
+@common(
+    "--initial-model",
+    metavar="URL",
+    help="Model whose training goes on with DATA, by default with its settings.",
+)
+@common(
+    "--keep-state/--no-keep-state",
+    default=None,
+    help="Save the state of training with the model, for a later --initial-model.  [default: if it "
+    "has at most 32 MiB]",
 )
 @setting_options
 @common(
@@ -101,6 +112,8 @@ def train(
     model: str | None,
     file: str | None,
     holdout: str | None,
+    initial_model: str | None,
+    keep_state: bool | None,
     checkpoints: str | None,
     checkpoint_every: int | None,
     checkpoint_seconds: float | None,
@@ -117,10 +130,11 @@ def train(
     """Train a linear model on datasets.
 
     DATA is a dataset that `ingest` made, or Parquet; several are learned from in their order, in
-    each pass. With --checkpoints, `dadagrad resume`
-    continues a run that stopped (by Ctrl-C, a crash or a lost machine) and makes the same model,
-    bit by bit.
+    each pass. With --checkpoints, `dadagrad resume` continues a run that stopped (by Ctrl-C, a
+    crash or a lost machine) and makes the same model, bit by bit.
     """
+    from dadagrad.training.initial import InitialState  # needs numba, which loads slowly
+
     _check_checkpoint_options(model, checkpoints, checkpoint_every, checkpoint_seconds, keep)
     if model is None and not dry_run:
         raise click.UsageError("Missing option '--model'")
@@ -128,7 +142,12 @@ def train(
     share = None if holdout is None else _share(holdout)
     if share is not None:
         settings["holdout"], holdout = share, None
-    config = _make_config(rows, file, settings)
+    values = _read_values(rows, file, settings)
+    initial = None if initial_model is None else InitialState.of(absolute(initial_model), values)
+    if initial is None:
+        config = make_config(None, values)
+    else:
+        config, rows = initial.configure(None, values), initial.adopt(rows)
     if model is None or dry_run:
         prediction = dadagrad.dry_run(rows, config, **resources, checkpoints=checkpoints)
         show_dry_run(prediction, display)
@@ -137,6 +156,7 @@ def train(
     metadata: dict[str, Any] = {
         "model": absolute(model),
         "holdout": holdout,
+        "keep_state": keep_state,
         "save_every": checkpoint_every,
         "save_seconds": checkpoint_seconds or SAVE_SECONDS,
         "keep": keep or KEEP,
@@ -163,14 +183,15 @@ def train(
             keep=metadata["keep"],
             checkpoints=None if checkpoints is None else absolute(checkpoints),
             metadata=metadata,
+            initial_model=initial,
             on_error=on_error,
             trace=trace,
         )
     auto = config.step_size == "auto" and config.update.has_step_size
-    finish(result, display, model, holdout, checkpoints, auto=auto)
+    finish(result, display, model, metadata, checkpoints, auto=auto)
 
 
-def _make_config(data: Dataset, file: str | None, settings: dict[str, Any]) -> TrainConfig:
+def _read_values(data: Dataset, file: str | None, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a file, which the options replace."""
     values = {} if file is None else _read_settings(file)
     values |= {name: value for name, value in settings.items() if value is not None}
@@ -179,7 +200,7 @@ def _make_config(data: Dataset, file: str | None, settings: dict[str, Any]) -> T
             _label_value(label, data.schema): weight
             for label, weight in values["class_weight"].items()
         }
-    return make_config(None, values)
+    return values
 
 
 def _share(holdout: str) -> float | None:
@@ -299,7 +320,7 @@ def _resume(
             on_error=on_error,
             trace=trace,
         )
-    finish(result, display, notes["model"], notes.get("holdout"), checkpoints)
+    finish(result, display, notes["model"], notes, checkpoints)
 
 
 def _newest_meta(checkpoints: str) -> dict[str, Any]:

@@ -34,12 +34,16 @@ class DatasetView(Dataset):
         Datasets of one schema, in the order in which they are learned from.
     pieces : sequence of Piece
         Partitions of the view, ordered by source.
+    schema : Schema, optional
+        By default that of the sources together.
     """
 
-    def __init__(self, sources: Sequence[Dataset], pieces: Sequence[Piece]) -> None:
+    def __init__(
+        self, sources: Sequence[Dataset], pieces: Sequence[Piece], schema: Schema | None = None
+    ) -> None:
         self._sources = tuple(sources)
         self.url = ", ".join(source.url for source in sources)
-        self.schema = _join_schemas(sources)
+        self.schema = schema or _join_schemas(sources)
         self.partitions = tuple(map(self._describe, pieces))
         names = (partition.name for partition in self.partitions)
         self._pieces = dict(zip(names, pieces, strict=True))
@@ -159,9 +163,7 @@ def hold_out(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Datase
 
     Raises `InputError` if one of the two would have no rows.
     """
-    view = isinstance(data, DatasetView)
-    sources = data.sources if view else (data,)
-    pieces = data.pieces if isinstance(data, DatasetView) else whole_pieces(data)
+    pieces = _pieces_of(data)
     wanted = round(fraction * data.n_rows)
     kept, held = list(pieces), []
     for number in np.random.default_rng([seed, len(pieces)]).permutation(len(pieces)).tolist():
@@ -181,11 +183,43 @@ def hold_out(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Datase
             + (", and queries are held out in whole partitions" if data.schema.queried else "")
             + "; change the fraction, or give a dataset to measure on"
         )
-    return DatasetView(sources, kept), DatasetView(sources, sorted(held, key=pieces_order))
+    held.sort(key=lambda piece: (piece.source, piece.partition))
+    learned, measured = (DatasetView(data.sources, each, data.schema) for each in (kept, held))
+    return learned, measured
 
 
-def pieces_order(piece: Piece) -> tuple[int, int, int]:
-    return piece.source, piece.partition, piece.start
+def with_label_columns(data: Dataset, columns: Sequence[LabelColumn], n_features: int) -> Dataset:
+    """Return a dataset with other lists of labels, which have its labels, and more features.
+
+    Labels that were text get the numbers of `columns`. Raises `InputError` for an unknown label.
+    """
+    if len(data.schema.label_columns) != len(columns):
+        raise InputError(
+            f"{data.url} has {len(data.schema.label_columns)} label columns; needed are "
+            f"{len(columns)}"
+        )
+    adopted = []
+    for old, new in zip(data.schema.label_columns, columns, strict=True):
+        unknown = set(old.texts) - set(new.texts)
+        same_kind = all(
+            (getattr(old, name) is None) == (getattr(new, name) is None)
+            for name in ("names", "values")
+        )
+        if unknown or not same_kind:
+            raise InputError(
+                f"{data.url}: label column {old.name!r} has the label "
+                f"{min(unknown, default='')!r}; the model knows {', '.join(new.texts[:10])}; train "
+                "from the start with all labels"
+            )
+        counts = dict(zip(old.texts, old.counts or (), strict=False))
+        counted = tuple(counts.get(text, 0) for text in new.texts) if counts else None
+        adopted.append(replace(new, name=old.name, counts=counted))
+    schema = replace(data.schema, label_columns=tuple(adopted), n_features=n_features)
+    return data if schema == data.schema else DatasetView(data.sources, _pieces_of(data), schema)
+
+
+def _pieces_of(data: Dataset) -> list[Piece]:
+    return data.pieces if isinstance(data, DatasetView) else whole_pieces(data)
 
 
 def _join_schemas(datasets: Sequence[Dataset]) -> Schema:

@@ -21,6 +21,7 @@ from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.execution import Run, resolve_config
+from dadagrad.training.initial import continue_problem
 from dadagrad.training.result import make_model, make_report
 from dadagrad.training.run import resume, train
 from dadagrad.training.schedule.base import Cursor
@@ -33,11 +34,6 @@ _CUMULATIVE = (
     "batch_size", "settings", "best",
 )  # fmt: skip
 """Entries of a report that describe all calls of `partial_fit` together."""
-
-_FIXED = (
-    "update", "loss", "accumulate", "fit_intercept", "preconditioner", "average",
-)  # fmt: skip
-"""Settings that cannot change between calls of `partial_fit`."""
 
 
 @dataclass(eq=False)
@@ -141,7 +137,7 @@ def partial_fit(
     if before is None:
         run.check_memory([], checkpoints=False)
     else:
-        run.problem = _continue(run.problem, before.problem)
+        run.problem = continue_problem(run.problem, before.problem)
     warm_up(run.problem, run.messages)
     # The rows of this call count as new ones, beside those of the first pass of `fit`.
     later_passes = () if before is None else before.passes[1:]
@@ -165,23 +161,3 @@ def partial_fit(
     state.passes += later_passes
     state.sparse = before is not None and before.sparse
     return state
-
-
-def _continue(problem: Problem, before: Problem) -> Problem:
-    """Return `problem` with the choices of `before` if it can continue from its state."""
-    config, chosen = problem.config, before.config
-    if config.step_size == "auto":
-        config = replace(config, step_size=chosen.step_size)
-    if config.average == "auto":
-        config = replace(config, average=chosen.average)
-    problem = replace(problem, config=config)
-    old, new = chosen.to_json(), config.to_json()
-    changes = [(name, old[name], new[name]) for name in _FIXED]
-    changes.append(("the number of settings side by side", before.n_settings, problem.n_settings))
-    for name, was, value in changes:
-        if was != value:
-            raise InputError(
-                f"{name} was {was!r} and is {value!r} now; training cannot continue from the state "
-                "of the one with the other: clone the estimator, or call fit"
-            )
-    return problem

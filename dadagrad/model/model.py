@@ -55,6 +55,7 @@ from dadagrad.storage.store import Storage
 
 VERSION = 1
 DOCUMENT = "model.json"
+_STATE = "state."  # begin of the names of the arrays of a state of training
 
 _FIELDS = {"schema": dict, "loss": str, "task": str, "report": dict, "digest": str}
 _PARTS = re.compile(r"parts-[0-9a-f]{32}")
@@ -255,11 +256,14 @@ class Model:
         """Raise `InputError` unless data of `schema` has the features this model was trained on."""
         check_features(self.schema, schema)
 
-    def save(self, url: str | os.PathLike[str] | Storage) -> None:
+    def save(
+        self, url: str | os.PathLike[str] | Storage, state: Mapping[str, AnyArray] | None = None
+    ) -> None:
         """Write the model to a folder of any store, in place of a model that is there.
 
-        A reader sees the old model or the new one, at any time. Raises `InputError` if the folder
-        holds a dataset or checkpoints, and `StorageError` if the store fails.
+        The arrays of a `state` of training are written with it, for `load_state`. A reader sees the
+        old model or the new one, at any time. Raises `InputError` if the folder holds a dataset or
+        checkpoints, and `StorageError` if the store fails.
         """
         storage = url if isinstance(url, Storage) else Storage(url)
         content = what_is_at(storage)
@@ -270,7 +274,8 @@ class Model:
         old_folders = _part_folders(storage) if content else set()
         folder = f"parts-{uuid4().hex}"
         try:
-            records = write_arrays(storage, folder, self._arrays())
+            kept = {_STATE + name: array for name, array in (state or {}).items()}
+            records = write_arrays(storage, folder, self._arrays() | kept)
             document = seal(
                 self._to_json(records), f"the description of the model at {storage.url}"
             )
@@ -306,6 +311,16 @@ class Model:
                 if document == previous:
                     raise
 
+    @classmethod
+    def load_state(cls, url: str | os.PathLike[str] | Storage) -> dict[str, AnyArray]:
+        """Read the arrays of the state that was saved with a model; none without a state."""
+        storage = url if isinstance(url, Storage) else Storage(url)
+        place = f"{storage.url}: {DOCUMENT}"
+        records = read_records(_read_document(storage), place)
+        kept = tuple(record for record in records if record.name.startswith(_STATE))
+        arrays = read_arrays(storage, kept, place)
+        return {name.removeprefix(_STATE): array for name, array in arrays.items()}
+
     def _arrays(self) -> dict[str, AnyArray]:
         names = json.dumps({str(key): name for key, name in sorted(self.names.items())})
         return {
@@ -334,7 +349,9 @@ class Model:
         place = f"{storage.url}: {DOCUMENT}"
         check_format(document, "model", VERSION, place)
         content = fields(document, _FIELDS, place)
-        arrays = read_arrays(storage, read_records(document, place), place)
+        records = read_records(document, place)
+        own = tuple(record for record in records if not record.name.startswith(_STATE))
+        arrays = read_arrays(storage, own, place)
         try:
             schema = Schema.from_json(from_plain(content["schema"]))
             names = json.loads(arrays["names"].tobytes())

@@ -12,10 +12,14 @@ from dadagrad.data.skipping import n_skipped, skipped_partitions
 from dadagrad.model.model import Model
 from dadagrad.optim.registry import describe
 from dadagrad.problem import Problem
+from dadagrad.storage.arrays import AnyArray
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
 from dadagrad.training.worker.progressive import ProgressiveMetrics, best_setting
+
+MAX_KEPT_STATE = 32 << 20
+"""Bytes of a state that is saved with a model unless it is asked for: two million features."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,25 @@ class TrainResult:
     report: dict[str, Any]
     complete: bool
     coordinator: Coordinator = field(repr=False)
+
+    def state_arrays(self) -> dict[str, AnyArray]:
+        """The state of the model's training, in the memory of the run."""
+        problem, state = self.coordinator.problem, self.coordinator.state
+        if problem.n_settings > 1:
+            assert isinstance(state, State), "several settings are compiled"
+            state = state.of_setting(problem, self.report["best"])
+        return state.arrays | {"t": np.array([state.t])}
+
+    def save(self, url: str, *, keep_state: bool | None = None) -> None:
+        """Save the model, with the state from which ``train(..., initial_model=url)`` goes on.
+
+        `keep_state` is by default True for a state of at most `MAX_KEPT_STATE` bytes. Raises as
+        `Model.save`.
+        """
+        state = self.state_arrays()
+        if keep_state is None:
+            keep_state = sum(array.nbytes for array in state.values()) <= MAX_KEPT_STATE
+        self.model.save(url, state if keep_state else {})
 
 
 def make_model(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from dadagrad.config import TrainConfig, make_config
 from dadagrad.data import as_dataset
-from dadagrad.data.dataset import Dataset
+from dadagrad.data.dataset import Dataset, Schema
 from dadagrad.data.skipping import OnError
+from dadagrad.data.views import with_label_columns
 from dadagrad.errors import InputError
 from dadagrad.optim.losses import Loss
 from dadagrad.optim.preconditioners import Preconditioner
@@ -19,6 +21,7 @@ from dadagrad.training.checkpoints.writer import CheckpointReader
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.watcher import Progress
 from dadagrad.training.execution import Run, resolve_config, split_holdout
+from dadagrad.training.initial import InitialModel, InitialState
 from dadagrad.training.result import TrainResult
 
 __all__ = ["TrainResult", "resume", "train"]
@@ -41,6 +44,7 @@ def train(
     metadata: dict[str, Any] | None = None,
     on_error: OnError = "raise",
     trace: str | None = None,
+    initial_model: InitialModel | None = None,
     **settings: Any,
 ) -> TrainResult:
     """Train a model on `data`.
@@ -81,6 +85,9 @@ def train(
         are first read; the report names them.
     trace : str or None
         URL of a JSON file for the times of all tasks (`dadagrad.training.trace`).
+    initial_model : TrainResult or str, optional
+        Go on from the state of an earlier run: its result, or the URL of its model that was saved
+        with the state (`TrainResult.save`). Settings are by default those of that run.
     **settings
         Single settings of `TrainConfig`, such as ``loss="hinge"``; they replace those of `config`.
         Lists of `step_size`, `l1` and `l2` are tried side by side in the same pass: the model is
@@ -98,8 +105,15 @@ def train(
     """
     data = as_dataset(data)
     resources = Resources(threads, workers, client, memory, trace)
-    config = resolve_config(data, make_config(config, settings), on_cluster=resources.on_cluster)
+    initial = None if initial_model is None else InitialState.of(initial_model, settings)
+    if initial is None:
+        config = make_config(config, settings)
+    else:
+        config, data = initial.configure(config, settings), initial.adopt(data)
+    config = resolve_config(data, config, on_cluster=resources.on_cluster)
     run = Run(data, config, resources, on_error=on_error, messages=messages)
+    start = None if initial is None else run.begin_from(initial)
+    config = config if start is None else run.problem.config
     if checkpoints is not None and CheckpointReader(checkpoints).list():
         raise InputError(
             f"{checkpoints} already holds the checkpoints of a run; go on with it by "
@@ -109,12 +123,12 @@ def train(
     with resources.engine(run.readable) as engine:
         run.check_memory(engine.workers(), checkpoints=checkpoints is not None)
         if checkpoints is None:
-            return run.execute(engine, progress=progress)
+            return run.execute(engine, start=start, progress=progress)
         with CheckpointSaver(
             checkpoints, run.readable, config, keep=keep, notes=metadata or {}, new=True
         ) as saver:
-            saver.begin()
-            return run.execute(engine, saver, None, save_every, save_seconds, progress)
+            saver.begin(start)
+            return run.execute(engine, saver, start, save_every, save_seconds, progress)
 
 
 def resume(
@@ -169,6 +183,9 @@ def resume(
         "update": update,
     }
     config = TrainConfig.from_json(meta["config"], objects)
+    schema = Schema.from_json(meta["data"]["schema"])
+    with suppress(InputError):  # other data, of which the digest tells
+        data = with_label_columns(data, schema.label_columns, schema.n_features)
     learned = split_holdout(data, config)[0]
     if learned.digest != meta["data"]["digest"]:
         raise InputError(

@@ -53,15 +53,22 @@ class CheckpointSaver(CheckpointWriter):
         super().__init__(url, keep=keep, new=new)
         self.config = config
         self._source = data
-        self._data = {"url": lasting_url(data), "digest": data.digest}
+        self._data = {
+            "url": lasting_url(data),
+            "digest": data.digest,
+            "schema": data.schema.to_json(),
+        }
         self._notes = notes
         self.holdout = HoldoutRecord()
         # Skipped partitions, now and later; None if damaged partitions are errors.
         self._skipped = data.skipped if isinstance(data, SkippingDataset) else None
 
-    def begin(self) -> None:
-        """Save a first checkpoint without state: from then on the run can be resumed."""
-        self.save(Snapshot(0, {}, self._meta()))
+    def begin(self, start: Start | None) -> None:
+        """Save a first checkpoint, to resume from: without a state, or with that of `start`."""
+        if start is None:
+            self.save(Snapshot(0, {}, self._meta()))
+        else:
+            self.submit_state(Save(start.cursor, start.steps, start.passes, start.state), 0.0)
 
     def submit_state(self, save: Save, seconds: float) -> None:
         """Copy a state and save it in the background; `seconds` is the time of the run so far."""

@@ -1,0 +1,127 @@
+"""Training that goes on from a model: the state that it starts from, and the data as it needs them.
+
+A model is saved with the state of its training (`TrainResult.save`), whose bits are those after the
+last row. So a run over the rows of today that starts from the model of yesterday makes the model of
+one run over both, in this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dadagrad.config import TrainConfig, make_config
+from dadagrad.data.dataset import Dataset
+from dadagrad.data.views import with_label_columns
+from dadagrad.errors import CorruptionError, InputError
+from dadagrad.model.compatibility import check_features
+from dadagrad.model.model import Model
+from dadagrad.problem import Problem
+from dadagrad.storage.arrays import AnyArray
+from dadagrad.training.result import TrainResult
+from dadagrad.training.state import restore_state
+from dadagrad.training.state.base import TrainingState
+
+InitialModel: TypeAlias = "TrainResult | InitialState | str"
+
+_FIXED = (
+    "update", "loss", "accumulate", "fit_intercept", "preconditioner", "average",
+)  # fmt: skip
+"""Settings that cannot change where training goes on from a state."""
+
+
+@dataclass(frozen=True)
+class InitialState:
+    """The state of an earlier run, with its model and its configuration."""
+
+    model: Model
+    config: TrainConfig
+    arrays: Mapping[str, AnyArray]
+
+    @classmethod
+    def of(cls, initial: InitialModel, objects: Mapping[str, Any]) -> InitialState:
+        """Return the state of a result, or that saved with the model at a URL.
+
+        `objects` are settings; those of a user's own classes are needed to read the configuration.
+        Raises `InputError` if the model was saved without a state.
+        """
+        if isinstance(initial, InitialState):
+            return initial
+        if isinstance(initial, TrainResult):
+            model, arrays = initial.model, initial.state_arrays()
+        else:
+            model, arrays = Model.load(initial), Model.load_state(initial)
+            if not arrays:
+                raise InputError(
+                    f"the model at {initial} was saved without the state of its "
+                    "training; train it again with --keep-state (keep_state=True of "
+                    "TrainResult.save)"
+                )
+        own = {name: value for name, value in objects.items() if _is_own(value)}
+        return cls(model, TrainConfig.from_json(model.report["config"], own), arrays)
+
+    def configure(self, config: TrainConfig | None, settings: Mapping[str, Any]) -> TrainConfig:
+        """Return the configuration of a run that goes on: by default that of the run before."""
+        return make_config(self.config if config is None else config, settings)
+
+    def adopt(self, data: Dataset) -> Dataset:
+        """Return `data` with the labels of the model, and at least its features."""
+        check_features(self.model.schema, data.schema)
+        n_features = max(self.model.n_features, data.schema.n_features)
+        columns = self.model.label_columns
+        if self.model.task in ("regression", "ranking"):
+            columns = data.schema.label_columns
+        return with_label_columns(data, columns, n_features)
+
+    def begin(self, problem: Problem) -> tuple[Problem, TrainingState]:
+        """Return `problem` with the choices of the run before, and the state to start from."""
+        model = self.model
+        before = Problem(self.config, model.task, model.label_columns, model.n_features)
+        problem = continue_problem(problem, before)
+        arrays = dict(self.arrays)
+        try:
+            t = float(arrays.pop("t")[0])
+            if problem.n_features > model.n_features:
+                arrays = _grow(arrays, model.n_features, problem.n_features)
+            return problem, restore_state(problem, arrays, t)
+        except (KeyError, ValueError, IndexError) as error:
+            raise CorruptionError(f"the state of the initial model does not fit: {error}") from None
+
+
+def continue_problem(problem: Problem, before: Problem) -> Problem:
+    """Return `problem` with the choices of `before` if it can continue from its state."""
+    config, chosen = problem.config, before.config
+    if config.step_size == "auto":
+        config = replace(config, step_size=chosen.step_size)
+    if config.average == "auto":
+        config = replace(config, average=chosen.average)
+    problem = replace(problem, config=config)
+    old, new = chosen.to_json(), config.to_json()
+    changes = [(name, old[name], new[name]) for name in _FIXED]
+    changes.append(("the number of settings side by side", before.n_settings, problem.n_settings))
+    for name, was, value in changes:
+        if was != value:
+            raise InputError(
+                f"{name} was {was!r} and is {value!r} now; training cannot continue from the state "
+                "of the one with the other: give the same, or train from the start"
+            )
+    return problem
+
+
+def _is_own(value: object) -> bool:
+    """True for objects rather than names and numbers."""
+    return not isinstance(value, str | int | float | list | tuple | dict | None)
+
+
+def _grow(arrays: dict[str, AnyArray], before: int, after: int) -> dict[str, AnyArray]:
+    """Return the arrays of a compiled state with zeros for new features, which are the last."""
+    grown = {}
+    for name, array in arrays.items():
+        grown[name] = array
+        if name != "intercept" and array.shape[1] == before:
+            grown[name] = np.zeros((array.shape[0], after, *array.shape[2:]), array.dtype)
+            grown[name][:, :before] = array
+    return grown

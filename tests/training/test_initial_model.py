@@ -1,0 +1,101 @@
+"""Going on from the model of yesterday: the bits of one run over all days in their order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.training_cases import UPDATES, make_data
+from helpers.zarr_cases import write_zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dadagrad import InputError, Model, dataset_from_arrays, resume, train
+from dadagrad.training import execution
+
+MODES = ({"batch_size": 1}, {"batch_size": 9}, {"streams": 3, "rounds": 4})
+
+
+@settings(max_examples=12)
+@given(
+    update=st.sampled_from(UPDATES),
+    mode=st.sampled_from(MODES),
+    labels=st.sampled_from(["binary", "multiclass"]),
+    step_size=st.sampled_from(["auto", 0.3]),
+)
+def test_days_one_by_one_have_the_bits_of_all_at_once(update, mode, labels, step_size):
+    days = [make_data((20, 31), seed=seed, labels=labels, weighted=True) for seed in range(3)]
+    config = {"update": update, "l1": 1e-3, "step_size": step_size, **mode}
+    result = train(days[0], **config)
+    for day in days[1:]:
+        before = result.model.digest
+        after = train(day, initial_model=result)
+        assert result.model.digest == before
+        result = after
+    assert result.model.digest == train(days, **config).model.digest
+
+
+@pytest.mark.parametrize("update", ["arow", "dual-averaging"])
+def test_the_state_is_saved_with_the_model(tmp_path, update):
+    days = [make_data(seed=seed) for seed in range(2)]
+    step_size = {"step_size": 0.3} if update == "dual-averaging" else {}
+    url = str(tmp_path / "model")
+    first = train(days[0], update=update, **step_size)
+    first.save(url)
+    assert Model.load(url).digest == first.model.digest
+    second = train(days[1], initial_model=url)
+    assert second.model.digest == train(days, update=update, **step_size).model.digest
+    first.save(url, keep_state=False)
+    with pytest.raises(InputError, match=r"was saved without the state.* --keep-state"):
+        train(days[1], initial_model=url)
+
+
+def test_labels_that_are_text_keep_their_meaning_and_a_new_one_is_refused():
+    X = np.eye(6)
+    days = [["cat", "dog", "eel"] * 2, ["dog", "eel"] * 3, ["dog", "fox"] * 3]
+    data = [dataset_from_arrays(X, np.array(day, object)) for day in days]
+    result = train(data[0], step_size=0.3)
+    after = train(data[1], initial_model=result)
+    assert after.model.digest == train(data[:2], step_size=0.3).model.digest
+    with pytest.raises(InputError, match="has the label 'fox'; the model knows cat, dog, eel"):
+        train(data[2], initial_model=result)
+
+
+def test_a_run_from_a_model_resumes_from_its_checkpoints_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(execution, "CHUNK_ROWS", 7)
+    days = [write_zarr(make_data(seed=seed), tmp_path / str(seed)) for seed in range(2)]
+    expected = train(days, step_size=0.3)
+    folder = str(tmp_path / "run")
+    for stop_after in (0, 40):
+        first = train(days[0], step_size=0.3)
+
+        def stop(report, stop_after=stop_after):
+            if report.steps > stop_after:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            train(
+                days[1], initial_model=first, checkpoints=folder + str(stop_after), save_every=7,
+                progress=stop,
+            )  # fmt: skip
+        assert resume(folder + str(stop_after)).model.digest == expected.model.digest
+
+
+def test_settings_that_a_state_cannot_change_are_refused():
+    result = train(make_data(), step_size=0.3)
+    with pytest.raises(InputError, match="loss was 'hinge' and is 'logistic' now"):
+        train(make_data(), initial_model=result, loss="logistic")
+    with pytest.raises(InputError, match="trained on 60 features and the data has 61"):
+        train(make_data(n_features=61), initial_model=result)
+
+
+def test_later_days_of_svmlight_may_have_new_features(tmp_path, monkeypatch):
+    from dadagrad import ingest
+
+    for day, lines in enumerate(["1 1:1 3:2\n-1 2:1\n", "1 1:1 7:2\n-1 2:1 5:1\n"]):
+        (tmp_path / f"{day}.svm").write_text(lines)
+        ingest(str(tmp_path / f"{day}.svm"), str(tmp_path / f"{day}.zarr"))
+    days = [str(tmp_path / f"{day}.zarr") for day in range(2)]
+    for settings_ in ({"l1": 1e-3}, {"update": "mirror-descent", "l2": 0.1}):
+        result = train(days[0], step_size=0.3, **settings_)
+        after = train(days[1], initial_model=result)
+        assert after.model.digest == train(days, step_size=0.3, **settings_).model.digest
