@@ -126,7 +126,7 @@ def measure_steps(n_features: int, n_outputs: int, rounds: int) -> list[tuple[in
     update = DualAveraging(0.1, Diagonal(1e-6), MixedL2(1e-4))
     state = update.init(n_features, n_outputs)
     figures = []
-    for touched in (1_000, 10_000, 100_000):
+    for touched in (n_features // 2_000, n_features // 200, n_features // 20):
         ids = np.sort(generator.choice(n_features, touched, replace=False))
         gradient = generator.normal(size=(touched, n_outputs))
         taken = []

@@ -91,10 +91,11 @@ def main() -> None:
 def prepare(folder: Path, corpus: Corpus) -> Path:
     """Make the dataset and VW's cache, if they are not there yet; the dataset's path."""
     data = folder / "train"
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind in ("svmlight", "vw"):  # `memory.py` makes the same dataset without them
+        if not (folder / f"train.{kind}").exists():
+            corpus.write_text(folder / f"train.{kind}", kind)
     if not (data / "zarr.json").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        corpus.write_text(folder / "train.svmlight", "svmlight")
-        corpus.write_text(folder / "train.vw", "vw")
         ingest_text(folder, corpus.n_features)
     if not (folder / "train.cache").exists():
         vw.run(*vw_options(folder, corpus.n_features))
