@@ -197,7 +197,7 @@ class Run:
         for name in sorted(snapshot.arrays):
             found.update(name.encode())
             found.update(np.ascontiguousarray(snapshot.arrays[name]).tobytes())
-        kept = {name: snapshot.meta[name] for name in ("cursor", "steps", "tally", "t")}
+        kept = {name: snapshot.meta[name] for name in ("cursor", "steps", "passes", "t")}
         found.update(json.dumps(kept, sort_keys=True).encode())
         from dadagrad import Model
 

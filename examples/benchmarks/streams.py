@@ -119,7 +119,7 @@ def error_of(task: Task, streams: int, step_size: float, rule: Rule, schedule: t
     # On the way of what diverges, numbers are too large for their squares.
     with np.errstate(over="ignore", invalid="ignore"):
         state = walk(
-            problem, partitions(task), schedule(whole.online, streams, config.rounds), rule
+            problem, partitions(task), schedule(**vars(whole)), rule
         )
     return float(evaluate(make_model(problem, state, task.rows, {}), task.test)["error"])
 

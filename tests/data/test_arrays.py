@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from helpers.blocks import dense_dataset
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -30,8 +30,8 @@ FORMS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("form", FORMS)
-@given(matrices, st.integers(1, 20))
+@given(st.sampled_from(FORMS), matrices, st.integers(1, 20))
+@settings(max_examples=100)
 def test_every_form_of_a_matrix_gives_its_rows(form: Any, matrix: np.ndarray, nnz: int) -> None:
     y = np.arange(len(matrix))
     dataset = dataset_from_arrays(form(matrix), y, partition_nnz=nnz)

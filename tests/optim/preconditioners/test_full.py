@@ -65,7 +65,7 @@ def test_without_delta_the_inverse_is_the_pseudo_inverse(seed):
     delta=deltas,
     l1=st.sampled_from([0.0, 0.05]),
 )
-@settings(max_examples=30)
+@settings(max_examples=10)
 def test_one_block_is_full_and_blocks_of_one_feature_are_diagonal(name, size_kind, seed, delta, l1):
     size, kind = size_kind
     blocks, other = (
