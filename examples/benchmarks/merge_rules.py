@@ -188,8 +188,8 @@ def _stretch(
         given = streams.give(progress)
         result = compute(problem, rows, slice_, given, f"partition {slice_.partition}")
         streams.take(progress, result)
-    assert progress.learned is not None
-    return progress.learned
+    assert progress.change is not None
+    return progress.change
 
 
 def _merge(

@@ -118,9 +118,7 @@ def error_of(task: Task, streams: int, step_size: float, rule: Rule, schedule: t
     problem, whole = method_and_plan(task, config)
     # On the way of what diverges, numbers are too large for their squares.
     with np.errstate(over="ignore", invalid="ignore"):
-        state = walk(
-            problem, partitions(task), schedule(**vars(whole)), rule
-        )
+        state = walk(problem, partitions(task), schedule(**vars(whole)), rule)
     return float(evaluate(make_model(problem, state, task.rows, {}), task.test)["error"])
 
 

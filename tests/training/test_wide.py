@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 
 import dadagrad
 from dadagrad.config import TrainConfig
+from dadagrad.training.engines.dask.tasks import PartitionCache
+from dadagrad.training.memory.available import CACHE_SHARE, cache_bytes
 from dadagrad.training.messages import Report
 from dadagrad.training.run import train
 from dadagrad.training.state import compiled as states
-from dadagrad.training.worker.partition_cache import SHARE, PartitionCache, cache_bytes
 
 BITS = 25
 LIMIT = 400 << 20
@@ -154,7 +155,7 @@ def test_the_cache_has_a_share_of_the_worker_s_memory(cluster, narrow):
     """Found when it is first needed: after the libraries were loaded."""
     ask(cluster, set_cache, None)
     train(narrow, TrainConfig(step_size=0.3, batch_size=100), client=cluster)
-    assert 0 < ask(cluster, most_kept) < SHARE * (LIMIT - (100 << 20))
+    assert 0 < ask(cluster, most_kept) < CACHE_SHARE * (LIMIT - (100 << 20))
 
 
 ROWS = [hashed_rows(number, 10 + 40 * (number % 3), 8, 10) for number in range(8)]
@@ -165,27 +166,26 @@ def test_the_cache_keeps_the_partitions_used_last_that_fit(numbers, factor):
     cache = PartitionCache(factor * 2000)
     expected: list[int] = []
     for number in numbers:
-        assert cache.get(("data", number), partial(ROWS.__getitem__, number)) is ROWS[number]
-        if ROWS[number].nbytes <= cache.most_bytes:
+        assert cache.load(("data", number), partial(ROWS.__getitem__, number)) is ROWS[number]
+        if ROWS[number].nbytes <= cache.n:
             expected = [one for one in expected if one != number] + [number]
-            while sum(ROWS[one].nbytes for one in expected) > cache.most_bytes:
+            while sum(ROWS[one].nbytes for one in expected) > cache.n:
                 del expected[0]
         assert {one for one in range(8) if ("data", one) in cache} == set(expected)
-        assert cache.n_bytes == sum(ROWS[one].nbytes for one in expected)
+        assert cache.total_weight == sum(ROWS[one].nbytes for one in expected)
 
 
 def test_a_dataset_is_forgotten_and_a_partition_dropped():
     cache = PartitionCache(1 << 20)
     for name in ("one", "two"):
         for number in range(3):
-            cache.get((name, number), lambda: ROWS[0])
+            cache.load((name, number), lambda: ROWS[0])
     cache.forget("one")
-    cache.drop(("two", 1))
-    cache.drop(("two", 7))
+    del cache["two", 1]
     assert [("two", number) in cache for number in range(3)] == [True, False, True]
-    assert cache.n_bytes == 2 * ROWS[0].nbytes
+    assert cache.total_weight == 2 * ROWS[0].nbytes
     cache.forget("two")
-    assert cache.n_bytes == len(cache) == 0
+    assert cache.total_weight == len(cache) == 0
 
 
 def test_the_cache_takes_a_share_of_the_free_memory_of_a_worker():

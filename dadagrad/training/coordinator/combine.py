@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from dadagrad.training.schedule.base import Slice, Stretch
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.gradients import GradientSums
-from dadagrad.training.state.slices import FeatureSlice, Gradient, SharedFeatures, Weights
+from dadagrad.training.state.slices import FeatureSlice, SharedFeatures, Weights
 from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 
@@ -24,14 +25,13 @@ from dadagrad.training.worker.progressive import ProgressiveMetrics
 class Progress:
     """A stretch of the present round, of whose slices the first `done` have results.
 
-    `change` is what came of them.
+    `change` is what came of them: a gradient, or the states of features.
     """
 
     slices: Stretch
     done: int = 0
     metrics: list[ProgressiveMetrics] = field(default_factory=list)
-    gradient: FeatureSlice[Gradient] | None = None
-    learned: FeatureSlice[State] | None = None
+    change: FeatureSlice[Any] | None = None
 
     @property
     def slice_(self) -> Slice:
@@ -39,22 +39,28 @@ class Progress:
         return self.slices[self.done]
 
 
-class Combination(Protocol):
+class Combination(ABC):
     """Gives a slice what it is worked on with, and changes the state at the end of a round."""
 
-    def give(self, stretch: Progress) -> SliceInput: ...
+    @abstractmethod
+    def give(self, stretch: Progress) -> SliceInput:
+        """The input of the next slice."""
 
-    def take(self, stretch: Progress, result: Result) -> None: ...
+    def take(self, stretch: Progress, result: Result) -> None:
+        """Take note of the result of that slice."""
+        stretch.change = result.change
 
     def merges(self, stretches: list[Progress]) -> list[Merge]:
         """Changes of the state that any threads may make before `finish`, each of its features."""
+        return []
 
+    @abstractmethod
     def finish(self, stretches: list[Progress]) -> int:
         """Change the state; the number of steps."""
 
 
-@dataclass(frozen=True, slots=True)
-class OnlineSteps:
+@dataclass(frozen=True)
+class OnlineSteps(Combination):
     """The state itself is given away, and comes back after a step for each row."""
 
     state: TrainingState
@@ -62,17 +68,11 @@ class OnlineSteps:
     def give(self, stretch: Progress) -> SliceInput:
         return self.state
 
-    def take(self, stretch: Progress, result: Result) -> None:
-        assert result.change is None, "the online pass changes the state itself"
-
-    def merges(self, stretches: list[Progress]) -> list[Merge]:
-        return []
-
     def finish(self, stretches: list[Progress]) -> int:
         return _n_rows(stretches)
 
 
-class BatchStep:
+class BatchStep(Combination):
     """One step with the mean gradient of all rows of the round."""
 
     def __init__(self, problem: Problem, state: TrainingState) -> None:
@@ -88,31 +88,25 @@ class BatchStep:
         intercept = self._intercept
         return SharedFeatures(lambda ids: Weights(state.weights_at(problem, ids), intercept))
 
-    def take(self, stretch: Progress, result: Result) -> None:
-        stretch.gradient = result.change
-
-    def merges(self, stretches: list[Progress]) -> list[Merge]:
-        return []
-
     def finish(self, stretches: list[Progress]) -> int:
         self._intercept = None
         importance = sum(metrics.weight for stretch in stretches for metrics in stretch.metrics)
         if not importance > 0.0:
             return 0
-        gradients = [stretch.gradient for stretch in stretches if stretch.gradient is not None]
+        gradients = [stretch.change for stretch in stretches if stretch.change is not None]
         self._state.step(self._problem, self._sums.total(gradients), importance)
         return 1
 
 
-@dataclass(frozen=True, slots=True)
-class StreamMerge:
+@dataclass(frozen=True)
+class StreamMerge(Combination):
     """Streams take steps from the same state, which nobody changes until they are merged."""
 
     problem: Problem
     state: State
 
     def give(self, stretch: Progress) -> SliceInput:
-        before = stretch.learned
+        before = stretch.change
 
         def pull(ids: NDArray[np.int64]) -> State:
             state = self.state.pull(ids)
@@ -124,8 +118,8 @@ class StreamMerge:
 
     def take(self, stretch: Progress, result: Result) -> None:
         assert result.change is not None
-        before, after = stretch.learned, result.change
-        stretch.learned = after if before is None else unite(before, after)
+        before, after = stretch.change, result.change
+        stretch.change = after if before is None else unite(before, after)
 
     def merges(self, stretches: list[Progress]) -> list[Merge]:
         learned = self._learned(stretches)
@@ -139,7 +133,7 @@ class StreamMerge:
         return _n_rows(stretches)
 
     def _learned(self, stretches: list[Progress]) -> list[FeatureSlice[State]]:
-        return [stretch.learned for stretch in stretches if stretch.learned is not None]
+        return [stretch.change for stretch in stretches if stretch.change is not None]
 
 
 def combination_of(problem: Problem, state: TrainingState) -> Combination:

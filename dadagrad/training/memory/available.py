@@ -18,6 +18,11 @@ _VERSION_1 = "memory.limit_in_bytes", "memory.usage_in_bytes"
 _VERSION_2 = "memory.max", "memory.current"
 _UNLIMITED = 1 << 60
 
+CACHE_SHARE = 0.4
+"""Share of the memory of a worker beside its libraries that keeps decoded partitions; the rest is
+for reading, for weights and gradients, and for messages. Dask lets a worker have four fifths of its
+limit."""
+
 
 def resident() -> int:
     """Return the bytes of memory that this process takes now."""
@@ -115,6 +120,19 @@ def local_workers(n_workers: int) -> list[WorkerMemory]:
     threads = threads_of_worker(n_workers)
     limit = int(MEMORY_LIMIT * min(1.0, threads / CPU_COUNT))
     return [WorkerMemory("each worker", threads, limit)] * n_workers
+
+
+def cache_bytes(memory_limit: int | None, taken: int) -> int:
+    """Return the bytes of rows that a worker may keep, if so much of its memory is `taken`.
+
+    Without a limit, it is a worker's usual share of the machine that counts: that of one processor.
+    """
+    if not memory_limit:
+        from dask.system import CPU_COUNT
+        from distributed.system import MEMORY_LIMIT
+
+        memory_limit = int(MEMORY_LIMIT // CPU_COUNT)
+    return int(CACHE_SHARE * max(0, memory_limit - taken))
 
 
 def threads_of_worker(n_workers: int) -> int:

@@ -20,12 +20,11 @@ from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, Partition
 from dadagrad.kernels.packed_ids import packed_bytes
 from dadagrad.problem import Problem
-from dadagrad.training.memory.available import WorkerMemory
+from dadagrad.training.memory.available import WorkerMemory, cache_bytes
 from dadagrad.training.schedule import Cursor, Schedule, Slice
 from dadagrad.training.state import feature_bytes, state_bytes
 from dadagrad.training.state.compiled import CHUNK_WEIGHTS
 from dadagrad.training.step_size import GRID, KEPT, first_rows
-from dadagrad.training.worker.partition_cache import cache_bytes
 
 PREFETCH = 2
 """Number of partitions that are opened ahead of their use."""

@@ -11,13 +11,15 @@ import logging
 import signal
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from distributed import get_worker
 from numpy.typing import NDArray
+from zict import LRU
 
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
@@ -28,13 +30,12 @@ from dadagrad.kernels.packed_ids import pack
 from dadagrad.problem import Problem
 from dadagrad.training import warm_up
 from dadagrad.training.engines.dask.messages import Reply, Touched, Work
-from dadagrad.training.memory.available import resident
+from dadagrad.training.memory.available import cache_bytes, resident
 from dadagrad.training.messages import Open, Result
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.slices import FeatureSlice, SentFeatures
 from dadagrad.training.trace import Measured
 from dadagrad.training.worker.compute import compute, touched
-from dadagrad.training.worker.partition_cache import PartitionCache, cache_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,28 @@ class Job:
     data: Dataset
     digest: str
     problem: Problem
+
+
+class PartitionCache(LRU[tuple[str, int], Rows]):
+    """Decoded partitions, by the digest of their dataset and their number.
+
+    It keeps those that were used last, of at most `most_bytes` together; threads may share it.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(most_bytes, {}, weight=lambda key, rows: rows.nbytes)
+
+    def load(self, key: tuple[str, int], read: Callable[[], Rows]) -> Rows:
+        """Return the rows of `key`, which `read` gives where they are not kept."""
+        with suppress(KeyError):
+            return self[key]
+        rows = self[key] = read()
+        return rows
+
+    def forget(self, digest: str) -> None:
+        """Let go of all partitions of a dataset."""
+        for key in [key for key in self if key[0] == digest]:
+            self.pop(key, None)
 
 
 _cache: PartitionCache | None = None
@@ -130,7 +153,7 @@ def _compute_slice(
     with measured("learn", reading=slice_.reading, rows=slice_.n_rows):
         result = compute(job.problem, rows, slice_, given, place)
     if slice_.final and _cache is not None:
-        _cache.drop((job.digest, slice_.partition))
+        _cache.pop((job.digest, slice_.partition), None)
     packed = replace(result, change=_packed(result.change, rows.vocabulary))
     return packed, None if following is None else _touched(rows, following)
 
@@ -173,9 +196,9 @@ def _rows(job: Job, partition: int) -> Rows:
     if isinstance(data, SkippingDataset):
         # The replacement of a skipped partition is not cached: other runs do not want it.
         return data.guarded(
-            partition, lambda: partitions().get(key, lambda: data.source.read(partition))
+            partition, lambda: partitions().load(key, lambda: data.source.read(partition))
         )
-    return partitions().get(key, lambda: data.read(partition))
+    return partitions().load(key, lambda: data.read(partition))
 
 
 def partitions() -> PartitionCache:
