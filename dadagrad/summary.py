@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import zip_longest
 from textwrap import wrap
 from typing import Any
 
@@ -138,7 +139,20 @@ def wrapped(line: str, width: int) -> list[str]:
     if len(line) <= width:
         return [line]
     indent = " " * (len(line) - len(line.lstrip()) + 4)
-    return wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)
+    return wrap(
+        line, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def side_by_side(sides: Sequence[Sequence[str]], width: int) -> str:
+    """Two columns of lines that fit the width; longer lines are cut."""
+    column = min((width - 2) // 2, max(len(line) for lines in sides for line in lines))
+    cut = [
+        [line if len(line) <= column else f"{line[: column - 3]}..." for line in lines]
+        for lines in sides
+    ]
+    rows = zip_longest(*cut, fillvalue="")
+    return "\n".join(f"{left:<{column}}  {right}".rstrip() for left, right in rows)
 
 
 def html_table(title: str, facts: Mapping[str, object]) -> str:

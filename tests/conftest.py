@@ -33,6 +33,11 @@ def _without_flushes() -> Iterator[None]:
         yield
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that writes the golden files of tests/cli/test_screens.py."""
+    parser.addoption("--write-screens", action="store_true", help="write tests/cli/screens")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test that starts processes, itself or by its fixtures and helpers."""
     known: dict[Callable[..., Any], bool] = {}

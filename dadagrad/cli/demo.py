@@ -50,10 +50,10 @@ TEST_SHARE = 0.2
 )
 @output_options
 def demo(rows: int, workers: int, folder: str | None, seed: int, display: Display) -> None:
-    """Train, stop, resume and evaluate on a made-up corpus.
+    """Try all commands on a made-up corpus.
 
-    The demo takes under a minute. The corpus has the statistics of Reuters RCV1. Training runs on a
-    Dask cluster on this machine and is stopped as by Ctrl-C.
+    It trains, stops, resumes and evaluates in under a minute. The corpus has the statistics of
+    Reuters RCV1. Training runs on a Dask cluster on this machine and is stopped as by Ctrl-C.
     """
     load_dask()
     from dadagrad.data.synthetic import Corpus

@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from textwrap import wrap
 from typing import Any
 
 import click
@@ -165,6 +166,13 @@ def print_facts(facts: Mapping[str, object], *, title: str = "") -> None:
     """Print names and values to stdout, one a line and aligned; with a title, below it."""
     if title:
         click.echo(f"\n{title}")
-    width = max((len(name) for name in facts), default=0)
+    names = max((len(name) for name in facts), default=0)
+    indent = "  " if title else ""
+    width = max(20, output_width() - names - len(indent) - 2)
     for name, value in facts.items():
-        click.echo(f"{'  ' if title else ''}{name:<{width}}  {number(value)}")
+        first, *others = wrap(
+            number(value), width, break_on_hyphens=False, break_long_words=False
+        ) or [""]
+        click.echo(f"{indent}{name:<{names}}  {first}".rstrip())
+        for line in others:
+            click.echo(f"{indent}{'':<{names}}  {line}")

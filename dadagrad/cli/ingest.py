@@ -114,7 +114,7 @@ def ingest(
     display: Display,
     **options: Any,
 ) -> None:
-    """Convert text, tables or arrays into a dataset.
+    """Make a dataset of text, tables or arrays.
 
     A SOURCE is a file, a folder, a glob or /dev/stdin, and may be compressed (gz, bz2, xz, zst).
     The dataset becomes visible when it is complete.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +9,17 @@ import click
 from rich.filesize import decimal
 
 import dadagrad
-from dadagrad.cli.display import Display, number, print_facts, print_json
+from dadagrad.cli.display import Display, number, output_width, print_facts, print_json
 from dadagrad.cli.failures import check_memory
 from dadagrad.errors import DadagradError, InputError
+from dadagrad.summary import counted, side_by_side
 
 if TYPE_CHECKING:
     from dadagrad import Dataset, Model
     from dadagrad.data.dataset import LabelColumn
 
-MAX_LABELS = 20
-"""Labels of a column that are printed."""
-_SECTIONS = ("feature_space", "training", "config", "provenance", "data", "notes")
-"""Entries of a description that are printed under a title."""
+MAX_OUTPUTS = 20
+"""Outputs whose largest weights are printed."""
 
 
 @click.command()
@@ -29,14 +27,14 @@ _SECTIONS = ("feature_space", "training", "config", "provenance", "data", "notes
 @click.option(
     "--top",
     type=click.IntRange(0),
-    default=20,
+    default=10,
     metavar="N",
-    help="Number of the largest weights of a model to show.",
+    help="Number of the largest weights of each sign to show.",
 )
 @click.option("--verify", is_flag=True, help="Read and check every byte of checkpoints.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object to stdout.")
 def inspect(url: str, top: int, verify: bool, as_json: bool) -> None:
-    """Show a model, a dataset or a folder of checkpoints."""
+    """Show a model, dataset or checkpoints."""
     from dadagrad.storage.documents import what_is_at
     from dadagrad.storage.store import Storage
 
@@ -45,13 +43,24 @@ def inspect(url: str, top: int, verify: bool, as_json: bool) -> None:
         content = what_is_at(Storage(url))
         if verify and content != "the checkpoints of a run":
             raise click.UsageError("--verify is for checkpoints")
-        if content == "a model":
-            description = _describe_model(dadagrad.Model.load(url), url, top)
-        elif content == "the checkpoints of a run":
+        if content == "the checkpoints of a run":
             description = _describe_checkpoints(url, verify=verify)
+            (print_json if as_json else _show_checkpoints)(description)
+        elif content == "a model":
+            model = dadagrad.Model.load(url)
+            if as_json:
+                print_json(_describe_model(model, url, top))
+            else:
+                _show_model(model, top)
         else:
-            description = _describe_data(_open_data(url, content), url)
-        (print_json if as_json else _show)(description)
+            data = _open_data(url, content)
+            description = _describe_data(data, url)
+            if as_json:
+                print_json(description)
+            else:
+                n_bytes = description["bytes"]
+                size = {} if n_bytes is None else {"size": decimal(n_bytes)}
+                print_facts(data.facts() | size | {"digest": data.digest})
 
 
 def _open_data(url: str, content: str | None) -> Dataset:
@@ -162,33 +171,60 @@ def _rows(meta: dict[str, Any] | None) -> Any:
     return sum(metrics.get("rows", 0) for metrics in listed if isinstance(metrics, dict))
 
 
-def _show(description: dict[str, Any]) -> None:
-    for title, facts in _paragraphs(description):
-        if facts.get("bytes") is not None:
-            facts["bytes"] = decimal(facts["bytes"])
-        print_facts(facts, title=title)
+def _show_model(model: Model, top: int) -> None:
+    print_facts(model.facts())
+    names = model.output_names
+    for output, name in enumerate(names[:MAX_OUTPUTS]):
+        weights = model.weights[:, output]
+        if model.task in ("binary", "multilabel"):
+            column = model.label_columns[0 if model.task == "binary" else output]
+            low, high = (f"for {column.texts[end]}" for end in (-1, 0))
+            titles = (low, high) if model.task == "binary" else (f"for {name}", f"against {name}")
+        elif model.task == "multiclass":
+            titles = f"for {name}", f"against {name}"
+        else:
+            titles = "raising", "lowering"
+        sides = [
+            [f"{title}: {counted(int((sign * weights > 0).sum()), 'weight')}", *lines]
+            for title, sign, lines in zip(
+                titles,
+                (1, -1),
+                (_weight_lines(model, output, sign, top) for sign in (1, -1)),
+                strict=True,
+            )
+        ]
+        click.echo("\n" + side_by_side(sides, min(output_width(), 100)))
+    if len(names) > MAX_OUTPUTS:
+        click.echo(f"\n... and {len(names) - MAX_OUTPUTS} more outputs; --json shows all")
 
 
-def _paragraphs(description: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield titles, and the names and values below them; single values first."""
-    separate = ("labels", "checkpoints", "outputs", *_SECTIONS)
-    yield "", {name: value for name, value in description.items() if name not in separate}
-    for column in description.get("labels", []):
-        values = column["values"] or {"values": "more than 1,000 distinct numbers"}
-        shown = dict(list(values.items())[:MAX_LABELS])
-        more = {"...": f"{len(values) - MAX_LABELS} more"} if len(values) > MAX_LABELS else {}
-        yield f"label column {column['name']}", shown | more
-    for info in description.get("checkpoints", []):
-        names = ["key", "created", "rows"]
-        names += [name for name in ("bytes", "problem") if info[name] is not None]
+def _weight_lines(model: Model, output: int, sign: int, top: int) -> list[str]:
+    """The largest weights of one sign, each with the name or number of its feature."""
+    import numpy as np
+
+    signed = sign * model.weights[:, output]
+    largest = np.argsort(-signed, kind="stable")[:top]
+    return [
+        f"{model.weights[place, output]:+#9.4g}  {model.names.get(feature, feature)}"
+        for place, feature in zip(largest.tolist(), model.ids[largest].tolist(), strict=True)
+        if signed[place] > 0.0
+    ]
+
+
+def _show_checkpoints(description: dict[str, Any]) -> None:
+    from dadagrad.model.facts import settings_text
+
+    data, notes = description["data"] or {}, description["notes"] or {}
+    facts = {
+        "checkpoints": len(description["checkpoints"]),
+        "data": data.get("url"),
+        "model": notes.get("model"),
+        "settings": settings_text(description["config"] or {}),
+    }
+    print_facts({name: value for name, value in facts.items() if value})
+    for info in description["checkpoints"]:
         unusable = "" if info["valid"] else "  (not usable)"
-        yield f"step {number(info['step'])}{unusable}", {name: info[name] for name in names}
-    for name in _SECTIONS:
-        if isinstance(description.get(name), dict) and description[name]:
-            yield name.replace("_", " "), description[name]
-    outputs = description.get("outputs", [])
-    for output in outputs:
-        name = f" of {output['output']}" if len(outputs) > 1 else ""
-        entries = output["weights"]
-        weights = {each["name"] or str(each["feature"]): each["weight"] for each in entries}
-        yield f"largest weights{name} (intercept {number(output['intercept'])})", weights
+        title = f"step {number(info['step'])}{unusable}"
+        facts = {name: info[name] for name in ("key", "created", "rows", "problem")}
+        facts |= {"bytes": None if info["bytes"] is None else decimal(info["bytes"])}
+        print_facts({name: text for name, text in facts.items() if text is not None}, title=title)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dadagrad.data.buffers import Arena
 from dadagrad.data.rows import Rows
 from dadagrad.errors import CorruptionError, InputError
+from dadagrad.summary import features_text, html_table, listed
 
 MAX_LISTED_VALUES = 1000
 """A label column with more distinct values than this is a regression target, not classes."""
@@ -51,6 +52,16 @@ class LabelColumn:
             return self.names
         values = self.values or ()
         return tuple(str(int(v)) if float(v).is_integer() else repr(float(v)) for v in values)
+
+    @property
+    def summary(self) -> str:
+        """The first values, with the number of rows of each."""
+        if self.values is None:
+            return f"more than {MAX_LISTED_VALUES:,} distinct numbers"
+        if self.counts is None:
+            return listed(self.texts)
+        pairs = zip(self.texts, self.counts, strict=True)
+        return listed([f"{text} ({count:,})" for text, count in pairs])
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +234,29 @@ class Dataset(ABC):
     @property
     def nnz(self) -> int:
         return sum(partition.nnz for partition in self.partitions)
+
+    def facts(self) -> dict[str, str]:
+        """Facts for people, by name."""
+        schema, nnz = self.schema, self.nnz
+        facts = {
+            "rows": f"{self.n_rows:,}{', each with a weight' * schema.weighted}",
+            "features": f"{schema.n_features:,}",
+            "partitions": f"{len(self.partitions):,}",
+        }
+        if nnz:
+            facts["non-zeros"] = f"{nnz:,} ({nnz / self.n_rows:.1f} a row)"
+        for column in schema.label_columns:
+            facts[f"label {column.name!r}"] = column.summary
+        if schema.feature_space:
+            facts["source"] = features_text(schema.feature_space)
+        return facts
+
+    def __repr__(self) -> str:
+        rows, features = f"{self.n_rows:,} rows", f"{self.schema.n_features:,} features"
+        return f"{type(self).__name__}({self.url!r}, {rows}, {features})"
+
+    def _repr_html_(self) -> str:
+        return html_table(f"Dataset {self.url}", self.facts())
 
     @property
     def digest(self) -> str:

@@ -158,9 +158,6 @@ class ParquetDataset(Dataset):
     def content(self) -> dict[str, int]:
         return self._content
 
-    def __repr__(self) -> str:
-        return f"ParquetDataset({self.url!r})"
-
     def _name(self, file: int) -> str:
         key = self._files[file]
         return f"{self.url}/{key}" if key else self.url

@@ -32,6 +32,7 @@ from dadagrad.data.dataset import LabelColumn, Schema
 from dadagrad.data.rows import Rows
 from dadagrad.errors import CorruptionError, DadagradError, InputError, MissingKey, StorageError
 from dadagrad.model.compatibility import check_features
+from dadagrad.model.facts import ModelFacts
 from dadagrad.optim.losses import LOSSES, MAX_LOG_MEAN, Link, Softmax
 from dadagrad.problem import Task
 from dadagrad.storage.arrays import (
@@ -65,8 +66,8 @@ logger = logging.getLogger(__name__)
 Vector = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class Model:
+@dataclass(frozen=True, eq=False, repr=False)
+class Model(ModelFacts):
     """Linear models that predict. Two models of the same run have equal `digest`.
 
     Attributes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from dadagrad.model.model import Model
 from dadagrad.optim.registry import describe
 from dadagrad.problem import Problem
 from dadagrad.storage.arrays import AnyArray
+from dadagrad.summary import html_table, percent, run_lines, significant
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
@@ -22,7 +23,7 @@ MAX_KEPT_STATE = 32 << 20
 """Bytes of a state that is saved with a model unless it is asked for: two million features."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TrainResult:
     """Result of a run.
 
@@ -47,7 +48,19 @@ class TrainResult:
     model: Model
     report: dict[str, Any]
     complete: bool
-    coordinator: Coordinator = field(repr=False)
+    coordinator: Coordinator
+
+    def __repr__(self) -> str:
+        report = self.report
+        texts = [f"{report['rows']:,} rows" if self.complete else "stopped"]
+        if report["progressive_error"] is not None:
+            texts.append(f"error {percent(report['progressive_error'])}")
+        texts.append(f"{self.model.loss} loss {significant(report['progressive_loss'])}")
+        return f"TrainResult({', '.join(texts)})"
+
+    def _repr_html_(self) -> str:
+        title, *_ = run_lines(self.report, self.model.loss)
+        return html_table(title, self.model.facts())
 
     def state_arrays(self) -> dict[str, AnyArray]:
         """The state of the model's training, in the memory of the run."""

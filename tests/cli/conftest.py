@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,7 +60,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.delenv("COLUMNS", raising=False)
 
     def call(*arguments: object) -> Answer:
-        result = CliRunner().invoke(dadagrad, [str(argument) for argument in arguments])
+        words, width = [str(argument) for argument in arguments], int(os.environ.get("COLUMNS", 80))
+        result = CliRunner().invoke(dadagrad, words, terminal_width=min(width, 100) - 2)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Answer(result.exit_code, result.stdout, result.stderr)

@@ -145,9 +145,6 @@ class ZarrDataset(Dataset):
     def _corrupt(self, problem: str) -> CorruptionError:
         return CorruptionError(f"{self.url}: the root metadata (zarr.json) {problem}; {_ADVICE}")
 
-    def __repr__(self) -> str:
-        return f"ZarrDataset({self.url!r})"
-
 
 class _PartitionReader:
     """Reader of one partition; its metadata is read and compared with the root's checksum."""

@@ -1,0 +1,102 @@
+"""Facts about a model for people: on the command line, as a repr and in notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.config import SETTINGS
+from dadagrad.data.dataset import LabelColumn
+from dadagrad.summary import (
+    counted,
+    duration,
+    features_text,
+    html_table,
+    listed,
+    percent,
+    significant,
+)
+
+MAX_CLASSES = 10
+"""Classes that are named."""
+
+
+class ModelFacts:
+    """Base of `Model` that describes it."""
+
+    n_features: int
+    weights: NDArray[np.float32]
+    intercept: NDArray[np.float64]
+    loss: str
+    task: Any
+    label_columns: tuple[LabelColumn, ...]
+    feature_space: dict[str, Any] | None
+    report: dict[str, Any]
+
+    def facts(self) -> dict[str, str]:
+        """Facts by name; only those that apply."""
+        n_weights, nonzeros = self.n_features * len(self.intercept), np.count_nonzero(self.weights)
+        facts = {"task": f"{self.task}, {self.loss} loss"}
+        if self.task not in ("regression", "ranking"):
+            name = "classes" if len(self.label_columns) == 1 else "labels"
+            facts[name] = listed(_labels(self.label_columns), MAX_CLASSES)
+        facts["weights"] = f"{nonzeros:,} of {n_weights:,} ({percent(nonzeros / n_weights)})"
+        if len(self.intercept) == 1:
+            facts["intercept"] = significant(float(self.intercept[0]))
+        facts |= _training_facts(self.report, self.loss)
+        if self.feature_space:
+            facts["source"] = features_text(self.feature_space)
+        return facts
+
+    def __repr__(self) -> str:
+        facts = self.facts()
+        classes = f", {facts['classes']}" if "classes" in facts else ""
+        return f"Model({facts['task']}{classes}, weights {facts['weights']})"
+
+    def _repr_html_(self) -> str:
+        return html_table("Model", self.facts())
+
+
+def _labels(columns: tuple[LabelColumn, ...]) -> list[str]:
+    return list(columns[0].texts) if len(columns) == 1 else [column.name for column in columns]
+
+
+def _training_facts(report: Mapping[str, Any], loss: str) -> dict[str, str]:
+    """Facts of the run that made the model, as far as its report has them."""
+    facts = {}
+    if "rows" in report:
+        facts["trained on"] = f"{counted(report['rows'] // max(report.get('passes', 1), 1), 'row')}"
+        if report.get("data") not in (None, "memory"):
+            facts["trained on"] += f" of {report['data']}"
+        facts["trained on"] += f", {counted(report.get('passes', 1), 'pass')}"
+        if "seconds" in report:
+            facts["trained on"] += f", {duration(report['seconds'])}"
+    for name, key, shown in (
+        ("error before learning", "error", percent),
+        (f"{loss} loss", "loss", significant),
+    ):
+        if report.get(f"progressive_{key}") is not None:
+            facts[name] = shown(report[f"progressive_{key}"])
+            if report.get(f"constant_{key}") is not None:
+                facts[name] += f" (best constant {shown(report[f'constant_{key}'])})"
+    settings = settings_text(report.get("config", {}))
+    return facts | ({"settings": settings} if settings else {})
+
+
+def settings_text(config: Mapping[str, Any]) -> str:
+    """The settings of a run, as plain JSON, that are not defaults and have an effect."""
+    texts = []
+    for name, value in config.items():
+        default = SETTINGS[name].default if name in SETTINGS else None
+        without_effect = default == "auto" and value in (1, False)
+        if name == "loss" or without_effect or str(value) == str(default):
+            continue
+        plain = name.replace("_", " ")
+        if isinstance(value, bool):
+            texts.append(plain if value else f"no {plain}")
+        else:
+            texts.append(f"{plain} {value:.4g}" if isinstance(value, float) else f"{plain} {value}")
+    return ", ".join(texts)
