@@ -36,7 +36,18 @@ from dadagrad.settings import (
     setting,
 )
 
-__all__ = ["SETTINGS", "SWEPT", "TrainConfig", "baselines", "make_config", "projection_tree"]
+__all__ = [
+    "CHOSEN",
+    "SETTINGS",
+    "SWEPT",
+    "TrainConfig",
+    "baselines",
+    "make_config",
+    "projection_tree",
+]
+
+CHOSEN = ("step_size", "average", "scale_columns")
+"""Settings that a run may choose on the first rows."""
 
 SWEPT = ("step_size", "l1", "l2")
 """Settings that may have several values, tried side by side in one pass."""
@@ -182,6 +193,14 @@ class TrainConfig:
         "built-in losses that do not couple outputs. auto is True for hinge, absolute and "
         "quantile.",
         research=True,
+    )
+    scale_columns: bool | Literal["auto"] = setting(
+        "auto",
+        Switch(auto=True),
+        "Divide each column by its mean absolute value in the first rows, so that its unit does "
+        "not matter; penalties and bounds then hold for the weights of the scaled columns. auto "
+        "does so where the mean values of frequent columns differ more than 20-fold, or are above "
+        "20 or below 0.001, as in tables of numbers and not in text.",
     )
     class_weight: Literal["balanced"] | Mapping[float, float] | None = setting(
         None,

@@ -8,7 +8,7 @@ that the kernels take.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -32,6 +32,9 @@ Task = Literal["binary", "multiclass", "multilabel", "regression", "ranking"]
 MAX_GROUP_WIDTH = 8
 """Independent outputs of a group: their part of the state fills one cache line."""
 
+SCALES = "scales"
+"""Name of `Problem.scales` among the arrays of a state that is saved."""
+
 _OF_NUMBERS = ("regression", "ranking")
 
 
@@ -47,12 +50,15 @@ class Problem:
     task : {"binary", "multiclass", "multilabel", "regression", "ranking"}
     label_columns : tuple of LabelColumn
     n_features : int
+    scales : (n_features,) float32 or None
+        Numbers that columns are divided by before they are learned from, and weights after.
     """
 
     config: TrainConfig
     task: Task
     label_columns: tuple[LabelColumn, ...]
     n_features: int
+    scales: NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, object]:
         # Compiled functions are not sent to workers.
@@ -244,6 +250,12 @@ class Problem:
         """Return the same problem with what a trial has chosen."""
         average = average if self.chooses_average else self.config.average is True
         return replace(self, config=replace(self.config, step_size=step_size, average=average))
+
+    def with_scales(self, scales: NDArray[np.float32] | None) -> Problem:
+        """Return the same problem with columns that are divided by `scales`, if there are any."""
+        scaled = scales is not None or self.config.scale_columns is True
+        config = replace(self.config, scale_columns=scaled)
+        return replace(self, config=config, scales=scales)
 
     def targets(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:
         """Targets of each output: (n_rows, n_outputs) signs, or values of a regression."""

@@ -99,6 +99,11 @@ class Rows:
             **{name: column[start:stop] for name, column in optional.items() if column is not None},
         )
 
+    def divide_columns(self, scales: NDArray[np.float32]) -> Rows:
+        """Rows whose values are divided by the (n_features,) `scales` of their columns."""
+        values = np.float32(1.0) if self.values is None else self.values
+        return replace(self, values=values / scales[self.vocabulary][self.indices])
+
     def check(self, place: str) -> None:
         """Raise `InputError` naming `place`, the row and the column of the first bad entry.
 

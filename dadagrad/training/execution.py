@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dadagrad.config import TrainConfig
+from dadagrad.config import CHOSEN, TrainConfig
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import OnError, skipping
 from dadagrad.data.views import hold_out
@@ -19,6 +19,7 @@ from dadagrad.model.evaluate import evaluate
 from dadagrad.model.model import Model
 from dadagrad.problem import Problem, make_problem
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start
+from dadagrad.training.column_scales import measure_scales
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
@@ -131,10 +132,12 @@ class Run:
     ) -> TrainResult:
         """Run to the end, or until somebody asks to stop; from the beginning if `start` is None."""
         compile_seconds = warm_up(self.problem, self.messages)
-        start = start or self.begin(engine, saver)
+        start = start or self.begin(engine)
         save_seconds = None if save_every is not None else save_seconds
         watcher = Watcher(saver, save_seconds, progress, start.seconds)
         if saver is not None:
+            choices = {name: getattr(self.problem.config, name) for name in CHOSEN}
+            saver.config, saver.scales = replace(saver.config, **choices), self.problem.scales
             saver.holdout = start.holdout
         if self.problem.config.early_stopping:
             coordinator, complete = self._learn_by_pass(engine, start, watcher, save_every)
@@ -152,10 +155,16 @@ class Run:
             stopped_by=None if watcher.stopped_by is None else watcher.stopped_by.name,
         )
 
-    def begin(self, engine: Engine, saver: CheckpointSaver | None = None) -> Start:
-        """Choose the step size and averaging if "auto", and return the start of a new run."""
+    def begin(self, engine: Engine) -> Start:
+        """Choose on the first rows what is "auto", and return the start of a new run."""
         begun = time.perf_counter()
         config = self.problem.config
+        if config.scale_columns is not False:
+            always = config.scale_columns is True
+            scales = measure_scales(self.readable, self.schedule, always, engine.loader)
+            self.problem = self.problem.with_scales(scales)
+            if scales is not None:
+                self.messages("columns are divided by their mean absolute value in the first rows")
         if config.step_size == "auto" and config.update.has_step_size:
             self.messages("choosing the step size on the first rows")
             threads = self.resources.local_threads
@@ -166,10 +175,6 @@ class Run:
             chosen = self.problem.config
             average = " of averaged weights" if chosen.average is True else ""
             self.messages(f"step size {chosen.step_size:g}{average}")
-            if saver is not None:
-                saver.config = replace(
-                    saver.config, step_size=chosen.step_size, average=chosen.average
-                )
         seconds = time.perf_counter() - begun
         return Start(zero_state(self.problem), Cursor(), seconds=seconds)
 

@@ -13,13 +13,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dadagrad.config import TrainConfig, make_config
+from dadagrad.config import CHOSEN, TrainConfig, make_config
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.views import with_label_columns
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.model.compatibility import check_features
 from dadagrad.model.model import Model
-from dadagrad.problem import Problem
+from dadagrad.problem import SCALES, Problem
 from dadagrad.storage.arrays import AnyArray
 from dadagrad.training.result import TrainResult
 from dadagrad.training.state import restore_state
@@ -29,6 +29,7 @@ InitialModel: TypeAlias = "TrainResult | InitialState | str"
 
 _FIXED = (
     "update", "loss", "accumulate", "fit_intercept", "preconditioner", "average",
+    "scale_columns",
 )  # fmt: skip
 """Settings that cannot change where training goes on from a state."""
 
@@ -79,9 +80,13 @@ class InitialState:
     def begin(self, problem: Problem) -> tuple[Problem, TrainingState]:
         """Return `problem` with the choices of the run before, and the state to start from."""
         model = self.model
-        before = Problem(self.config, model.task, model.label_columns, model.n_features)
-        problem = continue_problem(problem, before)
         arrays = dict(self.arrays)
+        scales = arrays.pop(SCALES, None)
+        if scales is not None:
+            unknown = np.full(problem.n_features - len(scales), np.median(scales), np.float32)
+            scales = np.append(scales, unknown)
+        before = Problem(self.config, model.task, model.label_columns, model.n_features, scales)
+        problem = continue_problem(problem, before)
         try:
             t = float(arrays.pop("t")[0])
             if problem.n_features > model.n_features:
@@ -94,11 +99,9 @@ class InitialState:
 def continue_problem(problem: Problem, before: Problem) -> Problem:
     """Return `problem` with the choices of `before` if it can continue from its state."""
     config, chosen = problem.config, before.config
-    if config.step_size == "auto":
-        config = replace(config, step_size=chosen.step_size)
-    if config.average == "auto":
-        config = replace(config, average=chosen.average)
-    problem = replace(problem, config=config)
+    choices = {name: getattr(chosen, name) for name in CHOSEN if getattr(config, name) == "auto"}
+    config = replace(config, **choices)
+    problem = replace(problem, config=config, scales=before.scales)
     old, new = chosen.to_json(), config.to_json()
     changes = [(name, old[name], new[name]) for name in _FIXED]
     changes.append(("the number of settings side by side", before.n_settings, problem.n_settings))

@@ -11,7 +11,7 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import n_skipped, skipped_partitions
 from dadagrad.model.model import Model
 from dadagrad.optim.registry import describe
-from dadagrad.problem import Problem
+from dadagrad.problem import SCALES, Problem
 from dadagrad.storage.arrays import AnyArray
 from dadagrad.summary import html_table, percent, run_lines, significant
 from dadagrad.training.coordinator import Coordinator
@@ -68,7 +68,8 @@ class TrainResult:
         if problem.n_settings > 1:
             assert isinstance(state, State), "several settings are compiled"
             state = state.of_setting(problem, self.report["best"])
-        return state.arrays | {"t": np.array([state.t])}
+        scales = {} if problem.scales is None else {SCALES: problem.scales}
+        return state.arrays | scales | {"t": np.array([state.t])}
 
     def save(self, url: str, *, keep_state: bool | None = None) -> None:
         """Save the model, with the state from which ``train(..., initial_model=url)`` goes on.
@@ -94,6 +95,8 @@ def make_model(
         state = state.of_setting(problem, report["best"])
         problem = problem.settings[report["best"]]
     ids, weights = state.nonzero_weights(problem)
+    if problem.scales is not None:
+        weights = weights / problem.scales[ids, None]
     return Model(
         n_features=problem.n_features,
         ids=ids,

@@ -199,7 +199,9 @@ def resume(
     if on_error is None or skipped:
         on_error = "raise" if skipped is None else "skip"
     run = Run(data, config, resources, on_error=on_error, skipped=skipped, messages=messages)
-    start = restore(snapshot, run.problem, checkpoints) if snapshot.arrays else None
+    start = None
+    if snapshot.arrays:
+        run.problem, start = restore(snapshot, run.problem, checkpoints)
     done = start is not None and start.cursor.pass_number >= config.passes
     if start is not None and done and not config.early_stopping:
         run.messages(f"the run at {checkpoints} is complete: there is nothing to resume")

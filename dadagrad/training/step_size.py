@@ -81,8 +81,10 @@ def choose_step_size(
         rounds=SETTINGS["rounds"].default,
         average=problem.chooses_average,
     )
-    n_features = len(reader.vocabulary) if problem.compiled else problem.n_features
-    trial = replace(problem, config=config, n_features=n_features)
+    trial = replace(problem, config=config)
+    if problem.compiled:
+        scales = None if problem.scales is None else problem.scales[reader.vocabulary]
+        trial = replace(trial, n_features=len(reader.vocabulary), scales=scales)
     # Algorithms that are not compiled have one setting at a time.
     runs = [
         _record(LocalEngine(data, threads, reader), trial.with_step_sizes(each), rows)

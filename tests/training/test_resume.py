@@ -84,11 +84,11 @@ CASES = {
         {"labels": "multiclass"},
     ),
     "online, classes": (
-        {"update": "mirror-descent", "loss": "softmax", "l1": 1e-3, "batch_size": 1},
+        {"update": "mirror-descent", "loss": "softmax", "batch_size": 1, "scale_columns": True},
         {"labels": "multiclass"},
     ),
     "online, pairs": ({"loss": "ranking", "l1": 1e-4, "batch_size": 1}, {"labels": "relevance"}),
-    "streams": ({"streams": 3, "rounds": 4, "l1": 1e-3}, {}),
+    "streams": ({"streams": 3, "rounds": 4, "l1": 1e-3, "scale_columns": True}, {}),
     "streams, settings": (
         {"streams": 2, "update": "mirror-descent", "step_size": (0.1, 0.3), "l2": (0.0, 1e-2)},
         {},
@@ -103,7 +103,7 @@ CASES = {
     "batches, pairs": ({"loss": "ranking", "update": "mirror-descent"}, {"labels": "relevance"}),
     "batches, mapping": ({"class_weight": {1.0: 2.5}, "low": -0.2, "high": 0.3}, {}),
     "batches, regression": ({"loss": "huber:width=0.5", "l1": 1e-4}, {"labels": "real"}),
-    "batches, auto": ({"step_size": "auto"}, {}),
+    "batches, auto": ({"step_size": "auto", "scale_columns": True}, {}),
 }  # fmt: skip
 
 

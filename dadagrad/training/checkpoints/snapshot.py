@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import CorruptionError, InputError
-from dadagrad.problem import Problem
+from dadagrad.problem import SCALES, Problem
 from dadagrad.training.checkpoints.writer import CheckpointWriter, Snapshot
 from dadagrad.training.messages import Save
 from dadagrad.training.schedule.base import Cursor
@@ -37,7 +40,7 @@ class HoldoutRecord:
 class CheckpointSaver(CheckpointWriter):
     """Writer of a training run's checkpoints, with the plain JSON `notes` of the user.
 
-    `config` is replaced when the step size has been chosen.
+    `config` and `scales` are replaced when they have been chosen on the first rows.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class CheckpointSaver(CheckpointWriter):
     ) -> None:
         super().__init__(url, keep=keep, new=new)
         self.config = config
+        self.scales: NDArray[np.float32] | None = None
         self._source = data
         self._data = {
             "url": lasting_url(data),
@@ -81,6 +85,8 @@ class CheckpointSaver(CheckpointWriter):
             "holdout_losses": list(self.holdout.losses),
         }
         arrays, best = save.state.arrays, self.holdout.best
+        if self.scales is not None:
+            arrays |= {SCALES: self.scales}
         if best is not None:
             arrays |= {_BEST + name: array for name, array in best.arrays.items()}
             meta["best_t"] = best.t
@@ -133,18 +139,22 @@ class Start:
     holdout: HoldoutRecord = field(default_factory=HoldoutRecord)
 
 
-def restore(snapshot: Snapshot, problem: Problem, place: str) -> Start:
-    """Return the start of the run of `snapshot`; `CorruptionError` if it is not of `problem`."""
-    meta = snapshot.meta
-    state = {name: array for name, array in snapshot.arrays.items() if not name.startswith(_BEST)}
-    kept = {
-        name.removeprefix(_BEST): array
-        for name, array in snapshot.arrays.items()
-        if name not in state
-    }
+def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, Start]:
+    """Return the problem with the scales of its columns, and the start of the run of `snapshot`.
+
+    `CorruptionError` if the snapshot is not one of `problem`.
+    """
+    meta, arrays = snapshot.meta, dict(snapshot.arrays)
+    scales = arrays.pop(SCALES, None)
+    state = {name: array for name, array in arrays.items() if not name.startswith(_BEST)}
+    kept = {name.removeprefix(_BEST): array for name, array in arrays.items() if name not in state}
     try:
+        if scales is not None:
+            if (scales.shape, scales.dtype) != ((problem.n_features,), np.float32):
+                raise ValueError(f"{SCALES} are {scales.dtype}, shape {scales.shape}")
+            problem = problem.with_scales(scales)
         best = restore_state(problem, kept, meta["best_t"]) if kept else None
-        return Start(
+        return problem, Start(
             restore_state(problem, state, meta["t"]),
             Cursor(**meta["cursor"]),
             meta["steps"],

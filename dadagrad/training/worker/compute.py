@@ -57,6 +57,8 @@ def compute(
         part = pair_rows(rows, slice_, problem.config.seed, place)
     else:
         part = rows.slice(slice_.start, slice_.stop)
+    if problem.scales is not None:
+        part = part.divide_columns(problem.scales)
     importance = row_importance(problem, part)
     place_of_rows = place, slice_.start
     if not isinstance(given, SharedFeatures | SentFeatures):

@@ -1,0 +1,94 @@
+"""Scales of columns: what makes training independent of the units of the data.
+
+Steps of AdaGrad give all columns weights of one size, so that a score is governed by the columns
+with the largest values. In the data divided by the scale of each column all columns have values
+near 1; its weights divided by the scales are those of the data. This is the diagonal preconditioner
+H_i = scale_i sqrt(G_i) (`dadagrad.optim.preconditioners.Normalized`, after Ross, Mineiro and
+Langford 2013) with scales that are known before the first step. So updates, kernels, streams and
+batches need to know nothing of it.
+
+Scaling hurts text, whose values say how much a word means (the error of 20 Newsgroups by tf-idf
+rises by 9 %). The two are easy to tell apart: in text and images the largest and the smallest mean
+value of a frequent column are a factor 1.5 to 6 apart, in tables 40 to 10,000,000.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.data.dataset import Dataset
+from dadagrad.data.rows import Rows
+from dadagrad.training.schedule import Schedule
+from dadagrad.training.worker.partition_reader import Loader
+
+MAX_PARTITIONS = 2
+"""Partitions that are measured at most: the run reads them first, and keeps them until then."""
+
+MAX_ROWS = 16_384
+
+FREQUENT = 0.05
+"""Share of the rows that have a frequent column, at least."""
+
+MIN_COUNT = 20
+"""Values of a frequent column, at least."""
+
+MAX_RATIO = 20.0
+"""Ratio of the largest and the smallest mean value of a frequent column, above which all columns
+are scaled."""
+
+MEAN_RANGE = 1e-3, 20.0
+"""Mean values of frequent columns that the grid of step sizes suits."""
+
+
+def measure_scales(
+    data: Dataset, schedule: Schedule, always: bool, loader: Loader | None = None
+) -> NDArray[np.float32] | None:
+    """The (n_features,) mean absolute value of each column in the first rows, where it is not 0.
+
+    Columns that the first rows lack have the median of the others. None, for no scales, if the
+    columns are of one range and not `always` to be scaled, or if all values are 1. The rows are
+    those of the first partitions of the run, which `loader` keeps.
+    """
+    loader = loader or Loader(data)
+    n_features = data.schema.n_features
+    sums, counts, n_rows = np.zeros(0), np.zeros(0), 0
+    for partition in schedule.order(0)[:MAX_PARTITIONS]:
+        loaded = loader.load(partition)
+        rows = loaded.rows.slice(0, min(MAX_ROWS - n_rows, loaded.rows.n_rows))
+        if rows.values is not None and rows.nnz:
+            if not len(sums):
+                sums, counts = np.zeros((2, n_features))
+            by_column = rows.indices, rows.n_local
+            sums[rows.vocabulary] += np.bincount(by_column[0], _sizes(rows), by_column[1])
+            used = np.flatnonzero(rows.values)
+            counts[rows.vocabulary] += np.bincount(rows.indices[used], minlength=rows.n_local)
+        n_rows += rows.n_rows
+        loader.keep(loaded)
+    present = counts > 0.0
+    if not present.any():
+        return None
+    means = sums[present] / counts[present]
+    frequent = means[counts[present] >= max(FREQUENT * n_rows, MIN_COUNT)]
+    if not always and not _is_table(frequent):
+        return None
+    scales = np.full(n_features, np.median(means), np.float32)
+    scales[present] = means
+    return scales
+
+
+def _sizes(rows: Rows) -> NDArray[np.float32]:
+    assert rows.values is not None
+    sizes: NDArray[np.float32] = np.abs(rows.values)
+    if rows.row_scale is not None:
+        sizes = sizes * np.repeat(rows.row_scale, np.diff(rows.indptr))
+    return sizes
+
+
+def _is_table(means: NDArray[np.float64]) -> bool:
+    """True if columns of these mean values need to be scaled."""
+    if not len(means):
+        return False
+    low, high = MEAN_RANGE
+    smallest, largest = float(means.min()), float(means.max())
+    return smallest < low or largest > high or largest > MAX_RATIO * smallest

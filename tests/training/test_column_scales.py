@@ -1,0 +1,127 @@
+"""Columns divided by their mean absolute value: their units do not matter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.training_cases import N_FEATURES, UPDATES, as_dataset, bits, dense_rows, make_data
+
+from dadagrad import AdaGradClassifier
+from dadagrad.config import TrainConfig
+from dadagrad.data.arrays import dataset_from_arrays
+from dadagrad.data.dataset import MemoryDataset
+from dadagrad.model.evaluate import evaluate
+from dadagrad.optim.losses import Logistic
+from dadagrad.optim.preconditioners import Normalized
+from dadagrad.optim.updates import UPDATES as CLASSES
+from dadagrad.training.run import train
+
+UNITS = 2.0 ** np.random.default_rng(5).integers(-12, 18, N_FEATURES)
+MODES = {
+    "rows, classes": ({"batch_size": 1, "update": "ftrl", "l1": 1e-3}, "multiclass"),
+    "rows, average": ({"batch_size": 1, "step_size": "auto"}, "binary"),
+    "rows, pairs": ({"batch_size": 1, "loss": "ranking"}, "relevance"),
+    "batches": ({"batch_size": 13, "update": "mirror-descent", "l2": 1e-2}, "multilabel"),
+    "streams": ({"streams": 3, "rounds": 4, "l1": 1e-3}, "binary"),
+    "in NumPy": ({"preconditioner": "sketch:rank=4"}, "binary"),
+}
+
+
+def in_units(data: MemoryDataset, units: np.ndarray) -> MemoryDataset:
+    """The same rows with columns that are multiplied by `units`."""
+    parts = [data.read(number) for number in range(len(data.partitions))]
+    factors = [units[rows.vocabulary][rows.indices].astype(np.float32) for rows in parts]
+    return as_dataset(
+        [
+            replace(rows, values=rows.values * factor)
+            for rows, factor in zip(parts, factors, strict=True)
+        ]
+    )
+
+
+def all_columns(sizes: tuple[int, ...], labels: str = "binary") -> MemoryDataset:
+    """Data with a first row that has all columns."""
+    data = make_data((*sizes, 0), labels=labels)
+    ids, first = np.arange(N_FEATURES), data.read(0).slice(0, 1)
+    full = replace(
+        first,
+        vocabulary=ids,
+        indptr=np.array([0, N_FEATURES]),
+        indices=ids.astype(np.int32),
+        values=np.ones(N_FEATURES, np.float32),
+    )
+    return as_dataset([full, *(data.read(number) for number in range(len(sizes)))])
+
+
+@pytest.mark.parametrize("update", UPDATES)
+def test_a_run_is_the_plain_update_in_the_normalized_preconditioner(update):
+    data = make_data((60,), seed=3)
+    rows = data.read(0)
+    x, y = dense_rows(rows), rows.labels[:, 0]
+    means = np.abs(x).sum(axis=0) / np.maximum((x != 0.0).sum(axis=0), 1)
+    scales = np.where(means > 0.0, means, np.median(means[means > 0.0]))
+    plain = CLASSES.classes[update](0.3, Normalized(delta=0.0))
+    state, loss = plain.init(N_FEATURES), Logistic()
+    for features, label in zip(x, y, strict=True):
+        score = features @ plain.weights(state)
+        slope = loss.slope(score, label)
+        state = plain.step(state, slope * features, scales=scales)
+    run = train(data, loss="logistic", update=update, step_size=0.3, delta=0.0, batch_size=1,
+                fit_intercept=False, scale_columns=True)  # fmt: skip
+    weights = np.zeros(N_FEATURES)
+    weights[run.model.ids] = run.model.weights[:, 0]
+    expected = plain.weights(state)
+    assert np.abs(weights - expected).max() <= 1e-6 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_scores_have_the_same_bits_in_other_units(mode):
+    settings, labels = MODES[mode]
+    data = all_columns((40, 30, 50), labels)
+    config = TrainConfig(**{"step_size": 0.2, "scale_columns": True, "shuffle": False, **settings})
+    here, there = (train(each, config) for each in (data, in_units(data, UNITS)))
+    assert here.report["progressive_loss"] == there.report["progressive_loss"]
+    ids = here.model.ids
+    assert np.array_equal(ids, there.model.ids)
+    assert np.array_equal(here.model.weights, there.model.weights * UNITS[ids, None])
+    assert np.array_equal(here.model.intercept, there.model.intercept)
+
+
+def table(n_rows: int, seed: int) -> MemoryDataset:
+    """Age, income and five rates of people, of which all tell something about the label."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n_rows, 7))
+    y = np.where(z @ np.ones(7) + 0.5 * rng.normal(size=n_rows) > 0.0, 1.0, -1.0)
+    x = np.column_stack([40 + 10 * z[:, 0], np.exp(10.8 + z[:, 1]), np.exp(z[:, 2:] - 3)])
+    return dataset_from_arrays(x.astype(np.float32), y)
+
+
+def test_a_table_of_raw_numbers_is_scaled_by_default():
+    data, test = table(4000, 0), table(4000, 1)
+    errors = {
+        scaled: evaluate(train(data, scale_columns=scaled).model, test)["error"]
+        for scaled in ("auto", True, False)
+    }
+    assert errors["auto"] == errors[True] < 0.22 < 0.3 < errors[False]
+
+
+def test_values_of_one_range_and_ones_are_left_alone():
+    spread = make_data((400, 300))
+    ones = as_dataset([replace(spread.read(number), values=None) for number in range(2)])
+    for data in (spread, ones):
+        chosen = train(data, step_size=0.2)
+        assert chosen.model.report["config"]["scale_columns"] is False
+        assert bits(chosen) == bits(train(data, step_size=0.2, scale_columns=False))
+
+
+def test_later_calls_of_partial_fit_keep_the_scales_of_the_first():
+    data = [table(600, seed) for seed in (0, 1)]
+    x, y = zip(*((dense_rows(d.read(0), 7), d.read(0).labels[:, 0]) for d in data), strict=True)
+    units = 2.0 ** np.array([3, -20, 5, 0, -2, 9, 1])
+    here, there = AdaGradClassifier(step_size=0.3), AdaGradClassifier(step_size=0.3)
+    for features, labels in zip(x, y, strict=True):
+        here.partial_fit(features, labels, classes=[-1.0, 1.0])
+        there.partial_fit(features * units, labels, classes=[-1.0, 1.0])
+    assert np.array_equal(here.decision_function(x[0]), there.decision_function(x[0] * units))
