@@ -150,7 +150,7 @@ def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, 
     kept = {name.removeprefix(_BEST): array for name, array in arrays.items() if name not in state}
     try:
         if scales is not None:
-            if (scales.shape, scales.dtype) != ((problem.n_features,), np.float32):
+            if scales.shape != (problem.n_features,) or scales.dtype != np.float32:
                 raise ValueError(f"{SCALES} are {scales.dtype}, shape {scales.shape}")
             problem = problem.with_scales(scales)
         best = restore_state(problem, kept, meta["best_t"]) if kept else None
