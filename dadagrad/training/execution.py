@@ -20,6 +20,7 @@ from dadagrad.model.model import Model
 from dadagrad.problem import Problem, make_problem
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start
 from dadagrad.training.column_scales import measure_scales
+from dadagrad.training.constant import constant_metrics
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
@@ -291,7 +292,10 @@ class Run:
             "compile_seconds": compile_seconds,
             "stopped_by": stopped_by,
             "checkpoints": checkpoints,
+            **constant_metrics(self.problem, self.readable),
         }
+        if complete:
+            self._compare_with_constant(report)
         trim_malloc()  # the memory of the partitions, before the model takes some
         model = make_model(self.problem, coordinator.state, self.readable, report)
         if self.held_out is not None and complete:
@@ -301,6 +305,18 @@ class Run:
         report["nonzeros"] = int(np.count_nonzero(model.weights))
         report["digest"] = model.digest
         return TrainResult(model, report, complete, coordinator)
+
+    def _compare_with_constant(self, report: dict[str, Any]) -> None:
+        """Warn of a model that predicted the rows of the first pass worse than a constant does."""
+        names = [name for name in ("loss", "error") if report.get(f"constant_{name}") is not None]
+        pairs = [(report[f"progressive_{name}"], report[f"constant_{name}"]) for name in names]
+        if all(reached > constant for reached, constant in pairs):
+            reached, constant = pairs[0]
+            self.messages(
+                f"warning: the model is worse than a constant: its loss is {reached:.4g} and that "
+                f"of the best constant {constant:.4g}; check the labels and the order of the rows, "
+                "and try smaller step sizes or --scale-columns"
+            )
 
 
 def _chunk_rows(problem: Problem) -> int:

@@ -36,6 +36,7 @@ class TrainResult:
         learned from; `by_pass` has both for each pass, of which the later are training losses and
         errors. `settings` are the step size, l1, l2, progressive loss and error of each setting
         that was learned (None where it diverged); the model is that of number `best`.
+        `constant_loss` and `constant_error` are those of the best constant score.
         `bytes_per_step` is the mean size of the weights sent to workers and of the gradients
         received, for a step of this call; None without a cluster. `stopped_by` is the name of the
         signal that stopped the run, or None.

@@ -106,7 +106,14 @@ class TestRefused:
         rows = data.read(1)
         first = rows.indptr[11]
         rows.values[first : rows.indptr[12]] = 3e38
-        config = replace(CONFIG, loss="squared", shuffle=False, partitions_per_batch=1, **mode)
+        config = replace(
+            CONFIG,
+            loss="squared",
+            shuffle=False,
+            partitions_per_batch=1,
+            scale_columns=False,
+            **mode,
+        )
         with pytest.raises(TrainingError, match=r"partition part-00001: the (score|gradient)"):
             train(data, config)
 

@@ -1,0 +1,82 @@
+"""Loss and error of the best constant scores, which a model must beat."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.data.dataset import Dataset
+from dadagrad.problem import Problem
+
+MAX_SCORE = 50.0
+HALVINGS = 100
+
+
+def constant_metrics(problem: Problem, data: Dataset) -> dict[str, float | None]:
+    """The `constant_loss` and `constant_error` of the best constant score of each target.
+
+    They are means over the targets; a regression and a ranking have no error. Where the schema of
+    `data` does not count the labels, or rows have weights, the labels are those of the first
+    partition. Of a ranking it is the loss of rows without an order.
+    """
+    problem = problem.settings[0]
+    if problem.loss.ranks:
+        return {"constant_loss": float(problem.loss.value(np.zeros(1), np.ones(1))[0])}
+    columns = [_of_column(problem, data, number) for number in range(len(problem.label_columns))]
+    loss, error = np.mean(columns, axis=0)
+    return {
+        "constant_loss": float(loss),
+        "constant_error": None if problem.task == "regression" else float(error),
+    }
+
+
+def _of_column(problem: Problem, data: Dataset, number: int) -> tuple[float, float]:
+    """Mean loss and error of the targets of one label column."""
+    labels, weights = _labels(problem, data, number)
+    targets = labels[:, None]
+    if problem.task != "regression":
+        values = problem.label_columns[number].values or ()
+        positive = problem.classes if problem.task == "multiclass" else np.array(values[-1:])
+        targets = np.where(targets == positive, 1.0, -1.0)
+    shares = weights @ (targets > 0.0)
+    if problem.loss.couples:
+        chosen = np.where(shares == shares.max(), 1.0, 0.0)
+        tried = [np.zeros_like(shares), chosen, np.log(np.maximum(shares, 1e-12))]
+    else:
+        tried = [_best_scores(problem, targets, weights)]
+    losses = [problem.loss.value(np.broadcast_to(each, targets.shape), targets) for each in tried]
+    error = 1.0 - shares.max() if problem.task == "multiclass" else min(shares[0], 1.0 - shares[0])
+    return min(float(np.mean(weights @ each)) for each in losses), float(error)
+
+
+def _labels(
+    problem: Problem, data: Dataset, number: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Labels of a column, and their weights, which sum to 1."""
+    column = problem.label_columns[number]
+    if column.values is not None and column.counts is not None and not data.schema.weighted:
+        labels, weights = np.array(column.values), np.array(column.counts, np.float64)
+    else:
+        partitions = (data.read(number) for number in range(len(data.partitions)))
+        rows = next(rows for rows in partitions if rows.n_rows)
+        labels = rows.labels[:, number]
+        weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights.astype(np.float64)
+    if problem.class_importance is not None:
+        weights = weights * problem.class_importance[np.searchsorted(problem.classes, labels)]
+    return labels, weights / (weights.sum() or 1.0)
+
+
+def _best_scores(
+    problem: Problem, targets: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The score of the least mean loss of each column of `targets`: there its slope is 0."""
+    low, high = np.full((2, targets.shape[1]), MAX_SCORE) * [[-1.0], [1.0]]
+    if problem.task == "regression" and problem.loss.link == "identity":
+        low, high = targets.min(axis=0), targets.max(axis=0)
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        slopes = problem.loss.slope(np.broadcast_to(middle, targets.shape), targets)
+        rises = weights @ slopes > 0.0
+        low, high = np.where(rises, low, middle), np.where(rises, middle, high)
+    best: NDArray[np.float64] = 0.5 * (low + high)
+    return best

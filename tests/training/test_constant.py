@@ -1,0 +1,55 @@
+"""The best constant, which every report names beside what was reached."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.training_cases import as_dataset, make_data
+
+from dadagrad.training.run import train
+
+LABELS = np.repeat([1.0, 2.0, 4.0], [50, 30, 20])
+SHARES = np.array([0.5, 0.3, 0.2])
+EXPECTED = {
+    # Two classes of 70 and 30 rows.
+    "hinge": (0.6, 0.3),
+    "logistic": (-0.7 * np.log(0.7) - 0.3 * np.log(0.3), 0.3),
+    "squared-hinge": (2 * 0.7 * 0.3, 0.3),
+    # Three classes: each has an output of its own, or all together have one loss.
+    "hinge, 3": (np.mean(2 * np.minimum(SHARES, 1 - SHARES)), 0.5),
+    "softmax, 3": (-np.sum(SHARES * np.log(SHARES)), 0.5),
+    "multiclass-hinge, 3": (1.0, 0.5),
+    # Numbers.
+    "squared": (0.5 * np.var(LABELS), None),
+    "absolute": (np.mean(np.abs(LABELS - 1.5)), None),
+    "quantile:q=0.9": (np.mean(np.maximum(0.9 * (LABELS - 4), 0.1 * (4 - LABELS))), None),
+    "poisson": (np.mean(LABELS * np.log(LABELS)) - LABELS.mean() * np.log(LABELS.mean()), None),
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("case", EXPECTED)
+def test_reports_name_the_best_constant(case, weighted):
+    loss, _, classes = case.partition(",")
+    data = make_data((100,))
+    labels = LABELS if classes or EXPECTED[case][1] is None else np.repeat([1.0, 2.0], [70, 30])
+    labels = np.random.default_rng(0).permutation(labels)[:, None]
+    weights = np.full(100, 2.0, np.float32) if weighted else None
+    rows = replace(data.read(0), labels=labels, weights=weights)
+    report = train(as_dataset([rows]), loss=loss, step_size=0.1).report
+    expected_loss, error = EXPECTED[case]
+    assert report["constant_loss"] == pytest.approx(expected_loss, abs=1e-9)
+    assert report["constant_error"] == pytest.approx(error) if error else error is None
+
+
+def test_a_run_says_loudly_that_a_constant_is_better():
+    said: list[str] = []
+    learnable = make_data((300,))
+    labels = np.random.default_rng(0).permutation(np.repeat([1.0, -1.0], [270, 30]))[:, None]
+    random = as_dataset([replace(learnable.read(0), labels=labels)])
+    for data in (learnable, random):
+        train(data, step_size=10.0, loss="logistic", messages=said.append)
+    warnings = [text for text in said if "worse than a constant" in text]
+    assert len(warnings) == 1
