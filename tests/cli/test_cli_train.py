@@ -139,7 +139,7 @@ def test_options_replace_the_settings_of_a_file(run, places, tmp_path):
     run(*arguments, "--step-size", "0.2", "--class-weight", "-1=3", "--json")
     assert config_of(tmp_path / "m") == TrainConfig(
         loss="logistic", l1=1e-5, step_size=0.2, low=-2.0, shuffle=False, batch_size=1, streams=1,
-        class_weight={-1.0: 3.0},
+        class_weight={-1.0: 3.0}, scale_columns=False,
     )  # fmt: skip
     run(*arguments, "--shuffle", "--json", "--overwrite")
     config = config_of(tmp_path / "m")

@@ -308,7 +308,12 @@ def test_streams_count_in_full_where_squares_no_longer_grow(update):
     values[::100] = 1e5
     data = as_dataset([Rows.from_csr(np.arange(301), np.zeros(300, int), values, labels)])
     config = TrainConfig(
-        loss="absolute", update=update, step_size=1.0, streams=3, fit_intercept=False
+        loss="absolute",
+        update=update,
+        step_size=1.0,
+        streams=3,
+        fit_intercept=False,
+        scale_columns=False,
     )
     weights = train(data, config).model.weights
     np.testing.assert_allclose(weights, 1.0 + 297e-5, atol=6e-5)
