@@ -53,7 +53,7 @@ def measure_scales(
     loader = loader or Loader(data)
     n_features = data.schema.n_features
     sums, counts, n_rows = np.zeros(0), np.zeros(0), 0
-    for partition in schedule.order(0)[:MAX_PARTITIONS]:
+    for partition in schedule.first.order(0)[:MAX_PARTITIONS]:
         loaded = loader.load(partition)
         rows = loaded.rows.slice(0, min(MAX_ROWS - n_rows, loaded.rows.n_rows))
         if rows.values is not None and rows.nnz:

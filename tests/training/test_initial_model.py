@@ -37,13 +37,14 @@ def test_days_one_by_one_have_the_bits_of_all_at_once(update, mode, labels, step
 @pytest.mark.parametrize("update", ["arow", "dual-averaging"])
 def test_the_state_is_saved_with_the_model(tmp_path, update):
     days = [make_data(seed=seed) for seed in range(2)]
-    step_size = {"step_size": 0.3} if update == "dual-averaging" else {}
+    chosen = {"step_size": 0.3} if update == "dual-averaging" else {}
+    config = {"update": update, "scale_columns": True, **chosen}
     url = str(tmp_path / "model")
-    first = train(days[0], update=update, **step_size)
+    first = train(days[0], **config)
     first.save(url)
     assert Model.load(url).digest == first.model.digest
     second = train(days[1], initial_model=url)
-    assert second.model.digest == train(days, update=update, **step_size).model.digest
+    assert second.model.digest == train(days, **config).model.digest
     first.save(url, keep_state=False)
     with pytest.raises(InputError, match=r"was saved without the state.* --keep-state"):
         train(days[1], initial_model=url)
