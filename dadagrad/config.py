@@ -36,18 +36,10 @@ from dadagrad.settings import (
     setting,
 )
 
-__all__ = [
-    "CHOSEN",
-    "SETTINGS",
-    "SWEPT",
-    "TrainConfig",
-    "baselines",
-    "make_config",
-    "projection_tree",
-]
+__all__ = ["SETTINGS", "SWEPT", "TrainConfig", "baselines", "make_config", "projection_tree"]
 
 CHOSEN = ("step_size", "average", "scale_columns")
-"""Settings that a run may choose on the first rows."""
+"""Settings that may be chosen on the first rows."""
 
 SWEPT = ("step_size", "l1", "l2")
 """Settings that may have several values, tried side by side in one pass."""
@@ -181,26 +173,23 @@ class TrainConfig:
     average: bool | Literal["auto"] = setting(
         "auto",
         Switch(auto=True),
-        "Use the mean of the weights of all steps as the model. Step t counts 2t - 1 times. auto "
-        "tries both where it tries step sizes for the online algorithm, without l1, l2 and "
-        "streams, and is False elsewhere. With l1 or l2, averaging runs in NumPy.",
+        "Use the mean of the weights of all steps, of which step t counts 2t - 1 times. auto tries "
+        "both where it tries step sizes for the online algorithm, without l1, l2 and streams, and "
+        "is False elsewhere. With l1 or l2, averaging runs in NumPy.",
     )
     importance_aware: bool | Literal["auto"] = setting(
         "auto",
         Switch(auto=True),
-        "Follow the loss along each step, so that no step passes the target of its row. It is "
-        "for steps of single rows (Karampatziakis and Langford 2011) of compiled updates and "
-        "built-in losses that do not couple outputs. auto is True for hinge, absolute and "
-        "quantile.",
-        research=True,
+        "Follow the loss along each step, so that none passes the target of its row, online, for "
+        "compiled updates and losses that do not couple outputs (Karampatziakis and Langford "
+        "2011). auto is True for hinge, absolute and quantile.",
     )
     scale_columns: bool | Literal["auto"] = setting(
         "auto",
         Switch(auto=True),
-        "Divide each column by its mean absolute value in the first rows, so that its unit does "
-        "not matter; penalties and bounds then hold for the weights of the scaled columns. auto "
-        "does so where the mean values of frequent columns differ more than 20-fold, or are above "
-        "20 or below 0.001, as in tables of numbers and not in text.",
+        "Divide each column by its mean absolute value in the first rows; penalties and bounds "
+        "hold for the weights of these columns. auto does so where the mean values of frequent "
+        "columns differ more than 20-fold, or are above 20 or below 0.001, as in raw tables.",
     )
     class_weight: Literal["balanced"] | Mapping[float, float] | None = setting(
         None,
