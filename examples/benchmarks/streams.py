@@ -62,6 +62,8 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", default=list(GRIDS), choices=list(GRIDS))
     parser.add_argument("--repeats", type=int, default=3, help="of the cluster's runs")
     options = parser.parse_args()
+    if "cluster" in options.tables and "IMDB" not in options.datasets:
+        parser.error("the table 'cluster' is about IMDB, which --datasets leaves out")
     makers = dict(zip(GRIDS, (reviews, a9a, w8a, census), strict=True))
     tasks = [makers[name](options) for name in GRIDS if name in options.datasets]
     parts = []
