@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,8 +125,7 @@ def first_rows(schedule: Schedule, compiled: bool) -> FirstRows:
     )
 
 
-@dataclass
-class _Record:
+class _Record(NamedTuple):
     """Losses and mistakes of settings on rows that they had not learned from.
 
     Attributes
@@ -141,13 +140,6 @@ class _Record:
     importance: NDArray[np.float64]
     losses: NDArray[np.float64]
     mistakes: NDArray[np.float32]
-
-    def __add__(self, other: _Record) -> _Record:
-        return _Record(
-            np.concatenate([self.importance, other.importance]),
-            self.losses + other.losses,
-            np.concatenate([self.mistakes, other.mistakes], axis=1),
-        )
 
 
 class _RecordingState:
@@ -225,28 +217,15 @@ def _record(engine: LocalEngine, problem: Problem, rows: FirstRows) -> _Record:
 
 
 def _joined(records: list[_Record]) -> _Record:
-    total = records[0]
-    for record in records[1:]:
-        total += record
-    return total
+    importance, losses, mistakes = zip(*records, strict=True)
+    return _Record(np.concatenate(importance), sum(losses), np.concatenate(mistakes, axis=1))
 
 
 class _TrialReader(Loader):
-    """Reads the partitions of a trial, over the union of their vocabularies, with another loader.
+    """Reader of the partitions of a trial, over the union of their vocabularies.
 
-    Parameters
-    ----------
-    data : Dataset
-    loader : Loader or None
-        That of the run that follows, for which the partitions `wanted` stay in memory.
-    rows : FirstRows
-    wanted : sequence of int
-    threads : int
-        Partitions that are read at the same time.
-
-    Attributes
-    ----------
-    vocabulary : (n,) int64
+    `loader` is that of the run that follows, for which the partitions `wanted` stay in memory; None
+    reads for the trial alone. `threads` partitions are read at the same time.
     """
 
     def __init__(
