@@ -89,7 +89,7 @@ BAD_FILES: list[tuple[str, str | bytes, list[str]]] = [
     ("a.svmlight", "1 1:1\n0 2:nan\n", ["line 2", "feature '2'", "'nan'", "finite"]),
     ("a.vw", "1 | 1:1\n0 | 2:1e39\n", ["line 2", "feature '2'", "'1e39'", "too large"]),
     ("a.tsv", "1\tgood day\nnan\tbad day\n", ["line 2", "nan", "column 0"]),
-    ("a.csv", "label,x\n1,2\n0,red\n", ["line 3", "'x'", "'red'", "--hash-bits"]),
+    ("a.csv", "label,x\n" + "1,2\n" * 20 + "0,red\n", ["line 22", "'x'", "'red'", "--categories"]),
     ("a.csv", "label;x\n1;2\n", ["one column", "'label;x'", "--delimiter"]),
     ("a.npz", npz(data=[1, 1, 1e39]), ["row 1", "feature 1", "1e+39"]),
     ("a.npz", npz(weights=["a", "b"]), ["a.npz", "a weight is not a number"]),

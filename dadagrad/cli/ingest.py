@@ -11,7 +11,7 @@ import dadagrad
 from dadagrad.cli.display import Display
 from dadagrad.cli.options import ON_ERROR, check_one_of, output_options
 
-FORMATS = ("svmlight", "vw", "text", "csv", "parquet", "anndata", "npz")
+FORMATS = ("svmlight", "vw", "text", "csv", "jsonl", "parquet", "anndata", "npz")
 DELIMITERS: dict[str, Literal["\t", ","]] = {"tab": "\t", "comma": ","}
 
 
@@ -32,30 +32,56 @@ def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> in
     "--hash-bits",
     type=int,
     metavar="B",
-    help="Hash features to 2^B ids (text, vw, csv).  [default for text: 20]",
+    help="Hash names of features to 2^B ids (tables, vw).  [default: 20; 18 for vw]",
 )
-@click.option(
-    "--ngrams", default=1, metavar="N", help="Make features of sequences of 1 to N words (text)."
-)
+@click.option("--ngrams", default=1, metavar="N", help="Make features of 1 to N words of a text.")
 @click.option("--binary", is_flag=True, help="Replace every value that is not zero by 1.")
 @click.option(
     "--norm", type=click.Choice(("l2", "none")), default="none", help="Scale every row to length 1."
 )
 @click.option(
-    "--label-column",
+    "--label",
     callback=_column,
     metavar="C",
-    help="Column of labels (text, csv, anndata): its number, from 0, or its name, which makes the "
-    "first row a header.  [default: 0; label for anndata]",
+    help="Column of the label: its name, or its number from 0.  [default: label, or else 0]",
 )
 @click.option(
     "--text-column",
     callback=_column,
     metavar="C",
-    help="Column of the text (text), as --label-column.  [default: 1; 0 with --no-labels]",
+    help="Column of a text; others are features only if --columns names them.",
+)
+@click.option("--columns", metavar="C,C", help="Columns that are features.  [default: all]")
+@click.option("--ignore", metavar="C,C", help="Columns that are not features.")
+@click.option("--categories", metavar="C,C", help="Columns of numbers that are categories.")
+@click.option(
+    "--cross",
+    multiple=True,
+    metavar="C:C",
+    help="Make a feature of each combination of two or more categories; can be repeated.",
+)
+@click.option(
+    "--id", callback=_column, metavar="C", help="Column that names rows, kept for predictions."
+)
+@click.option(
+    "--scale",
+    type=click.Choice(("robust", "none")),
+    default="robust",
+    help="Scale columns of numbers by median and quartiles, or not.",
+)
+@click.option(
+    "--like",
+    metavar="URL",
+    help="Make the features of this model or dataset, with its recorded options.",
 )
 @click.option("--partition-nnz", default=2_000_000, metavar="N", help="Non-zeros of a partition.")
-@click.option("--shuffle", type=int, metavar="SEED", help="Put all rows in a random order.")
+@click.option(
+    "--shuffle",
+    type=int,
+    metavar="SEED",
+    help="Seed of the random order of all rows.  [default: 0; no shuffle with --no-labels]",
+)
+@click.option("--no-shuffle", is_flag=True, help="Keep the order of the rows.")
 @click.option(
     "--workers", type=int, metavar="N", help="Number of threads or processes.  [default: 1]"
 )
@@ -93,14 +119,18 @@ def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> in
     default=True,
     help="Hash the sign of features too, so that collisions cancel in the mean (text).",
 )
-@click.option("--keep-names", is_flag=True, help="Keep the names of hashed features (vw).")
+@click.option(
+    "--keep-names/--no-names",
+    default=None,
+    help="Keep the names of hashed features.  [default: those of tables, up to 2^20]",
+)
 @click.option(
     "--delimiter",
     type=click.Choice(tuple(DELIMITERS)),
-    help="Delimiter of columns (text, csv).",
+    help="Delimiter of columns (csv).",
 )
 @click.option(
-    "--header/--no-header", default=None, help="Read the first row as column names (text, csv)."
+    "--header/--no-header", default=None, help="Read the first row as column names (csv)."
 )
 @click.option("--temporary", metavar="FOLDER", help="Folder for data that exceeds the memory.")
 @output_options
@@ -111,14 +141,19 @@ def ingest(
     client: str | None,
     zero_based: bool | None,
     delimiter: str | None,
+    shuffle: int | None,
+    no_shuffle: bool,
     display: Display,
     **options: Any,
 ) -> None:
     """Make a dataset of text, tables or arrays.
 
-    A SOURCE is a file, a folder, a glob or /dev/stdin, and may be compressed (gz, bz2, xz, zst).
-    The dataset becomes visible when it is complete.
+    A SOURCE is a file, a folder, a glob or - for standard input, and may be compressed (gz, bz2,
+    xz, zst). The dataset becomes visible when it is complete. Numbers of tables are scaled, and
+    categories and words are hashed; --like applies the same to other data.
     """
+    if no_shuffle and shuffle is not None:
+        raise click.UsageError("--shuffle and --no-shuffle exclude each other; give one of them")
     check_one_of(workers=workers, scheduler=client)
     with display.bar("reading", unit="bytes") as bar:
         report = dadagrad.ingest(
@@ -128,6 +163,7 @@ def ingest(
             client=client,
             zero_based="auto" if zero_based is None else zero_based,
             delimiter=None if delimiter is None else DELIMITERS[delimiter],
+            shuffle=None if no_shuffle else "auto" if shuffle is None else shuffle,
             progress=lambda done, total, rows: bar.update(done, total, f"{rows:,} rows"),
             **options,
         )

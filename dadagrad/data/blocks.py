@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-PER_ROW = ("labels", "weights", "row_scale", "queries", "tags")
+PER_ROW = ("labels", "weights", "row_scale", "queries", "tags", "lines")
 """The columns of a block that hold one item for each row."""
 
 _MISSING: dict[str, Any] = {
@@ -19,6 +19,7 @@ _MISSING: dict[str, Any] = {
     "row_scale": 1.0,
     "queries": 0,
     "tags": "",
+    "lines": 0,
 }
 
 
@@ -34,10 +35,12 @@ class Block:
         Strings become class codes when the whole source is known.
     tags : (n_rows,) array of str or None
         Name of the row (Vowpal Wabbit's tag).
+    lines : (n_rows,) int64 or None
+        Line of each row in the text that was parsed, counted from 0.
     skipped : int
         Rows left out because they were wrong and the user asked for that.
-    names : dict of int to str
-        Names of feature ids, where the source has them and they were asked for.
+    names : dict of str to int
+        Feature ids by name, where the source has names and they were asked for.
     """
 
     indptr: NDArray[np.int64]
@@ -48,8 +51,9 @@ class Block:
     row_scale: NDArray[np.float32] | None = None
     queries: NDArray[np.int64] | None = None
     tags: NDArray[np.object_] | None = None
+    lines: NDArray[np.int64] | None = None
     skipped: int = 0
-    names: dict[int, str] = field(default_factory=dict)
+    names: dict[str, int] = field(default_factory=dict)
 
     @property
     def n_rows(self) -> int:

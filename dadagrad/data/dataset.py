@@ -268,9 +268,16 @@ class Dataset(ABC):
 class MemoryDataset(Dataset):
     """Partitions in memory."""
 
-    def __init__(self, parts: Sequence[Rows], schema: Schema, url: str = "memory") -> None:
+    def __init__(
+        self,
+        parts: Sequence[Rows],
+        schema: Schema,
+        url: str = "memory",
+        names: Mapping[int, str] | None = None,
+    ) -> None:
         self.url = url
         self.schema = schema
+        self._names = names or {}
         self._parts = tuple(parts)
         self.partitions = tuple(
             Partition(f"part-{number:05d}", rows.n_rows, rows.nnz, rows.n_local, checksum(rows))
@@ -283,6 +290,9 @@ class MemoryDataset(Dataset):
 
     def read(self, partition: int) -> Rows:
         return self._parts[partition]
+
+    def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
+        return {feature: self._names[feature] for feature in ids.tolist() if feature in self._names}
 
 
 def checksum(rows: Rows) -> str:

@@ -13,6 +13,8 @@ from dadagrad.problem import Task
 
 Array = NDArray[np.float64]
 
+_MAX_SHOWN = 60  # letters of a property of a feature space
+
 
 def check_suitable(task: Task, trained: Schema, data: Dataset) -> None:
     """Raise `InputError` if no model of a `task` on data of a schema can be evaluated on `data`.
@@ -37,11 +39,13 @@ def check_features(trained: Schema, data: Schema) -> None:
     held-out rows may lack the last features, or have new ones, which weigh 0.
     """
     mine, theirs = trained.feature_space or {}, data.feature_space or {}
-    differing = [key for key in sorted({*mine, *theirs}) if mine.get(key) != theirs.get(key)]
-    remedy = "make the data with the options the training data was made with"
+    keys = sorted({*mine, *theirs} - {"reading"})
+    differing = [key for key in keys if mine.get(key) != theirs.get(key)]
+    remedy = "ingest the data with --like and the model"
     if differing:
         there, here = (
-            ", ".join(f"{key} {space.get(key)!r}" for key in differing) for space in (theirs, mine)
+            ", ".join(f"{key} {space.get(key)!r:.{_MAX_SHOWN}}" for key in differing)
+            for space in (theirs, mine)
         )
         raise InputError(
             f"the data is in another feature space than the model: it has {there}, the model was "

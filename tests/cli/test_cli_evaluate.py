@@ -60,7 +60,8 @@ def test_rows_without_labels_are_predicted_and_nothing_else(run, places, tmp_pat
     assert "--no-labels" in run(*arguments).error
     assert run(*arguments, "--no-labels", "--json").json["rows"] == 50
     assert run("inspect", new, "--json").json["labels"] == []
-    for data in (new, places.train):
+    run("ingest", places.text, "--n-features", 400, "--no-shuffle", "--out", tmp_path / "train")
+    for data in (new, tmp_path / "train"):
         run("predict", places.model, data, "--out", tmp_path / f"{data.name}.csv")
     expected = (tmp_path / "train.csv").read_text().splitlines()
     assert (tmp_path / "new.csv").read_text().splitlines() == expected[:51]

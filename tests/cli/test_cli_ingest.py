@@ -18,6 +18,7 @@ def test_the_report_is_json_or_lines(run, places, tmp_path):
     data = open_dataset(str(out))
     assert list(result) == [
         "rows", "features", "nnz", "partitions", "source_bytes", "bytes", "seconds", "skipped",
+        "columns", "collisions",
     ]  # fmt: skip
     assert result["rows"] == data.n_rows == 3000
     assert result["features"] == data.schema.n_features
@@ -38,7 +39,7 @@ def test_options_reach_ingest(run, tmp_path):
     source.write_text("id\topinion\twords\n1\tgood\tso very good\n2\tbad\tso very bad\n")
     arguments = [
         "ingest", source, "--format", "text", "--hash-bits", 12, "--ngrams", 2, "--binary",
-        "--norm", "l2", "--label-column", "opinion", "--text-column", 2, "--delimiter", "tab",
+        "--norm", "l2", "--label", "opinion", "--text-column", 2, "--delimiter", "tab",
     ]  # fmt: skip
     result = run(*arguments, "--out", tmp_path / "a", "--json").json
     assert (result["rows"], result["features"], result["nnz"]) == (2, 4096, 10)
@@ -72,5 +73,7 @@ def test_delimiters_and_headers(run, tmp_path, header):
 
 def test_every_parameter_and_format_has_an_option():
     parameters = set(inspect.signature(ingest).parameters) - {"progress"}
-    assert parameters == {option.name for option in module.ingest.params} - {"as_json", "quiet"}
+    assert parameters == {option.name for option in module.ingest.params} - {
+        "as_json", "quiet", "no_shuffle",
+    }  # fmt: skip
     assert module.FORMATS == FORMATS

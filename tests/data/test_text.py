@@ -12,40 +12,43 @@ import pytest
 from helpers.blocks import dense_block
 from hypothesis import example, given
 from hypothesis import strategies as st
-from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from dadagrad.data.blocks import Block, concatenate, transform_values
-from dadagrad.data.ingest import columns
-from dadagrad.data.ingest.delimited import (
+from dadagrad.data.ingest.files import Range, read_chunks
+from dadagrad.data.tables.columns import Column
+from dadagrad.data.tables.delimited import (
     Layout,
     cut_at_rows,
     guess_delimiter,
-    read_cells,
+    read_batch,
     read_layout,
 )
-from dadagrad.data.ingest.files import Range, read_chunks
-from dadagrad.data.ingest.options import Options
+from dadagrad.data.tables.encoder import TableEncoder
+from dadagrad.data.tables.encoding import encode
 from dadagrad.errors import InputError
 
-TAB = Layout("\t", 2)
-COMMA = Layout(",", 2)
+TAB = Layout("\t", ("0", "1"))
+COMMA = Layout(",", ("0", "1"))
 WORDS = ["good", "bad", "film", "Plot", "x", "élan", "naïve", "ten"]
 documents = st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join), min_size=1)
 
 
 def parse(chunk: str | bytes, layout: Layout = TAB, **options: Any) -> Block:
     data = chunk.encode() if isinstance(chunk, str) else chunk
-    place = {"path": "f.tsv", "offset": options.pop("offset", 0)}
-    return columns.parse_text(
-        data, options=Options("text", **options), layout=layout, label=0, text=1, **place
-    )
+    on_error: Any = options.pop("on_error", "raise")
+    place: Any = {"path": "f.tsv", "offset": options.pop("offset", 0), "on_error": on_error}
+    label, text = layout.names
+    options = {"hash_bits": 20, "label": label} | options
+    encoder = TableEncoder((Column(text, "text"),), **options)
+    return encode(encoder, read_batch(data, layout, **place), on_error=on_error)
 
 
 def cells(chunk: bytes, delimiter: Any, width: int, **options: Any) -> list[tuple[str, ...]]:
     options = {"path": "f.csv", "offset": 0, "on_error": "raise"} | options
-    found = read_cells(chunk, Layout(delimiter, width), **options)
-    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    layout = Layout(delimiter, tuple(map(str, range(width))))
+    table = read_batch(chunk, layout, **options).table
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
 # --- rows
@@ -113,7 +116,7 @@ def test_wrong_rows_are_named_or_skipped(chunk: bytes, layout: Layout, message: 
 
 
 def test_header_and_byte_order_mark_are_left_out_at_the_start_only() -> None:
-    layout = Layout("\t", 2, ("label", "text"))
+    layout = Layout("\t", ("label", "text"), header=True)
     assert parse("\ufefflabel\ttext\n1\tgood\n", layout).labels.tolist() == [[1.0]]
     assert parse("1\tgood\n0\tbad\n", layout, offset=50).labels.tolist() == [[1], [0]]
 
@@ -124,17 +127,26 @@ def test_a_very_long_field_is_read() -> None:
     assert abs(block.values.sum()) == 50_000
 
 
-def test_columns_by_name_and_number() -> None:
+def test_a_header_names_columns_once() -> None:
     layout = read_layout("f", b"\xef\xbb\xbfa\tb\t1\r\n1\t2\t3\n", "\t", header=True)
-    assert layout == Layout("\t", 3, ("a", "b", "1"))
-    positions = {name: layout.column(name, "--label-column", "f") for name in ("b", "1", "0", 2)}
-    assert positions == {"b": 1, "1": 2, "0": 0, 2: 2}  # a name before a number
-    with pytest.raises(InputError, match=r"f has no column named 'c'; its first row has 'a', 'b'"):
-        layout.column("c", "--label-column", "f")
-    with pytest.raises(InputError, match=r"--text-column is 3, counted from 0, .* 3 tab-separated"):
-        layout.column(3, "--text-column", "f")
+    assert layout == Layout("\t", ("a", "b", "1"), header=True)
     with pytest.raises(InputError, match=r"f: the first row names the column 'a' twice"):
         read_layout("f", b"a,b,a\n", ",", header=True)
+
+
+@pytest.mark.parametrize(
+    ("head", "header"),
+    [
+        (b"age,job\n1,cook\n", True),  # words above numbers
+        (b"label,text\nneg,so bad\npos,fine\nneg,no\npos,yes\n", True),  # a word of its own
+        (b"neg,so bad\npos,fine\nneg,no\npos,yes\n", False),  # the word comes again
+        (b"1,2\n3,4\n", False),
+        (b"a,a\n1,2\n", False),
+        (b"NA,x\n1,2\n2,3\n", True),
+    ],
+)
+def test_a_header_is_detected(head: bytes, header: bool) -> None:
+    assert read_layout("f", head, ",", None).header == header
 
 
 @pytest.mark.parametrize(
@@ -175,55 +187,6 @@ def test_labels_are_numbers_if_all_are() -> None:
     assert parse("1\ta\n-2.5\tb\n +3 \tc\n").labels.tolist() == [[1.0], [-2.5], [3.0]]
     assert parse("pos\ta\n 1\tb\n").labels.tolist() == ["pos", "1"]
     assert parse("1_0\ta\n2\tb\n").labels.tolist() == ["1_0", "2"]
-
-
-# --- tables
-
-NAMED = Layout(",", 3, ("y", "age", "job"))
-
-
-def parse_table(chunk: bytes, table: columns.Table, **options: Any) -> Block:
-    return columns.parse_table(b"y,age,job\n" + chunk, path="f", offset=0, table=table, **options)
-
-
-number = st.floats(allow_nan=False, allow_infinity=False, width=32).map(repr) | st.sampled_from(
-    ["", " ", "0", "+1.5", " 2 ", "-.5", "1e3", "٣"]
-)
-
-
-@given(st.lists(st.tuples(number, number), min_size=1, max_size=9))
-def test_numbers_are_features_and_empty_cells_and_zeros_are_not_stored(
-    rows: list[tuple[str, str]],
-) -> None:
-    chunk = "".join(f"{row % 2},{age},{job}\n" for row, (age, job) in enumerate(rows)).encode()
-    block = parse_table(chunk, columns.Table(NAMED, 0))
-    expected = np.array([[float(cell.strip() or 0) for cell in row] for row in rows], np.float32)
-    np.testing.assert_array_equal(dense_block(block, 2), expected)
-    assert block.nnz == np.count_nonzero(expected)
-    assert block.names == {0: "age", 1: "job"}
-    assert block.labels[:, 0].tolist() == [row % 2 for row in range(len(rows))]
-
-
-@pytest.mark.parametrize("bits", [1, 2, 5])  # few bits: features of a row collide, unsorted
-def test_categories_are_hashed_as_feature_hasher_does(bits: int) -> None:
-    head = b"y,age,job\n1,2.5,cook\n"
-    table = columns.read_table("f", NAMED, head, 0, hash_bits=bits)
-    assert table.categorical == (2,)
-    block = parse_table(b"1,2.5,cook\n0,,nurse\n1,4,\n0,1,12\n", table)
-    rows = [{"age": 2.5, "job": "cook"}, {"job": "nurse"}, {"age": 4.0}, {"age": 1, "job": "12"}]
-    expected = FeatureHasher(2**bits, alternate_sign=False).transform(rows).toarray()
-    np.testing.assert_array_equal(dense_block(block, 2**bits), expected)
-    with pytest.raises(InputError, match=r"line 2: column 'job' holds 'cook', .* give --hash-bits"):
-        columns.read_table("f", NAMED, head, 0, None)
-
-
-@pytest.mark.parametrize("cell", ["old", "inf", "nan", "1e39", "1_0"])
-def test_cells_that_are_not_finite_numbers_are_named_or_skipped(cell: str) -> None:
-    chunk = f"1,2,3\n0,{cell},1\n".encode()
-    with pytest.raises(InputError, match=f"f, line 3: column 'age' holds '{cell}'"):
-        parse_table(chunk, columns.Table(NAMED, 0))
-    block = parse_table(chunk, columns.Table(NAMED, 0), on_error="skip")
-    assert (block.n_rows, block.skipped, block.labels.tolist()) == (1, 1, [[1]])
 
 
 def test_blocks_of_a_file_can_be_joined() -> None:

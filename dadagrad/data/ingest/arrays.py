@@ -202,15 +202,15 @@ def _open_anndata(path: str, options: Options) -> ArraySource:
         if kind == "csc_matrix":
             matrix = _as_csr(matrix, f"{path}, X", stored)
     labels = None
-    label_column = "label" if options.label_column is None else str(options.label_column)
+    label = "label" if options.label is None else str(options.label)
     if not options.no_labels:
-        if label_column not in obs.columns:
+        if label not in obs.columns:
             raise InputError(
-                f"{path} has no column {label_column!r} in obs; it has "
-                f"{', '.join(map(repr, obs.columns)) or 'none'}; name one with --label-column "
+                f"{path} has no column {label!r} in obs; it has "
+                f"{', '.join(map(repr, obs.columns)) or 'none'}; name one with --label "
                 "(rows to be predicted are read with --no-labels)"
             )
-        labels = obs[label_column].to_numpy()
+        labels = obs[label].to_numpy()
     weights = obs["weight"].to_numpy() if "weight" in obs.columns else None
     names = var.index.astype(str)
     plain = all(name == str(number) for number, name in enumerate(names[:100]))

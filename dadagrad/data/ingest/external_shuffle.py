@@ -89,7 +89,7 @@ class ExternalShuffle:
 
     def append(self, block: Block) -> None:
         """Add rows. The keys of a shuffle depend on the number of the append and of the row."""
-        block = replace(compact(block), names={})
+        block = replace(compact(block), names={}, lines=None)
         self._blocks.append(block)
         if self._seed is not None and block.queries is not None:
             self._keys.append(_query_keys(self._seed, block.queries))
@@ -116,6 +116,20 @@ class ExternalShuffle:
             run = Run(take(run.block, order), keys[order])
         self._blocks, self._keys, self._held_bytes = [], [], 0
         self.runs.append(run.to_files(self._folder) if to_files else run)
+
+    @property
+    def in_memory(self) -> bool:
+        """True if no row lies in a temporary file."""
+        return not any(isinstance(run.block.ids.base, np.memmap) for run in self.runs)
+
+    def sample(self, n_rows: int) -> Block:
+        """About `n_rows` rows, evenly spaced in each run: a random sample if rows are shuffled."""
+        blocks = []
+        for run in self.runs:
+            size = min(run.block.n_rows, -(-n_rows * run.block.n_rows // self.n_rows))
+            rows = np.linspace(0, run.block.n_rows - 1, size).astype(np.int64)
+            blocks.append(take(run.block, rows))
+        return concatenate(blocks)
 
     def bounds(self, partition_nnz: int, n_label_columns: int = 1) -> NDArray[np.int64]:
         """Cut the rows into partitions, none of which is empty.

@@ -38,6 +38,7 @@ def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
         sources = [sources]
     files: list[str] = []
     for source in [os.path.expanduser(os.fspath(source)) for source in sources]:
+        source = "/dev/stdin" if source == "-" else source
         if "://" in source or (os.path.exists(source) and not os.path.isdir(source)):
             files.append(source)
         elif os.path.isdir(source):

@@ -1,39 +1,24 @@
-"""Sources into a dataset: parse in parallel, collect and shuffle, then write partitions.
-
-The result has the same bytes for any number of workers: tasks are cut by size, results are taken in
-order, and the keys of a shuffle depend only on the order of blocks. Memory holds a few tasks, one
-run of the external shuffle and a few partitions, however large the sources are.
-"""
+"""Sources into a dataset: rows are parsed and collected, and then written as partitions."""
 
 from __future__ import annotations
 
-import logging
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-import numpy as np
-
-from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ, finish_rows
-from dadagrad.data.blocks import Block
-from dadagrad.data.dataset import Partition, Schema
-from dadagrad.data.ingest import parsing
-from dadagrad.data.ingest.external_shuffle import ExternalShuffle
+from dadagrad.data import open_dataset
+from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ
+from dadagrad.data.dataset import Dataset, Partition, Schema
+from dadagrad.data.ingest.collect import OPTIONS, Progress, Shuffle, collect, make_recipe
 from dadagrad.data.ingest.files import expand, source_bytes
-from dadagrad.data.ingest.labels import LabelEncoder, LabelTable, keep_class_names
-from dadagrad.data.ingest.options import Options, guess_format
-from dadagrad.data.ingest.output import check_output, claimed, listed
-from dadagrad.data.ingest.readers import SourceSummary, ordered_map, read_blocks
+from dadagrad.data.ingest.output import check_output, claimed
+from dadagrad.data.ingest.readers import ordered_map
+from dadagrad.data.tables.sources import is_frame
 from dadagrad.data.zarr.dataset import write_partition, write_root
-from dadagrad.errors import InputError
-from dadagrad.kernels.cache import is_compiled
+from dadagrad.model.model import Model
 from dadagrad.storage.store import Storage
-
-logger = logging.getLogger(__name__)
-
-Progress = Callable[[int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +26,8 @@ class IngestReport:
     """Facts about a finished ingest.
 
     `source_bytes` is the size of the sources, compressed if they are, and 0 for pipes and URLs;
-    `bytes` is the size of the dataset.
+    `bytes` is the size of the dataset. `columns` says what was read as the label and as features,
+    and `collisions` counts hashed features that share their id with another; None if not known.
     """
 
     rows: int
@@ -52,10 +38,12 @@ class IngestReport:
     bytes: int
     seconds: float
     skipped: int
+    columns: str = ""
+    collisions: int | None = None
 
 
 def ingest(
-    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    sources: Any,
     out: str,
     *,
     format: str | None = None,
@@ -63,10 +51,16 @@ def ingest(
     ngrams: int = 1,
     binary: bool = False,
     norm: str = "none",
-    label_column: int | str | None = None,
+    label: int | str | None = None,
     text_column: int | str | None = None,
+    columns: Sequence[str] | None = None,
+    ignore: Sequence[str] = (),
+    categories: Sequence[str] = (),
+    cross: Sequence[str] = (),
+    id: int | str | None = None,
+    scale: Literal["robust", "none"] = "robust",
     partition_nnz: int = DEFAULT_PARTITION_NNZ,
-    shuffle: int | None = None,
+    shuffle: Shuffle = "auto",
     workers: int = 1,
     client: Any = None,
     on_error: Literal["raise", "skip"] = "raise",
@@ -77,42 +71,60 @@ def ingest(
     alternate_sign: bool = True,
     multilabel: bool | None = None,
     no_labels: bool = False,
-    keep_names: bool = False,
+    keep_names: bool | None = None,
     delimiter: Literal["\t", ","] | None = None,
     header: bool | None = None,
     temporary: str | None = None,
+    like: Any = None,
 ) -> IngestReport:
     r"""Turn sources into a dataset of partitions.
 
     Parameters
     ----------
     sources
-        Files, folders (all files in them, sorted by name) and globs; ``/dev/stdin`` for a pipe.
-        Files may be compressed (gzip, bzip2, xz, zstd).
+        Files, folders (all files in them, sorted by name) and globs; ``-`` or ``/dev/stdin`` for a
+        pipe. Files may be compressed (gzip, bzip2, xz, zstd). Or a table in memory: a data frame
+        of pandas or polars, a table of pyarrow.
     out
         Path or URL of the dataset, which becomes visible when it is complete.
     format
-        ``"svmlight"``, ``"vw"``, ``"text"``, ``"csv"``, ``"parquet"`` (or any dataset),
-        ``"anndata"`` or ``"npz"``; None guesses it from names and first lines.
+        ``"svmlight"``, ``"vw"``, ``"csv"`` (also with tabs), ``"text"`` (csv of labels and texts),
+        ``"jsonl"``, ``"parquet"`` (a table, or any dataset), ``"anndata"`` or ``"npz"``; None
+        guesses it from names and first lines.
     hash_bits
-        Hash features to ``2**hash_bits`` ids. Default for text: 20, as HashingVectorizer.
-        Without it, features of vw must be integers, and columns of csv must hold numbers.
+        Hash names of features to ``2**hash_bits`` ids. Default for tables: 20, for vw: 18, unless
+        all names of a vw file are integers in one namespace, which are then the ids. Numbers of a
+        table have ids of their own.
     ngrams
         For text: runs of 1 to `ngrams` words are features.
     binary
         True if every value that is not zero becomes 1.
     norm
         ``"l2"`` scales every row to length 1, ``"none"`` does not.
-    label_column, text_column
-        A column's number, from 0, or its name, which makes the first row of text a header. The
-        defaults are the first and the second column; for anndata, ``"label"`` of `obs`. The first
-        row of csv is a header if none of its fields is a number.
+    label
+        Column of the label of a table: its name, or its number, from 0. Default: the column named
+        label, or else the first one of a text file; for anndata, ``"label"`` of `obs`.
+    text_column
+        Column of text. The other columns are then features only if they are in `columns`.
+    columns, ignore
+        Columns that are features, by default all but the label; and columns that are not.
+    categories
+        Columns of numbers that are categories, such as codes.
+    cross
+        Combinations of categories that are features, such as ``"city:product"``.
+    id
+        Column that names rows; it is kept as their tag, and is not a feature.
+    scale
+        ``"robust"`` scales the numbers of a table by their median and quartiles, and compresses
+        numbers far from them; a missing number becomes the median, and has a feature that says so.
+        ``"none"`` leaves numbers as they are.
     partition_nnz
         Size of a partition: its non-zeros, and one more for each row. Rows of one query (svmlight
         ``qid``, for rankings) stay in one partition.
     shuffle
-        Seed of a random order of all rows, the same for any number of workers. None keeps order.
-        Queries are shuffled whole; equal numbers are one query.
+        Seed of a random order of all rows, the same for any number of workers. None keeps the
+        order; the default is 0, and None with `no_labels`. Queries are shuffled whole; equal
+        numbers are one query.
     workers
         Number of threads (for svmlight and vw) or processes (for text and csv) that parse. With
         several processes, a script must call this under ``if __name__ == "__main__":``.
@@ -138,12 +150,15 @@ def ingest(
         not kept. Every column of csv is a feature, and the first column of text is the text. The
         dataset cannot be used for training.
     keep_names
-        For vw: True to keep the names of hashed features.
+        True to keep the names of hashed features. Default for tables: if they are at most 2**20.
     delimiter, header
-        For text and csv: the delimiter, and True if the first row has names; None guesses them
-        from the name and the first row of a file.
+        For csv: the delimiter, and True if the first row has names; None guesses them from the name
+        and the first rows of a file.
     temporary
         Folder for temporary files, used if the data exceeds 128 MiB; default: the system's.
+    like
+        A model or a dataset, or the URL of one, whose features the rows get: the same columns,
+        hashing, scales and format. Options that change features cannot be given with it.
 
     Raises
     ------
@@ -153,62 +168,30 @@ def ingest(
         If `out` cannot be written, or the disk for temporary files is full.
     """
     started = time.perf_counter()
-    minimum = {"partition_nnz": 1, "shuffle": 0, "workers": 1, "n_features": 1}
-    for name, value in zip(minimum, (partition_nnz, shuffle, workers, n_features), strict=True):
-        if value is not None and value < minimum[name]:
-            raise InputError(f"{name} is {value}; it must be {minimum[name]} or more")
-    paths = expand(sources)
-    prefer_text = text_column is not None or ngrams > 1
-    source_format: Any = format or guess_format(paths[0], prefer_text=prefer_text)
-    options = Options(
-        source_format,
-        hash_bits,
-        ngrams,
-        binary,
-        norm,
-        label_column,
-        text_column,
-        alternate_sign,
-        delimiter,
-        header,
-        multilabel,
-        zero_based,
-        keep_names,
-        on_error,
-        no_labels,
-    )
+    given = {name: value for name, value in locals().items() if name in OPTIONS}
+    paths = [] if is_frame(sources) else expand(sources)
+    recipe = make_recipe(sources if is_frame(sources) else paths, given, schema_of(like))
     storage = Storage(out)
     check_output(storage, overwrite=overwrite)
-    total_bytes = sum(map(source_bytes, paths))
-    done_bytes = 0
-    kernels = {"svmlight": parsing.svmlight_features, "vw": parsing.vw_features}
-    kernel = kernels.get(options.format)
-    if kernel is not None and not is_compiled(kernel):
-        logger.info("compiling the parser (once on this machine, a few seconds)")
-    summary = SourceSummary(options, LabelEncoder(several=options.format == "svmlight"))
-    collected = ExternalShuffle(seed=shuffle, folder=temporary)
-    with ordered_map(workers, client, threads=kernel is not None) as run:
-        for block, n_bytes in read_blocks(paths, options, run, summary):
-            if (block := summary.add(block)).n_rows:
-                collected.append(block)
-            done_bytes += n_bytes
-            if progress is not None:
-                progress(done_bytes, total_bytes, collected.n_rows)
-    collected.finish()
-    if not collected.n_rows:
-        reason = f" ({summary.skipped} were wrong and skipped)" if summary.skipped else ""
-        reason += f" ({summary.zero_weight} have weight 0)" if summary.zero_weight else ""
-        raise InputError(f"no rows in {listed(paths)}{reason}; give sources with at least one")
-    labels = summary.labels.settle()
-    schema = _schema(summary, labels, n_features)
+    collected = collect(
+        sources if is_frame(sources) else paths,
+        recipe,
+        n_features=n_features,
+        partition_nnz=partition_nnz,
+        shuffle=shuffle,
+        workers=workers,
+        client=client,
+        temporary=temporary,
+        progress=progress,
+    )
+    schema, summary = collected.schema, collected.summary
     provenance = {
         "sources": paths,
-        "options": asdict(options),
+        "options": asdict(recipe.options),
         "shuffle": shuffle,
         "skipped": summary.skipped,
         "zero_weight": summary.zero_weight,
     }
-    bounds = collected.bounds(partition_nnz, len(schema.label_columns))
     with (
         claimed(storage, overwrite=overwrite) as claim,
         ordered_map(min(workers, os.cpu_count() or 1), threads=True) as run,
@@ -216,89 +199,47 @@ def ingest(
 
         def write(number: int) -> Partition:
             claim.check()
-            block = collected.read(bounds, number)
-            return _write(storage, number, block, schema, labels, summary)
+            rows, tags = collected.read(number)
+            part = f"part-{number:05d}"
+            names = collected.names
+            return write_partition(storage, part, rows, schema.label_names, tags=tags, names=names)
 
         # Several at a time: compression releases the GIL.
-        partitions = tuple(run(write, range(bounds.shape[1] - 1)))
+        partitions = tuple(run(write, range(collected.n_partitions)))
         claim.check()
         write_root(storage, schema, partitions, provenance)
     return IngestReport(
         rows=collected.n_rows,
         features=schema.n_features,
-        nnz=collected.nnz,
+        nnz=sum(partition.nnz for partition in partitions),
         partitions=len(partitions),
-        source_bytes=total_bytes,
+        source_bytes=sum(map(source_bytes, paths)),
         bytes=storage.n_bytes(),
         seconds=time.perf_counter() - started,
         skipped=summary.skipped,
+        columns=collected.describe(),
+        collisions=summary.collisions,
     )
 
 
-def _schema(summary: SourceSummary, labels: LabelTable, n_features: int | None) -> Schema:
-    hash_bits, table = summary.options.hashed_bits, summary.table
-    minimum = max(summary.largest_id + 1 - summary.first_id, summary.n_features)
-    if hash_bits is not None:
-        minimum = 2**hash_bits
-    elif table is not None:
-        minimum = len(table.features)
-    if n_features is not None and n_features < minimum:
-        raise InputError(
-            f"n_features is {n_features}, but the sources have features up to id {minimum - 1}, "
-            f"counted from 0; give {minimum} or more"
-        )
-    return Schema(
-        n_features or max(minimum, 1),
-        keep_class_names(labels.columns, summary.label_columns),
-        summary.weighted,
-        _feature_space(summary),
-        queried=bool(summary.queried),
-    )
+def read_dataset(
+    sources: Any, *, like: Any = None, shuffle: Shuffle = "auto", **options: Any
+) -> Dataset:
+    """Read sources into a dataset that lasts as long as the process; see `ingest`.
 
-
-def _feature_space(summary: SourceSummary) -> dict[str, Any] | None:
-    """Describe, as plain JSON, how the sources became features; None if that is not known.
-
-    Two datasets of the same space can share a model.
+    Rows are in memory, or in temporary files if they exceed 128 MiB.
     """
-    options = summary.options
-    space: dict[str, Any] = {"format": options.format}
-    if options.format == "text":
-        space["hash_bits"] = options.hashed_bits
-        space["ngrams"] = options.ngrams
-        # The sign of a hash changes no value if values are all 1.
-        space["alternate_sign"] = options.alternate_sign and not options.binary
-    elif options.format == "vw":
-        space["hash_bits"] = options.hashed_bits
-    elif options.format == "svmlight":
-        space["zero_based"] = summary.first_id == 0
-    elif summary.table is not None:
-        names = summary.table.layout.names()
-        space["hash_bits"] = options.hashed_bits
-        space["columns"] = [names[column] for column in summary.table.features]
-        space["categorical"] = [names[column] for column in summary.table.categorical]
-    elif not options.binary and options.norm == "none":
-        first, *others = summary.spaces
-        return first if all(other == first for other in others) else None
-    return {**space, "binary": options.binary, "norm": options.norm}
+    recipe = make_recipe(sources, options, schema_of(like))
+    name = "the table" if is_frame(sources) else str(sources)
+    return collect(sources, recipe, shuffle=shuffle).to_dataset(name)
 
 
-def _write(
-    storage: Storage,
-    number: int,
-    block: Block,
-    schema: Schema,
-    labels: LabelTable,
-    summary: SourceSummary,
-) -> Partition:
-    """Write one partition."""
-    if summary.first_id:
-        block = replace(block, ids=block.ids - block.ids.dtype.type(summary.first_id))
-    return write_partition(
-        storage,
-        f"part-{number:05d}",
-        finish_rows(block, labels.decode(np.asarray(block.labels, np.float64))),
-        schema.label_names,
-        tags=None if block.tags is None else block.tags.tolist(),
-        names=summary.names,
-    )
+def schema_of(like: Any) -> Schema | None:
+    """Schema of a model or dataset, or of the one at a URL."""
+    if like is None:
+        return None
+    if isinstance(like, str | os.PathLike):
+        url = os.fspath(like)
+        like = Model.load(url) if Storage(url).exists("model.json") else open_dataset(url)
+    schema: Schema = like.schema
+    return schema

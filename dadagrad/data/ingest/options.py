@@ -12,14 +12,17 @@ from dadagrad.errors import InputError
 
 Delimiter = Literal["\t", ","]
 OnError = Literal["raise", "skip"]
-Format = Literal["svmlight", "vw", "text", "csv", "parquet", "anndata", "npz"]
-FORMATS: tuple[Format, ...] = ("svmlight", "vw", "text", "csv", "parquet", "anndata", "npz")
+Format = Literal["svmlight", "vw", "text", "csv", "jsonl", "parquet", "anndata", "npz"]
+FORMATS: tuple[Format, ...] = (
+    *("svmlight", "vw", "text", "csv", "jsonl", "parquet", "anndata", "npz"),
+)
 ARRAY_FORMATS = ("parquet", "anndata", "npz")
+TABLE_FORMATS: tuple[Format, ...] = ("text", "csv", "jsonl", "parquet")
 
 DEFAULT_HASH_BITS = 20
 """HashingVectorizer's own default: about a million features."""
 
-MAX_HASH_BITS = {"text": 30, "csv": 30, "vw": 31}
+MAX_HASH_BITS = {"vw": 31}
 """The hash has 31 bits without its sign; scikit-learn's ids are numbers of 32 bits."""
 
 _CHOICES: dict[str, tuple[object, ...]] = {
@@ -28,18 +31,25 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "on_error": ("raise", "skip"),
     "zero_based": (True, False, "auto"),
     "delimiter": ("\t", ",", None),
+    "scale": ("robust", "none"),
 }
 _FORMATS_OF: dict[str, tuple[Format, ...]] = {
-    "hash_bits": ("text", "vw", "csv"),
-    "ngrams": ("text",),
-    "text_column": ("text",),
-    "label_column": ("text", "csv", "anndata"),
+    "hash_bits": ("vw", *TABLE_FORMATS),
+    "ngrams": TABLE_FORMATS,
+    "text_column": TABLE_FORMATS,
+    "label": ("anndata", *TABLE_FORMATS),
+    "columns": TABLE_FORMATS,
+    "ignore": TABLE_FORMATS,
+    "categories": TABLE_FORMATS,
+    "cross": TABLE_FORMATS,
+    "id": TABLE_FORMATS,
+    "scale": TABLE_FORMATS,
     "delimiter": ("text", "csv"),
     "header": ("text", "csv"),
     "multilabel": ("svmlight",),
     "zero_based": ("svmlight",),
-    "keep_names": ("vw",),
-    "on_error": ("svmlight", "vw", "text", "csv"),
+    "keep_names": ("vw", *TABLE_FORMATS),
+    "on_error": ("svmlight", "vw", *TABLE_FORMATS),
 }
 
 _HEAD_BYTES = 1 << 20
@@ -48,6 +58,8 @@ _SUFFIXES: dict[str, Format] = {
     ".svmlight": "svmlight",
     ".libsvm": "svmlight",
     ".vw": "vw",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
     ".parquet": "parquet",
     ".pq": "parquet",
     ".h5ad": "anndata",
@@ -71,14 +83,20 @@ class Options:
     ngrams: int = 1
     binary: bool = False
     norm: str = "none"
-    label_column: int | str | None = None
+    label: int | str | None = None
     text_column: int | str | None = None
+    columns: tuple[str, ...] | None = None
+    ignore: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    cross: tuple[tuple[str, ...], ...] = ()
+    id: int | str | None = None
+    scale: str = "robust"
     alternate_sign: bool = True
     delimiter: Delimiter | None = None
     header: bool | None = None
     multilabel: bool | None = None
     zero_based: bool | Literal["auto"] = "auto"
-    keep_names: bool = False
+    keep_names: bool | None = None
     on_error: OnError = "raise"
     no_labels: bool = False
 
@@ -89,7 +107,7 @@ class Options:
                     f"{name} is {getattr(self, name)!r}; it must be one of "
                     f"{', '.join(map(str, allowed))}"
                 )
-        max_bits = MAX_HASH_BITS.get(self.format, 31)
+        max_bits = MAX_HASH_BITS.get(self.format, 30)
         if self.hash_bits is not None and not 1 <= self.hash_bits <= max_bits:
             raise InputError(f"hash_bits is {self.hash_bits}; it must be 1 to {max_bits}")
         if self.ngrams < 1:
@@ -99,24 +117,15 @@ class Options:
             if self.format not in formats and getattr(self, name) != default:
                 raise InputError(
                     f"{name} is {getattr(self, name)!r}, but the format is {self.format}; it "
-                    f"applies to {' and '.join(formats)} only: leave it out, or choose the format"
+                    f"applies to {', '.join(formats)} only: leave it out, or choose the format"
                 )
-        for name in ("label_column", "multilabel"):
-            if self.no_labels and getattr(self, name):
+        for name in ("label", "multilabel"):
+            if self.no_labels and getattr(self, name) not in (None, False):
                 raise InputError(f"no_labels and {name} exclude each other; give one of them")
 
-    @property
-    def hashed_bits(self) -> int | None:
-        """Features are hashed to this many bits; None if they are not hashed."""
-        default = DEFAULT_HASH_BITS if self.format == "text" else None
-        return default if self.hash_bits is None else self.hash_bits
 
-
-def guess_format(path: str, *, prefer_text: bool) -> Format:
-    """Format of a source, by its name, or else by its first line.
-
-    `prefer_text` if a delimited file holds text, because of options for a text column or n-grams.
-    """
+def guess_format(path: str) -> Format:
+    """Format of a source, by its name, or else by its first line."""
     name = COMPRESSED_NAME.sub("", path.lower().rstrip("/"))
     suffix = os.path.splitext(name)[1]
     if suffix in _SUFFIXES:
@@ -136,10 +145,9 @@ def guess_format(path: str, *, prefer_text: bool) -> Format:
     lines = [line for line in head.decode("utf-8", "replace").split("\n") if line.strip()]
     first = lines[0].removesuffix("\r") if lines else ""
     if suffix in (".csv", ".tsv", ".tab") or "\t" in first:
-        words = any(
-            " " in field.strip() for line in lines[:10] for field in re.split("[\t,]", line)
-        )
-        return "text" if prefer_text or words else "csv"
+        return "csv"
+    if first.startswith("{"):
+        return "jsonl"
     if first and _SVMLIGHT_LINE.fullmatch(first):
         return "svmlight"
     if _VW_LINE.fullmatch(first):

@@ -476,3 +476,64 @@ def rows(
         else:
             return row, skipped, any_several, outcome, line, at
     return row, skipped, any_several, DONE, at, at
+
+
+@njit(cache=True, nogil=True)
+def hash_texts(
+    prefix: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    data: NDArray[np.uint8],
+    out: NDArray[np.int64],
+) -> None:
+    """Fill `out` with the signed 32-bit MurmurHash3 of texts with a common prefix.
+
+    Text k is ``data[offsets[k]:offsets[k + 1]]``. The absolute value modulo ``2**bits`` is
+    the feature of scikit-learn's FeatureHasher.
+    """
+    longest = 0
+    for text in range(len(out)):
+        longest = max(longest, offsets[text + 1] - offsets[text])
+    n_prefix = len(prefix)
+    scratch = np.empty(n_prefix + longest, np.uint8)
+    scratch[:n_prefix] = prefix
+    for text in range(len(out)):
+        start, size = offsets[text], offsets[text + 1] - offsets[text]
+        for byte in range(size):
+            scratch[n_prefix + byte] = data[start + byte]
+        hashed = _murmur3(scratch, 0, n_prefix + size)
+        out[text] = hashed - (1 << 32) if hashed >= 1 << 31 else hashed
+
+
+@njit(cache=True, nogil=True)
+def pack_rows(
+    ids: NDArray[np.int64], values: NDArray[np.float32]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """Pack (n_rows, n_cells) entries, absent where the id is -1, as CSR arrays.
+
+    The ids of a row are sorted; values of equal ids add up.
+    """
+    n_rows, n_cells = ids.shape
+    indptr = np.zeros(n_rows + 1, np.int64)
+    out_ids = np.empty(n_rows * n_cells, np.int64)
+    out_values = np.empty(n_rows * n_cells, np.float32)
+    end = 0
+    for row in range(n_rows):
+        start = end
+        for cell in range(n_cells):
+            feature = ids[row, cell]
+            if feature < 0:
+                continue
+            at = end
+            while at > start and out_ids[at - 1] > feature:
+                at -= 1
+            if at > start and out_ids[at - 1] == feature:
+                out_values[at - 1] += values[row, cell]
+                continue
+            for moved in range(end, at, -1):
+                out_ids[moved] = out_ids[moved - 1]
+                out_values[moved] = out_values[moved - 1]
+            out_ids[at] = feature
+            out_values[at] = values[row, cell]
+            end += 1
+        indptr[row + 1] = end
+    return indptr, out_ids[:end].copy(), out_values[:end].copy()

@@ -19,7 +19,8 @@ import numpy as np
 from dadagrad.data.arrays import drop_zero_weights
 from dadagrad.data.blocks import Block, compact, transform_values
 from dadagrad.data.dataset import LabelColumn
-from dadagrad.data.ingest import arrays, columns, delimited, svmlight, vw
+from dadagrad.data.ingest import arrays, svmlight, vw
+from dadagrad.data.ingest.array_checks import readable
 from dadagrad.data.ingest.files import (
     TASK_BYTES,
     Meter,
@@ -29,11 +30,23 @@ from dadagrad.data.ingest.files import (
     source_bytes,
 )
 from dadagrad.data.ingest.labels import LabelEncoder
-from dadagrad.data.ingest.options import ARRAY_FORMATS, Delimiter, Options
+from dadagrad.data.ingest.options import ARRAY_FORMATS, Options
+from dadagrad.data.tables.delimited import cut_at_rows, read_batch
+from dadagrad.data.tables.encoder import TableEncoder
+from dadagrad.data.tables.sources import (
+    TableParser,
+    frame_batches,
+    is_table,
+    learn_encoder,
+    make_parser,
+    open_text,
+    parquet_batches,
+    parquet_tasks,
+)
 from dadagrad.errors import DadagradError, InputError
 
-_HEAD_BYTES = 1 << 20
-_MAX_LIST = 500
+MAX_NAMES = 1 << 20
+"""Features from which names are kept only if they were asked for."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -102,7 +115,10 @@ def _map_in_order(
 
 @dataclass
 class SourceSummary:
-    """Facts about all sources, complete when the last block was added."""
+    """Facts about all sources, complete when the last block was added.
+
+    The `encoder` of tables, which have the `columns`, was `learned` before, or from the first rows.
+    """
 
     options: Options
     labels: LabelEncoder
@@ -113,11 +129,25 @@ class SourceSummary:
     has_id_zero: bool = False
     largest_id: int = -1
     n_features: int = 0
-    names: dict[int, str] = field(default_factory=dict)
-    table: columns.Table | None = None
-    table_path: str = ""
+    names: dict[str, int] = field(default_factory=dict)
+    too_many_names: bool = False
+    encoder: TableEncoder | None = None
+    columns: list[str] = field(default_factory=list)
+    learned: bool = False
     label_columns: tuple[LabelColumn, ...] | None = None
     spaces: list[dict[str, Any] | None] = field(default_factory=list)
+
+    def feature_names(self) -> dict[int, str]:
+        """Names by feature; of several names of one feature the first in alphabetical order."""
+        names = self.names if self.encoder is None else self.names | self.encoder.names_of_numbers()
+        return {feature: name for name, feature in sorted(names.items(), reverse=True)}
+
+    @property
+    def collisions(self) -> int | None:
+        """Hashed names that share their feature with another; None if names were not kept."""
+        if self.encoder is None or self.too_many_names or self.options.keep_names is False:
+            return None
+        return len(self.names) - len(set(self.names.values()))
 
     @property
     def first_id(self) -> int:
@@ -132,7 +162,10 @@ class SourceSummary:
         self.zero_weight += dropped
         self.skipped += block.skipped
         self.weighted |= block.weights is not None
-        self.names.update(block.names)
+        if not self.too_many_names:
+            self.names.update(block.names)
+            if len(self.names) > MAX_NAMES and self.options.keep_names is None:
+                self.too_many_names, self.names = True, {}
         if block.nnz:
             self.has_id_zero |= bool(block.ids.min() == 0)
             self.largest_id = max(self.largest_id, int(block.ids.max()))
@@ -155,12 +188,14 @@ def read_blocks(
 
     `run` is what `ordered_map` yields; the `summary` gets the facts that belong to whole files.
     """
-    if options.format in ARRAY_FORMATS:
+    if options.format in ARRAY_FORMATS and not all(map(is_table, paths)):
         for path in paths:
             yield from _array_blocks(path, options, summary)
-    else:
-        for blocks in run(operator.call, _text_tasks(paths, options, summary)):
-            yield from blocks
+        return
+    tasks = _parquet_tasks if options.format == "parquet" else _text_tasks
+    all_tasks = itertools.chain.from_iterable(tasks(path, summary) for path in paths)
+    for blocks in run(operator.call, all_tasks):
+        yield from blocks
 
 
 def _array_blocks(
@@ -170,7 +205,7 @@ def _array_blocks(
     summary.n_features = max(summary.n_features, source.n_features)
     summary.label_columns = summary.label_columns or source.label_columns
     summary.spaces.append(source.feature_space)
-    summary.names.update(source.names)
+    summary.names.update({name: feature for feature, name in source.names.items()})
     for block in source.blocks:
         yield _finish_block(block, options), 0
     none = Block(np.zeros(1, np.int64), np.zeros(0, np.int64), None, np.zeros((0, 1)))
@@ -180,7 +215,7 @@ def _array_blocks(
 def _parse_range(parse: Parser, options: Options, part: Range) -> Parsed:
     """Blocks of a part of a file, and the bytes that each completes."""
     return [
-        (_finish_block(parse(chunk, path=part.path, offset=offset), options), len(chunk))
+        (_parse(parse, options, part.path, chunk, offset), len(chunk))
         for chunk, offset in read_chunks(part, TASK_BYTES)
     ]
 
@@ -189,7 +224,13 @@ def _parse_chunk(
     parse: Parser, options: Options, path: str, chunk: bytes, offset: int, n_bytes: int
 ) -> Parsed:
     """The block of a chunk that was read at `offset`, and the bytes of the file for it."""
-    return [(_finish_block(parse(chunk, path=path, offset=offset), options), n_bytes)]
+    return [(_parse(parse, options, path, chunk, offset), n_bytes)]
+
+
+def _parse(parse: Parser, options: Options, path: str, chunk: bytes, offset: int) -> Block:
+    block = parse(chunk, path=path, offset=offset)
+    # The values of a table are final when its numbers are scaled.
+    return compact(block) if isinstance(parse, TableParser) else _finish_block(block, options)
 
 
 def _finish_block(block: Block, options: Options) -> Block:
@@ -199,86 +240,87 @@ def _finish_block(block: Block, options: Options) -> Block:
     return compact(transform_values(block, binary=options.binary, norm=options.norm))
 
 
-def _text_tasks(
-    paths: Iterable[str], options: Options, summary: SourceSummary
-) -> Iterator[Callable[[], Parsed]]:
-    for path in paths:
-        if "://" in path:
-            raise InputError(
-                f"{path}: {options.format} is read from files; copy it here, or pipe it to "
-                "/dev/stdin"
-            )
-        ranges = plan_ranges(path, TASK_BYTES)
-        if not ranges:
-            continue
-        meter = Meter()
-        chunks = read_chunks(replace(ranges[0], stop=None), TASK_BYTES, meter)
-        can_seek = ranges[0].stop is not None
-        if options.format in _LINE_PARSERS:
-            parse: Parser = partial(_LINE_PARSERS[options.format], options=options)
-        else:
-            first = next(chunks, (b"", 0))
-            delimiter = options.delimiter or delimited.guess_delimiter(path, first[0])
-            parse = _delimited_parser(path, first[0], delimiter, options, summary)
-            chunks = itertools.chain([first], chunks)
-            if delimiter == ",":
-                chunks, can_seek = delimited.cut_at_rows(path, chunks), False
-        if can_seek:
-            for part in ranges:
-                yield partial(_parse_range, parse, options, part)
-            continue
-        done = 0
-        for chunk, offset in chunks:
-            yield partial(_parse_chunk, parse, options, path, chunk, offset, meter.n_bytes - done)
-            done = meter.n_bytes
-        if (rest := source_bytes(path) - done) > 0:  # after the last line, such as a checksum
-            yield partial(_parse_chunk, parse, options, path, b"", done, rest)
-
-
-def _delimited_parser(
-    path: str,
-    chunk: bytes,
-    delimiter: Delimiter,
-    options: Options,
-    summary: SourceSummary,
-) -> Parser:
-    """Parser of a file of text or CSV that begins with `chunk`."""
-    head = chunk
-    if len(chunk) > _HEAD_BYTES:
-        head = chunk[: chunk.rfind(b"\n", 0, _HEAD_BYTES) + 1 or len(chunk)]
-    is_text = options.format == "text"
-    header = options.header
-    if any(map(delimited.is_name, (options.label_column, options.text_column))):
-        header = True
-    elif header is None and is_text:
-        header = False
-    layout = delimited.read_layout(path, head, delimiter, header)
-    label = None
-    if not options.no_labels:
-        label = layout.column(options.label_column or 0, "--label-column", path)
-    if is_text:
-        default = 0 if label is None else 1
-        column = default if options.text_column is None else options.text_column
-        column = layout.column(column, "--text-column", path)
-        if label == column:
-            raise InputError(
-                f"{path}: --label-column and --text-column are both column {label}, counted from "
-                "0; name two columns"
-            )
-        return partial(columns.parse_text, options=options, layout=layout, label=label, text=column)
-    if summary.table is None:
-        summary.table = columns.read_table(path, layout, head, label, options.hash_bits)
-        summary.table_path = path
-    elif layout.names() != summary.table.layout.names():
+def _text_tasks(path: str, summary: SourceSummary) -> Iterator[Callable[[], Parsed]]:
+    options = summary.options
+    if "://" in path:
         raise InputError(
-            f"{path} has the columns {_listed(layout)}; {summary.table_path} has "
-            f"{_listed(summary.table.layout)}: all files must have the same columns"
+            f"{path}: {options.format} is read from files; copy it here, or pipe it to /dev/stdin"
         )
-    table = replace(summary.table, layout=layout)
-    return partial(columns.parse_table, table=table, on_error=options.on_error)
+    ranges = plan_ranges(path, TASK_BYTES)
+    if not ranges:
+        return
+    meter = Meter()
+    chunks = read_chunks(replace(ranges[0], stop=None), TASK_BYTES, meter)
+    can_seek = ranges[0].stop is not None
+    if options.format in _LINE_PARSERS:
+        parse: Parser = partial(_LINE_PARSERS[options.format], options=options)
+    else:
+        first = next(chunks, (b"", 0))
+        parse = open_table(path, first[0], summary)
+        chunks = itertools.chain([first], chunks)
+        if parse.quoted:
+            chunks, can_seek = cut_at_rows(path, chunks), False
+    if can_seek:
+        for part in ranges:
+            yield partial(_parse_range, _current(parse, summary), options, part)
+        return
+    done = 0
+    for chunk, offset in chunks:
+        parse = _current(parse, summary)
+        yield partial(_parse_chunk, parse, options, path, chunk, offset, meter.n_bytes - done)
+        done = meter.n_bytes
+    if (rest := source_bytes(path) - done) > 0:  # after the last line, such as a checksum
+        yield partial(_parse_chunk, parse, options, path, b"", done, rest)
 
 
-def _listed(layout: delimited.Layout) -> str:
-    """Names of columns for a message: on one line, not too many."""
-    names = " ".join(", ".join(layout.names()).split())
-    return names[:_MAX_LIST] + ("..." if len(names) > _MAX_LIST else "")
+def open_table(path: str, chunk: bytes, summary: SourceSummary) -> TableParser:
+    """Parser of a file of delimited text or JSON lines that begins with `chunk`."""
+    parse, columns = open_text(path, chunk, summary.options, summary.encoder, summary.columns)
+    summary.encoder, summary.columns = parse.encoder, summary.columns or columns
+    return parse
+
+
+def _current(parse: Any, summary: SourceSummary) -> Any:
+    """`parse` without names if there are too many of them."""
+    if summary.too_many_names and isinstance(parse, TableParser):
+        return replace(parse, keep_names=False)
+    return parse
+
+
+def _learn(table: Any, path: str, summary: SourceSummary) -> TableParser:
+    options = summary.options
+    if summary.encoder is None:
+        summary.encoder = learn_encoder(table, options, path, by_number=False)
+        summary.columns = list(table.schema.names)
+    return make_parser(read_batch, summary.encoder, options)
+
+
+def _parquet_tasks(path: str, summary: SourceSummary) -> Iterator[Callable[[], Parsed]]:
+    """Tasks that parse the row groups of a table in Parquet."""
+    groups = list(parquet_tasks(path))
+    head = next(parquet_batches(path, *groups[0])) if groups else None
+    if head is None:
+        return
+    parse = _learn(head.table, path, summary)
+    size = source_bytes(path)
+    for group, first in groups:
+        n_bytes = size * (group + 1) // len(groups) - size * group // len(groups)
+        parse_now = _current(parse, summary)
+        yield partial(_parse_group, parse_now, path, group, first, n_bytes)
+
+
+def _parse_group(parse: TableParser, path: str, group: int, first: int, n_bytes: int) -> Parsed:
+    columns = parse.encoder.column_names()
+    with readable(path, "Parquet"):
+        batches = list(parquet_batches(path, group, first, columns))
+    blocks = [(compact(parse.encode(batch)), 0) for batch in batches]
+    return [*blocks[:-1], (blocks[-1][0], n_bytes)]
+
+
+def read_frame(frame: Any, summary: SourceSummary) -> Iterator[tuple[Block, int]]:
+    """Blocks of the rows of a table in memory."""
+    batches = frame_batches(frame)
+    head = next(batches)
+    parse = _learn(head.table, "the table", summary)
+    for batch in itertools.chain([head], batches):
+        yield compact(parse.encode(batch)), 0

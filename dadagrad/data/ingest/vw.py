@@ -101,15 +101,15 @@ def _finish_weights(lines: Lines) -> None:
         lines.report(row, at, number_problem("importance", importance))
 
 
-def _names(lines: Lines) -> dict[int, str]:
-    """First name of each id of the entries, which are in the order of the text."""
-    out, names = lines.out, {}
+def _names(lines: Lines) -> dict[str, int]:
+    """Ids by the first name of each id of the entries, which are in the order of the text."""
+    out, names = lines.out, dict[str, int]()
     distinct, first = np.unique(out.ids, return_index=True)
     for feature, entry in zip(distinct.tolist(), first.tolist(), strict=True):
         name = lines.token(out.names[entry], _NAME_END)
         namespace = lines.token(out.namespaces[entry], _NAME_END)
         whole = namespace + b"^" + name if namespace else name
-        names[feature] = whole.decode("utf-8", "backslashreplace")
+        names[whole.decode("utf-8", "backslashreplace")] = feature
     return names
 
 

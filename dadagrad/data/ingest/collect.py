@@ -1,0 +1,337 @@
+"""Rows of sources, collected: parsed in parallel, shuffled, with final labels and features.
+
+The result is the same for any number of workers: tasks are cut by size, results are taken in order,
+and the keys of a shuffle depend only on the order of blocks. Memory holds a few tasks, one run of
+the external shuffle and a few partitions, however large the sources are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ, finish_rows
+from dadagrad.data.dataset import (
+    Dataset,
+    LabelColumn,
+    MemoryDataset,
+    Partition,
+    Schema,
+    checksum,
+)
+from dadagrad.data.ingest import parsing
+from dadagrad.data.ingest.external_shuffle import ExternalShuffle
+from dadagrad.data.ingest.files import expand, source_bytes
+from dadagrad.data.ingest.labels import LabelEncoder, LabelTable, keep_class_names
+from dadagrad.data.ingest.options import TABLE_FORMATS, Options, guess_format
+from dadagrad.data.ingest.output import listed
+from dadagrad.data.ingest.readers import SourceSummary, ordered_map, read_blocks, read_frame
+from dadagrad.data.rows import Rows
+from dadagrad.data.tables.columns import describe_columns
+from dadagrad.data.tables.encoder import TableEncoder
+from dadagrad.data.tables.scaling import sample_size
+from dadagrad.data.tables.sources import is_frame
+from dadagrad.errors import InputError
+from dadagrad.kernels.cache import is_compiled
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[int, int, int], None]
+Shuffle = int | Literal["auto"] | None
+OPTIONS = tuple(field.name for field in fields(Options))
+"""Names of the parameters of `ingest` that are options of the reader."""
+
+_MAX_SHOWN = 6  # classes, or columns of a kind, in the description of a dataset
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Options for reading sources, and the features that they get if these are known before."""
+
+    options: Options
+    encoder: TableEncoder | None = None
+    columns: tuple[str, ...] = ()
+    n_features: int | None = None
+
+
+def make_recipe(sources: Any, given: dict[str, Any], like: Schema | None) -> Recipe:
+    """Options from those `given`; with `like`, they are those with which its features were made."""
+    given = {name: value for name, value in given.items() if value is not None}
+    for name in ("columns", "ignore", "categories"):
+        if name in given:
+            given[name] = _names(given[name])
+    if "cross" in given:
+        crosses = _names(given["cross"])
+        given["cross"] = tuple(tuple(cross.split(":")) for cross in crosses)
+        for cross, text in zip(given["cross"], crosses, strict=True):
+            if len(cross) < 2 or "" in cross:
+                raise InputError(f"cross is {text!r}; needed are two columns or more, such as a:b")
+    if like is not None:
+        return _recipe_like(sources, given, like)
+    given["format"] = given.get("format") or _guess(sources)
+    return Recipe(Options(**given))
+
+
+def _names(names: str | Iterable[str]) -> tuple[str, ...]:
+    return tuple(names.split(",") if isinstance(names, str) else map(str, names))
+
+
+def _guess(sources: Any) -> Any:
+    return "parquet" if is_frame(sources) else guess_format(expand(sources)[0])
+
+
+def _recipe_like(sources: Any, given: dict[str, Any], like: Schema) -> Recipe:
+    space = like.feature_space
+    if space is None or "format" not in space:
+        raise InputError(
+            "it is not recorded how the features of that model or dataset were made; give the "
+            "options of ingest instead"
+        )
+    defaults = {field.name: field.default for field in fields(Options)}
+    fixed = set(OPTIONS) - {"format", "label", "no_labels", "on_error", "delimiter", "header"}
+    for name in fixed & set(given):
+        if given[name] != defaults[name]:
+            raise InputError(
+                f"like and {name} exclude each other: features are made as they were; leave "
+                f"{name} out"
+            )
+    kept = {name: value for name, value in given.items() if name not in fixed}
+    reading = space.get("reading", {})
+    if space["format"] not in ("text", "table"):
+        options = {name: space[name] for name in fixed & set(space)}
+        return Recipe(
+            Options(space["format"], **options, **_without(kept, "format", "label")),
+            n_features=None if like.numbers_own_features else like.n_features,
+        )
+    encoder = TableEncoder.from_json(space)
+    if "label" in kept:
+        encoder = replace(encoder, label=str(kept["label"]))
+    if kept.get("format") is None:
+        kept["format"] = reading["format"] if _is_stream(sources) else _guess(sources)
+        if kept["format"] not in TABLE_FORMATS:
+            raise InputError(
+                f"{sources} is {kept['format']}, and the model or dataset was made of a table; "
+                "give a table, or --format"
+            )
+    if kept["format"] in ("text", "csv") and _is_stream(sources):
+        kept.setdefault("delimiter", reading.get("delimiter"))
+    return Recipe(Options(**_without(kept, "label")), encoder, tuple(reading.get("columns", ())))
+
+
+def _without(given: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name not in names}
+
+
+def _is_stream(sources: Any) -> bool:
+    return sources in ("/dev/stdin", ["/dev/stdin"])
+
+
+class Collected:
+    """Rows of sources with their final labels and features, in memory or in temporary files."""
+
+    def __init__(
+        self,
+        rows: ExternalShuffle,
+        summary: SourceSummary,
+        n_features: int | None,
+        partition_nnz: int,
+    ) -> None:
+        self.summary = summary
+        self.n_rows = rows.n_rows
+        self._rows = rows
+        self._labels = summary.labels.settle()
+        if summary.encoder is not None and not summary.learned:
+            summary.encoder = _learn_scales(summary.encoder, rows, summary)
+        self.schema = _schema(summary, self._labels, n_features)
+        self._bounds = rows.bounds(partition_nnz, len(self.schema.label_columns))
+        self.n_partitions = self._bounds.shape[1] - 1
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """Names of features."""
+        return self.summary.feature_names()
+
+    def read(self, number: int) -> tuple[Rows, list[str] | None]:
+        """Read a partition, and the tags of its rows if they have any."""
+        block, summary = self._rows.read(self._bounds, number), self.summary
+        if summary.encoder is not None:
+            block = summary.encoder.finish(block)
+        if summary.first_id:
+            block = replace(block, ids=block.ids - block.ids.dtype.type(summary.first_id))
+        tags = None if block.tags is None else block.tags.tolist()
+        labels = self._labels.decode(np.asarray(block.labels, np.float64))
+        return finish_rows(block, labels), tags
+
+    def to_dataset(self, url: str) -> Dataset:
+        """The rows as a dataset that lasts as long as the process."""
+        if self._rows.in_memory:
+            parts = [self.read(number)[0] for number in range(self.n_partitions)]
+            return MemoryDataset(parts, self.schema, url, self.names)
+        return CollectedDataset(self, url)
+
+    def describe(self) -> str:
+        """The columns that were read as label and as features."""
+        encoder = self.summary.encoder
+        parts = []
+        for column in self.schema.label_columns[:1]:
+            place = ""
+            if encoder is not None and encoder.label in self.summary.columns:
+                place = f"column {self.summary.columns.index(encoder.label)} {encoder.label!r} "
+            parts.append(f"label: {place}{_classes(column)}".rstrip())
+        if encoder is not None:
+            for kind, names in describe_columns(encoder.columns).items():
+                shown = [f"column {self.summary.columns.index(name)} {name!r}" for name in names]
+                more = f" and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
+                parts.append(f"{_PLURALS[kind]}: {', '.join(shown[:_MAX_SHOWN])}{more}")
+        return "; ".join(parts)
+
+
+class CollectedDataset(Dataset):
+    """Collected rows as a dataset; each reading of a partition gathers them again."""
+
+    def __init__(self, collected: Collected, url: str) -> None:
+        self.url = url
+        self.schema = collected.schema
+        self._collected = collected
+        self.partitions = tuple(map(self._describe, range(collected.n_partitions)))
+
+    def _describe(self, number: int) -> Partition:
+        rows = self.read(number)
+        name = f"part-{number:05d}"
+        return Partition(name, rows.n_rows, rows.nnz, rows.n_local, checksum(rows))
+
+    def read(self, partition: int) -> Rows:
+        return self._collected.read(partition)[0]
+
+    def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
+        names = self._collected.names
+        return {feature: names[feature] for feature in ids.tolist() if feature in names}
+
+
+_PLURALS = {
+    "number": "numbers",
+    "category": "categories",
+    "date": "dates",
+    "text": "text",
+    "words": "words",
+}
+
+
+def _classes(column: LabelColumn) -> str:
+    if column.values is None or column.counts is None:
+        return "(numbers)"
+    pairs = list(zip(column.texts, column.counts, strict=True))
+    shown = ", ".join(f"{name} {count:,}" for name, count in pairs[:_MAX_SHOWN])
+    return f"({shown}{', ...' if len(pairs) > _MAX_SHOWN else ''})"
+
+
+def collect(
+    sources: Any,
+    recipe: Recipe,
+    *,
+    n_features: int | None = None,
+    partition_nnz: int = DEFAULT_PARTITION_NNZ,
+    shuffle: Shuffle = "auto",
+    workers: int = 1,
+    client: Any = None,
+    temporary: str | None = None,
+    progress: Progress | None = None,
+) -> Collected:
+    """Read all sources; see `dadagrad.ingest`."""
+    options = recipe.options
+    seed = (None if options.no_labels else 0) if shuffle == "auto" else shuffle
+    minimum = {"partition_nnz": 1, "shuffle": 0, "workers": 1, "n_features": 1}
+    for name, value in zip(minimum, (partition_nnz, seed, workers, n_features), strict=True):
+        if value is not None and value < minimum[name]:
+            raise InputError(f"{name} is {value}; it must be {minimum[name]} or more")
+    paths = [] if is_frame(sources) else expand(sources)
+    total_bytes, done_bytes = sum(map(source_bytes, paths)), 0
+    kernels = {"svmlight": parsing.svmlight_features, "vw": parsing.vw_features}
+    kernel = kernels.get(options.format)
+    if kernel is not None and not is_compiled(kernel):
+        logger.info("compiling the parser (once on this machine, a few seconds)")
+    summary = SourceSummary(
+        options,
+        LabelEncoder(several=options.format == "svmlight"),
+        encoder=recipe.encoder,
+        columns=list(recipe.columns),
+        learned=recipe.encoder is not None,
+    )
+    rows = ExternalShuffle(seed=seed, folder=temporary)
+    with ordered_map(workers, client, threads=kernel is not None) as run:
+        blocks = read_frame(sources, summary) if is_frame(sources) else read_blocks(
+            paths, options, run, summary
+        )  # fmt: skip
+        for block, n_bytes in blocks:
+            if (block := summary.add(block)).n_rows:
+                rows.append(block)
+            done_bytes += n_bytes
+            if progress is not None:
+                progress(done_bytes, total_bytes, rows.n_rows)
+    rows.finish()
+    name = listed(paths) if paths else "the table"
+    if not rows.n_rows:
+        reason = f" ({summary.skipped} were wrong and skipped)" if summary.skipped else ""
+        reason += f" ({summary.zero_weight} have weight 0)" if summary.zero_weight else ""
+        raise InputError(f"no rows in {name}{reason}; give sources with at least one")
+    return Collected(rows, summary, n_features or recipe.n_features, partition_nnz)
+
+
+def _learn_scales(
+    encoder: TableEncoder, rows: ExternalShuffle, summary: SourceSummary
+) -> TableEncoder:
+    """Learn the scales of numbers from a sample of rows."""
+    has_missing = summary.largest_id >= encoder.first_missing
+    if not encoder.numbers or summary.options.scale == "none" or encoder.binary:
+        return replace(encoder, has_missing=has_missing)
+    sample = rows.sample(sample_size(len(encoder.numbers)))
+    return encoder.learn_scales(sample, has_missing)
+
+
+def _schema(summary: SourceSummary, labels: LabelTable, n_features: int | None) -> Schema:
+    minimum = max(summary.largest_id + 1 - summary.first_id, summary.n_features)
+    if summary.encoder is not None:
+        minimum = summary.encoder.n_features
+    elif summary.options.hash_bits is not None:
+        minimum = 2**summary.options.hash_bits
+    if n_features is not None and n_features < minimum:
+        raise InputError(
+            f"n_features is {n_features}, but the sources have features up to id {minimum - 1}, "
+            f"counted from 0; give {minimum} or more"
+        )
+    return Schema(
+        n_features or max(minimum, 1),
+        keep_class_names(labels.columns, summary.label_columns),
+        summary.weighted,
+        _feature_space(summary),
+        queried=bool(summary.queried),
+    )
+
+
+def _feature_space(summary: SourceSummary) -> dict[str, Any] | None:
+    """Describe, as plain JSON, how the sources became features; None if that is not known.
+
+    Two datasets of the same space can share a model. How to read a table, which may differ, is
+    under "reading".
+    """
+    options = summary.options
+    if summary.encoder is not None:
+        reading: dict[str, Any] = {"format": options.format, "columns": summary.columns}
+        if options.delimiter is not None:
+            reading["delimiter"] = options.delimiter
+        return {**summary.encoder.to_json(), "reading": reading | summary.encoder.reading()}
+    space: dict[str, Any] = {"format": options.format}
+    if options.format == "vw":
+        space["hash_bits"] = options.hash_bits
+    elif options.format == "svmlight":
+        space["zero_based"] = summary.first_id == 0
+    elif not options.binary and options.norm == "none":
+        first, *others = summary.spaces
+        return first if all(other == first for other in others) else None
+    return {**space, "binary": options.binary, "norm": options.norm}

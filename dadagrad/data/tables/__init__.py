@@ -1,0 +1,1 @@
+"""Tables, such as CSV, Parquet and data frames, as rows of features."""

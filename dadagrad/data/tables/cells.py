@@ -1,0 +1,122 @@
+"""Cells of a column as numbers, categories, times and lists of words, by Arrow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyarrow import types
+
+MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "\\N")
+"""Texts that stand for a missing number."""
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_ZONES = (None, "UTC")
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """True for a column of strings."""
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """True for a column of numbers."""
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """True for a column of lists."""
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def to_numbers(cells: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Numbers in cells, NaN where one is missing, and the cells that hold something else."""
+    if types.is_dictionary(cells.type):
+        cells = cells.dictionary_decode()
+    if not is_text(cells.type):
+        numbers = pc.cast(cells, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        return numbers, np.isinf(numbers) | (np.abs(numbers) > _FLOAT32_MAX)
+    texts = pc.utf8_trim_whitespace(cells)
+    known = pc.or_kleene(pc.is_null(texts), pc.is_in(texts, value_set=pa.array(MISSING)))
+    texts = pc.if_else(known, "nan", texts)
+    try:
+        numbers = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid:  # some are words, or numbers that only Python reads, such as "+1"
+        coded = texts.dictionary_encode()
+        parsed = np.array([as_number(text) for text in coded.dictionary.to_pylist()], np.float64)
+        numbers = parsed[coded.indices.to_numpy()]
+    wrong = ~(np.abs(numbers) <= _FLOAT32_MAX) & ~known.to_numpy(zero_copy_only=False)
+    return numbers, wrong
+
+
+def as_number(text: str) -> float:
+    """The number in `text`, or NaN."""
+    try:
+        # Python reads 1_000 as a number; other programs do not.
+        return np.nan if "_" in text else float(text)
+    except ValueError:
+        return np.nan
+
+
+def to_categories(cells: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
+    """Codes of cells, and the text of each code; a missing cell is the empty text.
+
+    A whole number has the same text whatever its type: 3 and 3.0 are one category.
+    """
+    if types.is_floating(cells.type) and np.all(_fraction(cells) == 0):
+        cells = pc.cast(cells, pa.int64())
+    if not types.is_dictionary(cells.type):
+        cells = cells.dictionary_encode()
+    codes = pc.fill_null(pc.cast(cells.indices, pa.int64()), len(cells.dictionary))
+    texts = pc.cast(cells.dictionary, pa.string())
+    texts = pc.fill_null(pc.utf8_trim_whitespace(texts), "")
+    return codes.to_numpy(zero_copy_only=False), pa.concat_arrays([texts, pa.array([""])])
+
+
+def _fraction(cells: pa.Array) -> NDArray[np.float64]:
+    numbers = pc.fill_null(pc.cast(cells, pa.float64()), 0).to_numpy(zero_copy_only=False)
+    whole = np.isfinite(numbers) & (np.abs(numbers) < 2**53)
+    return np.where(whole, numbers - np.round(np.where(whole, numbers, 0)), np.nan)
+
+
+def to_times(cells: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:
+    """Times of cells in microseconds, null where one is missing, and the cells without a time."""
+    if not is_text(cells.type):
+        wrong = np.zeros(len(cells), bool)
+        return pc.cast(cells, pa.timestamp("us"), safe=False), wrong
+    texts = pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
+    missing = pc.or_kleene(pc.is_null(texts), pc.is_in(texts, value_set=pa.array(MISSING)))
+    texts = pc.if_else(missing, None, texts)
+    for zone in _ZONES:
+        try:
+            times = pc.cast(texts, pa.timestamp("us", zone))
+            return pc.cast(times, pa.timestamp("us")), np.zeros(len(cells), bool)
+        except pa.ArrowInvalid:
+            continue
+    times = [_as_time(text) for text in texts.to_pylist()]
+    wrong = np.array([time is None for time in times]) & ~missing.to_numpy(zero_copy_only=False)
+    return pa.array(times, pa.timestamp("us")), wrong
+
+
+def _as_time(text: str | None) -> Any:
+    for zone in _ZONES:
+        try:
+            time = pa.scalar(text).cast(pa.timestamp("us", zone)).cast(pa.timestamp("us"))
+            return time.as_py()
+        except pa.ArrowInvalid:
+            continue
+    return None
+
+
+def to_texts(cells: pa.Array) -> list[str]:
+    """Texts of cells, "" where one is missing; the items of a list are joined by spaces."""
+    if is_list(cells.type):
+        items = pc.fill_null(pc.cast(cells.flatten(), pa.string()), "").to_pylist()
+        lengths = pc.fill_null(pc.list_value_length(cells), 0).to_pylist()
+        ends = np.cumsum(lengths).tolist()
+        return [" ".join(items[end - n : end]) for n, end in zip(lengths, ends, strict=True)]
+    return list(pc.fill_null(pc.cast(cells, pa.string()), "").to_pylist())

@@ -1,0 +1,194 @@
+"""Kinds of columns, found in the first rows of a table, and the options that choose columns."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from dadagrad.data.ingest.options import Options
+from dadagrad.data.tables.cells import (
+    is_list,
+    is_number,
+    is_text,
+    to_numbers,
+    to_texts,
+    to_times,
+)
+from dadagrad.errors import InputError
+
+Kind = Literal["number", "category", "date", "text", "words"]
+
+_MAX_SHOWN = 60  # letters of a cell in a message
+_MAX_LISTED = 30
+_MAX_WRONG = 0.05  # words for each number in a column of numbers
+_WORDS_OF_TEXT = 4  # mean words of a cell from which a column is text
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of features; its number x becomes (x - center) / scale."""
+
+    name: str
+    kind: Kind
+    center: float = 0.0
+    scale: float = 1.0
+
+
+def shown(text: str) -> str:
+    """Format `text` for a message: printable, on one line, not too long."""
+    return repr(text[:_MAX_SHOWN]) + ("..." if len(text) > _MAX_SHOWN else "")
+
+
+def find(names: Sequence[str], name: int | str, option: str, place: str) -> str:
+    """Name of the column that `option` gives by name or by number, counted from 0."""
+    if isinstance(name, str) and name in names:
+        return name
+    if isinstance(name, str) and not name.isdecimal():
+        raise no_column(names, name, option, place)
+    if not 0 <= int(name) < len(names):
+        raise InputError(
+            f"{place}: {option} is {name}, counted from 0, but there are {len(names)} columns"
+        )
+    return names[int(name)]
+
+
+def no_column(names: Sequence[str], name: str, needed_by: str, place: str) -> InputError:
+    """An error about a column that is missing, with the nearest names."""
+    near = difflib.get_close_matches(name, names, 3)
+    hint = f"its columns are {', '.join(map(shown, names[:_MAX_LISTED]))}"
+    if near:
+        hint = f"did you mean {' or '.join(map(shown, near))}?"
+    return InputError(f"{place} has no column {shown(name)}, which {needed_by} names; {hint}")
+
+
+def find_label(
+    names: Sequence[str], options: Options, place: str, *, by_number: bool
+) -> str | None:
+    """Name of the label's column: the one chosen, one named "label", or else the first.
+
+    Only if `by_number`, as in files, does the first column stand for the label.
+    """
+    if options.no_labels:
+        return None
+    if options.label is not None:
+        return find(names, options.label, "--label", place)
+    if "label" in names:
+        return "label"
+    if by_number:
+        return names[0]
+    raise InputError(
+        f"{place} has no column 'label'; its columns are "
+        f"{', '.join(map(shown, names[:_MAX_LISTED]))}; name the label with --label (rows without "
+        "labels, to be predicted, are read with --no-labels)"
+    )
+
+
+def learn_columns(
+    head: pa.RecordBatch, options: Options, place: str, *, by_number: bool
+) -> tuple[str | None, str | None, tuple[Column, ...]]:
+    """The label, the column that names rows, and the columns of features, from the first rows."""
+    names = head.schema.names
+    label = find_label(names, options, place, by_number=by_number)
+    row_name = None if options.id is None else find(names, options.id, "--id", place)
+    text = _text_column(names, options, label, place)
+    if text is not None and text == label:
+        raise InputError(
+            f"{place}: --label and --text-column are both column {shown(text)}; name two columns"
+        )
+    ignored = {find(names, name, "--ignore", place) for name in options.ignore}
+    categories = {find(names, name, "--categories", place) for name in options.categories}
+    if options.columns is not None:
+        features = [find(names, name, "--columns", place) for name in options.columns]
+    elif text is not None and not categories:
+        features = [text]
+    else:
+        features = [name for name in names if name not in (label, row_name)]
+    features = [name for name in features if name not in ignored]
+    if label in features:
+        raise InputError(f"{place}: --columns has the label {shown(label or '')}; leave it out")
+    if not features:
+        first = names[0] if not names[0].isdecimal() else str(head.column(0)[0].as_py())
+        listed = f"one column, {shown(first)}" if len(names) == 1 else "no other columns"
+        raise InputError(
+            f"{place}: the first row has {listed}; needed are a label and at least one feature "
+            "(commas or tabs separate columns, see --delimiter)"
+        )
+    columns = []
+    for name in features:
+        kind: Kind | None = "text" if name == text else "category" if name in categories else None
+        columns.append(Column(name, kind or _kind(head.column(name), name, place)))
+    return label, row_name, tuple(columns)
+
+
+def _text_column(
+    names: Sequence[str], options: Options, label: str | None, place: str
+) -> str | None:
+    """Column of the text, if there is one: in the format "text" the first but for the label."""
+    column = options.text_column
+    if column is None and options.format == "text":
+        column = 0 if label is None else 1
+    return None if column is None else find(names, column, "--text-column", place)
+
+
+def _kind(cells: pa.Array, name: str, place: str) -> Kind:
+    """Kind of a column by the type and the content of its first `cells`."""
+    kind = cells.type
+    if is_number(kind):
+        return "number"
+    if types.is_temporal(kind) and not types.is_time(kind) and not types.is_duration(kind):
+        return "date"
+    if is_list(kind) and (is_text(kind.value_type) or types.is_null(kind.value_type)):
+        return "words"
+    if types.is_boolean(kind) or types.is_dictionary(kind):
+        return "category"
+    if types.is_null(kind):
+        return "number"
+    if not is_text(kind):
+        raise InputError(
+            f"{place}: column {shown(name)} is {kind}, which cannot become features; leave it out "
+            "with --ignore"
+        )
+    numbers, wrong = to_numbers(cells)
+    n_words = np.count_nonzero(wrong & np.isnan(numbers))
+    n_numbers = np.count_nonzero(~np.isnan(numbers))
+    if n_words <= _MAX_WRONG * n_numbers:
+        return "number"  # the encoder names the first row with something else
+    filled = cells.filter(pc.not_equal(pc.utf8_trim_whitespace(cells), ""))
+    if not np.isnan(numbers).all() or not len(filled):
+        return "category"
+    if not to_times(filled)[1].any():
+        return "date"
+    return "text" if _looks_like_text(filled) else "category"
+
+
+def _looks_like_text(cells: pa.Array) -> bool:
+    """True for sentences that differ from row to row."""
+    texts = to_texts(cells)
+    n_words = sum(len(text.split()) for text in texts)
+    several = len(set(texts)) >= len(texts) / 2
+    return several and n_words >= _WORDS_OF_TEXT * len(texts)
+
+
+def describe_columns(columns: Sequence[Column]) -> dict[str, list[str]]:
+    """Names of columns by their kind."""
+    kinds: dict[str, list[str]] = {}
+    for column in columns:
+        kinds.setdefault(column.kind, []).append(column.name)
+    return kinds
+
+
+def column_from_json(plain: Any) -> Column:
+    """The column of plain JSON; raises `InputError` if it is not one."""
+    suits = isinstance(plain, dict) and isinstance(plain.get("name"), str)
+    suits = suits and plain.get("kind") in Kind.__args__  # type: ignore[attr-defined]
+    numbers = [plain.get("center", 0.0), plain.get("scale", 1.0)] if suits else []
+    if not suits or not all(type(n) in (int, float) and np.isfinite(n) for n in numbers):
+        raise InputError(f"{plain!r:.80} does not describe a column of a table")
+    return Column(plain["name"], plain["kind"], float(numbers[0]), float(numbers[1]) or 1.0)

@@ -1,0 +1,314 @@
+"""Delimited text: the rows of CSV and tab-separated files, and of ARFF.
+
+Tab-separated text has no quoting: a newline ends a row and a tab ends a field, so a file can be cut
+into byte ranges. CSV may hold newlines inside quotes, so a CSV file is read as one stream and cut
+at the ends of rows. Arrow reads the rows of both.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+from numpy.typing import NDArray
+
+from dadagrad.data.ingest.files import COMPRESSED_NAME, place
+from dadagrad.data.ingest.options import Delimiter, OnError
+from dadagrad.data.tables.cells import MISSING, as_number
+from dadagrad.data.tables.columns import shown
+from dadagrad.data.tables.encoding import Batch
+from dadagrad.errors import InputError
+
+MAX_ROW_BYTES = 64 << 20
+"""Longest row of a CSV file; a longer one means that a quote was never closed."""
+
+# A field in quotes, one that does not begin with a quote, or an empty one.
+_FIELD = rb'(?:"(?:[^"]++|"")*+"[^,\n]*+|[^",\n][^,\n]*+|)'
+_ROW = {",": rb"(?:" + _FIELD + rb",)*+" + _FIELD + rb"\n", "\t": rb"[^\n]*+\n"}
+_CSV_ROWS = re.compile(rb"(?:" + _ROW[","] + rb")*+")
+_NOT_UTF8 = "the row is not UTF-8 text; convert the file, for example with iconv -t utf-8"
+_LONE_RETURN = re.compile(rb"\r(?!\n)")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Columns of a file: their names, and whether its first row has them."""
+
+    delimiter: Delimiter
+    names: tuple[str, ...]
+    header: bool = False
+
+    def fields(self, number: int) -> str:
+        """Format a number of fields of a row for a message."""
+        separated = "tab-separated" if self.delimiter == "\t" else "comma-separated"
+        return f"{number} {separated} field{'s' * (number != 1)}"
+
+
+def guess_delimiter(path: str, head: bytes) -> Delimiter:
+    """Tab for .tsv and .tab, comma for .csv, and otherwise a tab if the first line has one."""
+    name = COMPRESSED_NAME.sub("", path.lower())
+    if name.endswith((".tsv", ".tab")):
+        return "\t"
+    if name.endswith(".csv"):
+        return ","
+    return "\t" if b"\t" in head.partition(b"\n")[0] else ","
+
+
+def read_layout(path: str, head: bytes, delimiter: Delimiter, header: bool | None) -> Layout:
+    """Layout that the first rows, `head`, of a file show; `header` None detects a header."""
+    first = next(_rows(_plain(head, 0), delimiter), None)
+    if first is None:
+        raise InputError(f"{path} has no rows; give a file with one row of data a line")
+    columns = _arrow_table(first[0], delimiter, None, [])
+    fields = [column.cast(pa.binary())[0].as_py().decode("utf-8", "replace") for column in columns]
+    numbers = tuple(map(str, range(len(fields))))
+    if header is None:
+        body = read_batch(
+            _plain(head, 0), Layout(delimiter, numbers), path=path, offset=0, on_error="skip"
+        )
+        header = _looks_like_header(fields, body.table)
+    if not header:
+        return Layout(delimiter, numbers)
+    names = [name.strip() or number for name, number in zip(fields, numbers, strict=True)]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InputError(
+            f"{path}: the first row names the column {shown(twice[0])} twice; rename one"
+        )
+    return Layout(delimiter, tuple(names), header=True)
+
+
+def _looks_like_header(fields: list[str], head: pa.RecordBatch) -> bool:
+    """True if the first row has distinct short words that do not come again, or above numbers."""
+    named = [field.strip() for field in fields if field.strip()]
+    words = all(np.isnan(as_number(name)) for name in named)
+    if not words or len(set(named)) < len(named) or 2 * len(named) < len(fields):
+        return False
+    if head.num_rows < 2:
+        return not any(" " in name for name in named)
+    for name, cells in zip(fields, head.columns, strict=True):
+        below = [cell.strip() for cell in cells.slice(1).to_pylist()]
+        if all(cell in MISSING or not np.isnan(as_number(cell)) for cell in below):
+            return True
+        repeated = len(set(below)) <= len(below) / 2
+        if repeated and name.strip() in below:
+            return False
+    return any(
+        len(set(cells.slice(1).to_pylist())) <= (head.num_rows - 1) / 2 for cells in head.columns
+    )
+
+
+def cut_at_rows(path: str, chunks: Iterable[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+    """Cut `chunks` of whole lines, and their offsets in the file, into whole CSV rows."""
+    data, start, searched = bytearray(), 0, 0
+    for chunk, offset in itertools.chain(chunks, [(b"", 0)]):
+        start = start if data else offset
+        data += chunk
+        # A row without an end is searched again when it has doubled, not with each chunk.
+        if chunk and len(data) < min(2 * searched, MAX_ROW_BYTES):
+            continue
+        end = end_of_rows(data)
+        if end:
+            yield bytes(data[:end]), start
+            del data[:end]
+        start, searched = start + end, 0 if end else len(data)
+        if len(data) > MAX_ROW_BYTES:
+            break
+    if data:
+        raise InputError(
+            f"{place(path, b'', start, 0)}: a quote opens in this row and does not close "
+            f'within {min(len(data), MAX_ROW_BYTES)} bytes; double the quotes (") that are '
+            "part of a field, or save the file tab-separated (.tsv), where quotes mean nothing"
+        )
+
+
+def end_of_rows(data: bytes | bytearray) -> int:
+    """Position after the last complete row of whole lines."""
+    rows = _CSV_ROWS.match(data if data.endswith(b"\n") else data + b"\n") if b'"' in data else None
+    return min(rows.end(), len(data)) if rows else len(data)
+
+
+def read_batch(
+    chunk: bytes,
+    layout: Layout,
+    *,
+    path: str,
+    offset: int,
+    on_error: OnError,
+    numbers: frozenset[str] = frozenset(),
+    wanted: frozenset[str] | None = None,
+) -> Batch:
+    """Read whole rows; the header of a file is left out.
+
+    All cells are strings but those of the columns `numbers`, as long as they hold numbers. Rows
+    with another number of fields, or that are not UTF-8, raise `InputError` or are skipped. Only
+    columns that are `wanted` are read, if that is given.
+    """
+    chunk = _plain(chunk, offset)
+    wrong: list[Any] = []
+    is_utf8 = _is_utf8(chunk)
+    text = chunk if is_utf8 else chunk.decode("latin-1").encode()
+    has_header = offset == 0 and layout.header
+    end = next((len(row) + at for row, at in _rows(chunk, layout.delimiter)), 0)
+    body = text[end:] if has_header and is_utf8 else text
+    columns = _arrow_table(body, layout.delimiter, layout.names, wrong, numbers, wanted)
+    names = [name for name in layout.names if wanted is None or name in wanted]
+    table = pa.RecordBatch.from_arrays(columns, names=names)
+    n_rows = table.num_rows + len(wrong)
+    positions = np.delete(np.arange(n_rows), np.array([row.number - 1 for row in wrong], int))
+    if has_header and is_utf8:
+        positions += 1
+    elif has_header:
+        table, positions = table.slice(1), positions[1:]
+
+    def place_of(position: int) -> str:
+        rows = _rows(chunk, layout.delimiter)
+        _, start = next(itertools.islice(rows, position, None), (b"", 0))
+        return place(path, chunk, offset, start)
+
+    if wrong and on_error == "raise":
+        first = wrong[0].number - 1 + (has_header and is_utf8)
+        raise InputError(
+            f"{place_of(first)}: {layout.fields(wrong[0].actual_columns)}, but the first row of "
+            f"the file has {len(layout.names)}; every row must have the same columns"
+        )
+    skipped = len(wrong)
+    if not is_utf8:
+        right = _utf8_rows(table)
+        if on_error == "raise" and not right.all():
+            raise InputError(f"{place_of(int(positions[right.argmin()]))}: {_NOT_UTF8}")
+        table = _from_latin1(table).filter(pa.array(right))
+        positions, skipped = positions[right], skipped + int((~right).sum())
+    return Batch(
+        table,
+        lambda row: place_of(int(positions[row])),
+        skipped,
+        lambda: _line_numbers(chunk, layout.delimiter, positions),
+    )
+
+
+def _line_numbers(
+    chunk: bytes, delimiter: Delimiter, positions: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Lines of rows that are given by their positions among rows that are not blank."""
+    if b'"' not in chunk and b"\n\n" not in chunk and b"\n\r" not in chunk:
+        first = len(chunk) - len(chunk.lstrip(b"\r\n"))
+        return positions + chunk.count(b"\n", 0, first)
+    text = np.frombuffer(chunk, np.uint8)
+    starts = np.array([start for _, start in _rows(chunk, delimiter)], np.int64)
+    lines: NDArray[np.int64] = np.searchsorted(np.flatnonzero(text == ord("\n")), starts)[positions]
+    return lines
+
+
+def _utf8_rows(table: pa.RecordBatch) -> NDArray[np.bool_]:
+    """Rows whose bytes, read as Latin-1, are UTF-8 as well."""
+    texts = [column for column in table.columns if pa.types.is_string(column.type)]
+    right = [[_is_utf8(cell.encode("latin-1")) for cell in column.to_pylist()] for column in texts]
+    rows = np.ones(table.num_rows, bool)
+    for column in right:
+        rows &= np.array(column, bool)
+    return rows
+
+
+def _from_latin1(table: pa.RecordBatch) -> pa.RecordBatch:
+    def decoded(column: pa.Array) -> pa.Array:
+        if not pa.types.is_string(column.type):
+            return column
+        cells = [cell.encode("latin-1").decode("utf-8", "replace") for cell in column.to_pylist()]
+        return pa.array(cells, pa.string())
+
+    return pa.RecordBatch.from_arrays([*map(decoded, table.columns)], names=table.schema.names)
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _plain(chunk: bytes, offset: int) -> bytes:
+    """`chunk` without a byte order mark, with newlines as the only ends of lines.
+
+    Arrow ends a line at a carriage return, too. Positions stay the same.
+    """
+    if offset == 0 and chunk.startswith(b"\xef\xbb\xbf"):
+        chunk = chunk[3:]
+    return _LONE_RETURN.sub(b" ", chunk) if b"\r" in chunk else chunk
+
+
+def _rows(chunk: bytes, delimiter: Delimiter) -> Iterator[tuple[bytes, int]]:
+    """Rows that are not blank, and their positions."""
+    for row in re.finditer(_ROW[delimiter], chunk if chunk.endswith(b"\n") else chunk + b"\n"):
+        if row[0].strip(b"\r\n"):
+            yield row[0], row.start()
+
+
+def _arrow_table(
+    chunk: bytes,
+    delimiter: Delimiter,
+    names: tuple[str, ...] | None,
+    wrong: list[Any],
+    numbers: frozenset[str] = frozenset(),
+    wanted: frozenset[str] | None = None,
+) -> list[Any]:
+    """Columns of text and of `numbers`; rows of another width are appended to `wrong`."""
+
+    def skip(row: Any) -> str:
+        wrong.append(row)
+        return "skip"
+
+    width = chunk.count(delimiter.encode()) + 1 if names is None else len(names)
+    # Names of one's own: those of a file can be any texts.
+    kinds = [pa.float64() if names and name in numbers else pa.string() for name in names or ()]
+    kinds += [pa.string()] * (width - len(kinds))
+    included = [n for n in range(width) if names is None or wanted is None or names[n] in wanted]
+    quoted = delimiter == ","
+    options = pa_csv.ConvertOptions(
+        check_utf8=False,
+        column_types={f"f{column}": kind for column, kind in enumerate(kinds)},
+        include_columns=None if names is None else [f"f{column}" for column in included],
+        null_values=list(MISSING),
+        strings_can_be_null=False,
+    )
+    try:
+        table = pa_csv.read_csv(
+            pa.BufferReader(chunk or b"\n"),
+            pa_csv.ReadOptions(
+                use_threads=False,
+                block_size=len(chunk) + 1,
+                column_names=[f"f{column}" for column in range(width)] if names else None,
+                autogenerate_column_names=not names,
+            ),
+            pa_csv.ParseOptions(
+                delimiter=delimiter,
+                quote_char='"' if quoted else False,
+                double_quote=quoted,
+                newlines_in_values=quoted,
+                invalid_row_handler=skip,
+            ),
+            options,
+        )
+        columns = [column.combine_chunks() for column in table.columns]
+        doubtful = any(pc.any(pc.is_inf(column)).as_py() for column in columns if _is_float(column))
+    except pa.ArrowInvalid:
+        doubtful = True
+        if not numbers:
+            raise
+    if doubtful:  # messages need the texts
+        wrong.clear()
+        return _arrow_table(chunk, delimiter, names, wrong, frozenset(), wanted)
+    return columns
+
+
+def _is_float(column: pa.Array) -> bool:
+    return bool(pa.types.is_floating(column.type))

@@ -1,0 +1,138 @@
+"""The transformation of a table's rows into features, as plain JSON that is applied again.
+
+Features are numbered in three sections: one for each column of numbers, ``2**hash_bits`` for
+hashed ones (``column=value`` of categories, ``column=word`` of texts, parts of dates, crosses), and
+one for each column of numbers that says that the number is missing. A table of a single text
+column has the features of scikit-learn's `HashingVectorizer`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from dadagrad.data.blocks import Block, drop_entries, transform_values
+from dadagrad.data.tables.columns import Column, column_from_json
+from dadagrad.data.tables.scaling import learn_scale, scale_numbers
+from dadagrad.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class TableEncoder:
+    """Transformation of a table: its columns, and how their cells become features.
+
+    Attributes
+    ----------
+    columns : tuple of Column
+    hash_bits : int or None
+        None if no feature is hashed.
+    crosses : tuple of tuple of str
+        Categories whose combinations are features, too.
+    label, row_name : str or None
+        Columns of the labels, and of the names of rows.
+    has_missing : bool
+        True if numbers were missing when the transformation was learned.
+    """
+
+    columns: tuple[Column, ...]
+    hash_bits: int | None = None
+    crosses: tuple[tuple[str, ...], ...] = ()
+    ngrams: int = 1
+    alternate_sign: bool = True
+    binary: bool = False
+    norm: str = "none"
+    label: str | None = None
+    row_name: str | None = None
+    has_missing: bool = False
+
+    @property
+    def numbers(self) -> list[Column]:
+        """Columns of numbers and dates, which have features of their own."""
+        return [column for column in self.columns if column.kind in ("number", "date")]
+
+    @property
+    def is_text(self) -> bool:
+        """True if the only feature is a text, whose words are hashed as HashingVectorizer does."""
+        return len(self.columns) == 1 and self.columns[0].kind == "text"
+
+    @property
+    def first_missing(self) -> int:
+        """Feature that says that the first number is missing."""
+        return len(self.numbers) + (0 if self.hash_bits is None else 2**self.hash_bits)
+
+    @property
+    def n_features(self) -> int:
+        return self.first_missing + (len(self.numbers) if self.has_missing else 0)
+
+    def to_json(self) -> dict[str, Any]:
+        """The transformation as a feature space of plain JSON."""
+        if self.is_text:
+            space = {"format": "text", "hash_bits": self.hash_bits, "ngrams": self.ngrams}
+            # The sign of a hash changes no value if values are all 1.
+            space["alternate_sign"] = self.alternate_sign and not self.binary
+            return {**space, "binary": self.binary, "norm": self.norm}
+        plain = {key: value for key, value in asdict(self).items() if key not in _READING}
+        plain["columns"] = [asdict(column) for column in self.columns]
+        plain["crosses"] = [list(cross) for cross in self.crosses]
+        return {"format": "table", **plain}
+
+    def reading(self) -> dict[str, Any]:
+        """Names of columns that need not be the same in other data of the feature space."""
+        plain = {"label": self.label, "row_name": self.row_name}
+        return {**plain, "text": self.columns[0].name} if self.is_text else plain
+
+    @classmethod
+    def from_json(cls, space: dict[str, Any]) -> TableEncoder:
+        """The inverse of `to_json` and `reading`; raises `InputError` for anything else."""
+        try:
+            reading = space["reading"]
+            plain = {key: space[key] for key in _PLAIN} | {k: reading.get(k) for k in _READING}
+            if space["format"] == "text":
+                return cls((Column(str(reading["text"]), "text"),), **plain)
+            columns = tuple(map(column_from_json, space["columns"]))
+            crosses = tuple(tuple(map(str, cross)) for cross in space["crosses"])
+            return cls(columns, crosses=crosses, has_missing=bool(space["has_missing"]), **plain)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"the recorded transformation of the table is not whole: {error!r}; make the "
+                "dataset again"
+            ) from None
+
+    def learn_scales(self, sample: Block, has_missing: bool) -> TableEncoder:
+        """The transformation with centers and scales of the numbers in a `sample` of rows."""
+        scales = learn_scale(sample, len(self.numbers), self.first_missing)
+        pairs = iter(scales)
+        columns = tuple(
+            Column(column.name, column.kind, *next(pairs))
+            if column.kind in ("number", "date")
+            else column
+            for column in self.columns
+        )
+        return replace(self, columns=columns, has_missing=has_missing)
+
+    def finish(self, block: Block) -> Block:
+        """Scale the numbers of encoded rows, then apply binary and norm."""
+        numbers = self.numbers
+        if any((column.center, column.scale) != (0.0, 1.0) for column in numbers):
+            block = scale_numbers(block, numbers, self.first_missing)
+        if not self.has_missing and block.nnz and block.ids.max() >= self.first_missing:
+            block = drop_entries(block, block.ids < self.first_missing)
+        return transform_values(block, binary=self.binary, norm=self.norm)
+
+    def column_names(self) -> list[str]:
+        """Names of all columns that are read."""
+        names = [*(column.name for column in self.columns), self.label, self.row_name]
+        return [name for name in names if name is not None]
+
+    def names_of_numbers(self) -> dict[str, int]:
+        """Names of the features of numbers, and of those that say that one is missing."""
+        names = {column.name: number for number, column in enumerate(self.numbers)}
+        if self.has_missing:
+            first = self.first_missing
+            missing = {f"{column.name} is missing": n for n, column in enumerate(self.numbers)}
+            names |= {name: first + number for name, number in missing.items()}
+        return names
+
+
+_READING = ("label", "row_name")
+_PLAIN = ("hash_bits", "ngrams", "alternate_sign", "binary", "norm")

@@ -1,0 +1,326 @@
+"""Rows of a table as entries of features, before their numbers are scaled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import scipy.sparse
+from numpy.typing import NDArray
+
+from dadagrad.data.blocks import Block, row_pointers, take
+from dadagrad.data.ingest import parsing
+from dadagrad.data.tables.cells import to_categories, to_numbers, to_texts, to_times
+from dadagrad.data.tables.columns import Column, no_column, shown
+from dadagrad.data.tables.encoder import TableEncoder
+from dadagrad.errors import InputError
+
+_NO_CELL = -1
+_FNV_PRIME = np.uint64(16777619)
+_MASK = np.uint64(0x7FFFFFFF)
+_DAY = 86_400_000_000  # microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of a table; `place` names a row in a message, and `skipped` rows were left out.
+
+    `lines` counts the lines of the rows in their chunk, from 0.
+    """
+
+    table: pa.RecordBatch
+    place: Callable[[int], str]
+    skipped: int = 0
+    lines: Callable[[], NDArray[np.int64]] | None = None
+
+
+def encode(
+    encoder: TableEncoder,
+    batch: Batch,
+    *,
+    on_error: str = "raise",
+    keep_names: bool = False,
+    keep_lines: bool = False,
+    labelled: bool | None = True,
+) -> Block:
+    """Features and labels of rows; numbers are not yet scaled (see `TableEncoder.finish`).
+
+    Raises `InputError`, naming row and column, for a cell of the wrong kind or a missing label, or
+    leaves such rows out and counts them if `on_error` is "skip". Labels are read if rows are
+    `labelled`, or if that is None and there is a column of them.
+    """
+    if labelled is None:
+        labelled = encoder.label in batch.table.schema.names
+    return _Encoding(encoder, batch, on_error, keep_names, keep_lines, labelled).block()
+
+
+@dataclass(slots=True)
+class _Encoding:
+    """The encoding of one batch: entries of cells, in columns, and texts as matrices."""
+
+    encoder: TableEncoder
+    batch: Batch
+    on_error: str
+    keep_names: bool
+    keep_lines: bool
+    labelled: bool
+    ids: list[NDArray[np.int64]] = field(default_factory=list)
+    values: list[NDArray[np.float32] | None] = field(default_factory=list)
+    texts: list[Any] = field(default_factory=list)
+    names: dict[str, int] = field(default_factory=dict)
+    coded: dict[str, tuple[NDArray[np.int64], NDArray[np.int64], pa.Array]] = field(
+        default_factory=dict
+    )
+
+    def block(self) -> Block:
+        """The rows as a block."""
+        table, encoder = self.batch.table, self.encoder
+        kept = np.ones(table.num_rows, bool)
+        for column in encoder.columns:
+            if column.name not in table.schema.names:
+                raise self._missing(column.name)
+            cells = table.column(column.name)
+            if column.kind in ("number", "date"):
+                kept &= self._add_numbers(column, cells)
+            elif column.kind == "category":
+                self._add_category(column.name, cells)
+            elif column.kind == "words":
+                self._add_words(column.name, cells)
+            else:
+                self._add_text(column.name, to_texts(cells))
+        for cross in encoder.crosses:
+            self._add_cross(cross)
+        labels, labelled = self._labels()
+        kept &= labelled
+        n_rows, n_features = table.num_rows, encoder.first_missing + len(encoder.numbers)
+        indptr, ids, values = np.zeros(n_rows + 1, np.int64), np.zeros(0, np.int64), None
+        if self.ids:
+            ones = np.ones(n_rows, np.float32)
+            cells_of_rows = [ones if column is None else column for column in self.values]
+            indptr, ids, values = parsing.pack_rows(
+                np.stack(self.ids, axis=1), np.stack(cells_of_rows, axis=1)
+            )
+        if self.texts:
+            shape = (n_rows, n_features)
+            entries = np.ones(len(ids), np.float32) if values is None else values
+            matrix = sum(self.texts, scipy.sparse.csr_array((entries, ids, indptr), shape=shape))
+            matrix.sum_duplicates()
+            indptr, ids, values = matrix.indptr, matrix.indices, matrix.data
+        block = Block(
+            indptr.astype(np.int64),
+            ids,
+            values,
+            labels,
+            tags=self._tags(),
+            names=self.names,
+            skipped=self.batch.skipped,
+            lines=self.batch.lines() if self.keep_lines and self.batch.lines else None,
+        )
+        if kept.all():
+            return block
+        skipped = block.skipped + int((~kept).sum())
+        return replace(take(block, np.flatnonzero(kept)), skipped=skipped)
+
+    def _missing(self, name: str) -> InputError:
+        place = self.batch.place(0).partition(", ")[0]
+        return no_column(self.batch.table.schema.names, name, "the first rows or the model", place)
+
+    def _refuse(self, wrong: NDArray[np.bool_], problem: Callable[[int], str]) -> None:
+        """Raise `InputError` about the first `wrong` row, unless such rows are to be skipped."""
+        if self.on_error == "raise" and wrong.any():
+            row = int(wrong.argmax())
+            raise InputError(f"{self.batch.place(row)}: {problem(row)}")
+
+    def _add(self, ids: NDArray[np.int64], values: NDArray[np.float32] | None = None) -> None:
+        self.ids.append(ids)
+        self.values.append(values)
+
+    def _add_numbers(self, column: Column, cells: pa.Array) -> NDArray[np.bool_]:
+        """Add a number, or that it is missing; zeros are not stored. Returns the right rows."""
+        number = self.encoder.numbers.index(column)
+        if column.kind == "date":
+            times, wrong = to_times(cells)
+            self._add_parts_of_dates(column.name, times)
+            microseconds = pc.cast(times, pa.int64()).to_numpy(zero_copy_only=False)
+            numbers, needed = microseconds / _DAY, "dates such as 2024-05-31"
+        else:
+            numbers, wrong = to_numbers(cells)
+            needed = "finite numbers"
+
+        def problem(row: int) -> str:
+            return (
+                f"column {shown(column.name)} holds {shown(str(cells[row].as_py()))}; the first "
+                f"rows have {needed} there, so every cell must be one or empty (--categories "
+                "reads the column as categories, --on-error skip leaves the row out)"
+            )
+
+        self._refuse(wrong, problem)
+        missing = np.isnan(numbers)
+        ids = np.where(numbers != 0, number, _NO_CELL)
+        ids[missing] = self.encoder.first_missing + number
+        with np.errstate(over="ignore"):
+            self._add(ids, np.where(missing, 1, numbers).astype(np.float32))
+        return ~wrong
+
+    def _hash(self, prefix: str, texts: pa.Array) -> NDArray[np.int64]:
+        """Signed hashes of ``prefix + text``."""
+        array = pc.cast(texts, pa.large_string())
+        offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset :][: len(array) + 1]
+        buffer = array.buffers()[2]
+        data = np.frombuffer(buffer, np.uint8) if buffer else np.zeros(0, np.uint8)
+        hashed = np.empty(len(array), np.int64)
+        if len(array):
+            coded_prefix = np.frombuffer(prefix.encode(), np.uint8)
+            parsing.hash_texts(coded_prefix, offsets, data, hashed)
+        return hashed
+
+    def _features(self, hashed: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Features of hashes."""
+        n_hashed = 2 ** (self.encoder.hash_bits or 0)
+        features: NDArray[np.int64] = len(self.encoder.numbers) + (np.abs(hashed) & (n_hashed - 1))
+        return features
+
+    def _note(self, prefix: str, texts: pa.Array, features: NDArray[np.int64]) -> None:
+        if self.keep_names:
+            names = (prefix + text for text in texts.to_pylist())
+            self.names.update(zip(names, features.tolist(), strict=True))
+
+    def _add_category(self, name: str, cells: pa.Array) -> None:
+        """Add the feature ``name=category``; a missing cell is a category of its own."""
+        codes, texts = to_categories(cells)
+        hashed = self._hash(f"{name}=", texts)
+        features = self._features(hashed)
+        if any(name in cross for cross in self.encoder.crosses):
+            self.coded[name] = codes, hashed, texts
+        self._add(features[codes])
+        if self.keep_names:
+            used = np.zeros(len(texts), bool)
+            used[codes] = True
+            self._note(f"{name}=", texts.filter(pa.array(used)), features[used])
+
+    def _add_parts_of_dates(self, name: str, times: pa.Array) -> None:
+        """Add month, day of the week and hour as categories; they repeat, unlike the time."""
+        parts = {"month": pc.month(times), "weekday": pc.day_of_week(times)}
+        if (pc.fill_null(pc.cast(times, pa.int64()), 0).to_numpy() % _DAY).any():
+            parts["hour"] = pc.hour(times)
+        for part, numbers in parts.items():
+            codes, texts = to_categories(numbers)
+            features = self._features(self._hash(f"{name}.{part}=", texts))
+            is_time = times.is_valid().to_numpy(zero_copy_only=False)
+            self._add(np.where(is_time, features[codes], _NO_CELL))
+            self._note(f"{name}.{part}=", texts.slice(0, len(texts) - 1), features[:-1])
+
+    def _add_words(self, name: str, cells: pa.Array) -> None:
+        """Add the feature ``name=word`` of each item of a list."""
+        lengths = pc.fill_null(pc.list_value_length(cells), 0).to_numpy(zero_copy_only=False)
+        codes, texts = to_categories(cells.flatten())
+        features = self._features(self._hash(f"{name}=", texts))
+        self._note(f"{name}=", texts.slice(0, len(texts) - 1), features[:-1])
+        self._add_matrix(features[codes], np.ones(len(codes), np.float32), row_pointers(lengths))
+
+    def _add_matrix(
+        self, ids: NDArray[np.int64], values: NDArray[np.float32], indptr: NDArray[np.int64]
+    ) -> None:
+        shape = (len(indptr) - 1, self.encoder.first_missing + len(self.encoder.numbers))
+        matrix = scipy.sparse.csr_array((values, ids, indptr), shape=shape)
+        matrix.sum_duplicates()
+        self.texts.append(matrix)
+
+    def _add_text(self, name: str, texts: list[str]) -> None:
+        """Add the runs of 1 to n words of two letters or more, in lower case."""
+        from sklearn.feature_extraction.text import HashingVectorizer  # loads slowly
+
+        encoder = self.encoder
+        analyze = HashingVectorizer(ngram_range=(1, encoder.ngrams)).build_analyzer()
+        vocabulary: dict[str, int] = {}
+        codes: list[int] = []
+        lengths = []
+        for text in texts:
+            words = analyze(text)
+            codes += [vocabulary.setdefault(word, len(vocabulary)) for word in words]
+            lengths.append(len(words))
+        prefix = "" if encoder.is_text else f"{name}="
+        words = pa.array(vocabulary, pa.string())
+        hashed = self._hash(prefix, words)
+        features = self._features(hashed)
+        self._note(prefix, words, features)
+        signs = np.where((hashed < 0) & encoder.alternate_sign, -1, 1).astype(np.float32)
+        coded = np.array(codes, np.int64)
+        self._add_matrix(features[coded], signs[coded], row_pointers(np.array(lengths, np.int64)))
+        if encoder.binary:
+            self.texts[-1].data.fill(1)
+        else:
+            self.texts[-1].eliminate_zeros()
+
+    def _add_cross(self, cross: tuple[str, ...]) -> None:
+        """Add the feature of a combination of categories."""
+        hashed = np.zeros(self.batch.table.num_rows, np.uint64)
+        for name in cross:
+            codes, hashes, _ = self.coded[name]
+            hashed = hashed * _FNV_PRIME ^ np.abs(hashes).astype(np.uint64)[codes]
+        # The low bits of a product depend on low bits alone.
+        hashed ^= hashed >> np.uint64(32)
+        features = self._features((hashed & _MASK).astype(np.int64))
+        self._add(features)
+        if self.keep_names:
+            _, rows = np.unique(hashed, return_index=True)
+            parts = [
+                [f"{name}={text}" for text in texts.take(pa.array(codes[rows])).to_pylist()]
+                for name, (codes, _, texts) in ((name, self.coded[name]) for name in cross)
+            ]
+            names = ("^".join(combined) for combined in zip(*parts, strict=True))
+            self.names.update(zip(names, features[rows].tolist(), strict=True))
+
+    def _labels(self) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Labels, (n_rows, 1) numbers or (n_rows,) texts, and the rows that have one."""
+        name, table = self.encoder.label, self.batch.table
+        n_rows = table.num_rows
+        if name is None or not self.labelled:
+            return np.zeros((n_rows, 0)), np.ones(n_rows, bool)
+        if name not in table.schema.names:
+            raise self._missing(name)
+        return labels_of(table.column(name), lambda wrong, row: self._refuse_label(wrong, row))
+
+    def _refuse_label(self, labelled: NDArray[np.bool_], texts: pa.Array) -> None:
+        def problem(row: int) -> str:
+            text = texts[row].as_py()
+            number = self.batch.table.schema.names.index(self.encoder.label or "")
+            state = f"is {text[:60]}" if text else "is missing"
+            return (
+                f"the label, column {number} counted from 0, {state}; every row needs a class or "
+                "a finite number there (--on-error skip leaves out rows that have none, and "
+                "--no-labels reads a file without labels, to be predicted)"
+            )
+
+        self._refuse(~labelled, problem)
+
+    def _tags(self) -> NDArray[np.object_] | None:
+        name = self.encoder.row_name
+        if name is None or name not in self.batch.table.schema.names:
+            return None
+        codes, texts = to_categories(self.batch.table.column(name))
+        tags: NDArray[np.object_] = texts.to_numpy(zero_copy_only=False)[codes]
+        return tags
+
+
+def labels_of(
+    cells: pa.Array, refuse: Callable[[NDArray[np.bool_], pa.Array], None]
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Labels as (n_rows, 1) numbers if all are, else as (n_rows,) texts, and the rows with one.
+
+    `refuse` gets the rows that have a label, and the labels as text.
+    """
+    codes, texts = to_categories(cells)
+    numbers, wrong = to_numbers(texts)
+    if (wrong & np.isnan(numbers)).any():
+        labelled = pc.not_equal(texts, "").to_numpy(zero_copy_only=False)
+        labels: NDArray[Any] = texts.to_numpy(zero_copy_only=False)[codes]
+    else:
+        labelled = np.isfinite(numbers)
+        labels = numbers[codes, None]
+    refuse(labelled[codes], texts.take(pa.array(codes)))
+    return labels, labelled[codes]

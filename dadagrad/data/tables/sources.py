@@ -1,0 +1,278 @@
+"""Sources of tables: chunks of delimited text and of JSON lines, Parquet, and data frames."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json as pa_json
+import pyarrow.parquet as pq
+
+from dadagrad.data.blocks import Block
+from dadagrad.data.ingest.files import place
+from dadagrad.data.ingest.options import DEFAULT_HASH_BITS, OnError, Options
+from dadagrad.data.tables.columns import find, learn_columns, shown
+from dadagrad.data.tables.delimited import (
+    Layout,
+    end_of_rows,
+    guess_delimiter,
+    read_batch,
+    read_layout,
+)
+from dadagrad.data.tables.encoder import TableEncoder
+from dadagrad.data.tables.encoding import Batch, encode
+from dadagrad.errors import InputError
+from dadagrad.storage.store import open_regular
+
+HEAD_BYTES = 1 << 20
+"""Bytes of the first rows, from which kinds of columns are learned."""
+BATCH_ROWS = 1 << 14
+"""Rows of a data frame or a Parquet file that are encoded together."""
+
+_BAD_JSON_ROW = re.compile(r"in row (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class TableParser:
+    """Parser of chunks of one file: `read` makes rows of a table, the `encoder` features.
+
+    A row can have several lines if the file is `quoted`.
+    """
+
+    read: Callable[..., Batch]
+    encoder: TableEncoder
+    on_error: OnError
+    keep_names: bool
+    quoted: bool = False
+    labelled: bool | None = True
+    keep_lines: bool = False
+
+    def __call__(self, chunk: bytes, *, path: str, offset: int) -> Block:
+        batch = self.read(chunk, path=path, offset=offset, on_error=self.on_error)
+        return self.encode(batch)
+
+    def encode(self, batch: Batch) -> Block:
+        """Features and labels of rows."""
+        return encode(
+            self.encoder,
+            batch,
+            on_error=self.on_error,
+            keep_names=self.keep_names,
+            keep_lines=self.keep_lines,
+            labelled=self.labelled,
+        )
+
+
+def open_text(
+    path: str, chunk: bytes, options: Options, encoder: TableEncoder | None, columns: list[str]
+) -> tuple[TableParser, list[str]]:
+    """Parser of a file of delimited text or JSON lines that begins with `chunk`.
+
+    Without an `encoder`, one is learned from the first rows. `columns` are those of the file from
+    which the encoder was learned; those of this file are returned.
+    """
+    head = chunk
+    if len(chunk) > HEAD_BYTES:
+        head = chunk[: chunk.rfind(b"\n", 0, HEAD_BYTES) + 1 or len(chunk)]
+    quoted = False
+    if options.format == "jsonl":
+        if encoder is None:
+            batch = read_json(head, path=path, offset=0, on_error="skip")
+            encoder = learn_encoder(batch.table, options, path, by_number=False)
+        columns = columns or list(batch.table.schema.names)
+        read: Callable[..., Batch] = partial(read_json, wanted=columns)
+    else:
+        layout = _layout(path, head, options, encoder, columns)
+        if encoder is None:
+            if layout.delimiter == ",":
+                head = head[: end_of_rows(head) or len(head)]
+            batch = read_batch(head, layout, path=path, offset=0, on_error="skip")
+            encoder = learn_encoder(batch.table, options, path, by_number=True)
+        numbers = frozenset(column.name for column in encoder.columns if column.kind == "number")
+        used = set(encoder.column_names())
+        read = partial(
+            read_batch,
+            layout=layout,
+            numbers=numbers,
+            wanted=frozenset(name for name in layout.names if name in used),
+        )
+        columns, quoted = list(layout.names), layout.delimiter == ","
+    return make_parser(read, encoder, options, quoted=quoted), columns
+
+
+def make_parser(
+    read: Callable[..., Batch], encoder: TableEncoder, options: Options, *, quoted: bool = False
+) -> TableParser:
+    """Parser with these options."""
+    keep_names, labelled = options.keep_names is not False, not options.no_labels
+    return TableParser(read, encoder, options.on_error, keep_names, quoted, labelled)
+
+
+def _layout(
+    path: str, head: bytes, options: Options, encoder: TableEncoder | None, columns: list[str]
+) -> Layout:
+    """Layout of a file; one without names of columns has those of the first file, `columns`."""
+    delimiter = options.delimiter or guess_delimiter(path, head)
+    header = options.header
+    chosen = (options.label, options.text_column, options.id, *(options.columns or ()))
+    if any(isinstance(name, str) and not name.isdecimal() for name in chosen):
+        header = True
+    layout = read_layout(path, head, delimiter, header)
+    if encoder is None:
+        return layout
+    needed = {column.name for column in encoder.columns}
+    if layout.header and options.header is None and not needed & set(layout.names):
+        layout = read_layout(path, head, delimiter, header=False)
+    if layout.header:
+        return layout
+    without_label = [name for name in columns if name != encoder.label]
+    for names in (columns, without_label):
+        if len(layout.names) == len(names):
+            return replace(layout, names=tuple(names))
+    raise InputError(
+        f"{path} has {len(layout.names)} columns without names in its first row; needed are the "
+        f"{len(columns)} of the training data, with or without the label: "
+        f"{', '.join(map(shown, columns[:30]))}"
+    )
+
+
+def learn_encoder(
+    head: pa.RecordBatch, options: Options, place: str, *, by_number: bool
+) -> TableEncoder:
+    """The transformation of a table that begins with these rows."""
+    label, row_name, columns = learn_columns(head, options, place, by_number=by_number)
+    kinds = {column.name: column.kind for column in columns}
+    for cross in options.cross:
+        for name in cross:
+            find(list(kinds), name, "--cross", place)
+            if kinds[name] != "category":
+                raise InputError(
+                    f"{place}: --cross names the column {shown(name)} of {kinds[name]}s; it takes "
+                    "categories (--categories reads a column of numbers as categories)"
+                )
+    hashed = any(kind != "number" for kind in kinds.values())
+    return TableEncoder(
+        columns,
+        (options.hash_bits or DEFAULT_HASH_BITS) if hashed else None,
+        options.cross,
+        options.ngrams,
+        options.alternate_sign,
+        options.binary,
+        options.norm,
+        label,
+        row_name,
+    )
+
+
+def read_json(
+    chunk: bytes, *, path: str, offset: int, on_error: OnError, wanted: list[str] | None = None
+) -> Batch:
+    """Read whole lines of JSON objects; keys of nested objects are joined by points.
+
+    Columns that are `wanted` and in no line of the chunk are null.
+    """
+    lines = [line for line in chunk.split(b"\n") if line.strip()]
+    positions = np.flatnonzero([bool(line.strip()) for line in chunk.split(b"\n")])
+    skipped: list[int] = []
+    while True:
+        kept = np.delete(np.arange(len(lines)), skipped)
+        text = b"\n".join(lines[number] for number in kept.tolist())
+        try:
+            table = _json_table(text)
+            break
+        except pa.ArrowInvalid as error:
+            row = _BAD_JSON_ROW.search(str(error))
+            number = int(kept[int(row[1])]) if row and int(row[1]) < len(kept) else None
+            if on_error == "raise" or number is None:
+                start = sum(map(len, itertools.islice(chunk.split(b"\n"), positions[number or 0])))
+                where = place(path, chunk, offset, start + int(positions[number or 0]))
+                reason = " ".join(str(error).split())
+                raise InputError(
+                    f"{where}: {reason}; every line must be one JSON object, and a key must have "
+                    "values of one kind"
+                ) from None
+            skipped.append(number)
+    for name in wanted or ():
+        if name not in table.schema.names:
+            table = table.append_column(name, pa.nulls(table.num_rows))
+    starts = np.cumsum([0, *(len(line) + 1 for line in chunk.split(b"\n"))])
+    batch = table.combine_chunks().to_batches()
+    empty = pa.RecordBatch.from_pylist([], schema=table.schema)
+    return Batch(
+        batch[0] if batch else empty,
+        lambda row: place(path, chunk, offset, int(starts[positions[kept[row]]])),
+        len(skipped),
+        lambda: positions[kept],
+    )
+
+
+def _json_table(text: bytes) -> pa.Table:
+    if not text:
+        return pa.table({})
+    table = pa_json.read_json(
+        pa.BufferReader(text), pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
+    )
+    while any(pa.types.is_struct(column.type) for column in table.columns):
+        table = table.flatten()
+    return table
+
+
+def is_frame(data: object) -> bool:
+    """True for a table in memory: of pandas, polars, pyarrow, or any that Arrow can read."""
+    return hasattr(data, "__arrow_c_stream__") or isinstance(data, pa.RecordBatch)
+
+
+def frame_batches(data: Any, name: str = "the table", first: int = 0) -> Iterator[Batch]:
+    """Rows of a table in memory; rows are counted from `first` in messages."""
+    table = pa.table(data) if not isinstance(data, pa.RecordBatch) else pa.table(data.to_pydict())
+    yield from _batches(table, name, first)
+
+
+def _batches(table: pa.Table, name: str, first: int) -> Iterator[Batch]:
+    while any(pa.types.is_struct(column.type) for column in table.columns):
+        table = table.flatten()
+    table = table.rename_columns([str(column) for column in table.column_names])
+    for start in range(0, max(table.num_rows, 1), BATCH_ROWS):
+        columns = [column.combine_chunks() for column in table.slice(start, BATCH_ROWS).columns]
+        batch = pa.RecordBatch.from_arrays(columns, names=table.column_names)
+        begin = first + start
+
+        def place_of(row: int, begin: int = begin) -> str:
+            return f"{name}, row {begin + row}"
+
+        yield Batch(batch, place_of)
+
+
+def is_table(path: str) -> bool:
+    """True for a Parquet file of ordinary columns, which is not a dataset."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            return "indices" not in pq.ParquetFile(file).schema_arrow.names
+    except (pa.ArrowException, OSError, ValueError):
+        return False  # the reader of datasets describes the damage
+
+
+def parquet_tasks(path: str) -> Iterator[tuple[int, int]]:
+    """Number of each row group of a Parquet file, and of its first row."""
+    metadata = pq.read_metadata(path)
+    first = 0
+    for group in range(metadata.num_row_groups):
+        yield group, first
+        first += metadata.row_group(group).num_rows
+
+
+def parquet_batches(
+    path: str, group: int, first: int, columns: list[str] | None = None
+) -> Iterator[Batch]:
+    """Rows of a row group; only `columns` are read, if given."""
+    table = pq.ParquetFile(path).read_row_group(group, columns=columns, use_threads=False)
+    yield from _batches(table, path, first)

@@ -1,0 +1,201 @@
+"""Tables: each kind of column as features, the same from every source, and applied again."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pyarrow as pa
+import pytest
+from helpers.blocks import dense_dataset
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.feature_extraction import FeatureHasher
+
+from dadagrad.data import open_dataset
+from dadagrad.data.ingest.ingest import ingest, read_dataset
+from dadagrad.data.tables.encoder import TableEncoder
+from dadagrad.errors import InputError
+
+FRAME = pandas.DataFrame(
+    {
+        "age": [20.0, 31.5, np.nan, 44.0, 25.0, 0.0],
+        "job": ["cook", "nurse", "cook", "", "clerk", "cook"],
+        "zip": [3, 44, 3, 3, 44, 44],
+        "on": pandas.to_datetime(["2024-05-31", "2024-06-01"] * 3),
+        "said": ["so very good and so long", "a bad day for all of us here", "x y z w"] * 2,
+        "y": ["no", "yes", "no", "no", "yes", "no"],
+    }
+)
+OPTIONS: dict[str, Any] = {"label": "y", "categories": "zip", "cross": "job:zip", "hash_bits": 12}
+
+
+def dense(sources: Any, **options: Any) -> np.ndarray:
+    return dense_dataset(read_dataset(sources, **(OPTIONS | options)))[0]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """The table in each format."""
+    names = ("csv", "tsv", "jsonl", "parquet")
+    paths = {name: tmp_path / f"a.{name}" for name in names}
+    FRAME.to_csv(paths["csv"], index=False)
+    FRAME.to_csv(paths["tsv"], index=False, sep="\t")
+    FRAME.to_parquet(paths["parquet"], row_group_size=4)
+    FRAME.to_json(paths["jsonl"], orient="records", lines=True, date_format="iso")
+    return paths
+
+
+class OfArrow:
+    """A table of a library that only gives an Arrow stream, as polars does."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return pa.Table.from_pandas(FRAME).__arrow_c_stream__(requested_schema)
+
+
+def test_a_table_has_the_same_features_from_every_source(files: dict[str, Path]) -> None:
+    expected = dense(FRAME)
+    assert np.count_nonzero(expected[0]) > 10
+    for source in (*files.values(), pa.Table.from_pandas(FRAME), OfArrow()):
+        np.testing.assert_array_equal(dense(source), expected)
+
+
+def test_categories_are_hashed_as_feature_hasher_does() -> None:
+    table = pa.table({"a": ["x", "y", ""], "b": ["1", "u", "v"], "label": [0, 1, 0]})
+    names = [[f"{name}={row[name]}" for name in ("a", "b")] for row in table.to_pylist()]
+    hasher = FeatureHasher(8, input_type="string", alternate_sign=False)  # some collide
+    data = read_dataset(table, hash_bits=3)
+    rows = {tuple(row) for row in hasher.transform(names).toarray()}
+    assert {tuple(row) for row in dense_dataset(data)[0]} == rows
+
+
+numbers = st.floats(-1e6, 1e6, width=32) | st.just(0.0) | st.none()
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=30))
+def test_numbers_are_scaled_by_their_quartiles(rows: list[tuple[float | None, ...]]) -> None:
+    array = np.array(rows, float)
+    table = pa.table({"a": array[:, 0], "b": array[:, 1], "label": np.arange(len(rows))})
+    data = read_dataset(table, label="label", shuffle=None)
+    matrix, labels = dense_dataset(data)
+    matrix = matrix[np.argsort(labels[:, 0])]
+    missing = np.isnan(array)
+    for column in range(2):
+        known = array[~missing[:, column], column]
+        if not len(known):
+            assert (matrix[:, column] == 0).all()
+            continue
+        low, center, high = np.quantile(known, [0.25, 0.5, 0.75], method="nearest")
+        scale = (high - low) / 1.349
+        if scale == 0:
+            others = abs(known[known != center] - center)
+            scale = others.mean() if len(others) else 1.0
+        z = np.nan_to_num((array[:, column] - center) / scale)
+        far = np.sign(z) * 4 * (1 + np.log(np.maximum(abs(z), 4) / 4))
+        expected = np.where(abs(z) > 4, far, z)
+        np.testing.assert_allclose(matrix[:, column], expected, rtol=1e-3, atol=1e-3)
+    if missing.any():
+        np.testing.assert_array_equal(matrix[:, 2:], missing)
+
+
+def test_names_and_collisions(tmp_path: Path) -> None:
+    report = ingest(FRAME, str(tmp_path / "a"), **(OPTIONS | {"hash_bits": 3}))
+    data = open_dataset(str(tmp_path / "a"))
+    names = data.names(np.arange(data.schema.n_features))
+    assert (names[0], names[1], max(names)) == ("age", "on", 10)
+    ingest(FRAME, str(tmp_path / "b"), **OPTIONS)
+    wide = open_dataset(str(tmp_path / "b"))
+    texts = set(wide.names(np.arange(wide.schema.n_features)).values())
+    assert {"job=cook", "job=", "zip=44", "job=cook^zip=3", "on.month=5", "said=very"} <= texts
+    assert report.collisions is not None
+    assert report.collisions >= len(texts) - 8 - 4
+    assert "label: column 5 'y' (no 4, yes 2)" in report.columns
+    assert "text: column 4 'said'" in report.columns
+
+
+def test_lists_of_words_and_nested_columns() -> None:
+    items = [{"tags": ["a", "b", "a"], "in": {"side": 2}, "label": 1}, {"tags": [], "label": 0}]
+    data = read_dataset(pa.Table.from_pylist(items), hash_bits=8, scale="none")
+    by_name = {name: k for k, name in data.names(np.arange(data.schema.n_features)).items()}
+    rows, labels = dense_dataset(data)
+    row = rows[labels[:, 0].argmax()]
+    assert row[by_name["tags=a"]] == 2
+    assert row[by_name["tags=b"]] == 1
+    assert row[by_name["in.side"]] == 2
+
+
+def test_the_recorded_transformation_is_applied_again(
+    tmp_path: Path, files: dict[str, Path]
+) -> None:
+    ingest(files["csv"], str(tmp_path / "all"), **OPTIONS)
+    data = open_dataset(str(tmp_path / "all"))
+    space = json.loads(json.dumps(data.schema.feature_space))
+    assert TableEncoder.from_json(space).to_json() == {
+        key: value for key, value in space.items() if key != "reading"
+    }
+    expected = dense_dataset(data)[0]
+    part = FRAME.iloc[:2].drop(columns="y")[["said", "zip", "age", "job", "on"]]
+    part.to_csv(tmp_path / "part.csv", index=False)
+    again = read_dataset(str(tmp_path / "part.csv"), like=data, no_labels=True)
+    assert again.schema.n_features == data.schema.n_features
+    for row in dense_dataset(again)[0]:
+        assert (row == expected).all(axis=1).any()
+
+
+def test_columns_without_names_may_lack_the_label(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("1\t2\tx\n0\t5\ty\n1\t3\tx\n")
+    ingest(tmp_path / "a.tsv", str(tmp_path / "a"), label=0, shuffle=None)
+    data = open_dataset(str(tmp_path / "a"))
+    (tmp_path / "b.tsv").write_text("2\tx\n5\ty\n3\tx\n")
+    again = read_dataset(str(tmp_path / "b.tsv"), like=data, no_labels=True)
+    np.testing.assert_array_equal(dense_dataset(again)[0], dense_dataset(data)[0])
+    (tmp_path / "c.tsv").write_text("2\n5\n")
+    with pytest.raises(InputError, match=r"c\.tsv has 1 columns without names"):
+        read_dataset(str(tmp_path / "c.tsv"), like=data, no_labels=True)
+
+
+def test_rows_keep_their_order_only_without_a_shuffle(tmp_path: Path) -> None:
+    table = pa.table({"x": np.arange(200.0), "label": np.arange(200) // 100})
+    ordered = dense_dataset(read_dataset(table, shuffle=None))[1][:, 0]
+    mixed = dense_dataset(read_dataset(table))[1][:, 0]
+    assert (np.diff(ordered) >= 0).all()
+    assert 20 < np.count_nonzero(np.diff(mixed)) < 180
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label": "yy"}, r"no column 'yy', which --label names; did you mean 'y'\?"),
+        ({"ignore": "jib"}, r"no column 'jib', which --ignore names; did you mean 'job'\?"),
+        ({"cross": "job:age"}, r"--cross names the column 'age' of numbers; it takes categories"),
+        ({"label": None}, r"no column 'label'; its columns are 'age'.*name the label with --label"),
+        ({"columns": "y,age"}, r"--columns has the label 'y'; leave it out"),
+    ],
+)
+def test_wrong_choices_are_explained(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        dense(FRAME, **options)
+
+
+@pytest.mark.parametrize("wrong", ["red,2024-01-01", "7,yesterday", "inf,2024-01-01"])
+def test_cells_of_the_wrong_kind_are_named_or_skipped(tmp_path: Path, wrong: str) -> None:
+    path, out = tmp_path / "a.csv", str(tmp_path / "out")
+    right = [f"{n % 2},{n},2024-01-{n + 1:02d}" for n in range(25)]
+    path.write_text("\n".join(["y,n,day", *right]))
+    ingest(path, out, label="y")
+    path.write_text("\n".join(["y,n,day", *right, f"1,{wrong}", right[0]]))
+    cell = next(cell for cell in wrong.split(",") if not cell[:1].isdigit())
+    with pytest.raises(InputError, match=rf"a\.csv, line 27: column '.*' holds '{cell}'"):
+        read_dataset(str(path), like=out)
+    assert read_dataset(str(path), like=out, on_error="skip").n_rows == 26
+
+
+def test_dates_have_parts() -> None:
+    days = [datetime.datetime(2024, 1, 1, 5) + datetime.timedelta(days=n) for n in range(3)]
+    data = read_dataset(pa.table({"t": days, "label": [0, 1, 0]}))
+    names = set(data.names(np.arange(data.schema.n_features)).values())
+    assert {"t", "t.month=1", "t.weekday=0", "t.weekday=2", "t.hour=5"} <= names
