@@ -35,7 +35,7 @@ OPTIONS: dict[str, Any] = {"label": "y", "categories": "zip", "cross": "job:zip"
 
 
 def dense(sources: Any, **options: Any) -> np.ndarray:
-    return dense_dataset(read_dataset(sources, **(OPTIONS | options)))[0]
+    return dense_dataset(read_dataset(sources, shuffle=None, **(OPTIONS | options)))[0]
 
 
 @pytest.fixture
