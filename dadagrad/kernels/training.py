@@ -485,6 +485,35 @@ def _learn_online(
     return t
 
 
+# Sums of squares only grow. In float32, a term below half a unit in the last place of its sum would
+# be lost, and after 2^24 equal ones the sum would stand still. Rounding is therefore dithered: the
+# sum is rounded up as often as the term's share of a unit says (stochastic rounding: Croci et al.,
+# 2022). The dither of step t is the t-th number of a low-discrepancy sequence, so it belongs to the
+# state, and its mean over few steps is close to 0.
+
+GOLDEN_RATIO = 0.6180339887498949
+
+
+@_inlined
+def _rounding(t, real):
+    """What `_add_square` needs at step t: two constants of the dtype, and the dither, -1 to 1."""
+    turns = t * GOLDEN_RATIO + 0.5
+    unit = 0.5 * np.finfo(real).eps
+    return real(0.5 + unit), real(1.0 - unit), real(2.0 * (turns - np.floor(turns)) - 1.0)
+
+
+@_inlined
+def _add_square(squares, square, rounding):
+    """The sum of `squares` and `square`, all in the dtype of the state, rounded by the dither.
+
+    A sum that has all of its digits stays exact.
+    """
+    above, below, dither = rounding
+    shifted = squares * above
+    half_unit = shifted - shifted * below  # half a unit in the last place (Rump et al., 2008)
+    return max(squares, squares + (square + dither * half_unit))
+
+
 # Averages: the weights after step t count (t^2 - (t - 1)^2) times. Their mean is w - A / t^2, with
 # A = sum of (t - 1)^2 (w_t - w_t-1), to which a feature adds only where its weight changes.
 
@@ -635,18 +664,19 @@ def _dual_learn(work, hyperparameters, ids, xs, slope, move, k, width, t):
     gathered, sums = work.gathered[k // 2], work.sums[k // 2]
     real = sums.dtype.type
     slope, move, eta = real(slope), real(move), real(hyperparameters.step_size)
+    rounding = _rounding(t, real)
     if hyperparameters.proximal:
         for j in range(len(ids)):
             gradient = slope * xs[j]
             squares = sums[2 * j + 1]
-            grown = squares + gradient * gradient
+            grown = _add_square(squares, gradient * gradient, rounding)
             sums[2 * j] += move * xs[j] - _pull(squares, grown, weights[j], eta)
             sums[2 * j + 1] = grown
     else:
         for j in range(len(ids)):
             gradient = slope * xs[j]
             sums[2 * j] += move * xs[j]
-            sums[2 * j + 1] += gradient * gradient
+            sums[2 * j + 1] = _add_square(sums[2 * j + 1], gradient * gradient, rounding)
     for j in range(len(ids)):
         couples[_place(ids[j], width, k)] = gathered[j]
     if len(work.averages):
@@ -690,6 +720,7 @@ def _dual_learn_two(work, hyperparameters, ids, xs, slopes, moves, k, width, t):
     """`_dual_learn` of either neighbour, of what `_dual_score_two` kept."""
     couples = work.couples
     gathered, sums = work.gathered[k // 2], work.sums[k // 2]
+    rounding = _rounding(t, sums.dtype.type)
     if hyperparameters.proximal:
         eta = sums.dtype.type(hyperparameters.step_size)
         for m in range(2):
@@ -697,7 +728,7 @@ def _dual_learn_two(work, hyperparameters, ids, xs, slopes, moves, k, width, t):
             for j in range(len(ids)):
                 gradient = slope * xs[j]
                 dual, squares = sums[4 * j + 2 * m], sums[4 * j + 2 * m + 1]
-                grown = squares + gradient * gradient
+                grown = _add_square(squares, gradient * gradient, rounding)
                 pull = _pull(squares, grown, weights[j], eta)
                 sums[4 * j + 2 * m] = dual + (move * xs[j] - pull)
                 sums[4 * j + 2 * m + 1] = grown
@@ -705,9 +736,9 @@ def _dual_learn_two(work, hyperparameters, ids, xs, slopes, moves, k, width, t):
         for j in range(len(ids)):
             gradient, other = slopes[0] * xs[j], slopes[1] * xs[j]
             sums[4 * j] += moves[0] * xs[j]
-            sums[4 * j + 1] += gradient * gradient
+            sums[4 * j + 1] = _add_square(sums[4 * j + 1], gradient * gradient, rounding)
             sums[4 * j + 2] += moves[1] * xs[j]
-            sums[4 * j + 3] += other * other
+            sums[4 * j + 3] = _add_square(sums[4 * j + 3], other * other, rounding)
     for j in range(len(ids)):
         place = _place(ids[j], width, k)
         one, other = gathered[2 * j], gathered[2 * j + 1]
@@ -827,6 +858,8 @@ def apply_dual(state, averages, hyperparameters, t, gradient, squares):
     """
     step_size, l1, l2, low, high, delta, proximal, _ = hyperparameters
     fixed = _fixed_settings(delta, low, high, np.float64)
+    real = state.dtype.type
+    rounding = _rounding(t, real)
     n_groups, n_local, width, _ = state.shape
     for b in range(n_groups):
         settings = _dual_settings(step_size[b], l1[b], l2[b], t, np.float64)
@@ -842,7 +875,7 @@ def apply_dual(state, averages, hyperparameters, t, gradient, squares):
                 if proximal:
                     change -= _pull(before, before + square, weight, step_size[b])
                 state[b, i, k, 0] = dual + change
-                state[b, i, k, 1] = before + square
+                state[b, i, k, 1] = _add_square(state[b, i, k, 1], real(square), rounding)
                 if averages.shape[1]:
                     moved = _dual_weight(dual + change, before + square, settings, fixed)
                     averages[b, i, k] += t * t * (moved - weight)
@@ -970,6 +1003,8 @@ def _mirror_pace(work, hyperparameters, fit_intercept, ids, xs, scale, slope, k)
 @_borrowing
 def _mirror_steps(ids, xs, work, t, part, settings, fixed, slopes, moves):
     pairs, last_update, averages, width = work.pairs, work.last_update, work.averages, len(slopes)
+    real = pairs.dtype.type
+    rounding = _rounding(t, real)
     for j in range(len(ids)):
         i = ids[j]
         last_update[i] = t + part
@@ -979,7 +1014,8 @@ def _mirror_steps(ids, xs, work, t, part, settings, fixed, slopes, moves):
             weight = np.float64(pairs[i, 2 * k])
             moved = _mirror_step(weight, squares, moves[k] * xs[j], part, settings, fixed)
             pairs[i, 2 * k] = moved
-            pairs[i, 2 * k + 1] = squares
+            square = real(gradient * gradient)
+            pairs[i, 2 * k + 1] = _add_square(pairs[i, 2 * k + 1], square, rounding)
             if len(averages):
                 averages[_place(i, width, k)] += t * t * (moved - weight)
 
@@ -1032,6 +1068,8 @@ def apply_mirror(state, last_update, averages, hyperparameters, t, gradient, squ
     `last_update` is (n_groups, n_local) float64, changed in place.
     """
     fixed = hyperparameters.delta, hyperparameters.low, hyperparameters.high
+    real = state.dtype.type
+    rounding = _rounding(t, real)
     n_groups, n_local, width, _ = state.shape
     for b in range(n_groups):
         settings = hyperparameters.step_size[b], hyperparameters.l1[b], hyperparameters.l2[b]
@@ -1048,10 +1086,11 @@ def apply_mirror(state, last_update, averages, hyperparameters, t, gradient, squ
                 before = np.float64(state[b, i, k, 1])
                 gap = t - last_update[b, i]
                 weight = _shrink(state[b, i, k, 0], before, gap, settings, hyperparameters.delta)
-                grown = before + (squares[i, output] if len(squares) else change * change)
+                square = squares[i, output] if len(squares) else change * change
+                grown = before + square
                 moved = _mirror_step(weight, grown, change, 1.0, settings, fixed)
                 state[b, i, k, 0] = moved
-                state[b, i, k, 1] = grown
+                state[b, i, k, 1] = _add_square(state[b, i, k, 1], real(square), rounding)
                 if averages.shape[1]:
                     averages[b, i, k] += t * t * (moved - weight)
             last_update[b, i] = t + 1.0

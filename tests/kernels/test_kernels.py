@@ -75,3 +75,27 @@ def test_a_second_process_finds_the_cache(tmp_path):
 
     assert run() == ["0", "1"]
     assert run() == ["1", "0"]
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("update", UPDATES)
+def test_squares_grow_without_end(update, width):
+    """A sum that is 2^26 times its terms, as after 67 M rows of a constant column, grows by each.
+
+    In single precision alone it would stand still.
+    """
+    n_rows, value = 200_000, np.float32(0.3)
+    signs = np.ones((1, n_rows))
+    rows = np.arange(n_rows + 1), np.zeros(n_rows, np.int32), np.full(n_rows, value)
+    batch = kernels.Batch(*rows, np.zeros(0, np.float32), signs, np.zeros(0))
+    targets = kernels.Targets(kernels.HINGE, 0.0, 1, np.zeros(width, int), np.ones(width), False)
+    steps = kernels.Hyperparameters(1e-9, 0.0, 0.0, -np.inf, np.inf, 0.0, update == "ftrl", False)
+    before = np.float32(2**26) * value**2
+    state = np.zeros((1, width, 2), np.float32)
+    state[..., 1] = before
+    work = kernels.make_work(batch, state, np.zeros((width, 2)), np.full(1, 2.0**26))
+    learn = kernels.online_kernel(update == "mirror-descent", width)
+    scores = np.empty((width, n_rows))
+    learn(batch, targets, None, steps, work, 2.0**26, scores, np.zeros((0, 0)))
+    exact = n_rows * np.float64(value) ** 2
+    assert state[0, :, 1] - np.float64(before) == pytest.approx(exact, rel=1e-3)
