@@ -485,33 +485,47 @@ def _learn_online(
     return t
 
 
-# Sums of squares only grow. In float32, a term below half a unit in the last place of its sum would
-# be lost, and after 2^24 equal ones the sum would stand still. Rounding is therefore dithered: the
-# sum is rounded up as often as the term's share of a unit says (stochastic rounding: Croci et al.,
-# 2022). The dither of step t is the t-th number of a low-discrepancy sequence, so it belongs to the
-# state, and its mean over few steps is close to 0.
+# In float32, a term below half a unit in the last place of its sum would be lost: after 2^24 equal
+# steps the sum of squares would stand still. Rounding is therefore dithered: a sum is rounded up as
+# often as the rest says (stochastic rounding: Croci et al., 2022). The dither of step t is the t-th
+# number of a sequence that fills its interval evenly, so it is part of the state, and needs none.
 
 GOLDEN_RATIO = 0.6180339887498949
+EXPONENT = np.int32(0x7F800000)  # the bits of a float32 that say its power of 2
 
 
 @_inlined
 def _rounding(t, real):
-    """What `_add_square` needs at step t: two constants of the dtype, and the dither, -1 to 1."""
-    turns = t * GOLDEN_RATIO + 0.5
-    unit = 0.5 * np.finfo(real).eps
-    return real(0.5 + unit), real(1.0 - unit), real(2.0 * (turns - np.floor(turns)) - 1.0)
+    """The dither at step t: between -1 and 1, in half units; 0 in float64."""
+    turns, single = t * GOLDEN_RATIO + 0.5, np.finfo(np.float32).eps
+    half = 0.5 * single if np.finfo(real).eps == single else 0.0
+    return real((2.0 - single) * (turns - np.floor(turns) - 0.5) * half)
+
+
+@_inlined
+def _dither(number, rounding):
+    """Less than half a unit in the last place of `number`, which stays the same if it is added."""
+    below = np.float32(number) * np.float32(1.0 - 2.0**-24)  # a power of 2 has half a unit below
+    exponent = np.int32(np.float32(below).view(np.int32) & EXPONENT)
+    return rounding * np.int32(exponent).view(np.float32)
+
+
+@_inlined
+def _add(total, term, rounding):
+    """The sum of `total` and `term`, all in the dtype of the state; exact sums stay exact."""
+    return total + (term + _dither(total + term, rounding))
 
 
 @_inlined
 def _add_square(squares, square, rounding):
-    """The sum of `squares` and `square`, all in the dtype of the state, rounded by the dither.
+    """`_add` of a square, where an overflow stays infinite."""
+    return max(squares, squares + (square + _dither(squares, rounding)))
 
-    A sum that has all of its digits stays exact.
-    """
-    above, below, dither = rounding
-    shifted = squares * above
-    half_unit = shifted - shifted * below  # half a unit in the last place (Rump et al., 2008)
-    return max(squares, squares + (square + dither * half_unit))
+
+@_inlined
+def _rounded(number, real, rounding):
+    """A float64 `number` in the dtype of the state."""
+    return real(number + np.float64(_dither(real(number), rounding)))
 
 
 # Averages: the weights after step t count (t^2 - (t - 1)^2) times. Their mean is w - A / t^2, with
@@ -670,12 +684,13 @@ def _dual_learn(work, hyperparameters, ids, xs, slope, move, k, width, t):
             gradient = slope * xs[j]
             squares = sums[2 * j + 1]
             grown = _add_square(squares, gradient * gradient, rounding)
-            sums[2 * j] += move * xs[j] - _pull(squares, grown, weights[j], eta)
+            change = move * xs[j] - _pull(squares, grown, weights[j], eta)
+            sums[2 * j] = _add(sums[2 * j], change, rounding)
             sums[2 * j + 1] = grown
     else:
         for j in range(len(ids)):
             gradient = slope * xs[j]
-            sums[2 * j] += move * xs[j]
+            sums[2 * j] = _add(sums[2 * j], move * xs[j], rounding)
             sums[2 * j + 1] = _add_square(sums[2 * j + 1], gradient * gradient, rounding)
     for j in range(len(ids)):
         couples[_place(ids[j], width, k)] = gathered[j]
@@ -730,14 +745,14 @@ def _dual_learn_two(work, hyperparameters, ids, xs, slopes, moves, k, width, t):
                 dual, squares = sums[4 * j + 2 * m], sums[4 * j + 2 * m + 1]
                 grown = _add_square(squares, gradient * gradient, rounding)
                 pull = _pull(squares, grown, weights[j], eta)
-                sums[4 * j + 2 * m] = dual + (move * xs[j] - pull)
+                sums[4 * j + 2 * m] = _add(dual, move * xs[j] - pull, rounding)
                 sums[4 * j + 2 * m + 1] = grown
     else:
         for j in range(len(ids)):
             gradient, other = slopes[0] * xs[j], slopes[1] * xs[j]
-            sums[4 * j] += moves[0] * xs[j]
+            sums[4 * j] = _add(sums[4 * j], moves[0] * xs[j], rounding)
             sums[4 * j + 1] = _add_square(sums[4 * j + 1], gradient * gradient, rounding)
-            sums[4 * j + 2] += moves[1] * xs[j]
+            sums[4 * j + 2] = _add(sums[4 * j + 2], moves[1] * xs[j], rounding)
             sums[4 * j + 3] = _add_square(sums[4 * j + 3], other * other, rounding)
     for j in range(len(ids)):
         place = _place(ids[j], width, k)
@@ -874,7 +889,7 @@ def apply_dual(state, averages, hyperparameters, t, gradient, squares):
                 weight = _dual_weight(dual, before, settings, fixed)
                 if proximal:
                     change -= _pull(before, before + square, weight, step_size[b])
-                state[b, i, k, 0] = dual + change
+                state[b, i, k, 0] = _rounded(dual + change, real, rounding)
                 state[b, i, k, 1] = _add_square(state[b, i, k, 1], real(square), rounding)
                 if averages.shape[1]:
                     moved = _dual_weight(dual + change, before + square, settings, fixed)
@@ -940,6 +955,8 @@ def _mirror_score(work, hyperparameters, fit_intercept, ids, xs, scale, t, part)
 def _mirror_products(ids, xs, pairs, last_update, t, settings, delta, keep, products):
     """<w, x> of one row for every output, before the row's scale."""
     products[:] = 0.0
+    real = pairs.dtype.type
+    rounding = _rounding(t, real)
     for j in range(len(ids)):
         i = ids[j]
         gap = t - last_update[i]
@@ -947,7 +964,7 @@ def _mirror_products(ids, xs, pairs, last_update, t, settings, delta, keep, prod
             weight = _shrink(pairs[i, 2 * k], pairs[i, 2 * k + 1], gap, settings, delta)
             products[k] += weight * xs[j]
             if keep:
-                pairs[i, 2 * k] = weight
+                pairs[i, 2 * k] = _rounded(weight, real, rounding)
         if keep:
             last_update[i] = t
 
@@ -1013,7 +1030,7 @@ def _mirror_steps(ids, xs, work, t, part, settings, fixed, slopes, moves):
             squares = pairs[i, 2 * k + 1] + gradient * gradient
             weight = np.float64(pairs[i, 2 * k])
             moved = _mirror_step(weight, squares, moves[k] * xs[j], part, settings, fixed)
-            pairs[i, 2 * k] = moved
+            pairs[i, 2 * k] = _rounded(moved, real, rounding)
             square = real(gradient * gradient)
             pairs[i, 2 * k + 1] = _add_square(pairs[i, 2 * k + 1], square, rounding)
             if len(averages):
@@ -1089,7 +1106,7 @@ def apply_mirror(state, last_update, averages, hyperparameters, t, gradient, squ
                 square = squares[i, output] if len(squares) else change * change
                 grown = before + square
                 moved = _mirror_step(weight, grown, change, 1.0, settings, fixed)
-                state[b, i, k, 0] = moved
+                state[b, i, k, 0] = _rounded(moved, real, rounding)
                 state[b, i, k, 1] = _add_square(state[b, i, k, 1], real(square), rounding)
                 if averages.shape[1]:
                     averages[b, i, k] += t * t * (moved - weight)

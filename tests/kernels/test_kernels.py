@@ -99,3 +99,25 @@ def test_squares_grow_without_end(update, width):
     learn(batch, targets, None, steps, work, 2.0**26, scores, np.zeros((0, 0)))
     exact = n_rows * np.float64(value) ** 2
     assert state[0, :, 1] - np.float64(before) == pytest.approx(exact, rel=1e-3)
+
+
+@pytest.mark.parametrize("update", UPDATES)
+def test_weights_of_many_small_equal_gradients_stay_right(update):
+    """Two gradients alone, each rounded the same way each time, would pull the weight aside."""
+    n_rows, t = 400_000, 2.0**30
+    labels = np.where(np.arange(n_rows) % 10 < 7, 1.0, -1.0)[None]
+    rows = np.arange(n_rows + 1), np.zeros(n_rows, np.int32), np.full(n_rows, np.float32(0.3))
+    batch = kernels.Batch(*rows, np.zeros(0, np.float32), labels, np.zeros(0))
+    targets = kernels.Targets(kernels.LOGISTIC, 0.0, 1, np.zeros(1, int), np.ones(1), False)
+    steps = kernels.Hyperparameters(0.4, 1e-3, 0.0, -np.inf, np.inf, 0.0, update == "ftrl", False)
+    states = []
+    for real in (np.float32, np.float64):
+        squares = 0.0189 * t
+        primary = -(t * 1e-3 + 2.79 * np.sqrt(squares) / 0.4)
+        state = np.array([[[2.79 if update == "mirror-descent" else primary, squares]]], real)
+        work = kernels.make_work(batch, state, np.zeros((1, 2)), np.full(1, t))
+        learn = kernels.online_kernel(update == "mirror-descent", 1)
+        scores = np.empty((1, n_rows))
+        learn(batch, targets, None, steps, work, t, scores, np.zeros((0, 0)))
+        states.append(scores[0, -100_000:].mean())
+    assert states[0] == pytest.approx(states[1], rel=1e-3)
