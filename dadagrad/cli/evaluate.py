@@ -7,6 +7,7 @@ import click
 import dadagrad
 from dadagrad.cli.display import Display
 from dadagrad.cli.options import output_options
+from dadagrad.summary import duration
 
 
 @click.command()
@@ -31,7 +32,8 @@ def evaluate(model: str, data: str, display: Display) -> None:
     "--out",
     required=True,
     metavar="URL",
-    help="File to write: Parquet (.parquet, or no suffix) or CSV with a header (.csv).",
+    help="File to write: Parquet (.parquet, or no suffix) or CSV with a header (.csv). - is "
+    "standard output, as CSV.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @output_options
@@ -41,6 +43,12 @@ def predict(model: str, data: str, out: str, overwrite: bool, display: Display) 
     The columns are row, score (one for each class or label), prediction, and probability if the
     loss is logistic or softmax. The file appears when it is complete.
     """
+    if out == "-" and display.as_json:
+        raise click.UsageError("--out - and --json both write to standard output; leave out one")
     with display.bar("predicting") as bar:
         result = dadagrad.predict(model, data, out, overwrite=overwrite, progress=bar.update)
-    display.show_result({**result, "out": out}, n_bytes=("bytes",))
+    if out == "-":
+        display.say(f"{result['rows']:,} predictions in {duration(result['seconds'])}")
+    else:
+        n_bytes = () if result["bytes"] is None else ("bytes",)
+        display.show_result({**result, "out": out}, n_bytes=n_bytes)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 import numpy as np
@@ -25,6 +27,7 @@ from dadagrad.storage.store import Storage
 
 Array = NDArray[np.float64]
 
+STDOUT = ("-", "/dev/stdout")
 _PARQUET_WRITER = partial(ParquetWriter, compression="zstd")
 
 
@@ -46,15 +49,16 @@ def predict(
         Data in the feature space of the model; its labels are ignored.
     out : str
         Path or URL of the file: Parquet, or CSV with a header if it ends in ``.csv``. It appears
-        once it is complete.
+        once it is complete. ``-`` is standard output, which receives CSV; a pipe with a name and
+        a device are written to as they are.
     overwrite : bool
-        True to replace a file at `out`.
+        True to replace a file at `out`, or the one that a symbolic link at `out` leads to.
     progress : callable, optional
 
     Returns
     -------
     dict
-        ``rows``, ``bytes`` (of the file) and ``seconds``.
+        ``rows``, ``bytes`` (of the file; None of a pipe) and ``seconds``.
 
     Raises
     ------
@@ -77,14 +81,33 @@ def predict(
     model, data = open_both(model, data)
     model.check_compatible(data.schema)
     url = os.fspath(out)
-    make_writer = CSVWriter if _suffix(url) == ".csv" else _PARQUET_WRITER
+    make_writer = CSVWriter if url in STDOUT or _suffix(url) == ".csv" else _PARQUET_WRITER
     schema = _table(model, 0, np.zeros((0, model.n_outputs))).schema
-    with _new_file(url, overwrite) as path:
-        with make_writer(path, schema) as writer:
+    with _output(url, overwrite) as file:
+        with make_writer(file, schema) as writer:
             for first, _, scores in score_partitions(model, data, progress):
                 writer.write_table(_table(model, first, scores))
-        n_bytes = os.path.getsize(path)
+        n_bytes = os.path.getsize(file) if isinstance(file, str) else None
     return {"rows": data.n_rows, "bytes": n_bytes, "seconds": time.perf_counter() - begun}
+
+
+@contextmanager
+def _output(url: str, overwrite: bool) -> Iterator[str | BinaryIO]:
+    """Yield standard output, an open pipe or device, or the path of a `_new_file`."""
+    if url in STDOUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    elif "://" not in url and os.path.exists(url) and _is_special(os.stat(url).st_mode):
+        with open(url, "wb", buffering=0) as file:
+            yield file
+    else:
+        with _new_file(url, overwrite) as path:
+            yield path
+
+
+def _is_special(mode: int) -> bool:
+    """Return True for a pipe, a socket or a device, which is not replaced."""
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 @contextmanager
@@ -97,7 +120,8 @@ def _new_file(url: str, overwrite: bool) -> Iterator[str]:
         raise InputError(
             f"there is a file at {url} already; give another name, or --overwrite to replace it"
         )
-    target = storage.local_path() if storage.is_local else ""
+    # The file that a link leads to is replaced, and the link stays.
+    target = os.path.realpath(storage.local_path()) if storage.is_local else ""
     folder, name = os.path.split(target)
     path = os.path.join(folder or tempfile.gettempdir(), f".{name}-{uuid4().hex}.part")
     try:

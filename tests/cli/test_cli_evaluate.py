@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import pyarrow.parquet as pq
 import pytest
 
@@ -29,6 +32,35 @@ def test_predict(run, places, tmp_path):
     assert "there is a file" in run("predict", places.model, places.test, "--out", out).error
     again = run("predict", places.model, places.test, "--out", out, "--overwrite")
     assert "rows 1,000" in again.lines
+
+
+def test_predictions_go_to_standard_output_and_pipes(run, places, tmp_path):
+    command = ("predict", places.model, places.test, "--out")
+    run(*command, tmp_path / "p.csv")
+    expected = (tmp_path / "p.csv").read_text()
+    answer = run(*command, "-")
+    assert (answer.code, answer.stdout) == (0, expected)
+    assert answer.stderr.startswith("1,000 predictions in ")
+    assert "both write to standard output" in run(*command, "-", "--json").error
+    pipe = tmp_path / "pipe.csv"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_text)
+        result = run(*command, pipe, "--overwrite", "--json").json
+        assert read.result(10) == expected
+    assert pipe.is_fifo()
+    assert (result["rows"], result["bytes"]) == (1000, None)
+
+
+def test_a_link_stays_and_the_file_behind_it_is_replaced(run, places, tmp_path):
+    (tmp_path / "file.csv").write_text("before")
+    (tmp_path / "link.csv").symlink_to("file.csv")
+    command = ("predict", places.model, places.test, "--out", tmp_path / "link.csv")
+    assert "there is a file" in run(*command).error
+    assert run(*command, "--overwrite").code == 0
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "file.csv").read_text().startswith('"row","score"')
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file.csv", "link.csv"]
 
 
 @pytest.mark.parametrize("name", ["evaluate", "predict"])
