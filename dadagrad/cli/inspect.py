@@ -64,13 +64,17 @@ def inspect(url: str, top: int, verify: bool, as_json: bool) -> None:
 
 
 def _open_data(url: str, content: str | None) -> Dataset:
+    from dadagrad.data.zarr.dataset import looks_like_zarr
+    from dadagrad.storage.store import Storage
+
     try:
         return dadagrad.open_dataset(url)
     except InputError as error:
-        if content is not None:
+        if looks_like_zarr(Storage(url)):
             raise
+        parquet = "its Parquet files are of something else" if content else "check the URL"
         raise InputError(
-            f"{url} is not a model, a dataset or a folder of checkpoints; check the URL ({error})"
+            f"{url} is not a model, a dataset or a folder of checkpoints; {parquet} ({error})"
         ) from error
 
 

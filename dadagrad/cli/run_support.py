@@ -183,6 +183,7 @@ def show_dry_run(prediction: DryRun, display: Display) -> None:
     names = ("engine", "rows", "features", "outputs", "partitions", "passes")
     run = {name: getattr(prediction, name) for name in names}
     run |= {"rows of a step": prediction.batch_size, "steps": prediction.steps}
+    run |= {"streams": prediction.streams} if prediction.streams > 1 else {}
     if prediction.bytes_per_step is not None:
         run["to the workers, for a step"] = decimal(prediction.bytes_per_step["down"])
         run["from the workers, for a step"] = decimal(prediction.bytes_per_step["up"])

@@ -44,6 +44,8 @@ def test_a_cluster_is_predicted_and_not_started(run, places):
     # At most a weight and its id for each of the words of 16 rows.
     assert 16 * 8 < prediction["bytes_per_step"]["down"] < 16 * 20 * 8 + 8
     assert prediction["bytes_per_step"]["up"] > prediction["bytes_per_step"]["down"]
+    streams = run("train", places.train, "--dry-run", "--workers", 2).lines
+    assert {"rows of a step 1", "streams 16"} <= set(streams)
     shown = run("train", places.train, *cluster).stdout
     assert "\nmemory of a worker\n" in shown
     assert "to the workers, for a step" in shown

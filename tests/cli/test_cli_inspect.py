@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dadagrad import Model, TrainConfig, ingest, open_dataset, train
@@ -83,6 +85,8 @@ def test_checkpoints_and_their_damage(run, places, tmp_path):
 
 def test_an_unknown_url_is_one_error(run, places, tmp_path):
     (tmp_path / "file").write_text("x")
-    for url in (tmp_path, tmp_path / "none", tmp_path / "file"):
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "table.parquet")
+    assert "its Parquet files are of something else (" in run("inspect", tmp_path).error
+    for url in (tmp_path / "none", tmp_path / "file"):
         assert "is not a model, a dataset or a folder of checkpoints" in run("inspect", url).error
     assert "--verify is for checkpoints" in run("inspect", places.train, "--verify").error

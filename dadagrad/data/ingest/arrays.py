@@ -184,7 +184,7 @@ def _open_anndata(path: str, options: Options) -> ArraySource:
         import h5py  # type: ignore[import-untyped]
     except ImportError as error:
         raise InputError(
-            f"{path} is an AnnData file; reading it needs the extra: pip install dadagrad[anndata]"
+            f"{path} is an AnnData file; reading it needs a library: pip install anndata"
         ) from error
     if not os.path.exists(path):
         raise InputError(f"there is no file {path}")

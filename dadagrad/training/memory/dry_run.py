@@ -29,7 +29,7 @@ class DryRun:
     Attributes
     ----------
     engine : {"threads", "cluster"}
-    rows, features, outputs, partitions, passes, batch_size : int
+    rows, features, outputs, partitions, passes, batch_size, streams : int
     steps : int
         Steps of all passes, if every row counts.
     coordinator : dict
@@ -58,6 +58,7 @@ class DryRun:
     partitions: int
     passes: int
     batch_size: int
+    streams: int
     steps: int
     coordinator: dict[str, int]
     free: int
@@ -113,6 +114,7 @@ def dry_run(
         partitions=len(run.data.partitions),
         passes=config.passes,
         batch_size=run.schedule.batch_size,
+        streams=config.n_streams,
         steps=estimate.steps,
         coordinator={"process": process, **added, "total": process + added["total"]},
         free=free_memory() if memory is None else memory,
