@@ -6,6 +6,7 @@ Importing this module adds the defaults of `dadagrad.yaml` to Dask's configurati
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
@@ -52,6 +53,17 @@ def _invalid_setting(name: str, value: object, needed: str) -> InputError:
         f"dadagrad.{name} is {value!r} in Dask's configuration; it must be {needed} (see the files "
         f"in ~/.config/dask, and the environment variable {variable})"
     )
+
+
+def has_active_client() -> bool:
+    """Return True if this process has a current `distributed.Client`."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return False
+    with suppress(ValueError):
+        distributed.default_client()
+        return True
+    return False
 
 
 @contextmanager

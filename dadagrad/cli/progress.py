@@ -187,8 +187,9 @@ class RunTable:
         while self._next <= rows:
             self._next *= 2
         if len(report.passes) != self._number:
+            if self._number == 1:
+                self._say("later passes: training errors, of rows that are not new")
             self._number, self._before = len(report.passes), None
-            self._say(f"pass {self._number}: training errors, of rows that are not new")
         metrics = report.passes[-1]
         since = metrics if self._before is None else metrics - self._before
         self._before = metrics

@@ -39,7 +39,9 @@ from dadagrad.settings import Named, parameter_docs
 
 Columns: TypeAlias = tuple[LabelColumn, ...]
 
-_MORE_PARAMETERS = dict.fromkeys(("random_state", "threads", "client", "checkpoints"))
+_MORE_PARAMETERS = dict.fromkeys(("random_state", "threads", "client", "checkpoints")) | {
+    "verbose": 0
+}
 """Parameters of the estimators, with their defaults, that are not settings of `TrainConfig`."""
 
 _MORE_PARAMETER_DOCS = """
@@ -52,7 +54,9 @@ _MORE_PARAMETER_DOCS = """
         the address of a scheduler.
     checkpoints : str or None, default=None
         URL of a folder. `fit` leaves checkpoints there, and resumes from them when it is called
-        with the same data and settings again."""
+        with the same data and settings again.
+    verbose : int, default=0
+        1 shows messages, progress and the result of training on standard error."""
 
 
 class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
@@ -68,6 +72,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     threads: int | None
     client: Any
     checkpoints: str | None
+    verbose: int
 
     _tasks: tuple[str, ...]
     _excluded_settings: tuple[str, ...]
@@ -195,7 +200,8 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         if data is None:
             raise InputError("every sample_weight is zero; training needs a row of weight above 0")
         config = self._config(seed)
-        state = fit(data, config, self.threads, self.client, self.checkpoints)
+        resources = {"threads": self.threads, "client": self.client}
+        state = fit(data, config, resources, self.checkpoints, self.verbose)
         return self._keep(state, passes=config.passes, calls=0)
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, query: Any = None) -> Self:
@@ -209,7 +215,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         new = before is None
         data = self._make_dataset(X, y, sample_weight, query, seed, reset=new, new_labels=False)
         if data is not None:
-            state = partial_fit(data, self._config(seed), self.threads, before)
+            state = partial_fit(data, self._config(seed), self.threads, before, self.verbose)
             return self._keep(state, passes=1, calls=calls + 1)
         if new:
             raise InputError("every sample_weight is zero; a first call needs one above 0")

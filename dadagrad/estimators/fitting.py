@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,12 +11,16 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from dadagrad.cli.display import Display
+from dadagrad.cli.run_support import showing_run
+from dadagrad.clusters import has_active_client
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, MemoryDataset
 from dadagrad.errors import InputError
 from dadagrad.estimators.dask_inputs import DaskDataset
 from dadagrad.model.model import Model
 from dadagrad.problem import Problem
+from dadagrad.summary import run_lines
 from dadagrad.training.checkpoints.snapshot import Start, check_settings
 from dadagrad.training.checkpoints.writer import CheckpointReader
 from dadagrad.training.coordinator import Coordinator
@@ -99,24 +105,47 @@ def _at_end(
     return FittedState(end.problem, end.state, passes, end.steps, origin, report, _model=model)
 
 
+def _showing(
+    verbose: int, config: TrainConfig, data: Dataset
+) -> AbstractContextManager[dict[str, Any]]:
+    """The arguments `progress` and `messages` of a run, which show it if `verbose` is above 0."""
+    return showing_run(Display(), config, data) if verbose > 0 else nullcontext({})
+
+
 def fit(
-    data: Dataset, config: TrainConfig, threads: int | None, client: Any, checkpoints: str | None
+    data: Dataset,
+    config: TrainConfig,
+    resources: dict[str, Any],
+    checkpoints: str | None,
+    verbose: int = 0,
 ) -> FittedState:
     """Train on `data` from the start, or from the checkpoints of the same run.
 
     Raises `InputError` if `checkpoints` holds another run, `KeyboardInterrupt` if interrupted.
     """
+    client = resources["client"]
     if client is not None and isinstance(data, DaskDataset):
         raise InputError(
             "client trains on a dataset in storage, and X is a dask collection; write it with "
             "`dadagrad ingest`, or leave out client"
         )
+    is_stored = not isinstance(data, MemoryDataset | DaskDataset)
+    if is_stored and not any(resources.values()) and has_active_client():
+        warnings.warn(
+            "a Dask client is active, and training runs in this process; client='current' trains "
+            "on its workers, and threads=N in this process without this warning",
+            stacklevel=4,
+        )
     config = resolve_config(data, config, on_cluster=client is not None)
-    if checkpoints is not None and CheckpointReader(checkpoints).list():
-        check_settings(CheckpointReader(checkpoints).load().meta["config"], config, checkpoints)
-        result = resume(checkpoints, data=data, threads=threads, client=client)
-    else:
-        result = train(data, config, threads=threads, client=client, checkpoints=checkpoints)
+    with _showing(verbose, config, data) as shown:
+        if checkpoints is not None and CheckpointReader(checkpoints).list():
+            check_settings(CheckpointReader(checkpoints).load().meta["config"], config, checkpoints)
+            result = resume(checkpoints, data=data, **resources, **shown)
+        else:
+            result = train(data, config, **resources, checkpoints=checkpoints, **shown)
+    if verbose > 0:
+        for line in run_lines(result.report, result.model.loss):
+            Display().say(line)
     if not result.complete:
         later = f"; fit again to go on from {checkpoints}" if checkpoints else ""
         raise KeyboardInterrupt(f"training was interrupted{later}")
@@ -124,7 +153,11 @@ def fit(
 
 
 def partial_fit(
-    data: Dataset, config: TrainConfig, threads: int | None, before: FittedState | None
+    data: Dataset,
+    config: TrainConfig,
+    threads: int | None,
+    before: FittedState | None,
+    verbose: int = 0,
 ) -> FittedState:
     """Learn from one pass over `data`, starting from `before`, whose state is changed.
 
@@ -141,12 +174,12 @@ def partial_fit(
     warm_up(run.problem, run.messages)
     # The rows of this call count as new ones, beside those of the first pass of `fit`.
     later_passes = () if before is None else before.passes[1:]
-    with resources.engine(data) as engine:
+    with _showing(verbose, config, data) as shown, resources.engine(data) as engine:
         if before is None:
             start = run.begin(engine)
         else:
             start = Start(before.state, Cursor(), before.steps, before.passes[:1])
-        watcher = Watcher()
+        watcher = Watcher(progress=shown.get("progress"))
         coordinator, complete = run.learn(engine, start, watcher)
     if not complete:
         raise KeyboardInterrupt("training was interrupted; the model has learned from some rows")

@@ -554,3 +554,32 @@ def test_fit_names_a_wrong_setting(options: dict[str, Any], message: str) -> Non
 def test_fit_names_what_is_wrong_in_the_data(message: str, arguments: Any) -> None:
     with pytest.raises(ValueError, match=message):
         AdaGradClassifier().fit(*arguments(*make_data()))
+
+
+def test_verbose_shows_the_run_and_its_result(capsys: pytest.CaptureFixture[str]) -> None:
+    X, y = make_data()
+    settings = {"passes": 2, "step_size": 0.3}
+    shown = AdaGradClassifier(verbose=1, **settings).fit(X, y)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].split() == ["rows", "error", "since", "last", "loss", "rows/s", "weights"]
+    assert lines[2].startswith("later passes: training errors")
+    error = f"{100 * shown.report_['progressive_error']:.1f} %"
+    assert f"  error before learning     {error}" in lines
+    shown.partial_fit(X, y)
+    assert len(capsys.readouterr().err.splitlines()) == 2
+    assert same_bits(shown, AdaGradClassifier(**settings).fit(X, y).partial_fit(X, y))
+    assert capsys.readouterr().err == ""
+
+
+def test_an_active_client_that_is_not_used_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = make_data()
+    (tmp_path / "rows.svmlight").write_text("1 1:1\n-1 2:1\n" * 20)
+    ingest(tmp_path / "rows.svmlight", str(tmp_path / "data"))
+    monkeypatch.setattr("distributed.default_client", lambda: "a client")
+    model = AdaGradClassifier(step_size=0.3)
+    with pytest.warns(UserWarning, match="client='current' trains on its workers"):
+        model.fit(str(tmp_path / "data"))
+    model.fit(X, y)  # arrays in memory are not for a cluster
+    clone(model).set_params(threads=1).fit(str(tmp_path / "data"))
