@@ -272,6 +272,7 @@ class Run:
             steps=start.steps,
             passes=start.passes,
             save_every=save_every,
+            remote=self.resources.on_cluster,
         )
 
     def result(

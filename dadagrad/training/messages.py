@@ -12,10 +12,40 @@ from typing import Any, TypeAlias
 
 from dadagrad.training.schedule.base import Cursor, Slice
 from dadagrad.training.state.base import TrainingState
+from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice, SentFeatures, SharedFeatures
 from dadagrad.training.worker.progressive import ProgressiveMetrics
 
-SliceInput: TypeAlias = SharedFeatures | SentFeatures | TrainingState
+
+@dataclass(frozen=True, slots=True)
+class RemoteChange:
+    """State of the features that a stream changed in a round, which a worker of a cluster keeps.
+
+    Attributes
+    ----------
+    worker, key : str
+        Address of the worker, and its name for the change.
+    common : State
+        The intercept and the t of the stream, without features.
+    """
+
+    worker: str
+    key: str
+    common: State
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFeatures:
+    """Features of a state that is on the workers of a cluster.
+
+    `common` has its intercept and t; `before` is what earlier slices of the stretch changed.
+    """
+
+    common: State
+    before: RemoteChange | None = None
+
+
+SliceInput: TypeAlias = SharedFeatures | SentFeatures | RemoteFeatures | TrainingState
 """Input of the work on a slice: some features, or the state itself, which is changed in place."""
 
 
@@ -27,13 +57,13 @@ class Result:
     ----------
     metrics : ProgressiveMetrics
         Its `weight` is the total importance of the rows.
-    change : FeatureSlice or None
+    change : FeatureSlice, RemoteChange or None
         The gradient of some features, or their state after a step for each row. None if the
         state itself was changed.
     """
 
     metrics: ProgressiveMetrics
-    change: FeatureSlice[Any] | None = None
+    change: FeatureSlice[Any] | RemoteChange | None = None
 
 
 # Events.
@@ -56,7 +86,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A `Merge` is done."""
+    """A `Merge` or a `MergeRemotely` is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +144,17 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
+class MergeRemotely:
+    """Have the workers that hold the state merge what the streams changed, and report.
+
+    `begun` is the t at the begin of the round.
+    """
+
+    changes: tuple[RemoteChange, ...]
+    begun: float
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """The partition will not be needed again in this reading."""
 
@@ -160,4 +201,4 @@ class Finish:
     complete: bool
 
 
-Instruction: TypeAlias = Open | Compute | Merge | Close | Report | Save | Finish
+Instruction: TypeAlias = Open | Compute | Merge | MergeRemotely | Close | Report | Save | Finish

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from helpers.cluster_processes import Cluster, Process
-from helpers.fault_cases import CONFIG, At
+from helpers.fault_cases import CONFIG, STREAMS, At
 from helpers.processes import wait_until
 from helpers.training_cases import bits
 
@@ -96,13 +96,14 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.1)
 
 
+@pytest.mark.parametrize("config", [CONFIG, STREAMS], ids=["batches", "streams"])
 @pytest.mark.parametrize(
     "mishap", [pytest.param(x, marks=[] if x in FAST else pytest.mark.slow) for x in MISHAPS]
 )
-def test_the_run_goes_on_with_the_same_bits(mishap, cluster, data, expected, often):
+def test_the_run_goes_on_with_the_same_bits(mishap, config, cluster, data, often):
     pause = 0.05 if mishap is retire_many else 0.0
     at = At(MISHAPS[mishap], lambda: mishap(cluster), pause=pause)
-    assert bits(at.train(cluster, data)) == expected
+    assert bits(at.train(cluster, data, config)) == bits(train(data, config))
     if mishap in (kill_all, freeze_for_a_while):
         assert at.longest_gap > 0.2  # nobody worked meanwhile
 

@@ -17,7 +17,7 @@ from helpers.processes import wait_until
 from helpers.training_cases import bits
 
 from dadagrad.errors import TrainingError
-from dadagrad.training.engines.dask import driver, monitor
+from dadagrad.training.engines.dask import batches, monitor
 from dadagrad.training.run import train
 
 MEMORY_LIMIT = 600 << 20
@@ -27,13 +27,13 @@ MEMORY_LIMIT = 600 << 20
 def worked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The addresses of the workers that worked on slices, in the order of arrival."""
     addresses: list[str] = []
-    validate = driver.DaskDriver._validate
+    validate = batches.BatchDriver._validate
 
     def spy(self: Any, computes: Any, results: Any, worker: str) -> str | None:
         addresses.append(worker)
         return validate(self, computes, results, worker)
 
-    monkeypatch.setattr(driver.DaskDriver, "_validate", spy)
+    monkeypatch.setattr(batches.BatchDriver, "_validate", spy)
     monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.1)  # a short run sees workers come and go
     return addresses
 

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from helpers.zarr_cases import write_zarr
 
 CONFIG = TrainConfig(step_size=0.3, batch_size=60, l1=1e-4, passes=5)
 """60 steps on the data of `make_dataset`: about a second on two workers."""
+
+STREAMS = replace(CONFIG, streams=4, batch_size=1, rounds=15)
+"""Some 50 rounds of streams, whose state is on the workers."""
 
 DATA_SIZES = (150, 90, 130, 110, 140, 100)
 

@@ -30,6 +30,7 @@ from dadagrad.data import open_dataset
 from dadagrad.errors import CorruptionError, InputError, TrainingError
 from dadagrad.kernels.packed_ids import pack, unpack
 from dadagrad.training import warm_up
+from dadagrad.training.engines.dask import batches as dask_batches
 from dadagrad.training.engines.dask import driver as dask_driver
 from dadagrad.training.engines.dask.messages import Reply
 from dadagrad.training.messages import Report, Result
@@ -69,13 +70,13 @@ def data(tmp_path_factory) -> str:
 @pytest.fixture
 def slices_of_tasks(monkeypatch) -> list[int]:
     """The number of slices of each task."""
-    counts, send = [], dask_driver.DaskDriver._send
+    counts, send = [], dask_batches.BatchDriver._send
 
     def spy(self, worker, computes):
         counts.append(len(computes))
         send(self, worker, computes)
 
-    monkeypatch.setattr(dask_driver.DaskDriver, "_send", spy)
+    monkeypatch.setattr(dask_batches.BatchDriver, "_send", spy)
     return counts
 
 

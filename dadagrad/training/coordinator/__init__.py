@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-import numpy as np
-
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator.combine import Progress, combination_of
 from dadagrad.training.coordinator.rounds import RoundQueue
@@ -37,6 +35,7 @@ from dadagrad.training.messages import (
     StopRequested,
 )
 from dadagrad.training.schedule.base import Cursor, Round, Schedule
+from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.worker.progressive import ProgressiveMetrics, best_setting
 
@@ -61,6 +60,8 @@ class Coordinator:
         Steps after which a `Save` is due; None leaves that to `SaveRequested`.
     prefetch : int
         Partitions opened ahead of those in use.
+    remote : bool
+        True if the streams' state is on the workers of a cluster, except for its intercept and t.
     """
 
     def __init__(
@@ -75,17 +76,30 @@ class Coordinator:
         passes: Sequence[ProgressiveMetrics] = (),
         save_every: int | None = None,
         prefetch: int = 2,
+        remote: bool = False,
     ) -> None:
         self.problem = problem
         self.state = state
+        self._schedule = schedule
+        self._stop = stop
+        self._prefetch = prefetch
+        self._combination = combination_of(problem, state, remote=remote)
+        self._n_tasks = 0
+        self._save_every = save_every
+        self._save_wanted = self._stop_wanted = self._finished = False
+        self.go_back(cursor, steps, passes)
+
+    def go_back(self, cursor: Cursor, steps: int, passes: Sequence[ProgressiveMetrics]) -> None:
+        """Go to a place between two rounds, where `start` begins.
+
+        The results of tasks and of readings that are under way must not be reported any more.
+        """
         self.cursor = cursor
         self.steps = steps
         self.passes = list(passes)
-        self._before = sum(passes[:-1], start=ProgressiveMetrics.zero(problem))
-        self._combination = combination_of(problem, state)
-        self._rounds = RoundQueue(
-            schedule.rounds(cursor, stop), prefetch, together=not problem.online
-        )
+        self._before = sum(passes[:-1], start=ProgressiveMetrics.zero(self.problem))
+        rounds = self._schedule.rounds(cursor, self._stop)
+        self._rounds = RoundQueue(rounds, self._prefetch, together=not self.problem.online)
         self._round: Round | None = None
         self._stretches: list[Progress] = []
         # Stretches whose next slice has not been issued, and how many are not at their end.
@@ -94,14 +108,11 @@ class Coordinator:
         self._is_working = False  # on some slice of the present round
         self._n_merges: int | None = None  # left of those that end it; None before they begin
         self._tasks: dict[int, Progress] = {}
-        self._n_tasks = 0
         # By reading, the slices of this round without a result; and readings that end with it.
         self._left: Counter[int] = Counter()
         self._closing: set[int] = set()
         self._closes: list[Instruction] = []
-        self._save_every = save_every
         self._next_save = self._first_save_after(steps)
-        self._save_wanted = self._stop_wanted = self._finished = False
         self._saved: Cursor | None = None
 
     @property
@@ -210,10 +221,8 @@ class Coordinator:
 
     def count_nonzeros(self) -> int:
         """Weights other than 0 of the setting with the least progressive loss."""
-        _, weights = self.state.nonzero_weights(self.problem)
-        best = best_setting(self.passes, self.problem)
-        by_setting = weights.reshape(len(weights), self.problem.n_settings, -1)
-        return int(np.count_nonzero(by_setting[:, best]))
+        counts = count_nonzeros(self.problem, self.state)
+        return int(counts[best_setting(self.passes, self.problem)])
 
     def _count(self, counted: list[ProgressiveMetrics]) -> None:
         """Add the metrics of a round to those of its pass."""

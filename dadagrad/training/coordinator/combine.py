@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,7 +13,14 @@ from numpy.typing import NDArray
 
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator.merge import merge_common, merge_shard, overlay, shards, unite
-from dadagrad.training.messages import Merge, Result, SliceInput
+from dadagrad.training.messages import (
+    Merge,
+    MergeRemotely,
+    RemoteChange,
+    RemoteFeatures,
+    Result,
+    SliceInput,
+)
 from dadagrad.training.schedule.base import Slice, Stretch
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
@@ -31,7 +39,7 @@ class Progress:
     slices: Stretch
     done: int = 0
     metrics: list[ProgressiveMetrics] = field(default_factory=list)
-    change: FeatureSlice[Any] | None = None
+    change: FeatureSlice[Any] | RemoteChange | None = None
 
     @property
     def slice_(self) -> Slice:
@@ -50,7 +58,7 @@ class Combination(ABC):
         """Take note of the result of that slice."""
         stretch.change = result.change
 
-    def merges(self, stretches: list[Progress]) -> list[Merge]:
+    def merges(self, stretches: list[Progress]) -> Sequence[Merge | MergeRemotely]:
         """Changes of the state that any threads may make before `finish`, each of its features."""
         return []
 
@@ -93,7 +101,7 @@ class BatchStep(Combination):
         importance = sum(metrics.weight for stretch in stretches for metrics in stretch.metrics)
         if not importance > 0.0:
             return 0
-        gradients = [stretch.change for stretch in stretches if stretch.change is not None]
+        gradients = _features(stretches)
         self._state.step(self._problem, self._sums.total(gradients), importance)
         return 1
 
@@ -110,41 +118,66 @@ class StreamMerge(Combination):
 
         def pull(ids: NDArray[np.int64]) -> State:
             state = self.state.pull(ids)
-            if before is not None:
+            if isinstance(before, FeatureSlice):
                 overlay(FeatureSlice(ids, state), before)
             return state
 
         return SharedFeatures(pull)
 
     def take(self, stretch: Progress, result: Result) -> None:
-        assert result.change is not None
+        assert isinstance(result.change, FeatureSlice)
         before, after = stretch.change, result.change
-        stretch.change = after if before is None else unite(before, after)
+        stretch.change = unite(before, after) if isinstance(before, FeatureSlice) else after
 
     def merges(self, stretches: list[Progress]) -> list[Merge]:
-        learned = self._learned(stretches)
+        learned = _features(stretches)
         return [
             Merge(partial(merge_shard, self.problem, self.state, learned, shard))
             for shard in shards(learned)
         ]
 
     def finish(self, stretches: list[Progress]) -> int:
-        merge_common(self.problem, self.state, self._learned(stretches))
+        merge_common(self.state, [each.content for each in _features(stretches)])
         return _n_rows(stretches)
 
-    def _learned(self, stretches: list[Progress]) -> list[FeatureSlice[State]]:
-        return [stretch.change for stretch in stretches if stretch.change is not None]
+
+@dataclass(frozen=True)
+class RemoteMerge(Combination):
+    """The same where workers of a cluster hold the state, and `state` the intercept and t."""
+
+    state: State
+
+    def give(self, stretch: Progress) -> RemoteFeatures:
+        before = next(iter(self._changes([stretch])), None)
+        return RemoteFeatures(self.state.common(), before)
+
+    def merges(self, stretches: list[Progress]) -> list[MergeRemotely]:
+        return [MergeRemotely(tuple(self._changes(stretches)), self.state.t)]
+
+    def finish(self, stretches: list[Progress]) -> int:
+        merge_common(self.state, [change.common for change in self._changes(stretches)])
+        return _n_rows(stretches)
+
+    def _changes(self, stretches: list[Progress]) -> list[RemoteChange]:
+        changes = (stretch.change for stretch in stretches)
+        return [change for change in changes if isinstance(change, RemoteChange)]
 
 
-def combination_of(problem: Problem, state: TrainingState) -> Combination:
-    """The combination for the settings of `problem`."""
+def combination_of(problem: Problem, state: TrainingState, *, remote: bool) -> Combination:
+    """The combination for the settings of `problem`; `remote` streams learn on a cluster."""
     if not problem.online:
         return BatchStep(problem, state)
     if problem.config.n_streams == 1:
         return OnlineSteps(state)
     if not isinstance(state, State):
         raise TypeError(f"streams merge compiled states, not {type(state).__name__}")
-    return StreamMerge(problem, state)
+    return RemoteMerge(state) if remote else StreamMerge(problem, state)
+
+
+def _features(stretches: list[Progress]) -> list[FeatureSlice[Any]]:
+    """The changes of the stretches, where there are some."""
+    changes = (stretch.change for stretch in stretches)
+    return [change for change in changes if isinstance(change, FeatureSlice)]
 
 
 def _n_rows(stretches: list[Progress]) -> int:

@@ -62,7 +62,7 @@ MAX_SHARDS = 256
 def shards(learned: Sequence[Learned]) -> list[Shard]:
     """Cut what several streams learned into shards of the features, which are merged apart."""
     n_entries = sum(len(each.ids) for each in learned)
-    if len(learned) < 2 or not n_entries:
+    if not n_entries:
         return []
     n_shards = min(MAX_SHARDS, -(-n_entries // SHARD_ENTRIES))
     longest = max((each.ids for each in learned), key=len)
@@ -72,7 +72,14 @@ def shards(learned: Sequence[Learned]) -> list[Shard]:
 
 
 def merge_shard(problem: Problem, state: State, learned: Sequence[Learned], shard: Shard) -> None:
-    """Merge what streams learned of a shard; `state.t` stays at the begin of the round."""
+    """Merge what streams learned of a shard; `state.t` stays at the begin of the round.
+
+    A stream alone leaves its bits.
+    """
+    if len(learned) == 1:
+        features, places = learned[0], np.arange(shard[0].start, shard[0].stop)
+        state.push_features(features.ids[shard[0]], features.content.pull(places))
+        return
     parts = list(zip((each.content for each in learned), shard, strict=True))
     ids = np.concatenate([each.ids[own] for each, own in zip(learned, shard, strict=True)])
     ends = np.cumsum([own.stop - own.start for own in shard])
@@ -93,23 +100,23 @@ def merge_shard(problem: Problem, state: State, learned: Sequence[Learned], shar
         last_update[ids[some]] = state.t + (times - state.t).sum()
 
 
-def merge_common(problem: Problem, state: State, learned: Sequence[Learned]) -> None:
-    """Merge the intercepts and the times, after all features.
+def merge_common(state: State, learned: Sequence[State]) -> None:
+    """Merge the intercepts and the times that streams reached, after all features.
 
     A stream alone leaves its bits.
     """
     if len(learned) == 1:
-        state.push(learned[0].ids, learned[0].content)
+        state.intercept, state.t = learned[0].intercept, learned[0].t
     if len(learned) < 2:
         return
     base = state.intercept
-    changes = np.stack([each.content.intercept for each in learned]) - base
+    changes = np.stack([each.intercept for each in learned]) - base
     gathered = changes.sum(axis=0)
     squared = np.square(changes[..., 1]).sum(axis=0)
     participation = np.ones_like(squared)
     np.divide(gathered[..., 1] ** 2, squared, out=participation, where=squared > 0.0)
     state.intercept = base + gathered / participation[..., None]
-    state.t += sum(each.content.t - state.t for each in learned)
+    state.t += sum(each.t - state.t for each in learned)
 
 
 def unite(before: Learned, after: Learned) -> Learned:

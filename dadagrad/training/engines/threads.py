@@ -24,6 +24,8 @@ from dadagrad.training.messages import (
     Merged,
     Open,
     Opened,
+    Report,
+    Save,
 )
 from dadagrad.training.worker.compute import compute
 from dadagrad.training.worker.parallel import threaded
@@ -72,7 +74,7 @@ class LocalEngine(Engine):
                                 self.loader.release(self._loaded.pop(reading))
                             case Finish(complete):
                                 return complete
-                            case _:
+                            case Report() | Save():
                                 watcher.handle(instruction)
                     instructions = coordinator.go_on()
                 if not instructions:

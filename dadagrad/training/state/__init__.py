@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.problem import Problem
@@ -17,6 +18,15 @@ from dadagrad.training.state.reference import PlainState
 def zero_state(problem: Problem) -> TrainingState:
     """The state before the first step."""
     return State.zero(problem) if problem.compiled else PlainState.zero(problem)
+
+
+def count_nonzeros(problem: Problem, state: TrainingState) -> NDArray[np.int64]:
+    """The number of weights other than 0 of each setting, (n_settings,)."""
+    _, weights = state.nonzero_weights(problem)
+    counts: NDArray[np.int64] = np.count_nonzero(
+        weights.reshape(len(weights), problem.n_settings, -1), axis=(0, 2)
+    )
+    return counts
 
 
 def state_bytes(problem: Problem) -> int:

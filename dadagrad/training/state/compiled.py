@@ -55,9 +55,9 @@ class State:
     _arenas: Arenas = field(default_factory=Arenas, repr=False, compare=False)
 
     @classmethod
-    def zero(cls, problem: Problem) -> State:
-        """The state before the first step."""
-        shapes = {name: shape for name, (shape, _) in cls.shapes(problem).items()}
+    def zero(cls, problem: Problem, n_features: int | None = None) -> State:
+        """The state before the first step, of all features or of so many."""
+        shapes = {name: shape for name, (shape, _) in cls.shapes(problem, n_features).items()}
         return cls(
             zeros(shapes["accumulators"], np.float32),
             zeros(shapes["last_update"], np.float64),
@@ -66,9 +66,10 @@ class State:
         )
 
     @classmethod
-    def shapes(cls, problem: Problem) -> Shapes:
+    def shapes(cls, problem: Problem, n_features: int | None = None) -> Shapes:
         """The shapes of `arrays`, and the bytes of a number of each; no memory is taken."""
-        n_groups, n_features, width = problem.n_groups, problem.n_features, problem.group_width
+        n_groups, width = problem.n_groups, problem.group_width
+        n_features = problem.n_features if n_features is None else n_features
         lazy, averages = problem.config.update.shrinks_lazily, problem.averages
         return {
             "accumulators": ((n_groups, n_features, width, 2), 4),
@@ -183,14 +184,18 @@ class State:
 
     def push(self, ids: NDArray[np.int64], share: State) -> None:
         """Put a share that `pull` took out back in its place."""
+        self.push_features(ids, share)
+        self.intercept = share.intercept.copy()
+        self.t = share.t
+
+    def push_features(self, ids: NDArray[np.int64], share: State) -> None:
+        """Put back the numbers of the features alone, without the intercept and t."""
         for everything, own in zip(self.accumulators, share.accumulators, strict=True):
             put(_records(everything), ids, _records(own))
         if self.last_update.size:
             self.last_update[:, ids] = share.last_update
         if self.averages.size:
             self.averages[:, ids] = share.averages
-        self.intercept = share.intercept.copy()
-        self.t = share.t
 
     def weights(self, problem: Problem) -> NDArray[np.float32]:
         """The (n_features, n_outputs) weights of the model: at t, or their average."""
@@ -217,7 +222,7 @@ class State:
         stride = max(1, CHUNK_WEIGHTS // problem.n_outputs)
         ids = np.empty(0, np.int64)
         weights = np.empty((0, problem.n_outputs), np.float32)
-        for start in range(0, problem.n_features, stride):
+        for start in range(0, self.n_features, stride):
             some = self.part(start, start + stride).weights(problem)
             kept = np.flatnonzero((some != 0.0).any(axis=1))
             n_before = len(ids)
@@ -236,6 +241,14 @@ class State:
             last_update=np.ascontiguousarray(self.last_update[:, start:stop]),
             averages=np.ascontiguousarray(self.averages[:, start:stop]),
         )
+
+    def with_features(self, arrays: dict[str, NDArray[Any]]) -> State:
+        """The state with other arrays by feature, and the same intercept and t."""
+        return self.with_arrays(self.arrays | arrays, self.t)
+
+    def common(self) -> State:
+        """The intercept and t alone, without features."""
+        return self.pull(np.empty(0, np.int64))
 
     def of_setting(self, problem: Problem, number: int) -> State:
         """The state of one setting alone, in the same memory."""

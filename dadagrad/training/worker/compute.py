@@ -13,7 +13,7 @@ from dadagrad.errors import TrainingError
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.id_sets import mark, marked, relabel
 from dadagrad.problem import Problem
-from dadagrad.training.messages import Result, SliceInput
+from dadagrad.training.messages import RemoteFeatures, Result, SliceInput
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.slices import (
@@ -61,6 +61,7 @@ def compute(
         part = part.divide_columns(problem.scales)
     importance = row_importance(problem, part)
     place_of_rows = place, slice_.start
+    assert not isinstance(given, RemoteFeatures), "a worker of a cluster asks for the features"
     if not isinstance(given, SharedFeatures | SentFeatures):
         return Result(_learn(problem, part, importance, given, place_of_rows, spread))
     touched, compact = _compact(part, given.partial)
@@ -185,7 +186,7 @@ def _check_finite(problem: Problem, result: Result, place: str) -> None:
     Raise `TrainingError` if all settings have diverged.
     """
     change = result.change
-    assert change is not None
+    assert isinstance(change, FeatureSlice)
     content = change.content
     by_array = not_finite(content, problem.n_settings)
     diverged = np.any(list(by_array.values()), axis=0)

@@ -17,49 +17,33 @@ from __future__ import annotations
 import itertools
 import logging
 import uuid
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from distributed import Client, Future
-from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Dataset
-from dadagrad.data.skipping import SkippingDataset, skipped_partitions
-from dadagrad.errors import InputError, TrainingError
-from dadagrad.kernels.id_sets import look_up
-from dadagrad.kernels.packed_ids import unpack
+from dadagrad.data.skipping import SkippingDataset
+from dadagrad.errors import InputError
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.dask.futures import PendingTasks
-from dadagrad.training.engines.dask.messages import Reply, Touched, Work, n_bytes, validate
+from dadagrad.training.engines.dask.messages import Reply
 from dadagrad.training.engines.dask.placement import Placement, worthwhile_tasks
-from dadagrad.training.engines.dask.tasks import (
-    Job,
-    compute_slices,
-    forget,
-    identity,
-    open_partitions,
-    prepare,
-)
+from dadagrad.training.engines.dask.tasks import Job, forget, identity, open_partitions, prepare
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.messages import (
     Close,
     Compute,
-    Computed,
     Event,
     Finish,
     Instruction,
-    Merge,
-    Merged,
     Open,
     Opened,
     Report,
-    Result,
     Save,
 )
-from dadagrad.training.schedule.base import Slice
-from dadagrad.training.state.slices import Gradient, SentFeatures, SharedFeatures
 from dadagrad.training.trace import Trace
 
 logger = logging.getLogger(__name__)
@@ -75,11 +59,11 @@ MAX_SPENT_BYTES = 16 << 20
 """Number and bytes of received results that are not released yet."""
 
 
-class DaskDriver:
+class DaskDriver(ABC):
     """Driver of one run on one client.
 
-    `bytes_moved` is the size of the arrays sent and received for steps: weights, gradients, and
-    positions of their features; without the vocabularies of partitions.
+    `bytes_moved` is the size of the arrays that travelled for steps; without the vocabularies of
+    partitions.
     """
 
     def __init__(
@@ -100,11 +84,6 @@ class DaskDriver:
         self._spent: list[Future[Any]] = []
         self._spent_bytes = 0
         self._placement = Placement(client.nthreads(), _tasks_of_step(coordinator.problem, data))
-        # Positions that the next slices touch, by reading and first row: only their weights are
-        # sent.
-        self._touched: dict[tuple[int, int], NDArray[np.int32]] = {}
-        self._vocabularies: dict[int, NDArray[np.int64]] = {}
-        self._events: list[Event] = []
         self.bytes_moved = 0
         # The result of a task is sent to workers once, and made again if its worker is lost.
         self._digest = data.digest
@@ -116,21 +95,15 @@ class DaskDriver:
         try:
             self._prepare_workers()
             self._watcher.begin()
-            instructions = self._coordinator.start()
+            instructions = self._begin()
             while True:
                 with self._trace.measured("coordinate"):
                     complete = self._carry_out(instructions)
                     if complete is not None:
                         return complete
                     instructions = self._coordinator.go_on()
-                if instructions:
-                    continue
-                # Slices that can begin together make one task: all events of one task come first.
-                # Only the last of them can change the state.
-                events = self._next_events()
-                with self._trace.measured("coordinate"):
-                    following = (self._coordinator.handle(event) for event in events)
-                    instructions = list(itertools.chain.from_iterable(following))
+                if not instructions:
+                    instructions = self._next_instructions()
         finally:
             self._clean_up()
 
@@ -154,17 +127,27 @@ class DaskDriver:
                 "release there as here"
             ) from errors[0]
 
+    def _begin(self) -> list[Instruction]:
+        """Return the first instructions."""
+        return self._coordinator.start()
+
+    def _next_instructions(self) -> list[Instruction]:
+        """Wait a short time for events, and return the instructions that follow from them."""
+        # Slices that can begin together make one task: all events of one task come first.
+        # Only the last of them can change the state.
+        events = self._next_events()
+        with self._trace.measured("coordinate"):
+            following = (self._coordinator.handle(event) for event in events)
+            return list(itertools.chain.from_iterable(following))
+
     def _next_events(self) -> list[Event]:
         """Return the events of one task, or a request; none if none comes in a short time."""
         request = self._watcher.request()
         if request is not None:
             return [request]
-        if self._events:
-            events, self._events = self._events, []
-            return events
         threads = self._pending.changed_workers()
         if threads is not None:
-            self._placement.update(threads)
+            self._workers_changed(threads)
         arrived = self._pending.next_result()
         if any(future.status != "finished" for future in self._spent):
             self._release()  # its worker has left: others would compute it again first
@@ -173,6 +156,9 @@ class DaskDriver:
         future, to_events, result = arrived
         self._spent.append(future)
         return to_events(result)
+
+    def _workers_changed(self, threads: dict[str, int]) -> None:
+        self._placement.update(threads)
 
     def _carry_out(self, instructions: list[Instruction]) -> bool | None:
         """Carry out instructions; True or False (complete or stopped) if the run is over."""
@@ -191,11 +177,7 @@ class DaskDriver:
             match instruction:
                 case Close(reading):  # workers drop the partitions that they used least recently
                     self._placement.close(reading)
-                    del self._vocabularies[reading]
-                case Merge(merge):
-                    with self._trace.measured("merge"):
-                        merge()
-                    self._events.append(Merged())
+                    self._note_closed(reading)
                 case Report() | Save():
                     self._watcher.handle(instruction)
                 case Finish(complete):
@@ -214,62 +196,24 @@ class DaskDriver:
 
         def to_events(reply: Reply) -> list[Event]:
             self._note(reply)
-            events: list[Event] = []
-            for instruction, ids, touched in zip(opens, reply.results, reply.touched, strict=True):
-                reading = instruction.reading
-                self._placement.read_by(reading, instruction.partition, reply.worker)
-                for slice_, positions in zip(instruction.first_slices, touched, strict=True):
-                    self._note_touched(slice_, positions)
-                self._spent_bytes += ids.nbytes
-                self._vocabularies[reading] = unpack(ids, np.int64)
-                events.append(Opened(reading))
-            return events
+            for instruction in opens:
+                self._placement.read_by(instruction.reading, instruction.partition, reply.worker)
+            self._note_opened(opens, reply)
+            return [Opened(instruction.reading) for instruction in opens]
 
         # Computations go before reading, even if they are submitted later.
         arguments = (self._job, self._run, opens)
         self._pending.submit(to_events, worker, open_partitions, *arguments, priority=-1)
 
+    @abstractmethod
     def _send(self, worker: str | None, computes: list[Compute]) -> None:
         """Submit some slices of a step as one task."""
-        work = Work(
-            self._run,
-            tuple(compute.slice_ for compute in computes),
-            tuple(self._given(compute) for compute in computes),
-            tuple(compute.following for compute in computes),
-            skipped_partitions(self._data),
-        )
-        self.bytes_moved += sum(map(n_bytes, work.given))
-        errors: list[str] = []
 
-        def to_events(reply: Reply | None) -> list[Event]:
-            if reply is None:  # the worker has not opened any partition of this run
-                self._pending.submit(to_events, worker, compute_slices, work, self._job)
-                return []
-            self._note(reply)
-            size = sum(map(n_bytes, reply.results))
-            self._spent_bytes += size
-            self.bytes_moved += size
-            results = [_unpacked(result) for result in reply.results]
-            error = self._validate(computes, results, reply.worker)
-            if error is not None:
-                errors.append(error)
-                if len(errors) > 1:
-                    raise TrainingError(" and again: ".join(errors))
-                logger.warning("%s; it is computed again", error)
-                another = self._placement.another(reply.worker)
-                self._pending.submit(to_events, another, compute_slices, work, self._job)
-                return []
-            for compute, touched in zip(computes, reply.touched, strict=True):
-                slice_ = compute.slice_
-                self._placement.read_by(slice_.reading, slice_.partition, reply.worker)
-                if compute.following is not None:
-                    self._note_touched(compute.following, touched)
-            return [
-                Computed(compute.task, self._with_ids(compute.slice_, result))
-                for compute, result in zip(computes, results, strict=True)
-            ]
+    def _note_opened(self, opens: tuple[Open, ...], reply: Reply) -> None:  # noqa: B027
+        """Store what a worker tells about the partitions that it has read."""
 
-        self._pending.submit(to_events, worker, compute_slices, work)
+    def _note_closed(self, reading: int) -> None:  # noqa: B027
+        """Drop what was stored about a partition."""
 
     def _note(self, reply: Reply) -> None:
         """Skip the partitions that a worker skips, and compare the content that it has read."""
@@ -278,41 +222,22 @@ class DaskDriver:
             self._data.skip(reply.skipped)
         self._data.compare_content(reply.content)
 
-    def _validate(self, computes: list[Compute], results: list[Result], worker: str) -> str | None:
-        """Explain which result of a worker is wrong, and why; None if all can be right."""
-        for compute, result in zip(computes, results, strict=True):
-            slice_, change = compute.slice_, result.change
-            vocabulary = self._vocabularies[slice_.reading]
-            reason = validate(result, self._coordinator.problem, slice_, vocabulary)
-            if reason is not None:
-                name = self._data.partitions[slice_.partition].name
-                is_gradient = change is not None and isinstance(change.content, Gradient)
-                kind = "gradient" if is_gradient else "state"
-                return (
-                    f"{self._data.url}, partition {name}, rows {slice_.start} to "
-                    f"{slice_.stop - 1}: the {kind} that worker {worker} sent cannot be right: "
-                    f"{reason}"
-                )
-        return None
+    def _submit_work(
+        self,
+        to_events: Callable[[Reply], list[Event]],
+        worker: str | None,
+        function: Callable[..., Any],
+        work: object,
+    ) -> None:
+        """Submit a task that needs the job only on workers that do not know the run."""
 
-    def _with_ids(self, slice_: Slice, result: Result) -> Result:
-        """The same result, with ids in place of positions in the vocabulary."""
-        assert result.change is not None
-        ids = look_up(self._vocabularies[slice_.reading], result.change.ids)
-        return replace(result, change=replace(result.change, ids=ids))
+        def to_events_or_again(reply: Reply | None) -> list[Event]:
+            if reply is not None:
+                return to_events(reply)
+            self._pending.submit(to_events_or_again, worker, function, work, self._job)
+            return []
 
-    def _given(self, compute: Compute) -> SentFeatures:
-        """Return the weights or the state that a slice needs, to be sent."""
-        assert isinstance(compute.given, SharedFeatures)
-        reading = compute.slice_.reading
-        touched = self._touched.pop((reading, compute.slice_.start), None)
-        return compute.given.send(self._vocabularies[reading], touched)
-
-    def _note_touched(self, slice_: Slice, touched: Touched) -> None:
-        """Store the positions that a later slice touches until its weights are sent."""
-        if touched is not None:
-            self._touched[slice_.reading, slice_.start] = unpack(touched, np.int32)
-            self.bytes_moved += touched.nbytes
+        self._pending.submit(to_events_or_again, worker, function, work)
 
     def _clean_up(self) -> None:
         """Drop all that workers hold of the run."""
@@ -331,12 +256,6 @@ class DaskDriver:
             )
         except (OSError, TimeoutError, RuntimeError) as error:
             logger.debug("could not clean up the workers: %s", error)
-
-
-def _unpacked(result: Result) -> Result:
-    assert result.change is not None
-    positions = unpack(result.change.ids, np.int32)
-    return replace(result, change=replace(result.change, ids=positions))
 
 
 def _tasks_of_step(problem: Problem, data: Dataset) -> int:

@@ -22,7 +22,9 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.errors import InputError
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
+from dadagrad.training.engines.dask.batches import BatchDriver
 from dadagrad.training.engines.dask.driver import DaskDriver
+from dadagrad.training.engines.dask.streams import StreamDriver
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.memory.available import WorkerMemory, threads_of_worker, workers_of
 
@@ -63,7 +65,8 @@ class DaskEngine(Engine):
         Raises `InputError` if the workers cannot load dadagrad, `TrainingError` if the cluster
         cannot run a task or is lost.
         """
-        driver = DaskDriver(self.client, self._data, coordinator, watcher, self.trace)
+        kind = StreamDriver if coordinator.problem.online else BatchDriver
+        driver: DaskDriver = kind(self.client, self._data, coordinator, watcher, self.trace)
         try:
             return driver.run()
         finally:

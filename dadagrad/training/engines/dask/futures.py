@@ -63,10 +63,15 @@ class PendingTasks:
         return {task.worker for task in list(self._tasks.values()) if task.worker is not None}
 
     def stop(self) -> None:
-        """Drop all tasks."""
+        """Drop all tasks, for good."""
         self.monitor.stop()
         self._tasks.clear()
         self._completed.clear()
+
+    def drop(self) -> None:
+        """Drop all tasks: their results never arrive."""
+        self._client.cancel([task.future for task in self._tasks.values()])
+        self._tasks.clear()
 
     def changed_workers(self) -> dict[str, int] | None:
         """Return the running workers and their threads, if the scheduler has answered since."""

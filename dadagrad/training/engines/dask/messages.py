@@ -11,11 +11,12 @@ from distributed.protocol.serialize import pickle_dumps, pickle_loads, register_
 from numpy.typing import NDArray
 
 from dadagrad.problem import Problem
-from dadagrad.training.messages import Result
+from dadagrad.training.engines.dask.shards import Layout
+from dadagrad.training.messages import MergeRemotely, RemoteFeatures, Result
 from dadagrad.training.schedule.base import Slice
-from dadagrad.training.state.compiled import State
-from dadagrad.training.state.slices import Gradient, SentFeatures, not_finite
+from dadagrad.training.state.slices import FeatureSlice, SentFeatures, not_finite
 from dadagrad.training.trace import Task
+from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 Touched: TypeAlias = NDArray[Any] | None
 """Packed positions that some rows touch (`dadagrad.training.worker.compute.touched`)."""
@@ -25,16 +26,27 @@ Touched: TypeAlias = NDArray[Any] | None
 class Work:
     """Slices of one step, for one task of `run`.
 
-    A slice is `given` weights or a state. The worker reports the features that the slice
-    `following` it in its partition touches. `skipped` has the partitions that the run skips, and
-    the reasons.
+    A slice is `given` weights, or its stream reads the state from its holders in the `layout`. The
+    worker reports the features that the slice `following` it in its partition touches. `skipped`
+    has the partitions that the run skips, and the reasons.
     """
 
     run: str
     slices: tuple[Slice, ...]
-    given: tuple[SentFeatures, ...]
+    given: tuple[SentFeatures | RemoteFeatures, ...]
     following: tuple[Slice | None, ...]
     skipped: Mapping[str, str]
+    layout: Layout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MergeWork:
+    """Some of the shards of a `layout` to merge, for one task of `run`."""
+
+    run: str
+    layout: Layout
+    numbers: tuple[int, ...]
+    merging: MergeRemotely
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +61,16 @@ class Reply:
     content : mapping of str to int
         The `Dataset.content` of the partitions of the task.
     results : tuple
-        Packed vocabularies of the partitions read, or packed `Result` of the slices.
+        Packed vocabularies of the partitions read, or `Result` of the slices, packed if they are
+        gradients.
     touched : tuple
         Features that the first slices of each partition touch, or the slice after each slice.
     tasks : tuple of Task
         Measured times of the work.
+    n_bytes : int
+        Size of the arrays that the worker got from other workers.
+    lost : str or None
+        Reason why the round must begin again.
     """
 
     worker: str
@@ -62,6 +79,8 @@ class Reply:
     results: tuple[Any, ...]
     touched: tuple[Any, ...]
     tasks: tuple[Task, ...] = ()
+    n_bytes: int = 0
+    lost: str | None = None
 
 
 def _in_frames(reply: Reply) -> tuple[dict[str, Any], list[Any]]:
@@ -81,58 +100,49 @@ def n_bytes(message: SentFeatures | Result) -> int:
     if isinstance(message, SentFeatures):
         return sum(array.nbytes for array in message.content.arrays.values())
     change = message.change
-    assert change is not None
+    assert isinstance(change, FeatureSlice)
     return sum(array.nbytes for array in (change.ids, *change.content.arrays.values()))
 
 
 def validate(
     result: Result, problem: Problem, slice_: Slice, vocabulary: NDArray[np.int64]
 ) -> str | None:
-    """Explain why `result` cannot be that of `slice`; None if it can.
+    """Explain why the gradient `result` cannot be that of `slice`; None if it can.
 
     Workers check their own computations. These errors come from the memory of a machine, or from
     the network. The change has positions in `vocabulary`, that of the slice's partition, (n_local,)
     int64.
     """
-    assert result.change is not None
+    assert isinstance(result.change, FeatureSlice)
     metrics, positions, change = result.metrics, result.change.ids, result.change.content
-    arrays = {**change.arrays, "loss": metrics.loss, "mistakes": metrics.mistakes}
-    each_setting = (problem.n_settings,)
-    shapes = _expected_shapes(change, problem, len(positions))
-    for name, shape in {**shapes, "loss": each_setting, "mistakes": each_setting}.items():
-        if arrays[name].shape != shape:
-            return f"its {name} has the shape {arrays[name].shape}, not {shape}"
+    each = len(positions), problem.n_outputs
+    shapes = {
+        "gradient": each,
+        "squares": each if problem.config.accumulate == "row" else (0, 0),
+        "intercept": (2, problem.n_outputs),
+    }
+    for name, shape in shapes.items():
+        if change.arrays[name].shape != shape:
+            return f"its {name} has the shape {change.arrays[name].shape}, not {shape}"
     # The loss of a setting that has diverged, which only one of several may, is infinite.
     diverged = (metrics.loss == np.inf) & (problem.n_settings > 1)
-    found = not_finite(change, problem.n_settings) | {"loss": ~np.isfinite(metrics.loss)}
-    wrong = {name: settings & ~diverged for name, settings in found.items()}
-    wrong["mistakes"] = ~np.isfinite(metrics.mistakes)
-    for name, settings in wrong.items():
-        if settings.any():
+    for name, settings in not_finite(change, problem.n_settings).items():
+        if (settings & ~diverged).any():
             return f"its {name} is not finite"
-    if isinstance(change, State) and not np.isfinite(change.t):
-        return "its time is not finite"
     in_range = not len(positions) or 0 <= positions[0] <= positions[-1] < len(vocabulary)
     if not in_range or (positions[1:] <= positions[:-1]).any():
         return f"its positions are not increasing numbers below {len(vocabulary)}"
+    return wrong_metrics(metrics, problem, slice_)
+
+
+def wrong_metrics(metrics: ProgressiveMetrics, problem: Problem, slice_: Slice) -> str | None:
+    """Explain why `metrics` cannot be those of `slice`; None if they can."""
+    diverged = (metrics.loss == np.inf) & (problem.n_settings > 1)
+    for name, array in (("loss", metrics.loss), ("mistakes", metrics.mistakes)):
+        if array.shape != (problem.n_settings,):
+            return f"its {name} has the shape {array.shape}, not {(problem.n_settings,)}"
+        if not (np.isfinite(array) | (diverged & (name == "loss"))).all():
+            return f"its {name} is not finite"
     if not 0 <= metrics.rows <= slice_.n_rows or not 0.0 <= metrics.weight < np.inf:
         return f"it counts {metrics.rows} rows of weight {metrics.weight:g}"
     return None
-
-
-def _expected_shapes(
-    change: Gradient | State, problem: Problem, n_changed: int
-) -> dict[str, tuple[int, ...]]:
-    """Return the shapes that the arrays of a change must have."""
-    if isinstance(change, Gradient):
-        each = (n_changed, problem.n_outputs)
-        return {
-            "gradient": each,
-            "squares": each if problem.config.accumulate == "row" else (0, 0),
-            "intercept": (2, problem.n_outputs),
-        }
-    shapes = {name: shape for name, (shape, _) in State.shapes(problem).items()}
-    for name in ("accumulators", "last_update"):
-        n_groups, n_features, *numbers = shapes[name]
-        shapes[name] = (n_groups, n_changed if n_features else 0, *numbers)
-    return shapes

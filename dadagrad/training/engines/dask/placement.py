@@ -86,6 +86,10 @@ class Placement:
         """Forget a reading that is over."""
         self._home.pop(reading, None)
 
+    def close_all(self) -> None:
+        """Forget all readings."""
+        self._home.clear()
+
     def another(self, worker: str) -> str | None:
         """Return a worker other than `worker`, with few open partitions; None if there is none."""
         n_open = Counter(self._home.values())

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from distributed import get_worker
+from distributed import Worker, get_worker
 from numpy.typing import NDArray
 from zict import LRU
 
@@ -29,10 +29,14 @@ from dadagrad.kernels.id_sets import common
 from dadagrad.kernels.packed_ids import pack
 from dadagrad.problem import Problem
 from dadagrad.training import warm_up
-from dadagrad.training.engines.dask.messages import Reply, Touched, Work
+from dadagrad.training.engines.dask.messages import MergeWork, Reply, Touched, Work
+from dadagrad.training.engines.dask.peers import PeerLost, Version
+from dadagrad.training.engines.dask.shards import Layout, forget_store, store_of
 from dadagrad.training.memory.available import cache_bytes, resident
-from dadagrad.training.messages import Open, Result
+from dadagrad.training.messages import Open, RemoteFeatures, Result
 from dadagrad.training.schedule.base import Slice
+from dadagrad.training.state import count_nonzeros
+from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice, SentFeatures
 from dadagrad.training.trace import Measured
 from dadagrad.training.worker.compute import compute, touched
@@ -111,13 +115,16 @@ def open_partitions(job: Job, run: str, opens: tuple[Open, ...]) -> Reply | Dada
         for instruction in opens:
             with measured("read", reading=instruction.reading, partition=instruction.partition):
                 rows = _rows(job, instruction.partition)
+            if job.problem.online:  # nothing of it travels through the client
+                continue
             vocabularies.append(pack(rows.vocabulary))
             positions.append(tuple(_touched(rows, slice_) for slice_ in instruction.first_slices))
     except StorageError:
         raise
     except DadagradError as error:
         return error
-    return _reply(job, measured, [each.partition for each in opens], vocabularies, positions)
+    partitions = [each.partition for each in opens]
+    return _reply(job, measured, partitions, vocabularies, positions, run)
 
 
 def compute_slices(work: Work, job: Job | None = None) -> Reply | DadagradError | None:
@@ -125,10 +132,7 @@ def compute_slices(work: Work, job: Job | None = None) -> Reply | DadagradError 
 
     Each slice keeps its own result: which workers computed what must not change the order of sums.
     """
-    if job is not None:
-        _remember(work.run, job)
-    with _lock:
-        job = _jobs.get(work.run)
+    job = _job_of(work.run, job)
     if job is None:
         return None
     if isinstance(job.data, SkippingDataset):
@@ -136,31 +140,93 @@ def compute_slices(work: Work, job: Job | None = None) -> Reply | DadagradError 
     measured = Measured(get_worker().address)
     try:
         slices = zip(work.slices, work.given, work.following, strict=True)
-        computed = [_compute_slice(job, measured, *slice_) for slice_ in slices]
+        computed = [_compute_slice(job, measured, work, *slice_) for slice_ in slices]
     except StorageError:
         raise
     except DadagradError as error:
         return error
+    except PeerLost as error:
+        return _reply(job, measured, [], [], [], work.run, lost=str(error))
     partitions = [each.partition for each in work.slices]
-    return _reply(job, measured, partitions, *zip(*computed, strict=True))
+    results, positions = zip(*computed, strict=True)
+    return _reply(job, measured, partitions, results, positions, work.run)
 
 
 def _compute_slice(
-    job: Job, measured: Measured, slice_: Slice, given: SentFeatures, following: Slice | None
+    job: Job,
+    measured: Measured,
+    work: Work,
+    slice_: Slice,
+    given: SentFeatures | RemoteFeatures,
+    following: Slice | None,
 ) -> tuple[Result, Touched]:
     place = f"{job.data.url}, partition {job.data.partitions[slice_.partition].name}"
     rows = _rows(job, slice_.partition)
     with measured("learn", reading=slice_.reading, rows=slice_.n_rows):
-        result = compute(job.problem, rows, slice_, given, place)
+        if isinstance(given, RemoteFeatures):
+            assert work.layout is not None
+            store = store_of(get_worker(), work.run, job.problem)
+            features = store.features(work.layout, given)
+            result = compute(job.problem, rows, slice_, features, place)
+            assert isinstance(result.change, FeatureSlice)
+            result = replace(result, change=store.keep(work.layout, given, result.change))
+        else:
+            result = compute(job.problem, rows, slice_, given, place)
+            result = replace(result, change=_packed(result.change, rows.vocabulary))
     if slice_.final and _cache is not None:
         _cache.pop((job.digest, slice_.partition), None)
-    packed = replace(result, change=_packed(result.change, rows.vocabulary))
-    return packed, None if following is None else _touched(rows, following)
+    return result, None if following is None else _touched(rows, following)
 
 
-def _packed(change: FeatureSlice[Any] | None, vocabulary: NDArray[np.int64]) -> FeatureSlice[Any]:
+def merge_shards(work: MergeWork, job: Job | None = None) -> Reply | None:
+    """Merge shards that this worker holds; None if it needs the `job` and does not know it."""
+    job = _job_of(work.run, job)
+    if job is None:
+        return None
+    measured, lost = Measured(get_worker().address), None
+    with measured("merge", shards=len(work.numbers)):
+        try:
+            store_of(get_worker(), work.run, job.problem).merge(
+                work.layout, work.numbers, work.merging
+            )
+        except PeerLost as error:
+            lost = str(error)
+    return _reply(job, measured, [], [], [], work.run, lost=lost)
+
+
+async def go_back_to(
+    run: str, problem: Problem, version: Version, dask_worker: Worker
+) -> list[int]:
+    """Return to the begin of a round, and list the shards of this worker that are there."""
+    return await asyncio.to_thread(store_of(dask_worker, run, problem).go_back, version)
+
+
+async def hold_shards(
+    run: str, layout: Layout, sources: dict[int, str | State | None], dask_worker: Worker
+) -> None:
+    """Get shards; see `ShardStore.hold`."""
+    await asyncio.to_thread(store_of(dask_worker, run).hold, layout, sources)
+
+
+async def send_shards(
+    run: str, version: Version, t: float, numbers: list[int], dask_worker: Worker
+) -> list[State]:
+    """The states at `t` of some shards of this worker."""
+    return [store_of(dask_worker, run).state_of(version, number, t) for number in numbers]
+
+
+async def count_weights(
+    run: str, version: Version, t: float, numbers: list[int], dask_worker: Worker
+) -> list[NDArray[np.int64]]:
+    """The number of weights other than 0 at `t` in each of some shards, for each setting."""
+    states = await send_shards(run, version, t, numbers, dask_worker)
+    problem = store_of(dask_worker, run).problem
+    return await asyncio.to_thread(lambda: [count_nonzeros(problem, state) for state in states])
+
+
+def _packed(change: object, vocabulary: NDArray[np.int64]) -> FeatureSlice[Any]:
     """The same change, with positions in the vocabulary in place of ids."""
-    assert change is not None
+    assert isinstance(change, FeatureSlice)
     positions = common(vocabulary, change.ids)[0]
     return FeatureSlice(pack(positions.astype(np.int32)), change.content)
 
@@ -176,6 +242,8 @@ def _reply(
     numbers: list[int],
     results: Sequence[Any],
     positions: Sequence[Any],
+    run: str,
+    lost: str | None = None,
 ) -> Reply:
     skipped, content = dict(skipped_partitions(job.data)), job.data.content
     names = {job.data.partitions[number].name for number in numbers}
@@ -187,6 +255,8 @@ def _reply(
         tuple(results),
         tuple(positions),
         tuple(measured.tasks),
+        store_of(get_worker(), run, job.problem).peers.take_bytes() if job.problem.online else 0,
+        lost,
     )
 
 
@@ -211,6 +281,14 @@ def partitions() -> PartitionCache:
         return _cache
 
 
+def _job_of(run: str, job: Job | None) -> Job | None:
+    """The job of a run, which may have come along with a task; None if it is not known."""
+    if job is not None:
+        _remember(run, job)
+    with _lock:
+        return _jobs.get(run)
+
+
 def _remember(run: str, job: Job) -> None:
     """Store the job of a run: only its first tasks bring the job along."""
     with _lock:
@@ -220,9 +298,10 @@ def _remember(run: str, job: Job) -> None:
             _jobs.popitem(last=False)
 
 
-def forget(run: str, digest: str) -> None:
-    """Drop the job of a run, and the cached partitions of its data."""
+def forget(run: str, digest: str, dask_worker: Worker) -> None:
+    """Drop the job of a run, its shards, and the cached partitions of its data."""
     with _lock:
         _jobs.pop(run, None)
+    forget_store(dask_worker, run)
     if _cache is not None:
         _cache.forget(digest)

@@ -1,0 +1,126 @@
+"""Batches on a Dask cluster: weights go to the workers, gradients come back."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.data.skipping import skipped_partitions
+from dadagrad.errors import TrainingError
+from dadagrad.kernels.id_sets import look_up
+from dadagrad.kernels.packed_ids import unpack
+from dadagrad.training.engines.dask.driver import DaskDriver
+from dadagrad.training.engines.dask.messages import Reply, Touched, Work, n_bytes, validate
+from dadagrad.training.engines.dask.tasks import compute_slices
+from dadagrad.training.messages import Compute, Computed, Event, Open, Result
+from dadagrad.training.schedule.base import Slice
+from dadagrad.training.state.slices import FeatureSlice, SentFeatures, SharedFeatures
+
+logger = logging.getLogger(__name__)
+
+
+class BatchDriver(DaskDriver):
+    """Driver of a run whose state is on the client."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        # Positions that the next slices touch, by reading and first row: only their weights are
+        # sent.
+        self._touched: dict[tuple[int, int], NDArray[np.int32]] = {}
+        self._vocabularies: dict[int, NDArray[np.int64]] = {}
+
+    def _note_opened(self, opens: tuple[Open, ...], reply: Reply) -> None:
+        for instruction, ids, touched in zip(opens, reply.results, reply.touched, strict=True):
+            for slice_, positions in zip(instruction.first_slices, touched, strict=True):
+                self._note_touched(slice_, positions)
+            self._spent_bytes += ids.nbytes
+            self._vocabularies[instruction.reading] = unpack(ids, np.int64)
+
+    def _note_closed(self, reading: int) -> None:
+        del self._vocabularies[reading]
+
+    def _send(self, worker: str | None, computes: list[Compute]) -> None:
+        given = tuple(self._given(compute) for compute in computes)
+        work = Work(
+            self._run,
+            tuple(compute.slice_ for compute in computes),
+            given,
+            tuple(compute.following for compute in computes),
+            skipped_partitions(self._data),
+        )
+        self.bytes_moved += sum(map(n_bytes, given))
+        errors: list[str] = []
+
+        def to_events(reply: Reply) -> list[Event]:
+            self._note(reply)
+            size = sum(map(n_bytes, reply.results))
+            self._spent_bytes += size
+            self.bytes_moved += size
+            results = [_unpacked(result) for result in reply.results]
+            error = self._validate(computes, results, reply.worker)
+            if error is not None:
+                errors.append(error)
+                if len(errors) > 1:
+                    raise TrainingError(" and again: ".join(errors))
+                logger.warning("%s; it is computed again", error)
+                another = self._placement.another(reply.worker)
+                self._submit_work(to_events, another, compute_slices, work)
+                return []
+            for compute, touched in zip(computes, reply.touched, strict=True):
+                slice_ = compute.slice_
+                self._placement.read_by(slice_.reading, slice_.partition, reply.worker)
+                if compute.following is not None:
+                    self._note_touched(compute.following, touched)
+            return [
+                Computed(compute.task, self._with_ids(compute.slice_, result))
+                for compute, result in zip(computes, results, strict=True)
+            ]
+
+        self._submit_work(to_events, worker, compute_slices, work)
+
+    def _validate(self, computes: list[Compute], results: list[Result], worker: str) -> str | None:
+        """Explain which result of a worker is wrong, and why; None if all can be right."""
+        for compute, result in zip(computes, results, strict=True):
+            slice_, vocabulary = compute.slice_, self._vocabularies[compute.slice_.reading]
+            reason = validate(result, self._coordinator.problem, slice_, vocabulary)
+            if reason is not None:
+                name = self._data.partitions[slice_.partition].name
+                return (
+                    f"{self._data.url}, partition {name}, rows {slice_.start} to "
+                    f"{slice_.stop - 1}: the gradient that worker {worker} sent cannot be right: "
+                    f"{reason}"
+                )
+        return None
+
+    def _with_ids(self, slice_: Slice, result: Result) -> Result:
+        """The same result, with ids in place of positions in the vocabulary."""
+        change = _change(result)
+        ids = look_up(self._vocabularies[slice_.reading], change.ids)
+        return replace(result, change=replace(change, ids=ids))
+
+    def _given(self, compute: Compute) -> SentFeatures:
+        """Return the weights that a slice needs, to be sent."""
+        assert isinstance(compute.given, SharedFeatures)
+        reading = compute.slice_.reading
+        touched = self._touched.pop((reading, compute.slice_.start), None)
+        return compute.given.send(self._vocabularies[reading], touched)
+
+    def _note_touched(self, slice_: Slice, touched: Touched) -> None:
+        """Store the positions that a later slice touches until its weights are sent."""
+        if touched is not None:
+            self._touched[slice_.reading, slice_.start] = unpack(touched, np.int32)
+            self.bytes_moved += touched.nbytes
+
+
+def _change(result: Result) -> FeatureSlice[Any]:
+    assert isinstance(result.change, FeatureSlice)
+    return result.change
+
+
+def _unpacked(result: Result) -> Result:
+    change = _change(result)
+    return replace(result, change=replace(change, ids=unpack(change.ids, np.int32)))

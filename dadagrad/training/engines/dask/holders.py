@@ -1,0 +1,236 @@
+"""Holders of the shards of a state, as the client of a Dask cluster sees and chooses them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from distributed import Client
+from numpy.typing import NDArray
+
+from dadagrad.clusters import seconds
+from dadagrad.problem import Problem
+from dadagrad.training.engines.dask.futures import PendingTasks
+from dadagrad.training.engines.dask.peers import Version
+from dadagrad.training.engines.dask.shards import Layout
+from dadagrad.training.engines.dask.tasks import go_back_to, hold_shards
+from dadagrad.training.state import state_bytes
+from dadagrad.training.state.compiled import State
+
+logger = logging.getLogger(__name__)
+
+MIN_SHARDS, SHARDS_OF_WORKER = 8, 4
+"""Shards at least, and for each worker: they are dealt to the workers that there are."""
+
+HOLDERS = 2
+"""Workers that hold each shard."""
+
+ASK_SECONDS = 0.2
+"""Time between two looks whether workers that have not answered are still there."""
+
+BYTES_PER_SECOND = 20e6
+"""Speed at least at which a shard comes from another worker."""
+
+Source: TypeAlias = str | State | None
+"""Address of a worker that has a shard; or the state itself, or None for zeros."""
+
+
+class StateLost(Exception):
+    """No worker holds some of the shards any more."""
+
+
+class Holders:
+    """Workers that hold the shards of a run.
+
+    Attributes
+    ----------
+    layout : Layout
+        The holders of each shard in the present round.
+    threads : dict of str to int
+        The workers that there are, and their threads.
+    is_unbalanced : bool
+        True if workers have joined that hold no shard.
+    """
+
+    def __init__(self, client: Client, run: str, problem: Problem, pending: PendingTasks) -> None:
+        self._client = client
+        self._run = run
+        self._problem = problem
+        self._pending = pending
+        self.threads: dict[str, int] = client.nthreads()
+        n_threads = sum(self.threads.values())
+        n_shards = max(MIN_SHARDS, SHARDS_OF_WORKER * len(self.threads), n_threads)
+        edges = np.arange(n_shards + 1) * problem.n_features // n_shards
+        self.layout = Layout(Version(0, 0), edges, ())
+        self.is_unbalanced = False
+        self._shard_bytes: float = state_bytes(problem) / n_shards
+
+    def workers_changed(self, threads: dict[str, int]) -> str | None:
+        """Take note of the workers that there are; a holder that has gone."""
+        self.is_unbalanced |= bool(threads.keys() - self.threads.keys())
+        self.threads = threads
+        gone = {each for holders in self.layout.holders for each in holders} - threads.keys()
+        return min(gone, default=None)
+
+    def begin_next_round(self) -> None:
+        """Take note that all shards have been merged."""
+        epoch, number = self.layout.version
+        self.layout = replace(self.layout, version=Version(epoch, number + 1))
+
+    def features(self, number: int) -> NDArray[np.int64]:
+        """The ids of the features of a shard."""
+        return np.arange(*self.layout.edges[number : number + 2])
+
+    def by_worker(self) -> dict[str, list[int]]:
+        """The shards of which each worker is the first holder."""
+        shards: dict[str, list[int]] = defaultdict(list)
+        for number, holders in enumerate(self.layout.holders):
+            shards[holders[0]].append(number)
+        return shards
+
+    def assign(self, base: Callable[[int], State | None] | None = None) -> None:
+        """Give each shard its holders among the workers that there are, at the begin of the round.
+
+        With a `base`, shards begin with the state that it returns for a number, or with zeros for
+        None. Raises `StateLost` if nobody has a shard any more, and there is no base.
+        """
+        epoch, number = self.layout.version
+        # No worker has seen this number: what it has is not taken up again.
+        number += 2 * (base is not None)
+        while True:
+            self._pending.monitor.check()
+            self._look_for_workers()
+            epoch += 1
+            self.layout = replace(self.layout, version=Version(epoch, number))
+            arguments = dict.fromkeys(self.threads, (self._problem, self.layout.version))
+            held = self._ask(go_back_to, arguments, seconds("worker-ttl"))
+            if held and self._take_shards(held, base):
+                self.is_unbalanced = False
+                return
+            time.sleep(0.1)
+
+    def _take_shards(
+        self, held: Mapping[str, list[int]], base: Callable[[int], State | None] | None
+    ) -> bool:
+        """Have the workers that answered hold all shards; False if one of them does not."""
+        having: dict[int, list[str]] = defaultdict(list)
+        for worker, numbers in held.items():
+            for number in numbers if base is None else ():
+                having[number].append(worker)
+        n_shards = len(self.layout.edges) - 1
+        if base is None and len(having) < n_shards:
+            raise StateLost
+        threads = {worker: self.threads.get(worker, 1) for worker in sorted(held)}
+        holders = choose_holders(n_shards, threads, having, min(HOLDERS, len(threads)))
+        sources: dict[str, dict[int, Source]] = {worker: {} for worker in threads}
+        for number, workers in enumerate(holders):
+            for worker in workers:
+                if base is not None:
+                    sources[worker][number] = base(number)
+                elif worker not in having[number]:
+                    sources[worker][number] = having[number][0]
+        layout = replace(self.layout, holders=holders)
+        arguments = {worker: (layout, some) for worker, some in sources.items()}
+        limit = self._limit(max(map(len, sources.values())))
+        if self._ask(hold_shards, arguments, limit).keys() < sources.keys():
+            return False
+        self.layout = layout
+        return True
+
+    def call(self, function: Any, t: float) -> list[tuple[list[int], Any]]:
+        """Call `function` on the first holders of all shards; their numbers, and the answers.
+
+        Raises `StateLost`.
+        """
+        while True:
+            by_worker = self.by_worker()
+            arguments = {
+                worker: (self.layout.version, t, some) for worker, some in by_worker.items()
+            }
+            answers = self._ask(function, arguments, self._limit(len(self.layout.holders)))
+            if answers.keys() == by_worker.keys():
+                return [(some, answers[worker]) for worker, some in by_worker.items()]
+            self.assign()
+
+    def _limit(self, n_shards: int) -> float:
+        """Seconds in which a worker has sent or received so many shards."""
+        return seconds("worker-ttl") + n_shards * self._shard_bytes / BYTES_PER_SECOND
+
+    def _look_for_workers(self) -> None:
+        threads = self._pending.changed_workers()
+        if threads is not None:
+            self.threads = threads
+
+    def _ask(
+        self, function: Any, arguments: Mapping[str, tuple[Any, ...]], limit: float
+    ) -> dict[str, Any]:
+        """Call `function` on workers at the same time.
+
+        Return the answers of those that answer in time, and have not left meanwhile.
+        """
+
+        def ask(worker: str) -> Any:
+            answers = self._client.run(
+                function,
+                self._run,
+                *arguments[worker],
+                workers=[worker],
+                on_error="return",
+                callback_timeout=limit,
+            )
+            return answers.get(worker, TimeoutError())
+
+        pool = ThreadPoolExecutor(max(1, len(arguments)), thread_name_prefix="dadagrad-ask")
+        asked = {pool.submit(ask, worker): worker for worker in arguments}
+        pool.shutdown(wait=False)
+        answers = {}
+        while asked:
+            for future in wait(asked, ASK_SECONDS, FIRST_COMPLETED).done:
+                worker = asked.pop(future)
+                answer = future.exception() or future.result()
+                if isinstance(answer, MemoryError):
+                    raise answer
+                if isinstance(answer, Exception):  # a broken connection raises many kinds
+                    logger.debug("worker %s does not answer: %r", worker, answer)
+                else:
+                    answers[worker] = answer
+            self._look_for_workers()
+            asked = {future: name for future, name in asked.items() if name in self.threads}
+        return answers
+
+
+def choose_holders(
+    n_shards: int,
+    threads: Mapping[str, int],
+    having: Mapping[int, list[str]],
+    n_holders: int,
+) -> tuple[tuple[str, ...], ...]:
+    """Choose so many holders for each shard among workers with so many `threads`.
+
+    Each worker gets shards in proportion to its threads, and first of all those that it has.
+    """
+    total = sum(threads.values())
+    most = {worker: -(-n_shards * n_holders * n // total) for worker, n in threads.items()}
+    loads: Counter[str] = Counter()
+    chosen: list[list[str]] = [[] for _ in range(n_shards)]
+    for number, workers in enumerate(chosen):
+        for worker in having.get(number, [])[:n_holders]:
+            if worker in threads and loads[worker] < most[worker]:
+                workers.append(worker)
+                loads[worker] += 1
+    merges: Counter[str] = Counter()
+    for workers in chosen:
+        while len(workers) < n_holders:
+            others = [worker for worker in threads if worker not in workers]
+            worker = min(others, key=lambda name: (loads[name] + 1) / threads[name])
+            workers.append(worker)
+            loads[worker] += 1
+        workers.sort(key=lambda name: (merges[name] + 1) / threads[name])
+        merges[workers[0]] += 1
+    return tuple(map(tuple, chosen))

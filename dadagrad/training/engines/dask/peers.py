@@ -1,0 +1,160 @@
+"""Requests from one worker of a Dask cluster to another, without the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import CancelledError, Future
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from distributed import Worker
+from distributed.protocol.serialize import Serialize, to_serialize
+
+from dadagrad.clusters import seconds
+
+Operation: TypeAlias = Callable[..., Any]
+"""Called on a thread with a `Version` and named arguments; its result is the answer."""
+
+
+class Version(NamedTuple):
+    """Begin of a round, under the holders of an epoch."""
+
+    epoch: int
+    round: int
+
+
+class Request(NamedTuple):
+    """A call of an `operation` on another `worker`, or on this one."""
+
+    worker: str
+    operation: str
+    arguments: dict[str, Any]
+
+
+class PeerLost(Exception):
+    """Another worker does not answer, or does not have what it should."""
+
+
+class Peers:
+    """The workers of a run, as one of them sees them.
+
+    Parameters
+    ----------
+    worker : Worker
+        This worker.
+    run : str
+    operations : mapping of str to Operation
+        What others may ask of this worker. An operation raises `PeerLost` for what it cannot do.
+    """
+
+    def __init__(self, worker: Worker, run: str, operations: Mapping[str, Operation]) -> None:
+        self._worker = worker
+        self._run = run
+        self._operations = operations
+        self._waiting: set[Future[list[Any]]] = set()
+        self._lock = threading.Lock()
+        self._n_bytes = 0
+        _peers[self.address, run] = self
+        worker.handlers["dadagrad"] = _handler_of(worker)
+
+    @property
+    def address(self) -> str:
+        """Address of this worker."""
+        return str(self._worker.address)
+
+    def ask(self, version: Version, requests: Iterable[Request]) -> list[Any]:
+        """Send requests at the same time, and return their answers.
+
+        Raises `PeerLost` if a worker does not answer within ``dadagrad.worker-ttl``, or cannot, or
+        `cancel` is called meanwhile.
+        """
+        pending = list(requests)
+        if not pending:
+            return []
+
+        async def gather() -> list[Any]:
+            async with asyncio.timeout(seconds("worker-ttl")):
+                return await asyncio.gather(*(self._ask(version, each) for each in pending))
+
+        loop = self._worker.loop.asyncio_loop  # type: ignore[attr-defined]
+        waiting = asyncio.run_coroutine_threadsafe(gather(), loop)
+        self._waiting.add(waiting)
+        try:
+            answers = waiting.result()
+        except (OSError, TimeoutError, CancelledError) as error:
+            raise PeerLost(f"a worker does not answer ({error!r})") from error
+        finally:
+            self._waiting.discard(waiting)
+        for request, answer in zip(pending, answers, strict=True):
+            if answer is None:
+                raise PeerLost(f"worker {request.worker} does not have what it should")
+        return answers
+
+    def cancel(self) -> None:
+        """End all waiting for answers: some workers may have gone."""
+        for answers in list(self._waiting):
+            answers.cancel()
+
+    def take_bytes(self) -> int:
+        """The size of the arrays of all requests to other workers since the last call."""
+        with self._lock:
+            n_bytes, self._n_bytes = self._n_bytes, 0
+        return n_bytes
+
+    def close(self) -> None:
+        """Answer no more."""
+        _peers.pop((self.address, self._run), None)
+
+    async def answer(self, operation: str, version: Version, arguments: dict[str, Any]) -> Any:
+        """Answer a request; None if this worker cannot."""
+        try:
+            return await asyncio.to_thread(self._operations[operation], version, **arguments)
+        except PeerLost:
+            return None
+
+    async def _ask(self, version: Version, request: Request) -> Any:
+        worker, operation, arguments = request
+        if worker == self.address:
+            return await self.answer(operation, version, arguments)
+        answer = _unwrapped(
+            await self._worker.rpc(worker).dadagrad(
+                run=self._run,
+                operation=operation,
+                version=tuple(version),
+                arguments=to_serialize(arguments),
+            )
+        )
+        with self._lock:
+            self._n_bytes += _n_bytes(arguments) + _n_bytes(answer)
+        return answer
+
+
+_peers: dict[tuple[str, str], Peers] = {}
+"""By the address of a worker of this process, and the run."""
+
+
+def _handler_of(worker: Worker) -> Operation:
+    async def handle(
+        run: str, operation: str, version: tuple[int, int], arguments: dict[str, Any]
+    ) -> Any:
+        peers = _peers.get((worker.address, run))
+        if peers is None:
+            return None
+        answer = await peers.answer(operation, Version(*version), _unwrapped(arguments))
+        return to_serialize(answer)
+
+    return handle
+
+
+def _unwrapped(message: Any) -> Any:
+    """A message between workers of one process, which is not serialized, or any other."""
+    return message.data if isinstance(message, Serialize) else message
+
+
+def _n_bytes(message: object) -> int:
+    """The size of the arrays in a message."""
+    if isinstance(message, dict):
+        return sum(map(_n_bytes, message.values()))
+    return message.nbytes if isinstance(message, np.ndarray) else 0

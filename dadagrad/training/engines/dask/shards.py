@@ -1,0 +1,392 @@
+"""Shards of the state of streams, which the workers of a Dask cluster hold.
+
+The features are cut into shards, and each shard has one or two holders among the workers. The
+client decides; workers send each other numbers of features directly, never through the scheduler:
+
+- Before a slice of rows, its worker asks holders for the state of the features that the rows touch.
+- What a stream changed stays on its worker until the shards are merged.
+- The first holder of a shard asks the workers for the changes of its features, merges them in
+  place, and sends the merged numbers to the second holder.
+
+A round is a transaction. Each holder keeps what a merge overwrote, so that all can go back to the
+begin of the round. All requests name a `Version`: the round, and an epoch that begins anew whenever
+shards get other holders. A worker that froze and comes back has an old epoch, and nobody takes its
+numbers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+import numpy as np
+from distributed import Worker
+from numpy.typing import NDArray
+
+from dadagrad.kernels.id_sets import mark, marked
+from dadagrad.kernels.packed_ids import pack, unpack
+from dadagrad.problem import Problem
+from dadagrad.training.coordinator.merge import merge_shard, overlay, shards, unite
+from dadagrad.training.engines.dask.peers import Operation, PeerLost, Peers, Request, Version
+from dadagrad.training.messages import MergeRemotely, RemoteChange, RemoteFeatures
+from dadagrad.training.state.compiled import State
+from dadagrad.training.state.slices import FeatureSlice, SharedFeatures, not_finite
+
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+"""The arrays of a state by feature."""
+
+FEATURE_ARRAYS = ("accumulators", "last_update")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Holders of all shards at the begin of a round.
+
+    Attributes
+    ----------
+    version : Version
+    edges : (n_shards + 1,) int64
+        Shard k has the features from ``edges[k]`` to before ``edges[k + 1]``.
+    holders : tuple of tuple of str
+        Addresses of the workers that hold each shard; the first one merges it.
+    """
+
+    version: Version
+    edges: NDArray[np.int64]
+    holders: tuple[tuple[str, ...], ...]
+
+
+@dataclass(slots=True)
+class Shard:
+    """State of the features from `start` on; `before` is what the last merge overwrote.
+
+    `round` is the round at whose begin the state is that of the run.
+    """
+
+    start: int
+    state: State
+    round: int
+    before: FeatureSlice[State] | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def overwrite(self, positions: NDArray[np.int64], arrays: Arrays) -> None:
+        """Go on to the next round with other numbers of some features."""
+        self.before = FeatureSlice(positions, self.state.pull(positions))
+        self.state.push_features(positions, _with_features(self.state, arrays))
+        self.round += 1
+
+    def go_back(self, round_number: int) -> bool:
+        """Undo a merge of this round; False if the shard is not at it."""
+        if self.round == round_number + 1 and self.before is not None:
+            self.state.push_features(self.before.ids, self.before.content)
+            self.round, self.before = round_number, None
+        return self.round == round_number
+
+
+class ShardStore:
+    """Shards that a worker holds in one run, and what streams changed on it in the round."""
+
+    def __init__(self, worker: Worker, run: str, problem: Problem) -> None:
+        self.problem = problem
+        self._version = Version(0, 0)
+        self._shards: dict[int, Shard] = {}
+        self._changes: dict[str, FeatureSlice[State]] = {}
+        self._lock = threading.Lock()
+        operations: dict[str, Operation] = {
+            "features": self._features,
+            "shard": self._shard_arrays,
+            "changes": self._changes_of,
+            "follow": self._follow,
+        }
+        self.peers = Peers(worker, run, operations)
+
+    # Requests of the client.
+
+    def go_back(self, version: Version) -> list[int]:
+        """Return to the begin of a round, and list the shards that are there."""
+        with self._lock:
+            self._version = version
+            self._changes.clear()
+        self.peers.cancel()
+        for number, shard in list(self._shards.items()):
+            with shard.lock:
+                if not shard.go_back(version.round):
+                    del self._shards[number]
+        return sorted(self._shards)
+
+    def hold(self, layout: Layout, sources: dict[int, str | State | None]) -> None:
+        """Get shards from other workers, from the client, or, for None, with zeros."""
+        wanted = {n for n, holders in enumerate(layout.holders) if self.peers.address in holders}
+        for number in self._shards.keys() - wanted:
+            del self._shards[number]
+        for number, source in sources.items():
+            start, stop = layout.edges[number : number + 2].tolist()
+            if source is None:
+                state = State.zero(self.problem, stop - start)
+            elif isinstance(source, str):
+                request = Request(source, "shard", {"number": number})
+                (arrays,) = self.peers.ask(layout.version, [request])
+                state = State.zero(self.problem, 0).with_features(_writable(arrays))
+            else:
+                state = source
+            self._shards[number] = Shard(start, state, layout.version.round)
+
+    def state_of(self, version: Version, number: int, t: float) -> State:
+        """The state of the features of a shard, at the t of the run."""
+        state = self._shard(number, version).state
+        state.t = t
+        return state
+
+    # Work on slices.
+
+    def features(self, layout: Layout, given: RemoteFeatures) -> SharedFeatures:
+        """The features that a slice can read."""
+        self._enter(layout.version)
+
+        def pull(ids: NDArray[np.int64]) -> State:
+            state = self._pull(layout, ids, given.common)
+            if given.before is not None:
+                overlay(FeatureSlice(ids, state), self._change(layout.version, given.before))
+            return state
+
+        return SharedFeatures(pull)
+
+    def keep(
+        self, layout: Layout, given: RemoteFeatures, change: FeatureSlice[State]
+    ) -> RemoteChange:
+        """Keep what a slice changed, together with what earlier slices of the stretch did."""
+        if given.before is not None:
+            change = unite(self._change(layout.version, given.before), change)
+        key = uuid4().hex
+        with self._lock:
+            if self._version == layout.version:
+                self._changes[key] = change
+        return RemoteChange(self.peers.address, key, change.content.common())
+
+    def _pull(self, layout: Layout, ids: NDArray[np.int64], common: State) -> State:
+        """The state of some features, from their holders."""
+        cuts = np.searchsorted(ids, layout.edges).tolist()
+        by_holder: dict[str, list[int]] = defaultdict(list)
+        for number, holders in enumerate(layout.holders):
+            if cuts[number] < cuts[number + 1]:
+                is_here = self.peers.address in holders and number in self._shards
+                by_holder[self.peers.address if is_here else holders[0]].append(number)
+        state = State.zero(self.problem, len(ids))
+        here = by_holder.pop(self.peers.address, [])
+        remote = list(by_holder.items())
+        packed = {
+            number: pack(ids[cuts[number] : cuts[number + 1]])
+            for _, numbers in remote
+            for number in numbers
+        }
+        requests = [
+            Request(holder, "features", {"ids": {number: packed[number] for number in numbers}})
+            for holder, numbers in remote
+        ]
+        for number in here:
+            part = slice(cuts[number], cuts[number + 1])
+            _fill(state, part, self._features_of(layout.version, number, ids[part]))
+        for (_, numbers), answer in zip(
+            remote, self.peers.ask(layout.version, requests), strict=True
+        ):
+            for number in numbers:
+                _fill(state, slice(cuts[number], cuts[number + 1]), answer[str(number)])
+        state.intercept, state.t = common.intercept.copy(), common.t
+        return state
+
+    # Merges.
+
+    def merge(self, layout: Layout, numbers: Sequence[int], merging: MergeRemotely) -> None:
+        """Merge what the streams changed into some shards, of which this worker is first holder."""
+        version, changes = layout.version, merging.changes
+        self._enter(version)
+        edges = {number: layout.edges[number : number + 2].tolist() for number in numbers}
+        keys: dict[str, list[str]] = defaultdict(list)
+        for change in changes:
+            keys[change.worker].append(change.key)
+        requests = [
+            Request(worker, "changes", {"keys": some, "edges": edges})
+            for worker, some in keys.items()
+        ]
+        answers = dict(zip(keys, self.peers.ask(version, requests), strict=True))
+        followers: dict[str, dict[str, Any]] = defaultdict(dict)
+        for number in numbers:
+            learned = []
+            for change in changes:
+                arrays = answers[change.worker][f"{change.key} {number}"]
+                ids = unpack(arrays["ids"], np.int64) - edges[number][0]
+                learned.append(FeatureSlice(ids, _with_features(change.common, arrays)))
+                self._check(learned[-1], edges[number], change.worker)
+            merged = self._merge_shard(version, number, learned, merging.begun)
+            for holder in layout.holders[number][1:]:
+                followers[holder][str(number)] = merged
+        self.peers.ask(
+            version,
+            [Request(holder, "follow", {"shards": some}) for holder, some in followers.items()],
+        )
+
+    def _merge_shard(
+        self,
+        version: Version,
+        number: int,
+        learned: list[FeatureSlice[State]],
+        begun: float,
+    ) -> Arrays:
+        """Merge a shard in place, unless that was done before; the numbers that it has then."""
+        shard = self._shard(number, version, merged=True)
+        with shard.lock:
+            self._check_version(version)
+            state, n_features = shard.state, shard.state.n_features
+            if shard.round == version.round:
+                touched = np.concatenate([features.ids for features in learned])
+                positions = marked(mark(touched, n_features))[0].astype(np.int64)
+                shard.before, state.t = FeatureSlice(positions, state.pull(positions)), begun
+                shard.round += 1
+                try:
+                    for part in shards(learned):
+                        merge_shard(self.problem, state, learned, part)
+                except BaseException:
+                    shard.go_back(version.round)
+                    raise
+            assert shard.before is not None
+            positions = shard.before.ids
+            return {"ids": pack(positions), **_feature_arrays(state.pull(positions))}
+
+    def _check(self, features: FeatureSlice[State], edges: list[int], worker: str) -> None:
+        """Raise `PeerLost` for what cannot be right: an error of a memory, or of the network."""
+        ids, n_features = features.ids, edges[1] - edges[0]
+        in_range = not len(ids) or 0 <= ids[0] <= ids[-1] < n_features
+        reason = None
+        if not in_range or (ids[1:] <= ids[:-1]).any():
+            reason = "its features are not increasing numbers of the shard"
+        elif self.problem.n_settings == 1:
+            wrong = not_finite(features.content, 1)
+            reason = next((f"its {name} is not finite" for name in wrong if wrong[name][0]), None)
+        if reason is not None:
+            raise PeerLost(f"the state that worker {worker} sent cannot be right: {reason}")
+
+    # Requests of other workers, on threads.
+
+    def _features(self, version: Version, ids: dict[int, NDArray[Any]]) -> dict[str, Arrays]:
+        return {
+            str(number): self._features_of(version, number, unpack(packed, np.int64))
+            for number, packed in ids.items()
+        }
+
+    def _features_of(self, version: Version, number: int, ids: NDArray[np.int64]) -> Arrays:
+        shard = self._shard(number, version)
+        return _feature_arrays(shard.state.pull(ids - shard.start))
+
+    def _shard_arrays(self, version: Version, number: int) -> Arrays:
+        return _feature_arrays(self._shard(number, version).state)
+
+    def _changes_of(
+        self, version: Version, keys: list[str], edges: dict[int, list[int]]
+    ) -> dict[str, Arrays]:
+        found = {}
+        for key in keys:
+            change = self._kept(version, key)
+            for number, ends in edges.items():
+                part = slice(*np.searchsorted(change.ids, ends).tolist())
+                arrays = _feature_arrays(change.content)
+                found[f"{key} {number}"] = {
+                    "ids": pack(change.ids[part]),
+                    **{name: _part(array, part) for name, array in arrays.items()},
+                }
+        return found
+
+    def _follow(self, version: Version, shards: dict[str, Arrays]) -> dict[str, Arrays]:
+        for number, arrays in shards.items():
+            shard = self._shard(int(number), version, merged=True)
+            with shard.lock:
+                self._enter(version)
+                if shard.round == version.round:
+                    shard.overwrite(unpack(arrays["ids"], np.int64), arrays)
+        return {}
+
+    def _enter(self, version: Version) -> None:
+        """Forget what belongs to earlier rounds."""
+        with self._lock:
+            if version > self._version:
+                self._version = version
+                self._changes.clear()
+        self._check_version(version)
+
+    def _check_version(self, version: Version) -> None:
+        if version != self._version:
+            raise PeerLost(f"round {version} was asked for, and this is {self._version}")
+
+    def _shard(self, number: int, version: Version, *, merged: bool = False) -> Shard:
+        """A shard at the begin of the round, or, where that will do, after its merge."""
+        shard = self._shards.get(number)
+        if version.epoch != self._version.epoch or shard is None:
+            raise PeerLost(f"shard {number} is not held here")
+        if shard.round != version.round and not (merged and shard.round == version.round + 1):
+            raise PeerLost(f"shard {number} is at round {shard.round}, not {version.round}")
+        return shard
+
+    def _kept(self, version: Version, key: str) -> FeatureSlice[State]:
+        change = self._changes.get(key)
+        if version != self._version or change is None:
+            raise PeerLost("what a stream changed is not kept here")
+        return change
+
+    def _change(self, version: Version, change: RemoteChange) -> FeatureSlice[State]:
+        """What a stream changed, from the worker that keeps it."""
+        if change.worker == self.peers.address:
+            return self._kept(version, change.key)
+        everything = {0: [0, self.problem.n_features]}
+        request = Request(change.worker, "changes", {"keys": [change.key], "edges": everything})
+        (answer,) = self.peers.ask(version, [request])
+        arrays = answer[f"{change.key} 0"]
+        ids = unpack(arrays["ids"], np.int64)
+        return FeatureSlice(ids, _with_features(change.common, arrays))
+
+
+def _feature_arrays(state: State) -> Arrays:
+    return {name: state.arrays[name] for name in FEATURE_ARRAYS}
+
+
+def _with_features(common: State, arrays: Arrays) -> State:
+    return common.with_features({name: arrays[name] for name in FEATURE_ARRAYS})
+
+
+def _writable(arrays: Arrays) -> Arrays:
+    return {name: np.array(array) for name, array in arrays.items()}
+
+
+def _part(array: NDArray[Any], part: slice) -> NDArray[Any]:
+    return np.ascontiguousarray(array[:, part])
+
+
+def _fill(state: State, part: slice, arrays: Arrays) -> None:
+    for name, array in _feature_arrays(state).items():
+        if array.shape[1]:
+            array[:, part] = arrays[name]
+
+
+_stores: dict[tuple[str, str], ShardStore] = {}
+_lock = threading.Lock()
+
+
+def store_of(worker: Worker, run: str, problem: Problem | None = None) -> ShardStore:
+    """The store of a run on a worker, which answers requests of others from now on.
+
+    The first call needs the `problem`.
+    """
+    key = worker.address, run
+    with _lock:
+        if key not in _stores and problem is not None:
+            _stores[key] = ShardStore(worker, run, problem)
+        return _stores[key]
+
+
+def forget_store(worker: Worker, run: str) -> None:
+    """Drop the shards of a run that a worker holds."""
+    store = _stores.pop((worker.address, run), None)
+    if store is not None:
+        store.peers.close()

@@ -1,0 +1,221 @@
+"""Streams on a Dask cluster: the workers hold the state in shards, and the client decides.
+
+The client learns the metrics, the intercept and the t of each stream, and nothing that is as large
+as the data or the state. If a worker is lost, or anything that it sent cannot be right, all holders
+go back to the begin of the round, which is done again: the bits are the same. Each shard has two
+holders where there are two workers; if a shard is lost all the same, the run goes back to its last
+checkpoint, or to its start.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dadagrad.data.skipping import skipped_partitions
+from dadagrad.errors import TrainingError
+from dadagrad.training.engines.dask.driver import DaskDriver
+from dadagrad.training.engines.dask.holders import Holders, StateLost
+from dadagrad.training.engines.dask.messages import MergeWork, Reply, Work, wrong_metrics
+from dadagrad.training.engines.dask.tasks import (
+    compute_slices,
+    count_weights,
+    merge_shards,
+    send_shards,
+)
+from dadagrad.training.messages import (
+    Compute,
+    Computed,
+    Event,
+    Finish,
+    Instruction,
+    Merged,
+    MergeRemotely,
+    RemoteFeatures,
+    Report,
+    Save,
+)
+from dadagrad.training.schedule.base import Cursor
+from dadagrad.training.state.compiled import State
+from dadagrad.training.worker.progressive import ProgressiveMetrics, best_setting
+
+logger = logging.getLogger(__name__)
+
+MAX_FAILURES = 5
+"""Attempts at a round before the run ends."""
+
+
+class RoundLost(Exception):
+    """The round must begin again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Place of the run for which the client has the state, whose intercept and t are `common`."""
+
+    cursor: Cursor
+    steps: int
+    passes: tuple[ProgressiveMetrics, ...]
+    common: State
+
+
+class StreamDriver(DaskDriver):
+    """Driver of a run whose state is on the workers.
+
+    The state of the coordinator has the features of the last checkpoint, or of the start.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        state = self._coordinator.state
+        assert isinstance(state, State)
+        self._state: State = state
+        self._holders = Holders(self._client, self._run, self._coordinator.problem, self._pending)
+        self._failures: list[str] = []
+        self._base = self._base_here()
+        self._is_zero = self._base.steps == 0
+
+    def _base_here(self) -> Base:
+        coordinator = self._coordinator
+        common = self._state.common()
+        return Base(coordinator.cursor, coordinator.steps, tuple(coordinator.passes), common)
+
+    def _begin(self) -> list[Instruction]:
+        return self._go_back_to_base()
+
+    # Events and instructions.
+
+    def _next_instructions(self) -> list[Instruction]:
+        try:
+            return super()._next_instructions()
+        except RoundLost as lost:
+            return self._begin_again(str(lost))
+
+    def _workers_changed(self, threads: dict[str, int]) -> None:
+        super()._workers_changed(threads)
+        gone = self._holders.workers_changed(threads)
+        if gone is not None:
+            raise RoundLost(f"worker {gone} has left the cluster")
+
+    def _carry_out(self, instructions: list[Instruction]) -> bool | None:
+        try:
+            if any(isinstance(instruction, Save | Finish) for instruction in instructions):
+                self._gather()
+            elif self._holders.is_unbalanced and isinstance(next(iter(instructions), 0), Report):
+                self._holders.assign()
+        except StateLost:
+            instructions = self._go_back_to_base()
+        for place, instruction in enumerate(instructions):
+            if isinstance(instruction, MergeRemotely):
+                self._merge(instruction)
+            elif isinstance(instruction, Report):
+                instructions[place] = replace(instruction, count_nonzeros=self._count_nonzeros)
+        return super()._carry_out(instructions)
+
+    def _send(self, worker: str | None, computes: list[Compute]) -> None:
+        work = Work(
+            self._run,
+            tuple(compute.slice_ for compute in computes),
+            tuple(_remote(compute) for compute in computes),
+            (None,) * len(computes),
+            skipped_partitions(self._data),
+            self._holders.layout,
+        )
+
+        def to_events(reply: Reply) -> list[Event]:
+            self._check(reply)
+            for compute, result in zip(computes, reply.results, strict=True):
+                slice_ = compute.slice_
+                wrong = wrong_metrics(result.metrics, self._coordinator.problem, slice_)
+                if wrong is not None:
+                    raise RoundLost(f"the result of worker {reply.worker} cannot be right: {wrong}")
+                self._placement.read_by(slice_.reading, slice_.partition, reply.worker)
+            return [
+                Computed(compute.task, result)
+                for compute, result in zip(computes, reply.results, strict=True)
+            ]
+
+        self._submit_work(to_events, worker, compute_slices, work)
+
+    def _merge(self, instruction: MergeRemotely) -> None:
+        """Have the first holder of each shard merge it, on all of its threads."""
+        works = []
+        for worker, numbers in self._holders.by_worker().items():
+            n_tasks = min(len(numbers), self._holders.threads.get(worker, 1))
+            works += [(worker, tuple(numbers[first::n_tasks])) for first in range(n_tasks)]
+        left = len(works)
+
+        def to_events(reply: Reply) -> list[Event]:
+            nonlocal left
+            self._check(reply)
+            left -= 1
+            if left:
+                return []
+            self._holders.begin_next_round()
+            self._failures.clear()
+            return [Merged()]
+
+        for worker, shards in works:
+            work = MergeWork(self._run, self._holders.layout, shards, instruction)
+            self._submit_work(to_events, worker, merge_shards, work)
+
+    def _check(self, reply: Reply) -> None:
+        self._note(reply)
+        self.bytes_moved += reply.n_bytes
+        if reply.lost is not None:
+            raise RoundLost(reply.lost)
+
+    # Recovery.
+
+    def _begin_again(self, reason: str) -> list[Instruction]:
+        """Go back to the begin of the round, and return its instructions."""
+        logger.warning("%s; the round begins again", reason)
+        self._failures.append(reason)
+        if len(self._failures) >= MAX_FAILURES:
+            raise TrainingError(" and again: ".join(self._failures[-2:]))
+        self._drop_tasks()
+        try:
+            self._holders.assign()
+        except StateLost:
+            return self._go_back_to_base()
+        coordinator = self._coordinator
+        coordinator.go_back(coordinator.cursor, coordinator.steps, coordinator.passes)
+        return coordinator.start()
+
+    def _go_back_to_base(self) -> list[Instruction]:
+        """Give the workers the state that the client has, and return the first instructions."""
+        self._drop_tasks()
+        self._holders.assign(self._base_shard)
+        base = self._base
+        self._state.intercept, self._state.t = base.common.intercept, base.common.t
+        self._coordinator.go_back(base.cursor, base.steps, base.passes)
+        return self._coordinator.start()
+
+    def _drop_tasks(self) -> None:
+        self._pending.drop()
+        self._placement.close_all()
+
+    # The state on the client.
+
+    def _base_shard(self, number: int) -> State | None:
+        return None if self._is_zero else self._state.pull(self._holders.features(number))
+
+    def _gather(self) -> None:
+        """Get the whole state from its holders, at the begin of a round."""
+        for numbers, parts in self._holders.call(send_shards, self._state.t):
+            for number, part in zip(numbers, parts, strict=True):
+                self._state.push_features(self._holders.features(number), part)
+        self._base, self._is_zero = self._base_here(), False
+
+    def _count_nonzeros(self) -> int:
+        """See `Report`."""
+        answers = self._holders.call(count_weights, self._state.t)
+        coordinator = self._coordinator
+        best = best_setting(coordinator.passes, coordinator.problem)
+        return sum(int(counts[best]) for _, answer in answers for counts in answer)
+
+
+def _remote(compute: Compute) -> RemoteFeatures:
+    assert isinstance(compute.given, RemoteFeatures)
+    return compute.given
