@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.fault_cases import CONFIG
+from helpers.fault_cases import CONFIG, STREAMS
 from helpers.training_cases import bits
 from numpy.typing import NDArray
 
-from dadagrad.config import TrainConfig
 from dadagrad.data import open_dataset
 from dadagrad.errors import TrainingError
 from dadagrad.problem import make_problem
@@ -20,40 +19,42 @@ from dadagrad.training.engines.dask.messages import validate
 from dadagrad.training.messages import Result
 from dadagrad.training.run import train
 from dadagrad.training.schedule.base import Slice
-from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice, Gradient
 from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 
-def break_results(n_broken: int, dask_worker) -> None:
-    """Have this worker send as many gradients that are not finite; negative: without end."""
+def break_results(n_broken: int, what: str = "numbers") -> None:
+    """Have this worker make as many wrong results; negative: without end."""
     from dadagrad.training.engines.dask import tasks as dask_tasks
 
-    compute = dask_tasks.__dict__.setdefault("_unbroken", dask_tasks._compute_slice)
+    compute = dask_tasks.__dict__.setdefault("_unbroken", dask_tasks.compute)
     left = [n_broken]
 
     def breaking(*arguments):
-        result, touched = compute(*arguments)
-        sent = result.change.content
-        if left[0] and isinstance(sent, Gradient) and sent.gradient.size:
+        result = compute(*arguments)
+        change = result.change
+        numbers = next(iter(change.content.arrays.values()))
+        if left[0] and numbers.size:
             left[0] -= 1
-            sent.gradient[0] = np.nan
-        return result, touched
+            if what == "ids":
+                return replace(result, change=replace(change, ids=change.ids[::-1]))
+            numbers[...] = np.nan
+        return result
 
-    dask_tasks._compute_slice = breaking
+    dask_tasks.compute = breaking
 
 
 @pytest.fixture
 def broken(cluster):
     """Breaks the results of one worker or of all; sound again in the end."""
     with cluster.client() as client:
-        yield lambda n_broken, workers=None: client.run(break_results, n_broken, workers=workers)
+        yield lambda *how, workers=None: client.run(break_results, *how, workers=workers)
         client.run(break_results, 0)
 
 
 def test_a_wrong_result_is_computed_again(cluster, data, expected, broken, caplog):
     (address, *_) = cluster.names().values()
-    broken(1, [address])
+    broken(1, workers=[address])
     assert bits(train(data, CONFIG, client=cluster.address)) == expected
     (line,) = (record.getMessage() for record in caplog.records if "right" in record.getMessage())
     assert re.fullmatch(
@@ -125,23 +126,24 @@ def test_each_thing_that_can_be_wrong_with_a_gradient(data, changes, error):
     assert validate(changed(SOUND, **changes), problem, SLICE, np.arange(8)) == error
 
 
-@pytest.mark.parametrize("update", ["dual-averaging", "mirror-descent"])
-def test_each_thing_that_can_be_wrong_with_the_state_of_a_stream(data, update):
-    config = TrainConfig(update=update, step_size=0.3, batch_size=1, streams=2)
-    problem = make_problem(config, open_dataset(data).schema, 1)
-    ids = np.array([0, 3, 7])
-    state = State.zero(problem).pull(ids)
-    result = replace(SOUND, change=FeatureSlice(ids, state))
-    assert validate(result, problem, SLICE, np.arange(8)) is None
-    for name, value, error in (
-        ("accumulators", state.accumulators * np.nan, "its accumulators is not finite"),
-        ("intercept", state.intercept * np.nan, "its intercept is not finite"),
-        ("t", np.inf, "its time is not finite"),
-        ("accumulators", state.accumulators[:, :-1], "its accumulators has the shape"),
-        ("last_update", np.zeros((3, 99)), "its last_update has the shape"),
-    ):
-        wrong = changed(result, **{name: value})
-        assert str(validate(wrong, problem, SLICE, np.arange(8))).startswith(error)
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("numbers", "its accumulators is not finite"),
+        ("ids", "its features are not increasing numbers of the shard"),
+    ],
+)
+def test_a_round_with_a_wrong_state_of_a_stream_begins_again(
+    cluster, data, broken, caplog, what, reason
+):
+    (address, *_) = cluster.names().values()
+    broken(1, what, workers=[address])
+    assert bits(train(data, STREAMS, client=cluster.address)) == bits(train(data, STREAMS))
+    error = f"the state that worker {address} sent cannot be right: {reason}"
+    assert f"{error}; the round begins again" in caplog.text
+    broken(-1, what)
+    with pytest.raises(TrainingError, match=f"cannot be right: {reason} and again: the state"):
+        train(data, STREAMS, client=cluster.address)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import dask.config
 import numpy as np
 import psutil
 import pytest
-from distributed import Client, SpecCluster
+from distributed import Client, SpecCluster, Worker
 from distributed.protocol.serialize import deserialize, serialize
 from helpers.cluster_processes import Cluster, Nursery
 from helpers.processes import local_cluster, wait_until
@@ -187,11 +187,11 @@ def test_results_are_left_on_the_workers_within_bounds(scheduler, data, monkeypa
 def test_a_worker_that_does_not_know_the_run_is_told(scheduler, data):
     """As one that joins later, and is given slices before it has read a partition."""
 
-    def forget_all(digest: str) -> None:
+    def forget_all(digest: str, dask_worker: Worker) -> None:
         from dadagrad.training.engines.dask import tasks
 
         for run in list(tasks._jobs):
-            tasks.forget(run, digest)
+            tasks.forget(run, digest, dask_worker)
 
     digest = open_dataset(data).digest
     with Client(scheduler, set_as_default=False) as client:

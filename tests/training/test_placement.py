@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dadagrad.training.engines.dask.holders import choose_holders
 from dadagrad.training.engines.dask.placement import Placement, worthwhile_tasks
+
+
+@settings(max_examples=50)
+@given(
+    st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 8), min_size=1),
+    st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 8), min_size=1),
+    st.integers(8, 64),
+)
+def test_shards_have_holders_by_threads_and_stay_with_those_that_stay(before, threads, n_shards):
+    def chosen(threads, having):
+        return choose_holders(n_shards, threads, having, min(2, len(threads)))
+
+    first = chosen(before, {})
+    holders = chosen(threads, {number: list(some) for number, some in enumerate(first)})
+    loads = Counter(worker for some in holders for worker in some)
+    for some in holders:
+        assert len(set(some)) == min(2, len(threads))
+        assert set(some) <= threads.keys()
+    fair = n_shards * min(2, len(threads)) / sum(threads.values())
+    assert all(loads[worker] >= min(n_shards, 0.4 * fair * n) - 2 for worker, n in threads.items())
+    if before == threads:
+        assert list(map(set, holders)) == list(map(set, first))
 
 
 def placed(threads: dict[str, int], tasks: int, readings: int) -> tuple[Placement, list[object]]:

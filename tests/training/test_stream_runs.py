@@ -15,16 +15,18 @@ from helpers.training_cases import (
     new_coordinator,
     state_bytes,
 )
+from helpers.zarr_cases import write_zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dadagrad.training.coordinator.merge as merging
 from dadagrad.config import TrainConfig
+from dadagrad.data import open_dataset
 from dadagrad.errors import TrainingError
 from dadagrad.estimators import AdaGradClassifier
 from dadagrad.training import execution
 from dadagrad.training.coordinator import Coordinator
-from dadagrad.training.memory.estimate import estimate_run
+from dadagrad.training.memory.estimate import decoded_bytes, estimate_run, reading_bytes
 from dadagrad.training.messages import Close, Open
 from dadagrad.training.run import train
 from dadagrad.training.schedule.base import Slice
@@ -80,21 +82,22 @@ def test_models_depend_on_streams_and_rounds_but_not_on_threads(monkeypatch):
 
 
 @pytest.mark.parametrize("sizes", [(9,) * 30, (90, 70, 40), (400,)])
-def test_partitions_are_open_as_long_as_predicted(sizes):
-    data = make_data(sizes)
+def test_partitions_are_open_as_long_as_predicted(sizes, tmp_path):
+    data = open_dataset(write_zarr(make_data(sizes), tmp_path / "data"))
     config = replace(STREAMS, streams=5, passes=1)
     driven = ByHand(data, new_coordinator(data, config)).run()
     problem, schedule = driven.coordinator.problem, make_schedule_of(data, config)
-    predicted = estimate_run(data, problem, schedule, on_cluster=True).process["rows"]
+    predicted = estimate_run(data, problem, schedule, on_cluster=False).process["rows"]
     is_open: dict[int, int] = {}
     most = 0
     for entry in driven.log:
         if isinstance(entry, Open):
-            is_open[entry.reading] = 8 * data.partitions[entry.partition].n_local
+            is_open[entry.reading] = decoded_bytes(data, data.partitions[entry.partition])
         elif isinstance(entry, Close):
             del is_open[entry.reading]
         most = max(most, sum(is_open.values()))
-    assert most <= predicted <= 2 * most
+    reading = max(reading_bytes(data, partition) for partition in data.partitions)
+    assert most <= predicted <= 2 * most + reading
     if len(sizes) == 30:  # blocks end where partitions do: none is read twice
         assert sum(isinstance(entry, Open) for entry in driven.log) == 30
 

@@ -12,9 +12,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, Partition
@@ -46,6 +47,9 @@ _MALLOC_KEPT = 24 << 20
 """Bytes that the C library keeps after the trial of step sizes."""
 _CLIENT_LIBRARIES, _WORKER_LIBRARIES = 30 << 20, 230 << 20
 """Bytes that the client of a cluster adds to a process, and of a worker before its first task."""
+
+
+FloatArray: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,9 @@ def estimate_run(
         for slices in rounds
     ]
     sums = np.array([sizes.sum(axis=0) for sizes in of_rounds])
+    streams_travel = on_cluster and problem.config.n_streams > 1
+    if streams_travel:
+        sums = _between_workers(problem, sums, max(1, len(workers)))
     largest = Sizes(*np.concatenate(of_rounds).max(axis=0).tolist())
     together = Sizes(*sums.max(axis=0).tolist())
     moved = int(together.down + together.up)
@@ -99,13 +106,16 @@ def estimate_run(
 
     decoded = [decoded_bytes(data, partition) for partition in data.partitions]
     reading = max(reading_bytes(data, partition) for partition in data.partitions)
-    if on_cluster:
+    merging = _round_bytes(problem, schedule, together)
+    if streams_travel:  # the workers do all of it
+        rows, step = 0, _FINISHED_TASKS
+    elif on_cluster:
         rows = _sum_of_largest([8 * partition.n_local for partition in data.partitions], n_open)
-        step = _MESSAGES * moved + _FINISHED_TASKS
+        step = _MESSAGES * moved + _FINISHED_TASKS + merging
     else:
         rows = _sum_of_largest(decoded, n_open) + max(1, threads - 1) * reading
-        step = _slice_bytes(data, problem, largest, work, threads)
-    step += _plain_bytes(problem) + _round_bytes(problem, schedule, together)
+        step = _slice_bytes(data, problem, largest, work, threads) + merging
+    step += _plain_bytes(problem)
     # Early stopping keeps the best state so far.
     state = state_bytes(problem) * (2 if problem.config.early_stopping else 1)
     model = _model_bytes(data, problem)
@@ -131,12 +141,34 @@ def estimate_run(
         "libraries": _WORKER_LIBRARIES,
         "reading": worker_threads * (reading + max(decoded)),
         "step": worker_threads * work + 2 * moved,
+        "state": 0,
         "cache": min(kept, cache_bytes(limit, _WORKER_LIBRARIES)),
     }
+    if streams_travel:
+        n_workers = max(1, len(workers))
+        parts["state"] = n_holders(n_workers) * state_bytes(problem) // n_workers
+        parts["step"] = _slice_bytes(data, problem, largest, work, worker_threads)
+        parts["step"] += 2 * moved + merging // n_workers
     worker = {**parts, "total": sum(parts.values()), "limit": limit}
     n_steps = sums[:, 0].sum() if problem.config.n_streams > 1 else len(sums)
     mean = Sizes(*(sums.sum(axis=0) / n_steps).tolist())
     return Estimate(process, worker, steps, {"down": round(mean.down), "up": round(mean.up)})
+
+
+def n_holders(n_workers: int) -> int:
+    """Return how many of the workers of a cluster hold each shard of the state of streams."""
+    return min(2, n_workers)
+
+
+def _between_workers(problem: Problem, sums: FloatArray, n_workers: int) -> FloatArray:
+    """Return the sizes of rounds with what workers send each other, instead of to the client."""
+    sums, each = sums.copy(), feature_bytes(problem) + 2  # bytes of an id
+    touched, holders = sums[:, Sizes._fields.index("touched")], n_holders(n_workers)
+    sums[:, Sizes._fields.index("down")] = touched * each * (1 - holders / n_workers)
+    # To the first holders, and what they have merged to the others.
+    merged = np.minimum(touched, problem.n_features) * (holders - 1)
+    sums[:, Sizes._fields.index("up")] = each * (touched * (1 - 1 / n_workers) + merged)
+    return sums
 
 
 def touched_features(nnz: float, partition: Partition) -> float:
@@ -198,17 +230,15 @@ def _first_rounds(schedule: Schedule, config: TrainConfig) -> tuple[list[list[Sl
 
 
 def _slice_sizes(problem: Problem, partition: Partition, slice_: Slice) -> Sizes:
-    down, up, intercept = 4 * problem.n_outputs, 4 * problem.n_outputs, 8
-    if problem.config.n_streams > 1:
-        down, up, intercept = feature_bytes(problem), feature_bytes(problem), 16
-    elif problem.config.accumulate == "row":
+    down, up = 4 * problem.n_outputs, 4 * problem.n_outputs
+    if problem.config.accumulate == "row":
         up *= 2
     nnz = partition.nnz * slice_.n_rows / partition.n_rows
     touched = touched_features(nnz, partition)
     positions = packed_bytes(touched, partition.n_local)
     # The whole vocabulary is sent where the rows touch most of it.
     whole = nnz >= partition.n_local or problem.loss.ranks
-    given = (partition.n_local if whole else touched) * down + intercept * problem.n_outputs
+    given = (partition.n_local if whole else touched) * down + 8 * problem.n_outputs
     result = (1 + (not whole)) * positions + touched * up + 16 * problem.n_outputs
     return Sizes(slice_.n_rows, nnz, touched, given, result)
 

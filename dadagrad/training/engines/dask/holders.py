@@ -20,6 +20,7 @@ from dadagrad.training.engines.dask.futures import PendingTasks
 from dadagrad.training.engines.dask.peers import Version
 from dadagrad.training.engines.dask.shards import Layout
 from dadagrad.training.engines.dask.tasks import go_back_to, hold_shards
+from dadagrad.training.memory.estimate import n_holders
 from dadagrad.training.state import state_bytes
 from dadagrad.training.state.compiled import State
 
@@ -27,9 +28,6 @@ logger = logging.getLogger(__name__)
 
 MIN_SHARDS, SHARDS_OF_WORKER = 8, 4
 """Shards at least, and for each worker: they are dealt to the workers that there are."""
-
-HOLDERS = 2
-"""Workers that hold each shard."""
 
 ASK_SECONDS = 0.2
 """Time between two looks whether workers that have not answered are still there."""
@@ -127,7 +125,7 @@ class Holders:
         if base is None and len(having) < n_shards:
             raise StateLost
         threads = {worker: self.threads.get(worker, 1) for worker in sorted(held)}
-        holders = choose_holders(n_shards, threads, having, min(HOLDERS, len(threads)))
+        holders = choose_holders(n_shards, threads, having, n_holders(len(threads)))
         sources: dict[str, dict[int, Source]] = {worker: {} for worker in threads}
         for number, workers in enumerate(holders):
             for worker in workers:
@@ -160,7 +158,7 @@ class Holders:
 
     def _limit(self, n_shards: int) -> float:
         """Seconds in which a worker has sent or received so many shards."""
-        return seconds("worker-ttl") + n_shards * self._shard_bytes / BYTES_PER_SECOND
+        return seconds("worker-ttl") + float(n_shards * self._shard_bytes / BYTES_PER_SECOND)
 
     def _look_for_workers(self) -> None:
         threads = self._pending.changed_workers()
@@ -206,27 +204,24 @@ class Holders:
 
 
 def choose_holders(
-    n_shards: int,
-    threads: Mapping[str, int],
-    having: Mapping[int, list[str]],
-    n_holders: int,
+    n_shards: int, threads: Mapping[str, int], having: Mapping[int, list[str]], n_each: int
 ) -> tuple[tuple[str, ...], ...]:
-    """Choose so many holders for each shard among workers with so many `threads`.
+    """Choose `n_each` holders for each shard among workers with so many `threads`.
 
     Each worker gets shards in proportion to its threads, and first of all those that it has.
     """
     total = sum(threads.values())
-    most = {worker: -(-n_shards * n_holders * n // total) for worker, n in threads.items()}
+    most = {worker: -(-n_shards * n_each * n // total) for worker, n in threads.items()}
     loads: Counter[str] = Counter()
     chosen: list[list[str]] = [[] for _ in range(n_shards)]
     for number, workers in enumerate(chosen):
-        for worker in having.get(number, [])[:n_holders]:
+        for worker in having.get(number, [])[:n_each]:
             if worker in threads and loads[worker] < most[worker]:
                 workers.append(worker)
                 loads[worker] += 1
     merges: Counter[str] = Counter()
     for workers in chosen:
-        while len(workers) < n_holders:
+        while len(workers) < n_each:
             others = [worker for worker in threads if worker not in workers]
             worker = min(others, key=lambda name: (loads[name] + 1) / threads[name])
             workers.append(worker)
