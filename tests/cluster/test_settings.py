@@ -72,7 +72,7 @@ def test_dask_has_the_commands_too():
     assert all(f"\n  {command} " in listed.output for command in ("ingest", "train", "resume"))
     for arguments, message in (
         (["inspect", "/nowhere"], "/nowhere is not a model"),
-        (["train"], "Missing argument 'DATA'"),
+        (["train"], "Missing argument 'DATA...'"),
     ):
         failed = CliRunner().invoke(interface, ["dadagrad", *arguments])
         assert failed.exit_code == 2
