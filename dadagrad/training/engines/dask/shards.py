@@ -336,7 +336,7 @@ class ShardStore:
         return change
 
     def _change(self, version: Version, change: RemoteChange) -> FeatureSlice[State]:
-        """What a stream changed, from the worker that keeps it."""
+        """The change of a stream, from the worker that keeps it."""
         if change.worker == self.peers.address:
             return self._kept(version, change.key)
         everything = {0: [0, self.problem.n_features]}
