@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from dadagrad.data import open_dataset
 from dadagrad.data.dataset import Dataset
+from dadagrad.data.ingest.ingest import is_source, read_dataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
 from dadagrad.model.compatibility import LabelTranslation, check_suitable
+from dadagrad.model.metrics import ClassMetrics, RegressionMetrics
 from dadagrad.model.model import Model
 from dadagrad.optim.losses import LOSSES, Loss, check_targets
 
@@ -34,7 +36,7 @@ Array = NDArray[np.float64]
 
 def evaluate(
     model: Model | str | os.PathLike[str],
-    data: Dataset | str,
+    data: Any,
     *,
     loss: Loss | str | None = None,
     progress: RowsDone | None = None,
@@ -45,8 +47,9 @@ def evaluate(
     ----------
     model : Model or str
         A model, or the URL of one.
-    data : Dataset or str
-        Data in the feature space of the model, with its labels.
+    data : Dataset, str or data frame
+        Data in the feature space of the model, with its labels; or raw rows, as `ingest` reads
+        them, which get the features of the model by its recorded options.
     loss : Loss, str or None
         Loss to compute; by default that of the training. It is needed for a loss of a user's own
         class, because the model stores its name only.
@@ -60,7 +63,11 @@ def evaluate(
         are predicted wrong), ``accuracy`` (1 - error), ``auc`` (ties count half), ``seconds``.
         All are weighted by the weights of the rows. The error of a regression is None, and the
         auc is None unless there are two classes and both occur. The auc is exact up to half a
-        million distinct scores, and its error is less than 0.00002 with more.
+        million distinct scores, and its error is less than 0.00002 with more; ``pr_auc`` is the
+        average precision. With classes: ``f1`` (of the larger of two, else the mean over classes),
+        ``classes`` (precision, recall, F1 and weight of each), ``confusion`` (weights by true and
+        predicted class), and with probabilities ``log_loss`` and ``calibration_error`` (10 bins of
+        the probability of the predicted class). A regression has ``rmse``, ``mae`` and ``r2``.
 
         For a ranking, ``loss`` is that of all pairs of rows of different relevance, ``accuracy``
         the share of the pairs in the right order, ``ndcg`` that of the first 10 rows, and
@@ -90,6 +97,8 @@ def _evaluate_labels(
     translate = LabelTranslation(model.task, model.label_columns, data)
     two_classes = model.task == "binary" or (model.task == "multiclass" and model.n_outputs == 2)
     curve = _Curve() if two_classes else None
+    classes = ClassMetrics(model) if model.task in ("binary", "multiclass") else None
+    numbers = RegressionMetrics(len(model.label_columns)) if model.task == "regression" else None
     n_rows, total, loss_sum, mistakes = 0, 0.0, 0.0, 0.0
     for first, rows, scores in score_partitions(model, data, progress):
         labels = translate(rows.labels, first)
@@ -100,9 +109,13 @@ def _evaluate_labels(
         total += float(weight.sum())
         losses = loss.value(scores, targets)
         loss_sum += float(weight @ (losses if loss.couples else losses.mean(axis=1)))
-        if model.task != "regression":
-            predicted = model.predict_labels(scores).reshape(labels.shape)
+        predicted = model.predict_labels(scores).reshape(labels.shape)
+        if numbers is not None:
+            numbers.add(labels, predicted, weight)
+        else:
             mistakes += float(weight @ (predicted != labels).mean(axis=1))
+        if classes is not None:
+            classes.add(scores, labels[:, 0], predicted[:, 0], weight)
         if curve is not None:
             # The difference of their scores separates two classes with an output each.
             ranked = scores[:, -1] if model.n_outputs == 1 else scores[:, 1] - scores[:, 0]
@@ -113,10 +126,11 @@ def _evaluate_labels(
         )
     result: dict[str, Any] = {"rows": n_rows, "loss": loss_sum / total, "error": None, "auc": None}
     if curve is not None:
-        result["auc"] = curve.area()
-    if model.task == "regression":
-        return result | {"accuracy": None}
-    return result | {"error": mistakes / total, "accuracy": 1.0 - mistakes / total}
+        result |= {"auc": curve.area(), "pr_auc": curve.average_precision()}
+    if numbers is not None:
+        return result | {"accuracy": None} | numbers.result()
+    result |= {"error": mistakes / total, "accuracy": 1.0 - mistakes / total}
+    return result if classes is None else result | classes.result()
 
 
 def _evaluate_ranking(model: Model, data: Dataset, progress: RowsDone | None) -> dict[str, Any]:
@@ -136,10 +150,12 @@ def _evaluate_ranking(model: Model, data: Dataset, progress: RowsDone | None) ->
     return {"rows": data.n_rows, "queries": totals.queries, "error": error, "auc": None} | means
 
 
-def open_both(model: Model | str | os.PathLike[str], data: Dataset | str) -> tuple[Model, Dataset]:
-    """Open the model and the data, if they are given by URL."""
+def open_both(model: Model | str | os.PathLike[str], data: Any) -> tuple[Model, Dataset]:
+    """Open the model and the data, if they are given by URL; raw rows get the model's features."""
     if isinstance(model, str | os.PathLike):
         model = Model.load(model)
+    if is_source(data):
+        data = read_dataset(data, like=model)
     return model, open_dataset(data) if isinstance(data, str) else data
 
 
@@ -228,3 +244,14 @@ class _Curve:
             return None
         below = np.cumsum(negative) - 0.5 * negative
         return float(positive @ below / pairs)
+
+    def average_precision(self) -> float | None:
+        """Mean precision over the positive rows, from the largest score down (ties together)."""
+        self._merge()
+        negative, positive = self._weights[::-1].T
+        if positive.sum() == 0.0:
+            return None
+        right, chosen = np.cumsum(positive), np.cumsum(positive + negative)
+        counts = positive > 0.0
+        precision = right[counts] / chosen[counts]
+        return float(positive[counts] @ precision / right[-1])

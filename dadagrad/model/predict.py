@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import sys
@@ -10,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 from uuid import uuid4
 
 import numpy as np
@@ -20,9 +21,11 @@ from pyarrow.csv import CSVWriter
 from pyarrow.parquet import ParquetWriter
 
 from dadagrad.data.dataset import Dataset
+from dadagrad.data.ingest.ingest import is_source
 from dadagrad.errors import InputError, StorageError
 from dadagrad.model.evaluate import RowsDone, open_both, score_partitions
 from dadagrad.model.model import Model
+from dadagrad.model.raw import read_raw
 from dadagrad.storage.store import Storage
 
 Array = NDArray[np.float64]
@@ -33,10 +36,11 @@ _PARQUET_WRITER = partial(ParquetWriter, compression="zstd")
 
 def predict(
     model: Model | str | os.PathLike[str],
-    data: Dataset | str,
+    data: Any,
     out: str | os.PathLike[str],
     *,
     overwrite: bool = False,
+    on_error: Literal["raise", "skip"] = "raise",
     progress: RowsDone | None = None,
 ) -> dict[str, Any]:
     """Write the predictions of `model` for each row of `data` to a Parquet or CSV file.
@@ -45,20 +49,26 @@ def predict(
     ----------
     model : Model or str
         A model, or the URL of one.
-    data : Dataset or str
-        Data in the feature space of the model; its labels are ignored.
+    data : Dataset, str, data frame or list of str
+        Data in the feature space of the model; its labels are ignored. Or raw rows, as `ingest`
+        reads them: a file, ``-`` for standard input, a data frame, or texts. They get the features
+        of the model by its recorded options.
     out : str
         Path or URL of the file: Parquet, or CSV with a header if it ends in ``.csv``. It appears
-        once it is complete. ``-`` is standard output, which receives CSV; a pipe with a name and
-        a device are written to as they are.
+        once it is complete. ``-`` is standard output, which receives CSV, and a raw row is answered
+        as soon as it is there; a pipe with a name and a device are written to as they are.
     overwrite : bool
         True to replace a file at `out`, or the one that a symbolic link at `out` leads to.
+    on_error : "raise" or "skip"
+        Stop at a raw row that is wrong, or leave it out.
     progress : callable, optional
 
     Returns
     -------
     dict
-        ``rows``, ``bytes`` (of the file; None of a pipe) and ``seconds``.
+        ``rows``, ``bytes`` (of the file; None of a pipe), ``seconds``, and for raw rows ``unseen``:
+        the share of their non-zeros whose feature has no weight in the model, such as new
+        categories.
 
     Raises
     ------
@@ -70,7 +80,8 @@ def predict(
 
     Notes
     -----
-    The columns are ``row`` (int64, counted over the whole dataset), ``score`` (float64),
+    The columns are ``row`` (int64, counted over the whole dataset; for raw rows ``line``, counted
+    from 1), ``tag`` and ``label`` if raw rows have them, ``score`` (float64),
     ``prediction`` (the label: text where labels were text, else float64), and ``probability`` (of
     the larger label) where the loss is logistic or softmax. With several classes, and with two
     where the loss is softmax or multiclass hinge, there is a ``score_CLASS``
@@ -78,17 +89,78 @@ def predict(
     ``prediction_COLUMN`` and a ``probability_COLUMN``.
     """
     begun = time.perf_counter()
-    model, data = open_both(model, data)
-    model.check_compatible(data.schema)
+    counts = {"rows": 0, "non_zeros": 0, "unseen": 0}
+    is_raw = is_source(data)
+    if is_raw:
+        model = Model.load(model) if isinstance(model, str | os.PathLike) else model
+        tables = _raw_tables(model, data, on_error, counts)
+    else:
+        model, data = open_both(model, data)
+        model.check_compatible(data.schema)
+        tables = _stored_tables(model, data, counts, progress)
     url = os.fspath(out)
     make_writer = CSVWriter if url in STDOUT or _suffix(url) == ".csv" else _PARQUET_WRITER
-    schema = _table(model, 0, np.zeros((0, model.n_outputs))).schema
     with _output(url, overwrite) as file:
-        with make_writer(file, schema) as writer:
-            for first, _, scores in score_partitions(model, data, progress):
-                writer.write_table(_table(model, first, scores))
+        _write(tables, file, make_writer)
         n_bytes = os.path.getsize(file) if isinstance(file, str) else None
-    return {"rows": data.n_rows, "bytes": n_bytes, "seconds": time.perf_counter() - begun}
+    result: dict[str, Any] = {"rows": counts["rows"], "bytes": n_bytes}
+    if is_raw:
+        result["unseen"] = counts["unseen"] / max(counts["non_zeros"], 1)
+    return result | {"seconds": time.perf_counter() - begun}
+
+
+def _write(tables: Iterator[pa.Table], file: str | BinaryIO, make_writer: Any) -> None:
+    """Write tables of one schema, each as soon as it is there."""
+    first = next(tables, None)
+    if first is None:
+        raise InputError("there are no rows to predict; give at least one")
+    with make_writer(file, first.schema) as writer:
+        for table in itertools.chain([first], tables):
+            writer.write_table(table)
+            if not isinstance(file, str):
+                file.flush()
+
+
+def _stored_tables(
+    model: Model, data: Dataset, counts: dict[str, int], progress: RowsDone | None
+) -> Iterator[pa.Table]:
+    """Predictions for each partition."""
+    for first, rows, scores in score_partitions(model, data, progress):
+        counts["rows"] += rows.n_rows
+        places = {"row": np.arange(first, first + rows.n_rows, dtype=np.int64)}
+        yield pa.table(places | _predictions(model, scores))
+
+
+def _raw_tables(
+    model: Model, data: Any, on_error: Literal["raise", "skip"], counts: dict[str, int]
+) -> Iterator[pa.Table]:
+    """Predictions for each chunk of raw rows, with what identifies a row."""
+    is_text = bool(model.label_columns and model.label_columns[0].names is not None)
+    for raw in read_raw(model, data, on_error):
+        scores = model.scores(raw.rows)
+        if not np.isfinite(scores).all():
+            line = raw.lines[int(np.flatnonzero(~np.isfinite(scores).all(axis=1))[0])]
+            raise InputError(
+                f"{raw.path}, line {line}: the score is not finite: its values are too large for "
+                "this model"
+            )
+        known = np.isin(raw.rows.vocabulary, model.ids)
+        counts["rows"] += raw.rows.n_rows
+        counts["non_zeros"] += raw.rows.nnz
+        counts["unseen"] += int(np.count_nonzero(~known[raw.rows.indices]))
+        table: dict[str, Any] = {"line": raw.lines}
+        if raw.tags is not None:
+            table["tag"] = pa.array(raw.tags, pa.string())
+        if raw.labels is not None:
+            table["label"] = _labels(raw.labels, is_text)
+        yield pa.table(table | _predictions(model, scores))
+
+
+def _labels(labels: Any, is_text: bool) -> pa.Array:
+    """Labels of raw rows as the model has them: texts or numbers."""
+    if is_text and labels.dtype != object:
+        labels = [None if np.isnan(x) else f"{x:g}" for x in labels.tolist()]
+    return pa.array(labels, pa.string() if is_text or labels.dtype == object else pa.float64())
 
 
 @contextmanager
@@ -156,12 +228,12 @@ def _suffix(url: str) -> str:
     return suffix.lower()
 
 
-def _table(model: Model, first: int, scores: Array) -> pa.Table:
-    """Predictions for rows from number `first` on, by their (n_rows, n_outputs) scores."""
+def _predictions(model: Model, scores: Array) -> dict[str, Any]:
+    """Scores, predictions and probabilities of rows, by their (n_rows, n_outputs) scores."""
     columns, names = model.label_columns, model.output_names
     outputs = [f"_{name}" for name in names] if len(names) > 1 else [""]
     labels = outputs if len(columns) > 1 else [""]
-    table: dict[str, Any] = {"row": np.arange(first, first + len(scores), dtype=np.int64)}
+    table: dict[str, Any] = {}
     for suffix, values in zip(outputs, scores.T, strict=True):
         table[f"score{suffix}"] = np.ascontiguousarray(values)
     predicted = model.predict_labels(scores).reshape(len(scores), len(columns))
@@ -174,4 +246,4 @@ def _table(model: Model, first: int, scores: Array) -> pa.Table:
         probabilities = model.probabilities(scores)[:, -len(outputs) :]
         for suffix, values in zip(outputs, probabilities.T, strict=True):
             table[f"probability{suffix}"] = np.ascontiguousarray(values)
-    return pa.table(table)
+    return table

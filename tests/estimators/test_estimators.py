@@ -395,7 +395,7 @@ def write_dataset(folder: Path, X: Any, y: Any) -> str:
         for label, row in zip(y, X.tolist(), strict=True)
     )
     (folder / "data.svm").write_text("\n".join(lines))
-    ingest(str(folder / "data.svm"), str(folder / "data"), partition_nnz=500)
+    ingest(str(folder / "data.svm"), str(folder / "data"), partition_nnz=500, shuffle=None)
     return str(folder / "data")
 
 

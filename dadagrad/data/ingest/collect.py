@@ -44,9 +44,11 @@ logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int, int], None]
 Shuffle = int | Literal["auto"] | None
-OPTIONS = tuple(field.name for field in fields(Options))
+OPTIONS = tuple(field.name for field in fields(Options) if field.name != "keep_lines")
 """Names of the parameters of `ingest` that are options of the reader."""
 
+_FREE = {"format", "label", "no_labels", "on_error", "delimiter", "header", "keep_names"}
+"""Options that may differ from the recorded ones."""
 _MAX_SHOWN = 6  # classes, or columns of a kind, in the description of a dataset
 
 
@@ -94,7 +96,7 @@ def _recipe_like(sources: Any, given: dict[str, Any], like: Schema) -> Recipe:
             "options of ingest instead"
         )
     defaults = {field.name: field.default for field in fields(Options)}
-    fixed = set(OPTIONS) - {"format", "label", "no_labels", "on_error", "delimiter", "header"}
+    fixed = set(OPTIONS) - _FREE
     for name in fixed & set(given):
         if given[name] != defaults[name]:
             raise InputError(
@@ -113,11 +115,13 @@ def _recipe_like(sources: Any, given: dict[str, Any], like: Schema) -> Recipe:
     if "label" in kept:
         encoder = replace(encoder, label=str(kept["label"]))
     if kept.get("format") is None:
-        kept["format"] = reading["format"] if _is_stream(sources) else _guess(sources)
+        kept["format"] = _guess(sources) if not _is_stream(sources) else reading["format"]
+        if _is_stream(sources) and kept["format"] == "parquet":
+            kept["format"] = "csv"
         if kept["format"] not in TABLE_FORMATS:
             raise InputError(
-                f"{sources} is {kept['format']}, and the model or dataset was made of a table; "
-                "give a table, or --format"
+                f"{listed(list(sources))} is {kept['format']}, and the model or dataset was made "
+                "of a table; give a table, or --format"
             )
     if kept["format"] in ("text", "csv") and _is_stream(sources):
         kept.setdefault("delimiter", reading.get("delimiter"))
@@ -129,7 +133,7 @@ def _without(given: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _is_stream(sources: Any) -> bool:
-    return sources in ("/dev/stdin", ["/dev/stdin"])
+    return isinstance(sources, list) and sources == ["/dev/stdin"]
 
 
 class Collected:

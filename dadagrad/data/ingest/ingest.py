@@ -15,7 +15,7 @@ from dadagrad.data.ingest.collect import OPTIONS, Progress, Shuffle, collect, ma
 from dadagrad.data.ingest.files import expand, source_bytes
 from dadagrad.data.ingest.output import check_output, claimed
 from dadagrad.data.ingest.readers import ordered_map
-from dadagrad.data.tables.sources import is_frame
+from dadagrad.data.tables.sources import is_frame, is_table
 from dadagrad.data.zarr.dataset import write_partition, write_root
 from dadagrad.model.model import Model
 from dadagrad.storage.store import Storage
@@ -232,6 +232,18 @@ def read_dataset(
     recipe = make_recipe(sources, options, schema_of(like))
     name = "the table" if is_frame(sources) else str(sources)
     return collect(sources, recipe, shuffle=shuffle).to_dataset(name)
+
+
+def is_source(data: Any) -> bool:
+    """True for what `ingest` reads and `open_dataset` does not: raw files, pipes, data frames."""
+    if is_frame(data) or isinstance(data, list | tuple):
+        return True
+    if not isinstance(data, str | os.PathLike):
+        return False
+    path = os.path.expanduser(os.fspath(data))
+    if path == "-" or (os.path.exists(path) and not os.path.isdir(path)):
+        return not path.endswith((".parquet", ".pq")) or is_table(path)
+    return False
 
 
 def schema_of(like: Any) -> Schema | None:

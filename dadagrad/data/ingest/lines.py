@@ -44,6 +44,7 @@ class Lines:
         self.chunk = chunk if chunk.endswith(b"\n") else chunk + b"\n"
         self._path, self._offset, self._token_end = path, offset, token_end
         self._skip = options.on_error == "skip"
+        self._keep_lines = options.keep_lines
         self._problems: dict[int, tuple[int, str]] = {}
         text, is_vw = np.frombuffer(self.chunk, np.uint8), options.format == "vw"
         # White space comes before each feature of VW; svmlight has a colon in each.
@@ -102,6 +103,9 @@ class Lines:
             self._reject(*self._problems[min(self._problems)])
         if self._wrong[0] != parsing.DONE:
             self._reject(self._wrong[1], describe(*self._wrong))
+        if self._keep_lines:
+            newlines = np.flatnonzero(np.frombuffer(self.chunk, np.uint8) == ord("\n"))
+            block = replace(block, lines=np.searchsorted(newlines, self.out.lines))
         right = np.delete(np.arange(block.n_rows), list(self._problems))
         block = take(block, right) if self._problems else block
         return replace(block, skipped=self._skipped + len(self._problems))

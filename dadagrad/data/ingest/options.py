@@ -99,6 +99,7 @@ class Options:
     keep_names: bool | None = None
     on_error: OnError = "raise"
     no_labels: bool = False
+    keep_lines: bool = False
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():

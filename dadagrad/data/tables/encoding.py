@@ -51,10 +51,8 @@ def encode(
 
     Raises `InputError`, naming row and column, for a cell of the wrong kind or a missing label, or
     leaves such rows out and counts them if `on_error` is "skip". Labels are read if rows are
-    `labelled`, or if that is None and there is a column of them.
+    `labelled`; if that is None, as far as there are any.
     """
-    if labelled is None:
-        labelled = encoder.label in batch.table.schema.names
     return _Encoding(encoder, batch, on_error, keep_names, keep_lines, labelled).block()
 
 
@@ -67,7 +65,7 @@ class _Encoding:
     on_error: str
     keep_names: bool
     keep_lines: bool
-    labelled: bool
+    labelled: bool | None
     ids: list[NDArray[np.int64]] = field(default_factory=list)
     values: list[NDArray[np.float32] | None] = field(default_factory=list)
     texts: list[Any] = field(default_factory=list)
@@ -127,7 +125,7 @@ class _Encoding:
 
     def _missing(self, name: str) -> InputError:
         place = self.batch.place(0).partition(", ")[0]
-        return no_column(self.batch.table.schema.names, name, "the first rows or the model", place)
+        return no_column(self.batch.table.schema.names, name, "the first file or the model", place)
 
     def _refuse(self, wrong: NDArray[np.bool_], problem: Callable[[int], str]) -> None:
         """Raise `InputError` about the first `wrong` row, unless such rows are to be skipped."""
@@ -279,10 +277,14 @@ class _Encoding:
         """Labels, (n_rows, 1) numbers or (n_rows,) texts, and the rows that have one."""
         name, table = self.encoder.label, self.batch.table
         n_rows = table.num_rows
-        if name is None or not self.labelled:
-            return np.zeros((n_rows, 0)), np.ones(n_rows, bool)
-        if name not in table.schema.names:
+        everywhere = np.ones(n_rows, bool)
+        is_there = name in table.schema.names
+        if name is None or self.labelled is False or (self.labelled is None and not is_there):
+            return np.zeros((n_rows, 0)), everywhere
+        if not is_there:
             raise self._missing(name)
+        if self.labelled is None:
+            return labels_of(table.column(name), lambda wrong, row: None)[0], everywhere
         return labels_of(table.column(name), lambda wrong, row: self._refuse_label(wrong, row))
 
     def _refuse_label(self, labelled: NDArray[np.bool_], texts: pa.Array) -> None:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from dadagrad.data.blocks import Block
 from dadagrad.data.ingest.files import place
 from dadagrad.data.ingest.options import DEFAULT_HASH_BITS, OnError, Options
-from dadagrad.data.tables.columns import find, learn_columns, shown
+from dadagrad.data.tables.columns import find, learn_columns, no_column, shown
 from dadagrad.data.tables.delimited import (
     Layout,
     end_of_rows,
@@ -86,8 +86,9 @@ def open_text(
         if encoder is None:
             batch = read_json(head, path=path, offset=0, on_error="skip")
             encoder = learn_encoder(batch.table, options, path, by_number=False)
-        columns = columns or list(batch.table.schema.names)
-        read: Callable[..., Batch] = partial(read_json, wanted=columns)
+            columns = list(batch.table.schema.names)
+        features = [column.name for column in encoder.columns]
+        read: Callable[..., Batch] = partial(read_json, wanted=features)
     else:
         layout = _layout(path, head, options, encoder, columns)
         if encoder is None:
@@ -95,6 +96,9 @@ def open_text(
                 head = head[: end_of_rows(head) or len(head)]
             batch = read_batch(head, layout, path=path, offset=0, on_error="skip")
             encoder = learn_encoder(batch.table, options, path, by_number=True)
+        for column in encoder.columns:
+            if column.name not in layout.names:
+                raise no_column(layout.names, column.name, "the first file or the model", path)
         numbers = frozenset(column.name for column in encoder.columns if column.kind == "number")
         used = set(encoder.column_names())
         read = partial(
@@ -121,15 +125,19 @@ def _layout(
     """Layout of a file; one without names of columns has those of the first file, `columns`."""
     delimiter = options.delimiter or guess_delimiter(path, head)
     header = options.header
-    chosen = (options.label, options.text_column, options.id, *(options.columns or ()))
-    if any(isinstance(name, str) and not name.isdecimal() for name in chosen):
-        header = True
-    layout = read_layout(path, head, delimiter, header)
     if encoder is None:
-        return layout
-    needed = {column.name for column in encoder.columns}
-    if layout.header and options.header is None and not needed & set(layout.names):
-        layout = read_layout(path, head, delimiter, header=False)
+        chosen = (options.label, options.text_column, options.id, *(options.columns or ()))
+        if any(isinstance(name, str) and not name.isdecimal() for name in chosen):
+            header = True
+        return read_layout(path, head, delimiter, header)
+    layout = read_layout(path, head, delimiter, header=False)
+    if header is None:
+        first = read_batch(head, layout, path=path, offset=0, on_error="skip").table.slice(0, 1)
+        fields = {str(cells[0].as_py()).strip() for cells in first.columns if len(cells)}
+        names = {name for name in encoder.column_names() if not name.isdecimal()}
+        header = bool(names & fields)
+    if header:
+        layout = read_layout(path, head, delimiter, header=True)
     if layout.header:
         return layout
     without_label = [name for name in columns if name != encoder.label]

@@ -1,0 +1,163 @@
+"""Raw rows, such as those of a CSV file or of standard input, with the features of a model."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dadagrad.data.arrays import finish_rows
+from dadagrad.data.blocks import Block, transform_values
+from dadagrad.data.ingest import svmlight, vw
+from dadagrad.data.ingest.collect import Recipe, make_recipe
+from dadagrad.data.ingest.files import TASK_BYTES, Range, expand, read_chunks
+from dadagrad.data.rows import Rows
+from dadagrad.data.tables.delimited import cut_at_rows
+from dadagrad.data.tables.sources import (
+    TableParser,
+    frame_batches,
+    is_frame,
+    is_table,
+    make_parser,
+    open_text,
+    parquet_batches,
+    parquet_tasks,
+)
+from dadagrad.errors import InputError
+from dadagrad.model.model import Model
+
+_STREAM_BYTES = 1 << 20
+_LINE_PARSERS = {"svmlight": svmlight.parse, "vw": vw.parse}
+
+
+@dataclass(frozen=True, slots=True)
+class RawRows:
+    """Rows with features, and what identifies each: its line, counted from 1, its tag, its label.
+
+    `labels` are numbers or texts; None where the source has none.
+    """
+
+    rows: Rows
+    lines: NDArray[np.int64]
+    tags: NDArray[Any] | None
+    labels: NDArray[Any] | None
+    path: str
+
+
+def read_raw(model: Model, data: Any, on_error: Any = "raise") -> Iterator[RawRows]:
+    """Read a file, standard input (``-``), a data frame or a list of texts, a chunk at a time.
+
+    The recorded options make the features of the model. Raises `InputError`, naming line and
+    column, for rows that do not have the columns or the kinds of the training data.
+    """
+    if isinstance(data, list | tuple) and data and all(isinstance(item, str) for item in data):
+        space = model.feature_space or {}
+        if space.get("format") != "text":
+            raise InputError(
+                "texts were given, and the model was not trained on a column of text; give a table "
+                "with the columns of the training data"
+            )
+        data = pa.table({space["reading"]["text"]: pa.array(data, pa.string())})
+    given = {"on_error": on_error, "keep_names": False}
+    if is_frame(data):
+        recipe = make_recipe(data, given, model.schema)
+        assert recipe.encoder is not None
+        parse = _optional(make_parser(partial(_nothing), recipe.encoder, recipe.options))
+        first = 0
+        for batch in frame_batches(data):
+            block = parse.encode(batch)
+            lines = np.arange(first, first + block.n_rows)
+            yield _finish(replace(block, lines=lines), recipe, model, 0, "the table")
+            first += block.n_rows
+        return
+    for path in expand(data):
+        recipe = make_recipe([path], given, model.schema)
+        first_line = 0
+        for block, n_lines in _blocks(path, recipe):
+            if block.n_rows:
+                yield _finish(block, recipe, model, first_line, path)
+            first_line += n_lines
+
+
+def _nothing(*arguments: Any, **options: Any) -> Any:
+    raise AssertionError("rows of a frame are not parsed")
+
+
+def _optional(parse: TableParser) -> TableParser:
+    return replace(parse, labelled=None, keep_lines=True, keep_names=False)
+
+
+def _blocks(path: str, recipe: Recipe) -> Iterator[tuple[Block, int]]:
+    """Blocks of a file, and the number of lines of each."""
+    options = recipe.options
+    if options.format == "parquet":
+        if not is_table(path):
+            raise InputError(f"{path} is not a table in Parquet; give one, or a dataset")
+        assert recipe.encoder is not None
+        parse = _optional(make_parser(_nothing, recipe.encoder, options))
+        for group, first in parquet_tasks(path):
+            for batch in parquet_batches(path, group, first):
+                block = parse.encode(batch)
+                yield replace(block, lines=np.arange(block.n_rows)), batch.table.num_rows
+        return
+    chunks: Iterable[tuple[bytes, int]] = (
+        read_chunks(Range(path, 0, None), TASK_BYTES) if os.path.isfile(path) else _stream(path)
+    )
+    parser: Any
+    if recipe.encoder is None:
+        options = replace(options, no_labels=True, keep_lines=True)
+        parser = partial(_LINE_PARSERS[options.format], options=options)
+    else:
+        chunks = iter(chunks)
+        begin = next(chunks, (b"", 0))
+        if not begin[0].strip():
+            raise InputError(f"no rows in {path}; give at least one")
+        parser, _ = open_text(path, begin[0], options, recipe.encoder, list(recipe.columns))
+        parser = _optional(parser)
+        chunks = itertools.chain([begin], chunks)
+        if parser.quoted:
+            chunks = cut_at_rows(path, chunks)
+    for chunk, offset in chunks:
+        yield parser(chunk, path=path, offset=offset), chunk.count(b"\n")
+
+
+def _stream(path: str) -> Iterator[tuple[bytes, int]]:
+    """Whole lines of a pipe as soon as they are there, with the position of each chunk."""
+    opened = sys.stdin.fileno() if path == "/dev/stdin" else os.open(path, os.O_RDONLY)
+    rest, offset = b"", 0
+    while data := os.read(opened, _STREAM_BYTES):
+        rest += data
+        end = rest.rfind(b"\n") + 1
+        if end:
+            yield rest[:end], offset
+            rest, offset = rest[end:], offset + end
+    if rest:
+        yield rest, offset
+
+
+def _finish(block: Block, recipe: Recipe, model: Model, first_line: int, path: str) -> RawRows:
+    labels, options = block.labels, recipe.options
+    block = replace(block, labels=np.zeros((block.n_rows, 0)))
+    if recipe.encoder is not None:
+        block = recipe.encoder.finish(block)
+    else:
+        block = transform_values(block, binary=options.binary, norm=options.norm)
+        if (model.feature_space or {}).get("zero_based") is False:
+            block = replace(block, ids=block.ids - block.ids.dtype.type(1))
+    has_labels = labels.size > 0 and recipe.encoder is not None
+    lines = np.arange(block.n_rows) if block.lines is None else block.lines
+    return RawRows(
+        finish_rows(block, np.zeros((block.n_rows, 0))),
+        lines + first_line + 1,
+        block.tags,
+        labels.reshape(-1) if has_labels else None,
+        path,
+    )

@@ -1,0 +1,140 @@
+"""Raw rows predicted and evaluated: the same as a dataset made of them, and answered at once."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pyarrow.parquet as pq
+import pytest
+
+from dadagrad.data.ingest.ingest import ingest
+from dadagrad.errors import InputError
+from dadagrad.model.evaluate import evaluate
+from dadagrad.model.model import Model
+from dadagrad.model.predict import predict
+from dadagrad.training.run import train
+
+SETTINGS: dict[str, Any] = {"loss": "logistic", "step_size": 0.5, "threads": 1}
+
+
+def make_frame(n_rows: int = 300) -> pandas.DataFrame:
+    random = np.random.default_rng(0)
+    job, age = random.choice(["cook", "nurse", "clerk"], n_rows), random.normal(40, 9, n_rows)
+    rich = (age + 20 * (job == "nurse") + random.normal(0, 5, n_rows)) > 50
+    names = [f"p{number}" for number in range(n_rows)]
+    return pandas.DataFrame(
+        {"who": names, "age": age, "job": job, "rich": np.where(rich, "yes", "no")}
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Model]:
+    """URL of a dataset of a table, and a model of it."""
+    data = str(tmp_path_factory.mktemp("raw") / "data")
+    ingest(make_frame(), data, label="rich", id="who", shuffle=None)
+    return data, train(data, **SETTINGS).model
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
+def test_a_raw_file_has_the_predictions_of_the_dataset(
+    trained: tuple[str, Model], tmp_path: Path, suffix: str
+) -> None:
+    data, model = trained
+    predict(model, data, str(tmp_path / "data.csv"))
+    expected = read_csv(tmp_path / "data.csv")
+    frame, raw = make_frame(), tmp_path / f"raw.{suffix}"
+    frame = frame[["rich", "job", "who", "age"]]  # another order
+    if suffix == "parquet":
+        frame.to_parquet(raw)
+    elif suffix == "jsonl":
+        frame.to_json(raw, orient="records", lines=True, double_precision=15)
+    else:
+        frame.to_csv(raw, sep="\t" if suffix == "tsv" else ",", index=False)
+    for source in (str(raw), frame):
+        result = predict(model, source, str(tmp_path / "out.csv"), overwrite=True)
+        rows = read_csv(tmp_path / "out.csv")
+        assert (result["rows"], result["unseen"]) == (300, 0)
+        for mine, other in zip(rows, expected, strict=True):
+            assert float(mine["score"]) == pytest.approx(float(other["score"]), abs=1e-5)
+            assert mine["prediction"] == other["prediction"]
+        assert [row["tag"] for row in rows] == frame["who"].tolist()
+        assert [row["label"] for row in rows] == frame["rich"].tolist()
+        first = 2 if suffix in ("csv", "tsv") and source is not frame else 1
+        assert [int(row["line"]) for row in rows] == list(range(first, first + 300))
+    measures = [evaluate(model, source) for source in (str(raw), frame, data)]
+    for measured in measures:
+        assert measured["loss"] == pytest.approx(measures[-1]["loss"], abs=1e-6)
+        assert measured["confusion"] == measures[-1]["confusion"]
+
+
+def test_texts_are_predicted(tmp_path: Path) -> None:
+    texts = ["so very good", "so bad", "good day", "bad bad day"] * 20
+    frame = pandas.DataFrame({"label": ["+", "-"] * 40, "text": texts})
+    ingest(frame, str(tmp_path / "data"), text_column="text", hash_bits=10)
+    model = train(str(tmp_path / "data"), **SETTINGS).model
+    predict(model, ["a good one", "bad"], str(tmp_path / "p.parquet"))
+    assert pq.read_table(tmp_path / "p.parquet")["prediction"].to_pylist() == ["+", "-"]
+    with pytest.raises(InputError, match="has no column 'text'"):
+        predict(model, make_frame(), str(tmp_path / "q.csv"))
+    assert not (tmp_path / "q.csv").exists()
+
+
+def test_raw_rows_of_another_layout_are_refused(trained: tuple[str, Model], tmp_path: Path) -> None:
+    _, model = trained
+    new = tmp_path / "new.csv"
+    for content, message in (
+        ("who,agee,job\np,3,cook\n", r"new\.csv has no column 'age'.*did you mean 'agee'\?"),
+        ("who,age,job\np,3,cook\np,old,cook\n", r"new\.csv, line 3: column 'age' holds 'old'"),
+        ("1,2\n3,4\n", r"new\.csv has 2 columns without names"),
+        ("", r"no rows"),
+        ("who,age,job\np,3\n", r"new\.csv, line 2: 2 comma-separated fields"),
+        ('who,age,job\np,3,"co', r"new\.csv, line 2: a quote opens"),
+    ):
+        new.write_text(content)
+        with pytest.raises(InputError, match=message):
+            predict(model, str(new), str(tmp_path / "out.csv"))
+        assert not (tmp_path / "out.csv").exists()
+    new.write_text("who,age,job\nx,40,astronaut\n")
+    assert predict(model, str(new), str(tmp_path / "out.csv"))["unseen"] == 1 / 2
+
+
+@pytest.mark.process
+def test_each_line_from_standard_input_is_answered_at_once(
+    trained: tuple[str, Model], tmp_path: Path
+) -> None:
+    trained[1].save(str(tmp_path / "model"))
+    command = [sys.executable, "-m", "dadagrad", "predict", str(tmp_path / "model"), "-"]
+    program = subprocess.Popen(
+        [*command, "--out", "-", "--quiet"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    )
+    assert program.stdin is not None
+    assert program.stdout is not None
+    program.stdin.write("job,age,who\ncook,30,a\n")
+    assert program.stdout.readline().startswith('"line","tag","score"')
+    assert program.stdout.readline().startswith('2,"a",')
+    seconds = []
+    for number in range(60):
+        begun = time.perf_counter()
+        program.stdin.write(f"nurse,{number},b{number}\n")
+        assert program.stdout.readline().startswith(f'{number + 3},"b{number}",')
+        seconds.append(time.perf_counter() - begun)
+    program.stdin.close()
+    program.stdout.close()
+    assert program.wait(30) == 0
+    assert min(seconds) < 0.005  # others wait for the machine, which runs other tests
