@@ -134,8 +134,8 @@ def _layout(
     if header is None:
         first = read_batch(head, layout, path=path, offset=0, on_error="skip").table.slice(0, 1)
         fields = {str(cells[0].as_py()).strip() for cells in first.columns if len(cells)}
-        names = {name for name in encoder.column_names() if not name.isdecimal()}
-        header = bool(names & fields)
+        words = {name for name in encoder.column_names() if not name.isdecimal()}
+        header = bool(words & fields)
     if header:
         layout = read_layout(path, head, delimiter, header=True)
     if layout.header:
