@@ -314,7 +314,7 @@ def _trial_bytes(data: Dataset, problem: Problem, schedule: Schedule, threads: i
     problem = problem.settings[0]
     chosen = [data.partitions[number] for number, _ in first_rows(schedule, problem.compiled).parts]
     # The partitions kept for the run, the one in use, and the next one.
-    rows = (KEPT + 2) * max(decoded_bytes(data, partition) for partition in chosen)
+    rows = sum(sorted(decoded_bytes(data, partition) for partition in chosen)[-KEPT - 2 :])
     rows += KEPT * max(reading_bytes(data, partition) for partition in chosen)
     if not problem.compiled:
         return rows + state_bytes(problem) + _plain_bytes(problem)
