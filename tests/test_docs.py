@@ -29,13 +29,16 @@ def commands(block: str) -> list[list[str]]:
     return [words[1:] for words in lines if words and words[0] == "dadagrad"]
 
 
-def test_the_tutorial_runs(tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_the_first_steps_run_as_written(tmp_path, monkeypatch, page):
     monkeypatch.chdir(tmp_path)
-    for language, block in blocks(ROOT / "docs" / "tutorial.md"):
+    for language, block in blocks(ROOT / page):
         if language == "python":
-            exec(compile(block, "tutorial.md", "exec"), {})
+            exec(compile(block, page, "exec"), {})
             continue
         for words in commands(block):
+            if words == ["demo"]:  # has a test of its own, with processes
+                continue
             result = CliRunner().invoke(dadagrad, words, catch_exceptions=False)
             assert result.exit_code == 0, (words, result.output)
 
