@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dadagrad.data.dataset import Dataset
@@ -12,13 +11,38 @@ if TYPE_CHECKING:
 __all__ = ["as_dataset", "open_dataset"]
 
 
-def as_dataset(data: Dataset | str | Sequence[Dataset | str]) -> Dataset:
-    """Return a dataset, which `data` is or is the URL of, or several of them joined in order."""
-    from dadagrad.data.views import join
+def as_dataset(data: Any) -> Dataset:
+    """Return a dataset.
 
+    Parameters
+    ----------
+    data : Dataset, str, path, pair (X, y), or list of these
+        A dataset or its URL; a matrix and its labels (arrays, sparse matrices, data frames of
+        numbers, dask arrays or data frames); or several of these, which are joined in order.
+    """
+    from dadagrad.data.arrays import dataset_from_arrays
+    from dadagrad.data.dask_blocks import dataset_from_dask, is_dask
+    from dadagrad.data.dataset import Dataset
+    from dadagrad.data.views import join
+    from dadagrad.errors import InputError
+
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(data, str | os.PathLike):
+        return open_dataset(os.fspath(data))
+    if is_pair(data):
+        return (dataset_from_dask if is_dask(data[0]) else dataset_from_arrays)(*data)
     if isinstance(data, list | tuple):
         return join([as_dataset(each) for each in data])
-    return open_dataset(data) if isinstance(data, str) else cast("Dataset", data)
+    raise InputError(
+        f"the data are a {type(data).__name__}; give a dataset, its URL, or a pair (X, y) of a "
+        "matrix and its labels, or write a table as a dataset with `dadagrad.ingest`"
+    )
+
+
+def is_pair(data: object) -> bool:
+    """True for a pair (X, y) of a matrix and its labels."""
+    return isinstance(data, tuple) and len(data) == 2 and len(getattr(data[0], "shape", ())) == 2
 
 
 def open_dataset(url: str) -> Dataset:

@@ -23,7 +23,7 @@ DEFAULT_PARTITION_NNZ = 2_000_000
 def block_from_arrays(X: Any, y: ArrayLike, sample_weight: ArrayLike | None, place: str) -> Block:
     """Make a block of the arguments of `dataset_from_arrays`; `place` is their name in messages."""
     matrix = _as_csr(X, place)
-    labels = _as_labels(y, matrix.shape[0], place)
+    labels = as_labels(y, matrix.shape[0], place)
     with np.errstate(over="ignore"):
         values = matrix.data.astype(np.float32)
     block = Block(matrix.indptr.astype(np.int64), matrix.indices, values, labels)
@@ -65,7 +65,7 @@ def _as_csr(X: Any, place: str) -> Any:
     return scipy.sparse.csr_array((X[present], columns, indptr), shape=X.shape)
 
 
-def _as_labels(y: ArrayLike, n_rows: int, place: str) -> NDArray[Any]:
+def as_labels(y: ArrayLike, n_rows: int, place: str) -> NDArray[Any]:
     """Checked labels: (n_rows, n_label_columns) float64, or (n_rows,) object array of str."""
     labels: NDArray[Any] = np.asarray(y)
     if labels.ndim not in (1, 2) or len(labels) != n_rows:

@@ -19,16 +19,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dadagrad.config import SETTINGS, TrainConfig
 from dadagrad.data.arrays import dataset_from_arrays
+from dadagrad.data.dask_blocks import BlockedMatrix, DaskDataset, as_matrix, is_dask
 from dadagrad.data.dataset import Dataset, LabelColumn
 from dadagrad.errors import InputError
-from dadagrad.estimators.dask_inputs import BlockedMatrix, DaskDataset, as_matrix
 from dadagrad.estimators.fitting import FittedState, fit, partial_fit
 from dadagrad.estimators.inputs import (
     FLOATS,
     check_queries,
     check_weights,
     computed,
-    is_dask,
     is_stored,
     open_stored,
 )

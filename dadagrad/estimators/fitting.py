@@ -15,9 +15,9 @@ from dadagrad.cli.display import Display
 from dadagrad.cli.run_support import showing_run
 from dadagrad.clusters import has_active_client
 from dadagrad.config import TrainConfig
+from dadagrad.data.dask_blocks import DaskDataset
 from dadagrad.data.dataset import Dataset, MemoryDataset
 from dadagrad.errors import InputError
-from dadagrad.estimators.dask_inputs import DaskDataset
 from dadagrad.model.model import Model
 from dadagrad.problem import Problem
 from dadagrad.summary import run_lines

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_array
 
 from dadagrad.data import open_dataset
+from dadagrad.data.dask_blocks import is_dask
 from dadagrad.data.dataset import Dataset
 from dadagrad.errors import InputError
 
@@ -20,11 +21,6 @@ FLOATS = (np.float64, np.float32)
 def is_stored(X: object) -> bool:
     """Return True if X is a dataset or the URL of one."""
     return isinstance(X, Dataset | str | os.PathLike)
-
-
-def is_dask(data: object) -> bool:
-    """Return True if `data` is a dask collection, without an import of dask."""
-    return hasattr(data, "__dask_graph__")
 
 
 def open_stored(X: Dataset | str | os.PathLike[str]) -> Dataset:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
+from dadagrad.data.dask_blocks import is_dask
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.errors import InputError
-from dadagrad.estimators.inputs import is_dask
 
 _NUMBERS = "biuf"
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data import open_dataset
+from dadagrad.data import as_dataset
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.ingest.ingest import is_source, read_dataset
 from dadagrad.data.rows import Rows
@@ -47,9 +47,10 @@ def evaluate(
     ----------
     model : Model or str
         A model, or the URL of one.
-    data : Dataset, str or data frame
-        Data in the feature space of the model, with its labels; or raw rows, as `ingest` reads
-        them, which get the features of the model by its recorded options.
+    data : Dataset, str, pair (X, y) or data frame
+        Data in the feature space of the model, with its labels: a dataset, its URL, or a matrix and
+        its labels; or raw rows, as `ingest` reads them, which get the features of the model by its
+        recorded options.
     loss : Loss, str or None
         Loss to compute; by default that of the training. It is needed for a loss of a user's own
         class, because the model stores its name only.
@@ -151,12 +152,10 @@ def _evaluate_ranking(model: Model, data: Dataset, progress: RowsDone | None) ->
 
 
 def open_both(model: Model | str | os.PathLike[str], data: Any) -> tuple[Model, Dataset]:
-    """Open the model and the data, if they are given by URL; raw rows get the model's features."""
+    """Open the model, if it is given by URL, and the data; raw rows get the model's features."""
     if isinstance(model, str | os.PathLike):
         model = Model.load(model)
-    if is_source(data):
-        data = read_dataset(data, like=model)
-    return model, open_dataset(data) if isinstance(data, str) else data
+    return model, read_dataset(data, like=model) if is_source(data) else as_dataset(data)
 
 
 def score_partitions(

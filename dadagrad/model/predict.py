@@ -49,7 +49,7 @@ def predict(
     ----------
     model : Model or str
         A model, or the URL of one.
-    data : Dataset, str, data frame or list of str
+    data : Dataset, str, pair (X, y), data frame or list of str
         Data in the feature space of the model; its labels are ignored. Or raw rows, as `ingest`
         reads them: a file, ``-`` for standard input, a data frame, or texts. They get the features
         of the model by its recorded options.

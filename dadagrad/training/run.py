@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from dadagrad.config import TrainConfig, make_config
 from dadagrad.data import as_dataset
-from dadagrad.data.dataset import Dataset, Schema
+from dadagrad.data.dataset import Schema
 from dadagrad.data.skipping import OnError
 from dadagrad.data.views import with_label_columns
 from dadagrad.errors import InputError
@@ -28,7 +28,7 @@ __all__ = ["TrainResult", "resume", "train"]
 
 
 def train(
-    data: Dataset | str | Sequence[Dataset | str],
+    data: Any,
     config: TrainConfig | None = None,
     *,
     threads: int | None = None,
@@ -51,9 +51,9 @@ def train(
 
     Parameters
     ----------
-    data : Dataset or str, or a list of them
-        A dataset, or the URL of one. Several are learned from in their order in each pass, with
-        the bits of runs on one after the other that go on from each other's model.
+    data : Dataset, str, pair (X, y), or list of them
+        A dataset, its URL, or a matrix and its labels. Several are learned from in their order in
+        each pass, with the bits of runs on one after the other that go on from each other's model.
     config : TrainConfig, optional
         Settings, which decide every bit of the model.
     threads : int, optional
@@ -134,7 +134,7 @@ def train(
 def resume(
     checkpoints: str,
     *,
-    data: Dataset | str | Sequence[Dataset | str] | None = None,
+    data: Any = None,
     loss: Loss | str | None = None,
     regularizer: Regularizer | str | None = None,
     preconditioner: Preconditioner | str | None = None,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dadagrad.config import TrainConfig, make_config
 from dadagrad.data import as_dataset
-from dadagrad.data.dataset import Dataset
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.execution import Run, resolve_config
 from dadagrad.training.memory.available import (
@@ -72,7 +70,7 @@ class DryRun:
 
 
 def dry_run(
-    data: Dataset | str | Sequence[Dataset | str],
+    data: Any,
     config: TrainConfig | None = None,
     *,
     threads: int | None = None,

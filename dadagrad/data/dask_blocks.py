@@ -9,12 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.arrays import block_from_arrays, finish_rows
+from dadagrad.data.arrays import as_labels, block_from_arrays, finish_rows
 from dadagrad.data.blocks import take
 from dadagrad.data.dataset import Dataset, LabelColumn, Partition, Schema
+from dadagrad.data.ingest.labels import LabelEncoder
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
-from dadagrad.estimators.inputs import is_dask
+
+
+def is_dask(data: object) -> bool:
+    """Return True if `data` is a dask collection, without an import of dask."""
+    return hasattr(data, "__dask_graph__")
 
 
 class BlockedMatrix:
@@ -143,3 +148,18 @@ class DaskDataset(Dataset):
 def as_matrix(block: Any) -> Any:
     """Return a computed block as an array or sparse matrix."""
     return block.to_numpy() if hasattr(block, "to_numpy") else block
+
+
+def dataset_from_dask(X: Any, y: Any) -> DaskDataset:
+    """Return a dask array or data frame X and its labels as a dataset, in their order.
+
+    The labels are computed at once, as arrays in `dataset_from_arrays` are given.
+    """
+    matrix = BlockedMatrix(X)
+    labels = matrix.gather(y, "y")
+    n_rows = len(labels)
+    encoder = LabelEncoder()
+    encoded = encoder.encode(as_labels(labels, n_rows, DaskDataset.url))
+    table = encoder.settle()
+    kept = np.ones(n_rows, np.bool_)
+    return DaskDataset(matrix, kept, table.decode(encoded), None, table.columns, None)
