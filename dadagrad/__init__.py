@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dadagrad.optim.updates import Update
     from dadagrad.training.memory.dry_run import DryRun, dry_run
     from dadagrad.training.run import TrainResult, resume, train
+    from dadagrad.training.sweep import SweepResult, sweep
 
 _HOMES = {
     "AdaGradClassifier": "dadagrad.estimators",
@@ -47,6 +48,7 @@ _HOMES = {
     "Preconditioner": "dadagrad.optim.preconditioners",
     "Regularizer": "dadagrad.optim.regularizers",
     "StorageError": "dadagrad.errors",
+    "SweepResult": "dadagrad.training.sweep",
     "TrainConfig": "dadagrad.config",
     "TrainResult": "dadagrad.training.run",
     "TrainingError": "dadagrad.errors",
@@ -58,6 +60,7 @@ _HOMES = {
     "open_dataset": "dadagrad.data",
     "predict": "dadagrad.model.predict",
     "resume": "dadagrad.training.run",
+    "sweep": "dadagrad.training.sweep",
     "train": "dadagrad.training.run",
 }
 
@@ -74,6 +77,7 @@ __all__ = [
     "Preconditioner",
     "Regularizer",
     "StorageError",
+    "SweepResult",
     "TrainConfig",
     "TrainResult",
     "TrainingError",
@@ -86,6 +90,7 @@ __all__ = [
     "open_dataset",
     "predict",
     "resume",
+    "sweep",
     "train",
 ]
 

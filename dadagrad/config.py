@@ -226,7 +226,7 @@ class TrainConfig:
         if self.alternatives() == (self,):
             _check_algorithm(self)
         else:  # each has been checked by itself
-            _check_compiled(self, "several values of step_size, l1 or l2 need")
+            check_compiled(self, "several values of step_size, l1 or l2 need")
         _check_streams(self)
         if self.early_stopping and not self.holdout:
             raise InputError(
@@ -382,7 +382,7 @@ def _check_streams(config: TrainConfig) -> None:
             f"{streams} merges the sums of each coordinate, of which averages are none; leave out "
             "average or streams"
         )
-    _check_compiled(config, f"{streams} merges the sums of each coordinate, which needs")
+    check_compiled(config, f"{streams} merges the sums of each coordinate, which needs")
     if config.batch_size not in (1, "auto"):
         raise InputError(
             f"with {streams} each row is a step of its stream, so batch_size {config.batch_size} "
@@ -390,7 +390,7 @@ def _check_streams(config: TrainConfig) -> None:
         )
 
 
-def _check_compiled(config: TrainConfig, needs: str) -> None:
+def check_compiled(config: TrainConfig, needs: str) -> None:
     """Refuse settings that compiled loops cannot run; the message begins with `needs`."""
     if not (config.has_kernels and config.loss.has_kernels):
         raise InputError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,8 @@ class Problem:
     label_columns: tuple[LabelColumn, ...]
     n_features: int
     scales: NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
+    configs: tuple[TrainConfig, ...] = ()
+    """Configurations of several settings, if they are not the alternatives of `config`."""
 
     def __getstate__(self) -> dict[str, object]:
         # Compiled functions are not sent to workers.
@@ -107,8 +109,10 @@ class Problem:
     @cached_property
     def settings(self) -> tuple[Problem, ...]:
         """The problem of each setting alone."""
-        configs = self.config.alternatives()
-        return tuple(replace(self, config=each) for each in configs) if configs[1:] else (self,)
+        configs = self.configs or self.config.alternatives()
+        if len(configs) == 1:
+            return (self,)
+        return tuple(replace(self, config=each, configs=()) for each in configs)
 
     @property
     def step_size(self) -> float:
@@ -169,6 +173,9 @@ class Problem:
 
     def of_group(self, group: int) -> tuple[Targets, Hyperparameters]:
         """The `kernel_targets` and `hyperparameters` of the outputs of one group alone."""
+        if self.n_settings > 1:
+            setting, own = divmod(group, self.n_groups // self.n_settings)
+            return self.settings[setting].of_group(own)
         outputs = slice(group * self.group_width, (group + 1) * self.group_width)
         targets, steps = self.kernel_targets, self.hyperparameters
         return (
@@ -249,13 +256,30 @@ class Problem:
     def choose(self, step_size: float, average: bool) -> Problem:
         """Return the same problem with what a trial has chosen."""
         average = average if self.chooses_average else self.config.average is True
-        return replace(self, config=replace(self.config, step_size=step_size, average=average))
+        return self._with_choices(step_size=step_size, average=average)
+
+    def _with_choices(self, **choices: Any) -> Problem:
+        """Return the same problem with some settings changed in each configuration."""
+        config, *configs = (replace(each, **choices) for each in (self.config, *self.configs))
+        return replace(self, config=config, configs=tuple(configs))
+
+    def with_configs(self, configs: Sequence[TrainConfig]) -> Problem:
+        """Return the same problem with other settings side by side.
+
+        They may differ in the settings `SWEPT`, and in built-in losses of the same outputs.
+        """
+        several = tuple(
+            replace(
+                each, batch_size=self.config.batch_size, fit_intercept=self.config.fit_intercept
+            )
+            for each in configs
+        )
+        return replace(self, config=several[0], configs=several if len(several) > 1 else ())
 
     def with_scales(self, scales: NDArray[np.float32] | None) -> Problem:
         """Return the same problem with columns that are divided by `scales`, if there are any."""
         scaled = scales is not None or self.config.scale_columns is True
-        config = replace(self.config, scale_columns=scaled)
-        return replace(self, config=config, scales=scales)
+        return replace(self._with_choices(scale_columns=scaled), scales=scales)
 
     def targets(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:
         """Targets of each output: (n_rows, n_outputs) signs, or values of a regression."""

@@ -17,6 +17,7 @@ _COMMANDS = {
     "ingest": "ingest",
     "train": "train",
     "resume": "train",
+    "sweep": "sweep",
     "evaluate": "evaluate",
     "predict": "evaluate",
     "inspect": "inspect",

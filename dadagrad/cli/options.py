@@ -124,15 +124,19 @@ class SettingType(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
-def setting_options(command: Command) -> Command:
-    """Add an option for each setting of `TrainConfig`, group by group."""
+def setting_options(*without: str) -> Callable[[Command], Command]:
+    """Add an option for each setting of `TrainConfig` but some, group by group."""
     from dadagrad.config import SETTINGS
 
     ordered = sorted(SETTINGS.items(), key=lambda item: GROUPS.index(item[1].group))
-    for name, setting in reversed(ordered):
-        if name != "holdout":  # commands that take it have an option for datasets, too
-            command = _setting_option(name, setting)(command)
-    return command
+
+    def add(command: Command) -> Command:
+        for name, setting in reversed(ordered):
+            if name not in without:
+                command = _setting_option(name, setting)(command)
+        return command
+
+    return add
 
 
 def _setting_option(name: str, setting: Setting) -> Callable[[Command], Command]:

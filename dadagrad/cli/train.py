@@ -68,7 +68,7 @@ overwrite_option = output("--overwrite", is_flag=True, help="Replace an existing
     help="Save the state of training with the model, for a later --initial-model.  [default: if it "
     "has at most 32 MiB]",
 )
-@setting_options
+@setting_options("holdout")  # a share of the rows, or a dataset
 @common(
     "--config",
     "file",

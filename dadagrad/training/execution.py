@@ -95,11 +95,15 @@ class Run:
         self.held_out = None if held_out is None else skipping(held_out, on_error, skipped)
         self.resources = resources
         self.messages = messages or logger.info
-        self.problem = make_problem(config, data.schema, config.batch_size)
+        self.set_problem(make_problem(config, data.schema, config.batch_size))
+
+    def set_problem(self, problem: Problem, most_rows: int | None = None) -> None:
+        """Set the problem, and the schedule, of whose slices none has more than `most_rows`."""
+        self.problem = problem
         self.schedule = make_schedule(
-            config,
+            problem.config,
             [partition.n_rows for partition in self.data.partitions],
-            chunk_rows=_chunk_rows(self.problem),
+            chunk_rows=min(_chunk_rows(problem), most_rows or CHUNK_ROWS),
             source_partitions=self.data.source_partitions,
         )
 

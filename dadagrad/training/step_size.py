@@ -81,7 +81,7 @@ def choose_step_size(
         rounds=SETTINGS["rounds"].default,
         average=problem.chooses_average,
     )
-    trial = replace(problem, config=config)
+    trial = replace(problem, config=config, configs=())
     if problem.compiled:
         scales = None if problem.scales is None else problem.scales[reader.vocabulary]
         trial = replace(trial, n_features=len(reader.vocabulary), scales=scales)

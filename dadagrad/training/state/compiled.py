@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -256,6 +257,18 @@ class State:
         own = slice(number * n_groups, (number + 1) * n_groups)
         arrays = {name: array[own] for name, array in self.arrays.items()}
         return self.with_arrays(arrays, self.t)
+
+    def of_settings(self, problem: Problem, numbers: Sequence[int]) -> State:
+        """The state of some of the settings, increasing, in the same memory; the rest is lost."""
+        n_groups = problem.n_groups // problem.n_settings
+        arrays = self.arrays
+        for array in arrays.values():
+            for place, number in enumerate(numbers):
+                if place != number:
+                    own, kept = (slice(k * n_groups, (k + 1) * n_groups) for k in (number, place))
+                    array[kept] = array[own]
+        kept = slice(len(numbers) * n_groups)
+        return self.with_arrays({name: array[kept] for name, array in arrays.items()}, self.t)
 
     def changed(self, before: State) -> NDArray[np.int64]:
         """Positions, increasing, of the features whose sums differ from those of `before`."""

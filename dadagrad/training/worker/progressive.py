@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -66,6 +66,11 @@ class ProgressiveMetrics:
     ) -> ProgressiveMetrics:
         pairs = ((getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
         return ProgressiveMetrics(*(combine(own, others) for own, others in pairs))
+
+    def of_settings(self, numbers: Sequence[int]) -> ProgressiveMetrics:
+        """The metrics of some of the settings."""
+        chosen = list(numbers)
+        return replace(self, loss=self.loss[chosen], mistakes=self.mistakes[chosen])
 
     def mean_loss(self, problem: Problem) -> NDArray[np.float64]:
         """Mean loss of each setting over rows and targets; NaN before the first row."""
@@ -148,8 +153,10 @@ class MetricsAccumulator:
         if self._problem.loss.code is None:
             self._count_output_in_numpy(group, output)
             return
-        problem, targets = self._problem, self._problem.kernel_targets
-        own = slice(output, output + 1)
+        problem = self._problem
+        targets, _ = problem.of_group(group)
+        place = output % problem.group_width
+        own = slice(place, place + 1)
         targets = targets._replace(
             label_column=targets.label_column[own], positive=targets.positive[own]
         )
@@ -179,7 +186,8 @@ class MetricsAccumulator:
             self._not_finite[group] = True
             return
         wanted = self._problem.classes == self._batch.labels.T
-        losses = self._problem.loss.value(scores, np.where(wanted, 1.0, -1.0))
+        loss = self._problem.settings[group].loss  # all outputs of a setting are a group
+        losses = loss.value(scores, np.where(wanted, 1.0, -1.0))
         self._loss[group] = self._weighted(losses)
 
     def _weighted(self, rows: NDArray[Any]) -> float:

@@ -1,0 +1,223 @@
+"""``dadagrad sweep``: a grid of settings in one stream, and the regularization path."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+import dadagrad
+from dadagrad.cli.display import Display, number, print_json
+from dadagrad.cli.failures import Interrupted
+from dadagrad.cli.options import (
+    GroupedCommand,
+    absolute,
+    grouped,
+    output_options,
+    progress_option,
+    resource_options,
+    setting_options,
+)
+from dadagrad.cli.run_support import check_data, check_destinations, showing_run
+from dadagrad.config import make_config
+from dadagrad.data import as_dataset
+from dadagrad.errors import InputError
+from dadagrad.summary import percent
+
+common, output = grouped("Common"), grouped("Output")
+PICTURES = (".svg", ".png", ".pdf")
+COLUMNS = ("loss", "step_size", "l1", "l2", "rows", "progressive_loss", "progressive_error",
+           "nonzeros", "holdout_loss", "holdout_error", "holdout_auc")  # fmt: skip
+"""Columns of the path."""
+_HEADS = {
+    "loss": "loss", "step_size": "step size", "l1": "l1", "l2": "l2", "rows": "rows",
+    "progressive_loss": "mean loss", "progressive_error": "error", "nonzeros": "weights",
+    "holdout_loss": "held-out loss", "holdout_error": "held-out error",
+}  # fmt: skip
+"""Columns of the table on a terminal, and their heads."""
+
+
+@click.command(cls=GroupedCommand)
+@click.argument("data", nargs=-1, required=True)
+@common("--model", required=True, metavar="URL", help="Where to save the best model.")
+@common(
+    "--loss",
+    "losses",
+    default="hinge",
+    metavar="NAME,...",
+    help="Loss to minimize. Several losses for classes are compared by the error.",
+)
+@common(
+    "--holdout",
+    type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True),
+    metavar="SHARE",
+    help="Share of the rows, such as 0.1, on which the settings are compared at the end.",
+)
+@setting_options("loss", "holdout", "early_stopping")
+@output(
+    "--path",
+    "paths",
+    multiple=True,
+    metavar="FILE",
+    help="File of the settings that were trained to the end: .json, .csv, or a picture as .svg, "
+    ".png or .pdf, which needs matplotlib. Give it once for each of several.",
+)
+@resource_options
+@output("--overwrite", is_flag=True, help="Replace an existing model.")
+@progress_option
+@output_options
+def sweep(
+    data: tuple[str, ...],
+    model: str,
+    losses: str,
+    holdout: float | None,
+    paths: tuple[str, ...],
+    overwrite: bool,
+    resources: dict[str, Any],
+    display: Display,
+    **settings: Any,
+) -> None:
+    """Train a grid of settings at once and save the best model.
+
+    --step-size, --l1, --l2 and --loss take several values, separated by commas, and all
+    combinations are trained in one stream over DATA. After an eighth, a quarter and half of the
+    first pass, the worse half of those with the same penalties is dropped.
+    """
+    from dadagrad.training.sweep import make_grid  # needs numba, which loads slowly
+
+    names = _split_losses(losses)
+    values = {name: value for name, value in settings.items() if value is not None}
+    config = make_config(None, values | {"loss": names[0], "holdout": holdout or 0.0})
+    for path in paths:
+        _check_path(path)
+    make_grid(config, names)
+    rows = as_dataset([absolute(each) for each in data])
+    on_cluster = resources["workers"] is not None or resources["client"] is not None
+    check_data(rows, config, None, on_cluster=on_cluster)
+    check_destinations(model, overwrite=overwrite)
+    with showing_run(display, config, rows) as shown:
+        result = dadagrad.sweep(rows, config, loss=names, **resources, **shown)
+    if not result.complete:
+        raise Interrupted(f"stopped after {result.best.report['rows']:,} rows; nothing was saved")
+    result.best.save(model)
+    table, path_rows = (list(map(_flat, each)) for each in (result.table, result.path))
+    for path in paths:
+        _write_path(path, path_rows)
+    if display.as_json:
+        print_json({"model": model, "best": result.best.report, "settings": result.table})
+        return
+    best = result.best.model.report["settings"][0] | {"loss": result.best.model.loss}
+    display.show_lines(
+        [*_table_lines(table, best), f"Model of the setting marked * saved to {model}."]
+    )
+
+
+def _split_losses(text: str) -> list[str]:
+    """Split names of losses at commas, but not where a comma separates parameters of one."""
+    names: list[str] = []
+    for part in text.split(","):
+        if names and "=" in part and ":" not in part:
+            names[-1] += f",{part}"
+        else:
+            names.append(part)
+    return names
+
+
+def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
+    measured = entry.get("holdout") or {}
+    flat = dict(entry) | {
+        f"holdout_{name}": measured.get(name) for name in ("loss", "error", "auc")
+    }
+    return {name: flat.get(name) for name in (*COLUMNS, "dropped")}
+
+
+def _table_lines(table: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> list[str]:
+    """The settings as aligned columns, without those that are empty or alike in all rows."""
+    shown = [
+        name
+        for name in _HEADS
+        if any(row[name] is not None for row in table)
+        and not (name in COLUMNS[:4] and len({row[name] for row in table}) == 1)
+        # Losses of different kinds tell nothing beside each other.
+        and not (name.endswith("_loss") and len({row["loss"] for row in table}) > 1)
+    ]
+    cells = [[_HEADS[name] for name in shown]]
+    cells += [[_cell(name, row[name]) for name in shown] for row in table]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    marks = [" "] + [
+        "*" if not row["dropped"] and all(row[name] == best[name] for name in COLUMNS[:4]) else " "
+        for row in table
+    ]
+    return [
+        f"{mark} " + "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
+        for mark, line in zip(marks, cells, strict=True)
+    ]
+
+
+def _cell(name: str, value: Any) -> str:
+    return percent(value) if name.endswith("error") and value is not None else number(value)
+
+
+def _check_path(path: str) -> None:
+    """Refuse a file of an unknown kind, or a picture without matplotlib, before training."""
+    if path.endswith(PICTURES):
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError:
+            raise InputError(
+                f"--path {path} is a picture, which needs matplotlib: install it, or give a .json "
+                "or .csv file"
+            ) from None
+    elif not path.endswith((".json", ".csv")):
+        raise InputError(f"--path {path} must end in .json, .csv, {', '.join(PICTURES)}")
+
+
+def _write_path(path: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    columns = [name for name in COLUMNS if any(row[name] is not None for row in rows)]
+    chosen = [{name: row[name] for name in columns} for row in rows]
+    try:
+        if path.endswith(PICTURES):
+            _draw_path(path, chosen)
+            return
+        text = io.StringIO()
+        if path.endswith(".json"):
+            json.dump(chosen, text, indent=1)
+        else:
+            writer = csv.DictWriter(text, columns, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(chosen)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text.getvalue())
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _draw_path(path: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Draw the error, or else the loss, against the number of non-zero weights."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    names = ("holdout_error", "holdout_loss", "progressive_error", "progressive_loss")
+    measure = next(name for name in names if rows[0].get(name) is not None)
+    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    nonzeros = [row["nonzeros"] for row in rows]
+    axes.plot(nonzeros, [row[measure] for row in rows], "o-")
+    labelled = 0.0
+    for row in sorted(rows, key=lambda row: row["nonzeros"]):
+        if row["nonzeros"] < 1.3 * labelled:
+            continue  # its label would lie on the one before
+        labelled = row["nonzeros"]
+        text = ", ".join(f"{name} {row[name]:g}" for name in ("l1", "l2") if row[name])
+        place = labelled, row[measure]
+        axes.annotate(text or "no penalty", place, (4, 6), textcoords="offset points")
+    axes.margins(x=0.15, y=0.12)
+    axes.set(xscale="symlog", xlabel="non-zero weights", ylabel=measure.replace("_", " "))
+    axes.grid(alpha=0.3)
+    figure.savefig(path)
+    pyplot.close(figure)

@@ -1,0 +1,303 @@
+"""A grid of settings, trained in one stream over the data; the worse half is dropped on the way.
+
+Each setting is a group of outputs, which learns from the same rows as all others, so that a row is
+read once for the whole grid. At three places of the first pass, after an eighth, a quarter and half
+of its rows, the settings are compared by their progressive loss since the place before: successive
+halving (Jamieson and Talwalkar 2016, "Non-stochastic best arm identification"). Those that share
+the penalties l1 and l2 compete, and the better half of them stays: at the end, each pair of
+penalties has a model, and these are the regularization path. The places depend on the schedule
+alone, so that the result has the same bits on any number of threads and workers. A model that stays
+has the bits of a run with its settings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.config import TrainConfig, check_compiled, make_config
+from dadagrad.data import as_dataset
+from dadagrad.data.dataset import Dataset
+from dadagrad.errors import InputError, TrainingError
+from dadagrad.model.evaluate import evaluate
+from dadagrad.optim.losses import LOSSES, Loss
+from dadagrad.optim.registry import describe
+from dadagrad.problem import Problem
+from dadagrad.training.checkpoints.snapshot import Start
+from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.engines import Engine
+from dadagrad.training.engines.resources import Resources
+from dadagrad.training.engines.watcher import Progress, Watcher
+from dadagrad.training.execution import Run, resolve_config
+from dadagrad.training.messages import Report
+from dadagrad.training.result import TrainResult, make_model
+from dadagrad.training.schedule import Cursor
+from dadagrad.training.state.compiled import State
+from dadagrad.training.warm_up import warm_up
+from dadagrad.training.worker.progressive import ProgressiveMetrics
+
+PLACES = (1 / 8, 1 / 4, 1 / 2)
+"""Shares of the first pass after which settings are dropped."""
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """Result of a sweep.
+
+    Attributes
+    ----------
+    best : TrainResult
+        The best setting that was trained to the end, as a run of its own would have given it: by
+        the holdout if there is one, else by the progressive metrics since the last comparison.
+    table : list of dict
+        For each setting, in the order of the grid: ``loss``, ``step_size``, ``l1``, ``l2``,
+        ``rows`` (that it learned from), ``progressive_loss`` and ``progressive_error`` (over these
+        rows, or None where it diverged), ``dropped``, and where it was not, ``nonzeros`` and
+        ``holdout`` (of `dadagrad.evaluate`, or None).
+    complete : bool
+        False if the sweep was stopped on request.
+    """
+
+    best: TrainResult
+    table: list[dict[str, Any]]
+    complete: bool
+
+    @property
+    def path(self) -> list[dict[str, Any]]:
+        """The settings that were trained to the end, by the strength of their penalties."""
+        kept = [entry for entry in self.table if not entry["dropped"]]
+        return sorted(kept, key=lambda entry: (entry["l1"], entry["l2"]))
+
+
+def sweep(
+    data: Dataset | str | Sequence[Dataset | str],
+    config: TrainConfig | None = None,
+    *,
+    loss: Loss | str | Sequence[Loss | str] | None = None,
+    threads: int | None = None,
+    workers: int | None = None,
+    client: Any = None,
+    memory: int | None = None,
+    progress: Progress | None = None,
+    messages: Callable[[str], None] | None = None,
+    **settings: Any,
+) -> SweepResult:
+    """Train all combinations of settings in one stream, and return the best.
+
+    Parameters
+    ----------
+    data, config, threads, workers, client, memory, progress, messages
+        As in `dadagrad.train`.
+    loss : Loss, str, or a list of them
+        Several must be built-in losses for classes, which are compared by the error.
+    **settings
+        As in `dadagrad.train`: lists of `step_size`, `l1` and `l2` are combined with each other.
+
+    Raises
+    ------
+    InputError
+        As `dadagrad.train`, or the settings cannot be trained side by side.
+    """
+    data = as_dataset(data)
+    resources = Resources(threads, workers, client, memory)
+    losses: list[Any] = list(loss) if isinstance(loss, list | tuple) else [loss]
+    losses = [each for each in losses if each is not None]
+    base = make_config(config, settings | ({"loss": losses[0]} if losses else {}))
+    base = resolve_config(data, base, on_cluster=resources.on_cluster)
+    grid = make_grid(base, losses)
+    run = Run(data, base, resources, messages=messages)
+    run.set_problem(
+        run.problem.with_configs(grid), most_rows=math.ceil(PLACES[0] * run.data.n_rows)
+    )
+    with resources.engine(run.readable) as engine:
+        run.check_memory(engine.workers(), checkpoints=False)
+        warm_up(run.problem, run.messages)
+        return _Sweep(run, engine, progress).execute()
+
+
+def make_grid(base: TrainConfig, losses: Sequence[Loss | str] = ()) -> list[TrainConfig]:
+    """Return all combinations of the settings of `base` and of losses.
+
+    Raises `InputError` if they cannot be trained side by side.
+    """
+    if base.early_stopping:
+        raise InputError("a sweep trains for all its passes: leave out early_stopping")
+    configs = [replace(base, loss=loss) for loss in losses] or [base]
+    grid = [alternative for config in configs for alternative in config.alternatives()]
+    if len(grid) > 1:
+        _check_side_by_side(grid)
+    return grid
+
+
+def _check_side_by_side(grid: Sequence[TrainConfig]) -> None:
+    """Refuse settings that cannot share a stream."""
+    check_compiled(grid[0], "several settings side by side need")
+    losses = {describe(each.loss): each.loss for each in grid}
+    if len(losses) == 1:
+        return
+    for name, loss in losses.items():
+        if not loss.classifies or loss.code is None or type(loss) is not LOSSES[loss.name]:
+            raise InputError(
+                f"loss {name!r} cannot be compared with others: several losses must be built in "
+                "and classify; sweep it alone"
+            )
+    if len({loss.couples for loss in losses.values()}) > 1:
+        raise InputError(
+            f"the losses {', '.join(losses)} have different outputs: multiclass-hinge and softmax "
+            "compare all classes, the others do not; sweep them apart"
+        )
+
+
+@dataclass
+class _Sweep:
+    """A sweep on an engine.
+
+    Attributes
+    ----------
+    numbers : list of int
+        Settings of the grid that are still trained.
+    """
+
+    run: Run
+    engine: Engine
+    progress: Progress | None
+    numbers: list[int] = field(init=False)
+    table: list[dict[str, Any]] = field(init=False)
+    watcher: Watcher = field(init=False)
+
+    def execute(self) -> SweepResult:
+        """Train to the end, and measure the settings that are left."""
+        run = self.run
+        start = run.begin(self.engine)
+        self.watcher = Watcher(None, None, self._report, start.seconds)
+        self.numbers = list(range(run.problem.n_settings))
+        self.table = [_describe(setting) for setting in run.problem.settings]
+        complete, values = True, np.zeros(0)
+        for stop in (*_stops(run), None):
+            before = start.passes[0] if start.passes else None
+            coordinator, complete = run.learn(self.engine, start, self.watcher, stop=stop)
+            learned = coordinator.passes[0] if before is None else coordinator.passes[0] - before
+            with np.errstate(invalid="ignore"):  # infinite losses of settings that diverged
+                sums = learned.mistakes if self._compares_errors else learned.loss
+                values = np.where(np.isfinite(coordinator.metrics.loss), sums, np.inf)
+            self._record(coordinator)
+            if not complete:
+                break
+            start = self._drop(coordinator, values, stop)
+        return self._finish(coordinator, values, complete)
+
+    def _report(self, report: Report) -> None:
+        """Forward the metrics of the whole grid, in which those dropped have an immense loss."""
+        if self.progress is None:
+            return
+
+        def widen(metrics: ProgressiveMetrics) -> ProgressiveMetrics:
+            loss, mistakes = (
+                np.full(len(self.table), np.finfo(float).max),
+                np.zeros(len(self.table)),
+            )
+            loss[self.numbers], mistakes[self.numbers] = metrics.loss, metrics.mistakes
+            return replace(metrics, loss=loss, mistakes=mistakes)
+
+        passes = tuple(map(widen, report.passes))
+        self.progress(replace(report, metrics=widen(report.metrics), passes=passes))
+
+    @property
+    def _compares_errors(self) -> bool:
+        return len({entry["loss"] for entry in self.table}) > 1
+
+    def _record(self, coordinator: Coordinator) -> None:
+        """Note the progressive metrics of the first pass in the table."""
+        metrics = coordinator.passes[0]
+        losses, errors = metrics.mean_loss(coordinator.problem), metrics.error(coordinator.problem)
+        for place, number in enumerate(self.numbers):
+            finite = bool(np.isfinite(coordinator.metrics.loss[place]))
+            self.table[number] |= {
+                "rows": coordinator.metrics.rows,
+                "progressive_loss": float(losses[place]) if finite else None,
+                "progressive_error": float(errors[place])
+                if finite and errors is not None
+                else None,
+            }
+
+    def _drop(
+        self, coordinator: Coordinator, values: NDArray[np.float64], stop: Cursor | None
+    ) -> Start:
+        """Drop the worse half of the settings of each pair of penalties before the end of a run."""
+        rivals: dict[tuple[float, float], list[int]] = {}
+        for place, number in enumerate(self.numbers):
+            entry = self.table[number]
+            rivals.setdefault((entry["l1"], entry["l2"]), []).append(place)
+        kept: list[int] = []
+        for places in rivals.values():
+            n_kept = len(places) if stop is None else (len(places) + 1) // 2
+            kept += sorted(places, key=lambda place: values[place])[:n_kept]
+        kept.sort()
+        dropped = [number for place, number in enumerate(self.numbers) if place not in kept]
+        for number in dropped:
+            self.table[number]["dropped"] = True
+        if dropped:
+            self.run.messages(
+                f"{len(kept)} of {len(self.numbers)} settings left after "
+                f"{coordinator.metrics.rows:,} rows"
+            )
+        self.numbers = [self.numbers[place] for place in kept]
+        return self._select(coordinator, kept)
+
+    def _select(self, coordinator: Coordinator, places: Sequence[int]) -> Start:
+        """Give the run the settings at `places` alone; the start of what follows."""
+        problem, state, passes = coordinator.problem, coordinator.state, coordinator.passes
+        if len(places) < problem.n_settings:
+            assert isinstance(state, State), "several settings are compiled"
+            state = state.of_settings(problem, places)
+            passes = [metrics.of_settings(places) for metrics in passes]
+            configs = [problem.settings[place].config for place in places]
+            self.run.problem = problem.with_configs(configs)
+        return Start(state, coordinator.cursor, coordinator.steps, tuple(passes))
+
+    def _finish(
+        self, coordinator: Coordinator, values: NDArray[np.float64], complete: bool
+    ) -> SweepResult:
+        """Measure what is left, and make the result of the best."""
+        run, problem = self.run, coordinator.problem
+        if not np.isfinite(values).any():
+            raise TrainingError(
+                f"{run.data.url}: the weights have diverged with every setting; choose smaller "
+                "step sizes, or normalise the rows"
+            )
+        for place in np.flatnonzero(np.isfinite(values)).tolist() if complete else ():
+            model = make_model(problem, coordinator.state, run.readable, {"best": place})
+            entry = self.table[self.numbers[place]]
+            entry["nonzeros"] = int(np.count_nonzero(model.weights))
+            if run.held_out is not None:
+                loss = problem.settings[place].loss
+                entry["holdout"] = measured = evaluate(model, run.held_out, loss=loss)
+                values[place] = measured["error" if self._compares_errors else "loss"]
+        start = self._select(coordinator, [int(np.argmin(values))])
+        best = run.result(run.coordinator(start), complete, self.watcher.seconds, None)
+        return SweepResult(best, self.table, complete)
+
+
+def _describe(setting: Problem) -> dict[str, Any]:
+    config = setting.config
+    step_size = setting.step_size if config.update.has_step_size else None
+    described = {"loss": describe(config.loss), "step_size": step_size}
+    return described | {"l1": config.l1, "l2": config.l2, "dropped": False, "holdout": None}
+
+
+def _stops(run: Run) -> Iterator[Cursor]:
+    """The places in the first pass after `PLACES` of its rows, if there are settings to drop."""
+    if run.problem.n_settings == 1:
+        return
+    wanted = [share * run.data.n_rows for share in PLACES]
+    rows = 0
+    for each in run.schedule.rounds(Cursor(), Cursor(1)):
+        rows += sum(slice_.n_rows for slice_ in each.slices)
+        if wanted and rows >= wanted[0] and each.after.pass_number == 0:
+            wanted = [share for share in wanted if share > rows]
+            yield each.after

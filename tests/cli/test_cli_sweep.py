@@ -1,0 +1,54 @@
+"""``dadagrad sweep``: the table, the best model, and the files of the path."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from dadagrad import Model, sweep
+
+GRID = ("--step-size", "0.05,0.4", "--l1", "0,1e-3", "--holdout", "0.1")
+
+
+def test_the_best_model_is_saved_and_the_path_written(run, places, tmp_path):
+    model, files = tmp_path / "model", [tmp_path / "path.json", tmp_path / "path.csv"]
+    paths = [argument for file in files for argument in ("--path", file)]
+    answer = run("sweep", places.train, "--model", model, *GRID, "--loss", "hinge,logistic", *paths)
+    expected = sweep(
+        str(places.train), loss=["hinge", "logistic"], step_size=[0.05, 0.4], l1=[0, 1e-3],
+        holdout=0.1,
+    )  # fmt: skip
+    assert Model.load(model).digest == expected.best.model.digest
+    marked = [line for line in answer.lines if line.startswith("* ")]
+    assert len(marked) == 1
+    assert marked[0].split()[1] == expected.best.model.loss
+    assert len([line for line in answer.lines if "hinge" in line or "logistic" in line]) == 8
+    rows = json.loads(files[0].read_text())
+    assert [row["nonzeros"] for row in rows] == [row["nonzeros"] for row in expected.path]
+    with files[1].open() as file:
+        assert [float(row["l1"]) for row in csv.DictReader(file)] == [0.0, 1e-3]
+    again = run("sweep", places.train, "--model", model, "--overwrite", *GRID, "--json").json
+    assert len(again["settings"]) == 4
+
+
+def test_a_picture_of_the_path(run, places, tmp_path):
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib, of the extra plots")
+    run("sweep", places.train, "--model", tmp_path / "m", *GRID, "--path", tmp_path / "path.svg")
+    assert "non-zero weights" in (tmp_path / "path.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--path", "path.txt"), "--path path.txt must end in .json, .csv, .svg, .png, .pdf"),
+        (("--loss", "hinge,squared"), "loss 'squared' cannot be compared with others"),
+        (("--loss", "hinges"), "'hinges'"),
+        (("--holdout", "2"), "--holdout"),
+    ],
+)
+def test_wrong_input_is_refused_in_one_line(run, places, tmp_path, options, message):
+    command = ("sweep", places.train, "--model", tmp_path / "m", "--step-size", "0.1,0.2")
+    assert message in run(*command, *options).error
+    assert not (tmp_path / "m").exists()

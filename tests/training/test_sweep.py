@@ -1,0 +1,101 @@
+"""A grid of settings in one stream: the worse are dropped, and the rest are runs of their own."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from helpers.training_cases import UPDATES, make_data
+from helpers.zarr_cases import write_zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dadagrad import InputError, evaluate, sweep, train
+from dadagrad.data.views import hold_out
+
+SIZES = (90, 60, 120, 50)
+GRID = {"step_size": [0.02, 0.1, 0.4, 1.5], "l1": [0.0, 1e-2]}
+
+
+@settings(max_examples=8)
+@given(
+    update=st.sampled_from(UPDATES),
+    mode=st.sampled_from([{"batch_size": 1}, {"batch_size": 9}, {"streams": 3, "rounds": 8}]),
+    losses=st.sampled_from([("hinge", "logistic"), ("softmax", "multiclass-hinge"), ("hinge",)]),
+    passes=st.integers(1, 2),
+)
+def test_the_best_model_has_the_bits_of_a_run_of_its_own(update, mode, losses, passes):
+    data = make_data(SIZES, labels="multiclass", weighted=True)
+    common = {"update": update, "holdout": 0.2, "passes": passes, **mode}
+    result = sweep(data, loss=losses, **GRID, **common)
+    assert [(row["loss"], row["step_size"], row["l1"]) for row in result.table] == list(
+        product(losses, *GRID.values())
+    )
+    assert sorted(row["l1"] for row in result.path) == GRID["l1"]
+    measure = "error" if len(losses) > 1 else "loss"
+    best = min(result.path, key=lambda row: row["holdout"][measure])
+    for row in result.path:
+        setting = {name: row[name] for name in ("loss", "step_size", "l1")}
+        alone = train(data, **setting, **common)
+        assert row["nonzeros"] == alone.report["nonzeros"]
+        assert row["progressive_loss"] == pytest.approx(alone.report["progressive_loss"])
+        assert row["holdout"]["loss"] == alone.report["holdout"]["loss"]
+        if row is best:
+            assert result.best.model.digest == alone.model.digest
+            assert result.best.report["progressive_error"] == pytest.approx(
+                alone.report["progressive_error"]
+            )
+            for name in ("rows", "step_size", "nonzeros"):
+                assert result.best.report[name] == alone.report[name]
+
+
+def test_half_of_the_rivals_are_dropped_at_each_place():
+    result = sweep(make_data((800,)), **GRID)
+    for l1 in GRID["l1"]:
+        rows = sorted(row["rows"] for row in result.table if row["l1"] == l1)
+        assert rows == [100, 100, 200, 800]
+    assert [row["holdout"] for row in result.path] == [None, None]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_change_no_bit(tmp_path, threads):
+    url = write_zarr(make_data(SIZES), tmp_path / "data")
+    result = sweep(url, **GRID, threads=threads)
+    assert result.best.model.digest == sweep(make_data(SIZES), **GRID).best.model.digest
+
+
+def test_a_grid_of_one_is_a_run():
+    data = make_data(SIZES)
+    result = sweep(data, step_size=0.3, holdout=0.1)
+    assert result.best.model.digest == train(data, step_size=0.3, holdout=0.1).model.digest
+    held = hold_out(data, 0.1, 0)[1]
+    (row,) = result.table
+    assert row["holdout"]["loss"] == evaluate(result.best.model, held)["loss"]
+
+
+def test_settings_that_diverge_are_dropped_first():
+    data = make_data((300,), labels="real")
+    result = sweep(data, loss="squared", step_size=[1e25, 0.1, 1e26, 0.2], fit_intercept=False)
+    assert [row["progressive_loss"] is None for row in result.table] == [True, False, True, False]
+    assert result.best.report["step_size"] in (0.1, 0.2)
+
+
+def test_an_automatic_step_size_is_chosen_once():
+    result = sweep(make_data((400,)), l1=[1e-3, 1e-1], loss=["hinge", "logistic"])
+    assert len({row["step_size"] for row in result.table}) == 1
+    assert np.isfinite(result.best.report["step_size"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"loss": ["hinge", "squared"]}, "loss 'squared' cannot be compared with others"),
+        ({"loss": ["hinge", "softmax"]}, "have different outputs"),
+        ({"step_size": [0.1, 0.2], "preconditioner": "full"}, "need one of the updates"),
+        ({"loss": ["hinge", "logistic"], "update": "arow"}, "several settings side by side need"),
+    ],
+)
+def test_settings_that_cannot_share_a_stream_are_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        sweep(make_data(), **arguments)
