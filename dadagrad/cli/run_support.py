@@ -9,17 +9,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+import click
 from rich.filesize import decimal
 
 import dadagrad
 from dadagrad.cli.display import Display, print_facts, print_json
 from dadagrad.cli.failures import Interrupted
 from dadagrad.cli.progress import RunBar, RunTable, Start
+from dadagrad.config import SETTINGS
 from dadagrad.errors import DadagradError, InputError
 from dadagrad.summary import metrics_text, run_lines
 
 if TYPE_CHECKING:
     from dadagrad import Dataset, DryRun, TrainConfig, TrainResult
+    from dadagrad.problem import Problem
     from dadagrad.training.messages import Report
 
 SAVE_SECONDS = 60.0
@@ -135,9 +138,45 @@ def check_data(
 
     config = resolve_config(data, config, on_cluster=on_cluster)
     assert isinstance(config.batch_size, int)
-    task = make_problem(config, data.schema, config.batch_size).task
+    problem = make_problem(config, data.schema, config.batch_size)
+    task = problem.task
+    _check_effects(problem)
     if holdout is not None:
         check_suitable(task, data.schema, dadagrad.open_dataset(holdout))
+
+
+def _check_effects(problem: Problem) -> None:
+    """Refuse options that change nothing, with what would make them count."""
+    config = problem.config
+    by_row = "with one row a step; give --batch-size above 1"
+    steps = "where rows are learned from together, or --update and --loss have no such steps"
+    for option, without_effect, reason in (
+        (
+            "--step-size",
+            config.step_size != "auto" and not config.update.has_step_size,
+            f"on --update {config.update.name}, which has no step size; choose another update",
+        ),
+        (
+            "--partitions-per-batch",
+            config.partitions_per_batch != SETTINGS["partitions_per_batch"].default
+            and config.batch_size == 1,
+            by_row,
+        ),
+        ("--accumulate row", config.accumulate == "row" and config.batch_size == 1, by_row),
+        (
+            "--importance-aware",
+            config.importance_aware is True
+            and not (config.batch_size == 1 and problem.compiled and not problem.loss.couples),
+            f"{steps}; give --batch-size 1 and a compiled update and loss",
+        ),
+        (
+            "--early-stopping",
+            config.early_stopping and config.passes == 1,
+            "in a single pass; give --passes above 1",
+        ),
+    ):
+        if without_effect:
+            raise click.UsageError(f"{option} has no effect {reason}, or leave it out")
 
 
 def check_destinations(

@@ -56,7 +56,8 @@ def test_every_choice_is_in_the_table():
 def test_a_line_of_the_table(run, rows, tmp_path, options, cells):
     online, batches, cluster, streams, resumes, runs = cells
     given = shlex.split(options)
-    if "--step-size" not in given:
+    update = UPDATES.make(given[1]) if given[0] == "--update" else None
+    if "--step-size" not in given and (update is None or update.has_step_size):
         given += ["--step-size", "0.1"]
     model, command = tmp_path / "model", ("train", rows, *given, "--json", "--overwrite", "--model")
     for cell, batch_size in ((online, 1), (batches, 10)):

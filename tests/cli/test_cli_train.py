@@ -118,6 +118,25 @@ def test_every_setting_has_an_option_and_reaches_the_run(run, places, tmp_path, 
     assert {field.name for field in fields(TrainConfig)} <= known
 
 
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (["--update", "pa", "--step-size", 0.1], "choose another update"),
+        (["--partitions-per-batch", 8], "give --batch-size above 1"),
+        (["--accumulate", "row"], "give --batch-size above 1"),
+        (["--importance-aware", "--batch-size", 10], "give --batch-size 1"),
+        (["--importance-aware", "--loss", "softmax"], "compiled update and loss"),
+        (["--early-stopping", "--holdout", 0.1], "give --passes above 1"),
+        (["--keep", 5], "without --checkpoints URL"),
+        (["--rounds", 5], "give a number of streams"),
+    ],
+)
+def test_an_option_without_effect_is_refused(run, places, tmp_path, options, remedy):
+    error = run("train", places.train, "--model", tmp_path / "m", *options).error
+    assert remedy in error
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_several_values_are_tried_in_one_pass(run, places, tmp_path):
     command = ("train", places.train, "--model", tmp_path / "m", "--step-size", "0.05,0.2,0.8")
     result = run(*command, "--l1", "0,1e-3", "--json").json
