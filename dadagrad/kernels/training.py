@@ -491,23 +491,26 @@ def _learn_online(
 # number of a sequence that fills its interval evenly, so it is part of the state, and needs none.
 
 GOLDEN_RATIO = 0.6180339887498949
-EXPONENT = np.int32(0x7F800000)  # the bits of a float32 that say its power of 2
+SIGN_AND_EXPONENT = np.int32(-0x800000)  # the bits of a float32 that say its sign and power of 2
 
 
 @_inlined
 def _rounding(t, real):
-    """The dither at step t: between -1 and 1, in half units; 0 in float64."""
+    """The dither at step t, from -1 to 1 half units and 0 in float64; and what `_dither` needs."""
     turns, single = t * GOLDEN_RATIO + 0.5, np.finfo(np.float32).eps
     half = 0.5 * single if np.finfo(real).eps == single else 0.0
-    return real((2.0 - single) * (turns - np.floor(turns) - 0.5) * half)
+    dither = (2.0 - single) * (turns - np.floor(turns) - 0.5)
+    # The unit is that of the numbers to which the dither leads: below a power of 2 it is smaller.
+    return real(dither * half), np.float32(1.0 - 2.0**-24 if dither < 0.0 else 1.0)
 
 
 @_inlined
 def _dither(number, rounding):
     """Less than half a unit in the last place of `number`, which stays the same if it is added."""
-    below = np.float32(number) * np.float32(1.0 - 2.0**-24)  # a power of 2 has half a unit below
-    exponent = np.int32(np.float32(below).view(np.int32) & EXPONENT)
-    return rounding * np.int32(exponent).view(np.float32)
+    dither, side = rounding
+    beside = np.float32(number) * side
+    power = np.int32(np.float32(beside).view(np.int32) & SIGN_AND_EXPONENT)
+    return dither * np.int32(power).view(np.float32)
 
 
 @_inlined
