@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import stat
 import sys
 import tempfile
@@ -12,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, BinaryIO, Literal
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -102,14 +102,14 @@ def predict(
     make_writer = CSVWriter if url in STDOUT or _suffix(url) == ".csv" else _PARQUET_WRITER
     with _output(url, overwrite) as file:
         _write(tables, file, make_writer)
-        n_bytes = os.path.getsize(file) if isinstance(file, str) else None
+        n_bytes = file.tell() if file.seekable() else None
     result: dict[str, Any] = {"rows": counts["rows"], "bytes": n_bytes}
     if is_raw:
         result["unseen"] = counts["unseen"] / max(counts["non_zeros"], 1)
     return result | {"seconds": time.perf_counter() - begun}
 
 
-def _write(tables: Iterator[pa.Table], file: str | BinaryIO, make_writer: Any) -> None:
+def _write(tables: Iterator[pa.Table], file: BinaryIO, make_writer: Any) -> None:
     """Write tables of one schema, each as soon as it is there."""
     first = next(tables, None)
     if first is None:
@@ -117,8 +117,7 @@ def _write(tables: Iterator[pa.Table], file: str | BinaryIO, make_writer: Any) -
     with make_writer(file, first.schema) as writer:
         for table in itertools.chain([first], tables):
             writer.write_table(table)
-            if not isinstance(file, str):
-                file.flush()
+            file.flush()
 
 
 def _stored_tables(
@@ -164,8 +163,8 @@ def _labels(labels: Any, is_text: bool) -> pa.Array:
 
 
 @contextmanager
-def _output(url: str, overwrite: bool) -> Iterator[str | BinaryIO]:
-    """Yield standard output, an open pipe or device, or the path of a `_new_file`."""
+def _output(url: str, overwrite: bool) -> Iterator[BinaryIO]:
+    """Yield standard output, an open pipe or device, or a `_new_file`."""
     if url in STDOUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -173,8 +172,8 @@ def _output(url: str, overwrite: bool) -> Iterator[str | BinaryIO]:
         with open(url, "wb", buffering=0) as file:
             yield file
     else:
-        with _new_file(url, overwrite) as path:
-            yield path
+        with _new_file(url, overwrite) as file:
+            yield file
 
 
 def _is_special(mode: int) -> bool:
@@ -183,8 +182,8 @@ def _is_special(mode: int) -> bool:
 
 
 @contextmanager
-def _new_file(url: str, overwrite: bool) -> Iterator[str]:
-    """Yield the path of a temporary file, which becomes the file at `url` at the end."""
+def _new_file(url: str, overwrite: bool) -> Iterator[BinaryIO]:
+    """Yield a file without a name, which becomes the file at `url` at the end."""
     storage = Storage(url)
     if storage.is_local and os.path.isdir(storage.local_path()):
         raise InputError(f"{url} is a folder; give the name of a file to write")
@@ -194,17 +193,16 @@ def _new_file(url: str, overwrite: bool) -> Iterator[str]:
         )
     # The file that a link leads to is replaced, and the link stays.
     target = os.path.realpath(storage.local_path()) if storage.is_local else ""
-    folder, name = os.path.split(target)
-    path = os.path.join(folder or tempfile.gettempdir(), f".{name}-{uuid4().hex}.part")
+    folder = os.path.dirname(target) or None
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        yield path
-        if not target:  # sent in parts, and exists once the last of them has arrived
-            storage.put_file("", path)
-            return
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(path, target)
+        if folder:
+            os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            yield file
+            if target:
+                _name(file, target)
+            else:  # sent in parts, and exists once the last of them has arrived
+                storage.put_file("", file)
     except StorageError:
         raise
     except (OSError, pa.ArrowException) as error:
@@ -212,9 +210,26 @@ def _new_file(url: str, overwrite: bool) -> Iterator[str]:
         raise StorageError(
             f"cannot write {storage.url}: {reason}; check the folder and the space on it"
         ) from error
-    finally:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            os.remove(path)
+
+
+def _name(file: BinaryIO, target: str) -> None:
+    """Give a file that has no name the name `target`."""
+    file.flush()
+    os.fsync(file.fileno())
+    folder, name = os.path.split(target)
+    part = os.path.join(folder, f".{name}.part")
+    with suppress(FileNotFoundError):
+        os.remove(part)  # of a process that was killed between the next two calls
+    try:
+        # The folder descriptor is ignored, but with one the link is followed.
+        os.link(f"/proc/self/fd/{file.fileno()}", part, src_dir_fd=file.fileno())
+    except OSError:  # a system without such links, or a file system without such files
+        file.seek(0)
+        with open(part, "wb") as copy:
+            shutil.copyfileobj(file, copy)
+            copy.flush()
+            os.fsync(copy.fileno())
+    os.replace(part, target)
 
 
 def _suffix(url: str) -> str:

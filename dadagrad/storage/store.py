@@ -144,9 +144,14 @@ class Storage:
         put = partial(store.put, self._full(key), data, mode=mode, use_multipart=False)
         self._ask("write", key, put)
 
-    def put_file(self, key: str, path: str) -> None:
+    def put_file(self, key: str, file: BinaryIO) -> None:
         """Write a whole object from a local file of any size."""
-        self._ask("write", key, lambda: self._uploads.put(self._full(key), Path(path)))
+
+        def send() -> None:
+            file.seek(0)
+            self._uploads.put(self._full(key), file)
+
+        self._ask("write", key, send)
 
     def put_many(self, objects: Mapping[str, bytes]) -> None:
         """Write several objects, in parallel to a remote store."""

@@ -333,6 +333,14 @@ def test_a_file_is_replaced_only_on_request(pair, store, tmp_path):
     assert pq.read_table(io.BytesIO(Storage(folder).get("p.parquet"))).num_rows == 65
 
 
+def test_predictions_have_no_name_before_they_are_complete(pair, tmp_path):
+    """So a process that is killed leaves nothing."""
+    data, model = pair
+    names = []
+    predict(model, data, tmp_path / "p.csv", progress=lambda *_: names.extend(tmp_path.iterdir()))
+    assert [path.name for path in tmp_path.iterdir()] == ["p.csv"] and not names
+
+
 def test_predictions_that_fail_leave_nothing(pair, tmp_path):
     data, model = pair
     spoiled = with_part(data, 1, lambda rows: rows.values.fill(np.inf))
