@@ -338,7 +338,8 @@ def test_predictions_have_no_name_before_they_are_complete(pair, tmp_path):
     data, model = pair
     names = []
     predict(model, data, tmp_path / "p.csv", progress=lambda *_: names.extend(tmp_path.iterdir()))
-    assert [path.name for path in tmp_path.iterdir()] == ["p.csv"] and not names
+    assert not names
+    assert [path.name for path in tmp_path.iterdir()] == ["p.csv"]
 
 
 def test_predictions_that_fail_leave_nothing(pair, tmp_path):
