@@ -23,7 +23,7 @@ import numpy as np
 import reporting
 import scipy.sparse
 from merge_rules import RULES, FixedShare, Rule, walk
-from quality import CENSUS_TRAIN, ingest_reviews, read_census
+from quality_sets import CENSUS_TRAIN, ingest_reviews, read_census
 
 from dadagrad import Dataset, TrainConfig, evaluate, train
 from dadagrad import dataset_from_arrays as from_arrays

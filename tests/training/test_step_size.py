@@ -85,7 +85,8 @@ def test_train_takes_the_choice_and_says_so():
 
 
 def test_only_the_first_rows_are_read(monkeypatch):
-    monkeypatch.setattr(module, "MIN_ROWS", 250)
+    for limit in ("MIN_ROWS", "MIN_SHORT_ROWS"):
+        monkeypatch.setattr(module, limit, 250)
     data, config, reads = make_data((100,) * 10), TrainConfig(batch_size=16), set()
 
     def read(partition: int) -> Rows:
@@ -97,11 +98,16 @@ def test_only_the_first_rows_are_read(monkeypatch):
     assert reads == set(make_schedule_of(data, config).order(0)[:3])
 
 
-def test_the_trial_takes_three_percent_of_many_rows():
+@pytest.mark.parametrize(
+    ("n_rows", "entries", "tried"),
+    [(6_000_000, 50, 150_000), (9000, 50, 20_971), (9000, 500, 16_384), (9000, 2, 32_768)],
+)
+def test_the_trial_takes_a_small_share_of_many_rows_and_more_of_short_ones(n_rows, entries, tried):
     data = make_data((40,) * 5)
-    data.partitions = tuple(replace(one, n_rows=1_000_000) for one in data.partitions)
+    size = {"n_rows": n_rows, "nnz": n_rows * entries}
+    data.partitions = tuple(replace(each, **size) for each in data.partitions)
     schedule = make_schedule_of(data, TrainConfig(batch_size=1))
-    assert sum(rows for _, rows in module.first_rows(schedule, True).parts) == 150_000
+    assert sum(rows for _, rows in module.first_rows(data, schedule, True).parts) == tried
 
 
 def test_a_label_that_is_no_class_is_found_here_already():

@@ -312,7 +312,8 @@ def _trial_bytes(data: Dataset, problem: Problem, schedule: Schedule, threads: i
     if problem.config.step_size != "auto" or not problem.config.update.has_step_size:
         return 0
     problem = problem.settings[0]
-    chosen = [data.partitions[number] for number, _ in first_rows(schedule, problem.compiled).parts]
+    parts = first_rows(data, schedule, problem.compiled).parts
+    chosen = [data.partitions[number] for number, _ in parts]
     # The partitions kept for the run, the one in use, and the next one.
     rows = sum(sorted(decoded_bytes(data, partition) for partition in chosen)[-KEPT - 2 :])
     rows += KEPT * max(reading_bytes(data, partition) for partition in chosen)
