@@ -70,8 +70,9 @@ def choose_step_size(
     They are a step size of `GRID`, times the scale of the targets, and whether the model is the
     average of the weights, if that is to be chosen. The rows are the first 0.5 % in the order of
     the first pass, but at least 16,384 (32,768 if rows are short) and at most 262,144; 1,024 if the
-    algorithm is not compiled. Each row is a step, whatever the batch size of the run. The choice depends on
-    data, configuration and seed alone, not on `threads`. Of several l1 and l2 the first are used.
+    algorithm is not compiled. Each row is a step, whatever the batch size of the run. The choice
+    depends on data, configuration and seed alone, not on `threads`. Of several l1 and l2 the first
+    are used.
     If `loader` is that of the run, the partitions that the run reads first stay there.
     """
     rows = first_rows(data, schedule, problem.compiled)
