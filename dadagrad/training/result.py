@@ -15,6 +15,7 @@ from dadagrad.problem import SCALES, Problem
 from dadagrad.storage.arrays import AnyArray
 from dadagrad.summary import html_table, percent, run_lines, significant
 from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.state import state_bytes
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
 from dadagrad.training.worker.progressive import ProgressiveMetrics, best_setting
@@ -78,10 +79,9 @@ class TrainResult:
         `keep_state` is by default True for a state of at most `MAX_KEPT_STATE` bytes. Raises as
         `Model.save`.
         """
-        state = self.state_arrays()
         if keep_state is None:
-            keep_state = sum(array.nbytes for array in state.values()) <= MAX_KEPT_STATE
-        self.model.save(url, state if keep_state else {})
+            keep_state = state_bytes(self.coordinator.problem) <= MAX_KEPT_STATE
+        self.model.save(url, self.state_arrays() if keep_state else {})
 
 
 def make_model(

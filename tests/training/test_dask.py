@@ -33,6 +33,7 @@ from dadagrad.training import warm_up
 from dadagrad.training.engines.dask import batches as dask_batches
 from dadagrad.training.engines.dask import driver as dask_driver
 from dadagrad.training.engines.dask.messages import Reply
+from dadagrad.training.memory import estimate
 from dadagrad.training.messages import Report, Result
 from dadagrad.training.run import TrainResult, resume, train
 from dadagrad.training.state.slices import FeatureSlice, Gradient, SharedFeatures
@@ -106,6 +107,18 @@ def test_several_outputs_settings_and_class_weights_too(scheduler, tmp_path):
     assert report["best"] in (2, 3)
     predicted = dry_run(url, streams, client=scheduler).bytes_per_step
     assert report["bytes_per_step"] == pytest.approx(sum(predicted.values()), rel=0.4)
+
+
+def test_a_state_that_is_too_large_for_this_process_stays_on_the_workers(
+    scheduler, data, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(estimate, "MAX_GATHERED", 0)
+    streams = replace(CONFIG, streams=3, batch_size=1, l1=1e-3)
+    result = train(data, streams, client=scheduler)
+    assert result.model.digest == train(data, streams).model.digest
+    result.save(str(tmp_path / "model"), keep_state=False)
+    with pytest.raises(InputError, match="the state of this run stayed on the workers"):
+        result.save(str(tmp_path / "again"), keep_state=True)
 
 
 def test_pairs_of_few_rows_get_the_features_of_their_partners(scheduler, tmp_path):

@@ -27,6 +27,10 @@ from dadagrad.training.state import feature_bytes, state_bytes
 from dadagrad.training.state.compiled import CHUNK_WEIGHTS
 from dadagrad.training.step_size import GRID, KEPT, first_rows
 
+HOLDERS_SHARE = 0.4
+"""Share of the memory of all workers that a state may take which is held twice."""
+MAX_GATHERED = 256 << 20
+"""Bytes of a state that comes from the workers to this process at the end."""
 PREFETCH = 2
 """Number of partitions that are opened ahead of their use."""
 MAX_BATCHES = 1_000
@@ -97,7 +101,7 @@ def estimate_run(
     sums = np.array([sizes.sum(axis=0) for sizes in of_rounds])
     streams_travel = on_cluster and problem.config.n_streams > 1
     if streams_travel:
-        sums = _between_workers(problem, sums, max(1, len(workers)))
+        sums = _between_workers(problem, sums, workers)
     largest = Sizes(*np.concatenate(of_rounds).max(axis=0).tolist())
     together = Sizes(*sums.max(axis=0).tolist())
     moved = int(together.down + together.up)
@@ -118,6 +122,8 @@ def estimate_run(
     step += _plain_bytes(problem)
     # Early stopping keeps the best state so far.
     state = state_bytes(problem) * (2 if problem.config.early_stopping else 1)
+    if streams_travel and stays_on_workers(problem, checkpoints=checkpoints):
+        state = 0
     model = _model_bytes(data, problem)
     libraries = _CLIENT_LIBRARIES if on_cluster else 0
     learning = (1 + checkpoints) * state + max(rows + step, model)
@@ -146,7 +152,7 @@ def estimate_run(
     }
     if streams_travel:
         n_workers = max(1, len(workers))
-        parts["state"] = n_holders(n_workers) * state_bytes(problem) // n_workers
+        parts["state"] = n_holders(problem, workers) * state_bytes(problem) // n_workers
         parts["step"] = _slice_bytes(data, problem, largest, work, worker_threads)
         parts["step"] += 2 * moved + merging // n_workers
     worker = {**parts, "total": sum(parts.values()), "limit": limit}
@@ -155,15 +161,30 @@ def estimate_run(
     return Estimate(process, worker, steps, {"down": round(mean.down), "up": round(mean.up)})
 
 
-def n_holders(n_workers: int) -> int:
-    """Return how many of the workers of a cluster hold each shard of the state of streams."""
-    return min(2, n_workers)
+def n_holders(problem: Problem, workers: Sequence[WorkerMemory]) -> int:
+    """Return how many of the workers hold each shard of the state of streams.
+
+    They are two, unless that would take more than `HOLDERS_SHARE` of the memory of all workers.
+    """
+    limits = [worker.limit for worker in workers if worker.limit is not None]
+    share = 2 * state_bytes(problem) / sum(limits) if limits else 0.0
+    return 2 if len(workers) > 1 and share <= HOLDERS_SHARE else 1
 
 
-def _between_workers(problem: Problem, sums: FloatArray, n_workers: int) -> FloatArray:
+def stays_on_workers(problem: Problem, *, checkpoints: bool) -> bool:
+    """Return True if the state of streams on a cluster is never whole in one process."""
+    config = problem.config
+    is_needed = checkpoints or config.early_stopping or problem.n_settings > 1
+    return state_bytes(problem) > MAX_GATHERED and not is_needed
+
+
+def _between_workers(
+    problem: Problem, sums: FloatArray, workers: Sequence[WorkerMemory]
+) -> FloatArray:
     """Return the sizes of rounds with what workers send each other, instead of to the client."""
     sums, each = sums.copy(), feature_bytes(problem) + 2  # bytes of an id
-    touched, holders = sums[:, Sizes._fields.index("touched")], n_holders(n_workers)
+    n_workers, holders = max(1, len(workers)), n_holders(problem, workers)
+    touched = sums[:, Sizes._fields.index("touched")]
     sums[:, Sizes._fields.index("down")] = touched * each * (1 - holders / n_workers)
     # To the first holders, and what they have merged to the others.
     merged = np.minimum(touched, problem.n_features) * (holders - 1)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dadagrad.data.buffers import Arena, Arenas, zeros
 from dadagrad.data.rows import Rows
-from dadagrad.errors import TrainingError
+from dadagrad.errors import InputError, TrainingError
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.id_sets import different, put, take
 from dadagrad.problem import Problem
@@ -355,6 +355,27 @@ class State:
             "averages": self.averages,
             "intercept": self.intercept,
         }
+
+
+@dataclass(slots=True)
+class RemoteWeights(State):
+    """The end of a run whose state was too large for this process: its weights, without features.
+
+    `ids`, (k,) int64, have the non-zero `values`, (k, n_outputs) float32.
+    """
+
+    ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    values: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
+
+    def nonzero_weights(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        return self.ids, self.values
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        raise InputError(
+            "the state of this run stayed on the workers of its cluster, because it was too large "
+            "for this process; keep it by checkpoints"
+        )
 
 
 def overflowed(ids: NDArray[np.int64], accumulators: NDArray[np.float32]) -> int | None:

@@ -20,6 +20,7 @@ from dadagrad.training.engines.dask.futures import PendingTasks
 from dadagrad.training.engines.dask.peers import Version
 from dadagrad.training.engines.dask.shards import Layout
 from dadagrad.training.engines.dask.tasks import go_back_to, hold_shards
+from dadagrad.training.memory.available import workers_of
 from dadagrad.training.memory.estimate import n_holders
 from dadagrad.training.state import state_bytes
 from dadagrad.training.state.compiled import State
@@ -125,7 +126,8 @@ class Holders:
         if base is None and len(having) < n_shards:
             raise StateLost
         threads = {worker: self.threads.get(worker, 1) for worker in sorted(held)}
-        holders = choose_holders(n_shards, threads, having, n_holders(len(threads)))
+        n_each = min(n_holders(self._problem, workers_of(self._client)), len(threads))
+        holders = choose_holders(n_shards, threads, having, n_each)
         sources: dict[str, dict[int, Source]] = {worker: {} for worker in threads}
         for number, workers in enumerate(holders):
             for worker in workers:

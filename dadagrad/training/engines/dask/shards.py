@@ -141,6 +141,13 @@ class ShardStore:
         state.t = t
         return state
 
+    def weights_of(
+        self, version: Version, number: int, t: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The features of a shard whose weights at `t` are not all 0, and the weights."""
+        ids, weights = self.state_of(version, number, t).nonzero_weights(self.problem)
+        return ids + self._shards[number].start, weights
+
     # Work on slices.
 
     def features(self, layout: Layout, given: RemoteFeatures) -> SharedFeatures:

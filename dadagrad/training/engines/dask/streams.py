@@ -13,6 +13,8 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from dadagrad.data.skipping import skipped_partitions
 from dadagrad.errors import TrainingError
 from dadagrad.training.engines.dask.driver import DaskDriver
@@ -23,7 +25,9 @@ from dadagrad.training.engines.dask.tasks import (
     count_weights,
     merge_shards,
     send_shards,
+    send_weights,
 )
+from dadagrad.training.memory.estimate import stays_on_workers
 from dadagrad.training.messages import (
     Compute,
     Computed,
@@ -37,7 +41,7 @@ from dadagrad.training.messages import (
     Save,
 )
 from dadagrad.training.schedule.base import Cursor
-from dadagrad.training.state.compiled import State
+from dadagrad.training.state.compiled import RemoteWeights, State
 from dadagrad.training.worker.progressive import ProgressiveMetrics, best_setting
 
 logger = logging.getLogger(__name__)
@@ -74,7 +78,9 @@ class StreamDriver(DaskDriver):
         self._holders = Holders(self._client, self._run, self._coordinator.problem, self._pending)
         self._failures: list[str] = []
         self._base = self._base_here()
-        self._is_zero = self._base.steps == 0
+        self._is_zero = state.t == 0.0
+        has_saver, problem = self._watcher.saves, self._coordinator.problem
+        self._stays = stays_on_workers(problem, checkpoints=has_saver)
 
     def _base_here(self) -> Base:
         coordinator = self._coordinator
@@ -101,7 +107,10 @@ class StreamDriver(DaskDriver):
     def _carry_out(self, instructions: list[Instruction]) -> bool | None:
         try:
             if any(isinstance(instruction, Save | Finish) for instruction in instructions):
-                self._gather()
+                if not self._stays:
+                    self._gather()
+                elif isinstance(instructions[-1], Finish):
+                    self._coordinator.state = self._gather_weights()
             elif self._holders.is_unbalanced and isinstance(next(iter(instructions), 0), Report):
                 self._holders.assign()
         except StateLost:
@@ -207,6 +216,22 @@ class StreamDriver(DaskDriver):
             for number, part in zip(numbers, parts, strict=True):
                 self._state.push_features(self._holders.features(number), part)
         self._base, self._is_zero = self._base_here(), False
+
+    def _gather_weights(self) -> State:
+        """Get the weights other than 0 from the holders of the state."""
+        answers = self._holders.call(send_weights, self._state.t)
+        parts = {
+            number: part
+            for numbers, some in answers
+            for number, part in zip(numbers, some, strict=True)
+        }
+        ids, values = zip(*(parts[number] for number in sorted(parts)), strict=True)
+        end = self._state.common()
+        return RemoteWeights(
+            *(end.accumulators, end.last_update, end.averages, end.intercept, end.t),
+            ids=np.concatenate(ids),
+            values=np.concatenate(values),
+        )
 
     def _count_nonzeros(self) -> int:
         """See `Report`."""

@@ -215,6 +215,16 @@ async def send_shards(
     return [store_of(dask_worker, run).state_of(version, number, t) for number in numbers]
 
 
+async def send_weights(
+    run: str, version: Version, t: float, numbers: list[int], dask_worker: Worker
+) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """The features of some shards whose weights at `t` are not all 0, and the weights."""
+    store = store_of(dask_worker, run)
+    return await asyncio.to_thread(
+        lambda: [store.weights_of(version, number, t) for number in numbers]
+    )
+
+
 async def count_weights(
     run: str, version: Version, t: float, numbers: list[int], dask_worker: Worker
 ) -> list[NDArray[np.int64]]:
