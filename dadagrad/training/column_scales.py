@@ -51,29 +51,31 @@ def measure_scales(
     those of the first partitions of the run, which `loader` keeps.
     """
     loader = loader or Loader(data)
-    n_features = data.schema.n_features
-    sums, counts, n_rows = np.zeros(0), np.zeros(0), 0
+    # By partition, so that columns which do not occur take no memory.
+    ids, sums, counts, n_rows = [], [], [], 0
     for partition in schedule.first.order(0)[:MAX_PARTITIONS]:
         loaded = loader.load(partition)
         rows = loaded.rows.slice(0, min(MAX_ROWS - n_rows, loaded.rows.n_rows))
         if rows.values is not None and rows.nnz:
-            if not len(sums):
-                sums, counts = np.zeros((2, n_features))
-            by_column = rows.indices, rows.n_local
-            sums[rows.vocabulary] += np.bincount(by_column[0], _sizes(rows), by_column[1])
             used = np.flatnonzero(rows.values)
-            counts[rows.vocabulary] += np.bincount(rows.indices[used], minlength=rows.n_local)
+            ids.append(rows.vocabulary.copy())  # the next partition may be read into its memory
+            sums.append(np.bincount(rows.indices, _sizes(rows), rows.n_local))
+            counts.append(np.bincount(rows.indices[used], minlength=rows.n_local))
         n_rows += rows.n_rows
         loader.keep(loaded)
-    present = counts > 0.0
+    if not ids:
+        return None
+    columns, places = np.unique(np.concatenate(ids), return_inverse=True)
+    n_values = np.bincount(places, np.concatenate(counts))
+    present = n_values > 0.0
     if not present.any():
         return None
-    means = sums[present] / counts[present]
-    frequent = means[counts[present] >= max(FREQUENT * n_rows, MIN_COUNT)]
+    means = np.bincount(places, np.concatenate(sums))[present] / n_values[present]
+    frequent = means[n_values[present] >= max(FREQUENT * n_rows, MIN_COUNT)]
     if not always and not _is_table(frequent):
         return None
-    scales = np.full(n_features, np.median(means), np.float32)
-    scales[present] = means
+    scales = np.full(data.schema.n_features, np.median(means), np.float32)
+    scales[columns[present]] = means
     return scales
 
 
