@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from dadagrad.data.dataset import Dataset
     from dadagrad.data.ingest.ingest import ingest
     from dadagrad.errors import DadagradError, InputError, StorageError, TrainingError
-    from dadagrad.estimators import AdaGradClassifier, AdaGradRanker, AdaGradRegressor
+    from dadagrad.estimators import (
+        AdaGradClassifier,
+        AdaGradClassifierCV,
+        AdaGradRanker,
+        AdaGradRegressor,
+        AdaGradRegressorCV,
+    )
     from dadagrad.model.evaluate import evaluate
     from dadagrad.model.model import Model
     from dadagrad.model.predict import predict
@@ -37,8 +43,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AdaGradClassifier": "dadagrad.estimators",
+    "AdaGradClassifierCV": "dadagrad.estimators",
     "AdaGradRanker": "dadagrad.estimators",
     "AdaGradRegressor": "dadagrad.estimators",
+    "AdaGradRegressorCV": "dadagrad.estimators",
     "DadagradError": "dadagrad.errors",
     "Dataset": "dadagrad.data.dataset",
     "DryRun": "dadagrad.training.memory.dry_run",
@@ -66,8 +74,10 @@ _HOMES = {
 
 __all__ = [
     "AdaGradClassifier",
+    "AdaGradClassifierCV",
     "AdaGradRanker",
     "AdaGradRegressor",
+    "AdaGradRegressorCV",
     "DadagradError",
     "Dataset",
     "DryRun",

@@ -73,6 +73,9 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     checkpoints: str | None
     verbose: int
 
+    _own_parameters: Mapping[str, Any] = {}
+    """Parameters of a subclass that others lack or have other defaults of, and their defaults."""
+    _own_parameter_docs = ""
     _tasks: tuple[str, ...]
     _excluded_settings: tuple[str, ...]
     _state: FittedState
@@ -85,10 +88,13 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         names = _losses(cls._tasks)
         kept["loss"] = replace(kept["loss"], default=names[0], kind=Named(LOSSES, names))
         kept["passes"] = replace(kept["passes"], default=5)
-        defaults = {name: setting.default for name, setting in kept.items()} | _MORE_PARAMETERS
+        for name in cls._own_parameters.keys() & kept.keys():
+            kept[name] = replace(kept[name], default=cls._own_parameters[name])
+        defaults = {name: setting.default for name, setting in kept.items()}
+        defaults |= {**_MORE_PARAMETERS, **cls._own_parameters}
         cls.__init__ = _make_init(cls, defaults)  # type: ignore[method-assign]
         if cls.__doc__ is not None:  # None under python -OO
-            docs = parameter_docs(kept) + _MORE_PARAMETER_DOCS
+            docs = parameter_docs(kept) + _MORE_PARAMETER_DOCS + cls._own_parameter_docs
             cls.__doc__ = cls.__doc__.replace("{parameters}", docs)
 
     @abstractmethod

@@ -1,0 +1,77 @@
+"""Estimators that choose step size and penalties by cross-validation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from dadagrad import AdaGradClassifier, AdaGradClassifierCV, AdaGradRegressorCV, InputError
+
+GRID: dict[str, Any] = {"step_size": [0.05, 0.5], "l1": [1e-4, 1e-1]}
+
+
+def make_rows(n_rows: int = 240) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(n_rows, 8))
+    return X, X[:, 0] + 0.5 * X[:, 1] + 0.3 * random.normal(size=n_rows)
+
+
+def test_scores_are_those_of_a_grid_search():
+    X, y = make_rows()
+    labels, folds = np.where(y > 0, "yes", "no"), KFold(4)
+    ours = AdaGradClassifierCV(cv=folds, scoring="accuracy", passes=2, **GRID).fit(X, labels)
+    # A grid search goes over the names of parameters in alphabetical order.
+    theirs = GridSearchCV(AdaGradClassifier(passes=2, l1=0.0), GRID, cv=folds, scoring="accuracy")
+    theirs.fit(X, labels)
+    expected = {
+        (params["step_size"], params["l1"]): score
+        for params, score in zip(
+            theirs.cv_results_["params"], theirs.cv_results_["mean_test_score"], strict=True
+        )
+    }
+    found = ours.cv_results_
+    for params, score in zip(found["params"], found["mean_test_score"], strict=True):
+        assert score == pytest.approx(expected[params["step_size"], params["l1"]])
+    assert ours.best_score_ == pytest.approx(theirs.best_score_)
+    alone = AdaGradClassifier(passes=2, **ours.best_params_).fit(X, labels)
+    assert ours.model_.digest == alone.model_.digest
+    assert len(found["split3_test_score"]) == len(found["rank_test_score"]) == 4
+
+
+def test_a_regressor_takes_weights_and_ignores_a_fit_before():
+    X, y = make_rows()
+    weights = np.linspace(0.1, 2.0, len(y))
+    estimator = AdaGradRegressorCV(l1=[1e-5, 10.0], step_size=0.5, cv=3)
+    estimator.fit(X, y, sample_weight=weights)
+    assert estimator.best_params_["l1"] == 1e-5
+    first = estimator.model_.digest
+    assert estimator.fit(X, y, sample_weight=weights).model_.digest == first
+    assert estimator.score(X, y) > 0.8
+
+
+def test_a_dataset_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"for datasets there is `dadagrad.sweep`"):
+        AdaGradClassifierCV().fit(str(tmp_path))
+
+
+ORDER_MATTERS = "an online method depends on the order of rows, and folds cut it elsewhere"
+EXPECTED = {
+    "check_sample_weight_equivalence_on_dense_data": ORDER_MATTERS,
+    "check_sample_weight_equivalence_on_sparse_data": ORDER_MATTERS,
+}
+
+
+@parametrize_with_checks(
+    [
+        AdaGradRegressorCV(cv=2, step_size=0.5, l1=[0.0, 0.1], passes=1),
+        AdaGradClassifierCV(cv=2, step_size=0.5, l1=[0.0, 0.1], passes=2),
+    ],
+    expected_failed_checks=lambda estimator: EXPECTED,
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_conventions_of_scikit_learn(estimator: Any, check: Any) -> None:
+    check(estimator)
