@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -247,6 +248,11 @@ def test_text_by_processes_and_by_dask_equals_text_by_one_process(tmp_path: Path
         places = ({}, {"workers": 2}, {"client": client}, {"client": cluster.scheduler_address})
         for number, place in enumerate(places):
             ingest(tmp_path / "a.tsv", str(tmp_path / f"out{number}"), **options, **place)
+        (tmp_path / "b.tsv").write_text("train\tneg\tfine\ntrain\n")
+        wrong = rf"{tmp_path}/b\.tsv, line 2: .* \(on the Dask worker at inproc://"
+        # A worker may run in another folder.
+        with contextlib.chdir(tmp_path), pytest.raises(InputError, match=wrong):
+            ingest("b.tsv", str(tmp_path / "out"), **options, client=client)
     expected_files = files_of(tmp_path / "out0")
     assert all(files_of(tmp_path / f"out{number}") == expected_files for number in (1, 2, 3))
     dataset = open_dataset(str(tmp_path / "out0"))

@@ -170,6 +170,8 @@ def ingest(
     started = time.perf_counter()
     given = {name: value for name, value in locals().items() if name in OPTIONS}
     paths = [] if is_frame(sources) else expand(sources)
+    if client is not None:  # workers have folders of their own
+        paths = [path if "://" in path else os.path.abspath(path) for path in paths]
     recipe = make_recipe(sources if is_frame(sources) else paths, given, schema_of(like))
     storage = Storage(out)
     check_output(storage, overwrite=overwrite)

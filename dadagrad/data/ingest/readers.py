@@ -71,7 +71,12 @@ def ordered_map(workers: int, client: Any = None, *, threads: bool) -> Iterator[
 
         with connected(client) as opened:
             n_threads = max(sum(opened.nthreads().values()), 1)
-            yield partial(_map_in_order, opened.get_executor(pure=False), 2 * n_threads)
+            executor = opened.get_executor(pure=False)
+
+            def map_on_workers(function: Any, items: Iterable[Any]) -> Iterator[Any]:
+                return _map_in_order(executor, 2 * n_threads, partial(_on_worker, function), items)
+
+            yield map_on_workers
     elif workers == 1:
         yield map
     else:
@@ -86,6 +91,17 @@ def ordered_map(workers: int, client: Any = None, *, threads: bool) -> Iterator[
             yield partial(_map_in_order, pool, 2 * workers)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _on_worker(function: Callable[[Item], Result], item: Item) -> Result:
+    """Apply a function on a Dask worker, whose address goes into an error."""
+    try:
+        return function(item)
+    except InputError as error:
+        from distributed import get_worker
+
+        message = f"{error} (on the Dask worker at {get_worker().address})"
+        raise InputError(message) from None
 
 
 def _map_in_order(
