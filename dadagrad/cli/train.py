@@ -32,6 +32,7 @@ from dadagrad.cli.run_support import (
 )
 from dadagrad.config import SETTINGS, make_config
 from dadagrad.data import as_dataset
+from dadagrad.data.ingest.ingest import is_source, read_dataset
 from dadagrad.errors import InputError
 
 if TYPE_CHECKING:
@@ -138,7 +139,10 @@ def train(
     _check_checkpoint_options(model, checkpoints, checkpoint_every, checkpoint_seconds, keep)
     if model is None and not dry_run:
         raise click.UsageError("Missing option '--model'")
-    rows = as_dataset([absolute(each) for each in data])
+    if len(data) == 1 and is_source(data[0]):
+        rows = read_dataset(data[0])
+    else:
+        rows = as_dataset([absolute(each) for each in data])
     share = None if holdout is None else _share(holdout)
     if share is not None:
         settings["holdout"], holdout = share, None

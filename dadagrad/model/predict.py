@@ -90,7 +90,7 @@ def predict(
     """
     begun = time.perf_counter()
     counts = {"rows": 0, "non_zeros": 0, "unseen": 0}
-    is_raw = is_source(data)
+    is_raw = is_source(data) or isinstance(data, list)
     if is_raw:
         model = Model.load(model) if isinstance(model, str | os.PathLike) else model
         tables = _raw_tables(model, data, on_error, counts)

@@ -9,6 +9,7 @@ from typing import Any
 from dadagrad.config import TrainConfig, make_config
 from dadagrad.data import as_dataset
 from dadagrad.data.dataset import Schema
+from dadagrad.data.ingest.ingest import is_source, read_dataset
 from dadagrad.data.skipping import OnError
 from dadagrad.data.views import with_label_columns
 from dadagrad.errors import InputError
@@ -103,7 +104,7 @@ def train(
     CorruptionError
         A partition is missing or damaged, and `on_error` is "raise"; or all are.
     """
-    data = as_dataset(data)
+    data = read_dataset(data) if is_source(data) else as_dataset(data)
     resources = Resources(threads, workers, client, memory, trace)
     initial = None if initial_model is None else InitialState.of(initial_model, settings)
     if initial is None:

@@ -134,6 +134,28 @@ def test_vw_weights_names_and_tags(tmp_path: Path) -> None:
     assert dataset.schema.label_columns[0].values == (1.0,)
 
 
+def test_names_of_vw_are_hashed_to_18_bits_unless_they_are_numbers(tmp_path: Path) -> None:
+    for content, n_features in (
+        ("1 |f 9:0.5 14:2\n-1 |f 3:1\n", 15),
+        ("1 |f 9:0.5 14:2\n-1 |g 3:1\n", 2**18),
+        ("1 | a b\n", 2**18),
+    ):
+        dataset = write_and_ingest(tmp_path, {"a.vw": content})
+        assert dataset.schema.n_features == n_features
+
+
+def test_rows_that_are_sorted_by_label_are_mentioned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = ["1 1:1\n"] * 600 + ["0 2:1\n"] * 600
+    write_and_ingest(tmp_path, {"a.svm": "".join(lines)})
+    assert "the labels come in order" in caplog.text
+    caplog.clear()
+    write_and_ingest(tmp_path, {"a.svm": "".join(lines[::600] * 600)})
+    write_and_ingest(tmp_path, {"a.svm": "".join(lines)}, shuffle=0)
+    assert caplog.text == ""
+
+
 def test_csv_with_names_and_categories(tmp_path: Path) -> None:
     files = {"a.csv": "age,y,pay\n2,1,\n,0,0.5\n", "b.csv": "y,pay,age\n1,,2\n0,0.5,\n"}
     dataset = write_and_ingest(tmp_path, files, label="y", scale="none")

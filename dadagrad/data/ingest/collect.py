@@ -8,6 +8,7 @@ the external shuffle and a few partitions, however large the sources are.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -25,9 +26,9 @@ from dadagrad.data.dataset import (
     Schema,
     checksum,
 )
-from dadagrad.data.ingest import parsing
+from dadagrad.data.ingest import parsing, vw
 from dadagrad.data.ingest.external_shuffle import ExternalShuffle
-from dadagrad.data.ingest.files import expand, source_bytes
+from dadagrad.data.ingest.files import Range, expand, read_chunks, source_bytes
 from dadagrad.data.ingest.labels import LabelEncoder, LabelTable, keep_class_names
 from dadagrad.data.ingest.options import TABLE_FORMATS, Options, guess_format
 from dadagrad.data.ingest.output import listed
@@ -36,7 +37,7 @@ from dadagrad.data.rows import Rows
 from dadagrad.data.tables.columns import describe_columns
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.scaling import sample_size
-from dadagrad.data.tables.sources import is_frame
+from dadagrad.data.tables.sources import HEAD_BYTES, is_frame
 from dadagrad.errors import InputError
 from dadagrad.kernels.cache import is_compiled
 
@@ -49,6 +50,8 @@ OPTIONS = tuple(field.name for field in fields(Options) if field.name != "keep_l
 
 _FREE = {"format", "label", "no_labels", "on_error", "delimiter", "header", "keep_names"}
 """Options that may differ from the recorded ones."""
+VW_HASH_BITS = 18
+"""Vowpal Wabbit's own default."""
 _MAX_SHOWN = 6  # classes, or columns of a kind, in the description of a dataset
 
 
@@ -77,7 +80,18 @@ def make_recipe(sources: Any, given: dict[str, Any], like: Schema | None) -> Rec
     if like is not None:
         return _recipe_like(sources, given, like)
     given["format"] = given.get("format") or _guess(sources)
+    if given["format"] == "vw" and "hash_bits" not in given and _needs_hashing(sources):
+        given["hash_bits"] = VW_HASH_BITS
     return Recipe(Options(**given))
+
+
+def _needs_hashing(sources: Any) -> bool:
+    """True unless the first lines of a file of VW have integers in a single namespace as names."""
+    path = expand(sources)[0]
+    if not os.path.isfile(path):
+        return True
+    head, _ = next(read_chunks(Range(path, 0, None), HEAD_BYTES), (b"", 0))
+    return vw.needs_hashing(head)
 
 
 def _names(names: str | Iterable[str]) -> tuple[str, ...]:
@@ -279,6 +293,11 @@ def collect(
             if progress is not None:
                 progress(done_bytes, total_bytes, rows.n_rows)
     rows.finish()
+    if seed is None and not options.no_labels and summary.in_order:
+        logger.warning(
+            "the labels come in order: training learns little from rows that are sorted by label; "
+            "leave out --no-shuffle"
+        )
     name = listed(paths) if paths else "the table"
     if not rows.n_rows:
         reason = f" ({summary.skipped} were wrong and skipped)" if summary.skipped else ""

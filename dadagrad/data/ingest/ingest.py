@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from dadagrad.data import is_pair, open_dataset
+from dadagrad.data import open_dataset
 from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ
 from dadagrad.data.dataset import Dataset, Partition, Schema
 from dadagrad.data.ingest.collect import OPTIONS, Progress, Shuffle, collect, make_recipe
@@ -238,7 +238,7 @@ def read_dataset(
 
 def is_source(data: Any) -> bool:
     """True for what `ingest` reads and `open_dataset` does not: raw files, pipes, data frames."""
-    if is_frame(data) or (isinstance(data, list | tuple) and not is_pair(data)):
+    if is_frame(data):
         return True
     if not isinstance(data, str | os.PathLike):
         return False

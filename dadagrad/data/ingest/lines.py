@@ -57,6 +57,11 @@ class Lines:
         )
         self.out = out.first(n_rows)
 
+    @property
+    def outcome(self) -> int:
+        """Outcome of the line at which the kernel stopped."""
+        return self._wrong[0]
+
     def token(self, at: int, end: re.Pattern[bytes] | None = None) -> bytes:
         """Text from `at` to the first match of `end`."""
         match = (end or self._token_end).search(self.chunk, at)

@@ -12,7 +12,7 @@ A cached kernel may call only functions of its own file: numba notices no other 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -311,6 +311,16 @@ def _ends_name(byte: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
+def _same_name(text: NDArray[np.uint8], at: Any, other: Any) -> bool:
+    """True if the same name begins at both positions."""
+    at, other = np.int64(at), np.int64(other)
+    while text[at] == text[other] and not _ends_name(text[at]):
+        at += 1
+        other += 1
+    return bool(_ends_name(text[at]) and _ends_name(text[other]))
+
+
+@njit(cache=True, nogil=True)
 def _factor(text: NDArray[np.uint8], at: int) -> tuple[float, int]:
     """Optional ``:number`` after a name, by default 1, and its end; -1 if it is wrong."""
     if text[at] != _COLON:
@@ -391,6 +401,9 @@ def vw_features(
             scratch[prefix] = _CARET
             prefix += 1
         at = stop
+        is_first = entry == 0 or hash_bits > 0
+        if not is_first:
+            is_first = _same_name(text, namespace, namespaces[0])
         while True:
             at = _skip_space(text, at)
             if text[at] == _NEWLINE:
@@ -408,7 +421,7 @@ def vw_features(
                 return BAD_VALUE, name, entry
             if hash_bits == 0:
                 feature, end = _integer(text, name)
-                if prefix > 0 or end != at:
+                if not is_first or end != at:
                     return NEEDS_HASHING, name, entry
                 if feature < 0:
                     return BAD_ID, name, entry

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadagrad.data.arrays import drop_zero_weights
 from dadagrad.data.blocks import Block, compact, transform_values
@@ -47,6 +48,8 @@ from dadagrad.errors import DadagradError, InputError
 
 MAX_NAMES = 1 << 20
 """Features from which names are kept only if they were asked for."""
+
+_MIN_IN_ORDER = 1000  # rows below which an order of labels is not mentioned
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -150,6 +153,9 @@ class SourceSummary:
     encoder: TableEncoder | None = None
     columns: list[str] = field(default_factory=list)
     learned: bool = False
+    n_changes: int = 0
+    n_labels: int = 0
+    last_label: int | None = None
     label_columns: tuple[LabelColumn, ...] | None = None
     spaces: list[dict[str, Any] | None] = field(default_factory=list)
 
@@ -194,7 +200,25 @@ class SourceSummary:
                 "or sources without"
             )
         self.queried = queried
-        return replace(block, labels=self.labels.encode(block.labels))
+        labels = self.labels.encode(block.labels)
+        self._count_changes(labels)
+        return replace(block, labels=labels)
+
+    def _count_changes(self, labels: NDArray[np.float64]) -> None:
+        """Count how often the label differs from that of the row before."""
+        if labels.shape[1] != 1:
+            return
+        bits = labels[:, 0].view(np.int64)
+        self.n_changes += int(np.count_nonzero(np.diff(bits)))
+        if self.last_label is not None and len(bits):
+            self.n_changes += int(bits[0] != self.last_label)
+        self.last_label = int(bits[-1])
+        self.n_labels += len(bits)
+
+    @property
+    def in_order(self) -> bool:
+        """True if the rows of each of several classes are neighbours."""
+        return 0 < self.n_changes < 10 and self.n_labels >= _MIN_IN_ORDER
 
 
 def read_blocks(

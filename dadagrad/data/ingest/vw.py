@@ -27,8 +27,8 @@ _NAME_END = re.compile(rb"[\s|:]")
 _LINE_END = re.compile(rb"\n")
 _MESSAGES = {
     parsing.NEEDS_HASHING: (
-        "feature {token} is not an integer in the unnamed namespace; pass --hash-bits (hash_bits) "
-        "to hash names"
+        "feature {token} is not an integer in the namespace of the first feature; pass --hash-bits "
+        "(hash_bits) to hash names"
     ),
     parsing.NO_BAR: "found no '|' after {token}; a line looks like '1 | price:0.5 sold'",
     parsing.MISSING_LABEL: (
@@ -49,11 +49,17 @@ _MESSAGES = {
 }
 
 
+def needs_hashing(chunk: bytes) -> bool:
+    """True unless all names of the lines are integers in a single namespace."""
+    lines = Lines(chunk, "", 0, Options("vw", on_error="skip"), True, _TOKEN_END)
+    return lines.outcome == parsing.NEEDS_HASHING
+
+
 def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     """Parse whole lines of Vowpal Wabbit text.
 
     Ids are ``abs(murmur3_32(name)) % 2**hash_bits``; without ``options.hash_bits``, names must be
-    integers in the unnamed namespace, and are the ids. Entries of one id are added up; those of
+    integers in a single namespace, and are the ids. Entries of one id are added up; those of
     value 0 are left out. Raises `InputError`, naming file and line, for a malformed line, a missing
     label, numbers that are not finite, a base other than 0; and where names need `hash_bits`.
     """
