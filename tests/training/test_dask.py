@@ -32,6 +32,7 @@ from dadagrad.kernels.packed_ids import pack, unpack
 from dadagrad.training import warm_up
 from dadagrad.training.engines.dask import batches as dask_batches
 from dadagrad.training.engines.dask import driver as dask_driver
+from dadagrad.training.engines.dask import tasks
 from dadagrad.training.engines.dask.messages import Reply
 from dadagrad.training.memory import estimate
 from dadagrad.training.messages import Report, Result
@@ -294,6 +295,18 @@ def test_a_worker_gives_signs_of_life_while_it_compiles(data, monkeypatch):
         train(data, CONFIG, client=cluster.scheduler_address)
     assert loops
     assert not any(loops)
+
+
+@pytest.mark.parametrize("streams", [0, 2])
+def test_a_worker_of_another_release_is_named(data, streams, monkeypatch):
+    """It may compute other bits, and nobody would know."""
+    monkeypatch.setattr(tasks, "__version__", "0.0.9")
+    config = replace(CONFIG, streams=streams, batch_size=1) if streams else CONFIG
+    with (
+        local_cluster(1, processes=False) as cluster,
+        pytest.raises(InputError, match=r"worker at \S+ has dadagrad 0\.0\.9, and the run is of"),
+    ):
+        train(data, config, client=cluster.scheduler_address)
 
 
 def test_a_client_may_be_given_or_the_current_one_and_stays_open(data, scheduler):

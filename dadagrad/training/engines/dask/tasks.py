@@ -21,10 +21,11 @@ from distributed import Worker, get_worker
 from numpy.typing import NDArray
 from zict import LRU
 
+from dadagrad._version import __version__
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.data.skipping import SkippingDataset, skipped_partitions
-from dadagrad.errors import DadagradError, StorageError
+from dadagrad.errors import DadagradError, InputError, StorageError
 from dadagrad.kernels.id_sets import common
 from dadagrad.kernels.packed_ids import pack
 from dadagrad.problem import Problem
@@ -54,6 +55,7 @@ class Job:
     data: Dataset
     digest: str
     problem: Problem
+    release: str = __version__
 
 
 class PartitionCache(LRU[tuple[str, int], Rows]):
@@ -271,7 +273,15 @@ def _reply(
 
 
 def _rows(job: Job, partition: int) -> Rows:
-    """Return the rows of a partition, from the cache of this worker if possible."""
+    """Return the rows of a partition, from the cache of this worker if possible.
+
+    Raises `InputError` on a worker of another release, which may compute other bits.
+    """
+    if job.release != __version__:
+        raise InputError(
+            f"the worker at {get_worker().address} has dadagrad {__version__}, and the run is of "
+            f"{job.release}; install the same release there as here"
+        )
     key, data = (job.digest, partition), job.data
     if isinstance(data, SkippingDataset):
         # The replacement of a skipped partition is not cached: other runs do not want it.
