@@ -80,7 +80,8 @@ class InitialState:
     def begin(self, problem: Problem) -> tuple[Problem, TrainingState]:
         """Return `problem` with the choices of the run before, and the state to start from."""
         model = self.model
-        arrays = dict(self.arrays)
+        # A run changes its state, and others may start from the same.
+        arrays = {name: array.copy() for name, array in self.arrays.items()}
         scales = arrays.pop(SCALES, None)
         if scales is not None:
             unknown = np.full(problem.n_features - len(scales), np.median(scales), np.float32)

@@ -29,6 +29,7 @@ def test_days_one_by_one_have_the_bits_of_all_at_once(update, mode, labels, step
     for day in days[1:]:
         before = result.model.digest
         after = train(day, initial_model=result)
+        assert train(day, initial_model=result).model.digest == after.model.digest
         assert result.model.digest == before
         result = after
     assert result.model.digest == train(days, **config).model.digest
