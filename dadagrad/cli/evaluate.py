@@ -17,7 +17,7 @@ from dadagrad.summary import duration
 @click.argument("data")
 @output_options
 def evaluate(model: str, data: str, display: Display) -> None:
-    """Measure a model on a dataset or on raw files.
+    """Measure a model on a dataset or raw files.
 
     DATA is a dataset, or a file that `ingest` reads: its rows get the features of the model. The
     result is loss, error and AUC, weighted by the weights of the rows. A ranking is measured by its
