@@ -81,7 +81,7 @@ def sweep(
     display: Display,
     **settings: Any,
 ) -> None:
-    """Train a grid of settings at once and save the best model.
+    """Train a grid of settings and save the best.
 
     --step-size, --l1, --l2 and --loss take several values, separated by commas, and all
     combinations are trained in one stream over DATA. After an eighth, a quarter and half of the

@@ -32,7 +32,6 @@ from dadagrad.cli.run_support import (
 )
 from dadagrad.config import SETTINGS, make_config
 from dadagrad.data import as_dataset
-from dadagrad.data.ingest.ingest import is_source, read_dataset
 from dadagrad.errors import InputError
 
 if TYPE_CHECKING:
@@ -134,7 +133,9 @@ def train(
     each pass. With --checkpoints, `dadagrad resume` continues a run that stopped (by Ctrl-C, a
     crash or a lost machine) and makes the same model, bit by bit.
     """
-    from dadagrad.training.initial import InitialState  # needs numba, which loads slowly
+    # These modules need numba, which loads slowly.
+    from dadagrad.data.ingest.ingest import is_source, read_dataset
+    from dadagrad.training.initial import InitialState
 
     _check_checkpoint_options(model, checkpoints, checkpoint_every, checkpoint_seconds, keep)
     if model is None and not dry_run:

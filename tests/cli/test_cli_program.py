@@ -13,7 +13,7 @@ import dadagrad as package
 from dadagrad.cli.options import load_dask
 from dadagrad.config import SETTINGS
 
-COMMANDS = ("ingest", "train", "resume", "evaluate", "predict", "inspect", "demo")
+COMMANDS = ("ingest", "train", "resume", "sweep", "evaluate", "predict", "inspect", "demo")
 
 
 def test_help_lists_the_commands_in_80_columns(run):
