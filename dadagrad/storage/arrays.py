@@ -11,7 +11,7 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -173,17 +173,19 @@ def read_arrays(
     return arrays
 
 
+def check_parts(storage: Storage, records: Sequence[ArrayRecord], place: str) -> None:
+    """Check every part of arrays without keeping any; raises as `read_arrays`."""
+    parts = [part for record in records for part in record.parts]
+    with ThreadPoolExecutor(_READERS) as pool:
+        list(pool.map(lambda part: _get(storage, part, place), parts))
+
+
 def _fill(storage: Storage, part: Part, target: NDArray[np.uint8], place: str) -> None:
     """Read one part, check it, and decompress it into `target`."""
     import zstandard
 
+    data = _get(storage, part, place)
     place = f"{place}: part {part.key}"
-    try:
-        data = storage.get(part.key, max_bytes=part.bytes)
-    except (MissingKey, TooLarge) as error:
-        raise CorruptionError(f"{place} is missing or too large: {error}") from None
-    if hashlib.sha256(data).hexdigest() != part.sha256:
-        raise CorruptionError(f"{place} is damaged: its bytes have another sha256")
     try:
         content = zstandard.frame_content_size(data)
         if content != part.raw_bytes:
@@ -195,6 +197,18 @@ def _fill(storage: Storage, part: Part, target: NDArray[np.uint8], place: str) -
         kind = OutOfMemory if "not enough memory" in str(error) else CorruptionError
         raise kind(f"{place} cannot be decompressed: {error}") from None
     target[:] = np.frombuffer(raw, np.uint8)
+
+
+def _get(storage: Storage, part: Part, place: str) -> bytes:
+    """Read one part, and check it."""
+    place = f"{place}: part {part.key}"
+    try:
+        data = storage.get(part.key, max_bytes=part.bytes)
+    except (MissingKey, TooLarge) as error:
+        raise CorruptionError(f"{place} is missing or too large: {error}") from None
+    if hashlib.sha256(data).hexdigest() != part.sha256:
+        raise CorruptionError(f"{place} is damaged: its bytes have another sha256")
+    return data
 
 
 def sync(storage: Storage, keys: list[str]) -> None:

@@ -6,15 +6,18 @@ the coordinator puts results back into the order of the schedule.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from dadagrad.storage.arrays import ArrayRecord
 from dadagrad.training.schedule.base import Cursor, Slice
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice, SentFeatures, SharedFeatures
 from dadagrad.training.worker.progressive import ProgressiveMetrics
+
+WriteShards: TypeAlias = Callable[[str, str], Sequence[ArrayRecord]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,12 +189,16 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Keep this state; `state` is the coordinator's own, to be copied before anything else."""
+    """Keep this state; `state` is the coordinator's own, to be copied before anything else.
+
+    If workers hold its features, `write_shards` has them write these into a folder at a URL.
+    """
 
     cursor: Cursor
     steps: int
     passes: tuple[ProgressiveMetrics, ...]
     state: TrainingState
+    write_shards: WriteShards | None = None
 
 
 @dataclass(frozen=True, slots=True)

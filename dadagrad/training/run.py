@@ -167,7 +167,8 @@ def resume(
         There is no checkpoint; an object is missing or not that of the run; or the data is not
         what the run was started with.
     """
-    snapshot = CheckpointReader(checkpoints).load()
+    on_cluster = workers is not None or client is not None
+    snapshot = CheckpointReader(checkpoints).load(read_shards=not on_cluster)
     meta = snapshot.meta
     if data is None:
         data = meta["data"]["url"]
@@ -205,6 +206,9 @@ def resume(
         run.problem, start = restore(snapshot, run.problem, checkpoints)
     done = start is not None and start.cursor.pass_number >= config.passes
     if start is not None and done and not config.early_stopping:
+        if snapshot.unread:
+            snapshot = CheckpointReader(checkpoints).load()
+            run.problem, start = restore(snapshot, run.problem, checkpoints)
         run.messages(f"the run at {checkpoints} is complete: there is nothing to resume")
         return run.result(
             run.coordinator(start), True, start.seconds, checkpoints, losses=start.holdout.losses

@@ -7,12 +7,15 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.checkpoint_stores import Died, Failing, Ignores, memory_url, orphans, same, snapshot
 
 from dadagrad.errors import InputError, StorageError
+from dadagrad.storage.arrays import ArrayRecord, write_arrays
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints import lease
 from dadagrad.training.checkpoints.writer import (
@@ -72,6 +75,18 @@ def test_a_failed_save_leaves_no_parts():
     assert not [key for key in Storage(url).list() if key.endswith(".zst")]
     writer.save(snapshot(2))
     assert same(CheckpointReader(url).load(), snapshot(2))
+
+
+def test_parts_that_others_wrote_to_another_place_are_not_trusted(tmp_path):
+    other = Storage(str(tmp_path / "other"))
+
+    def write(url: str, folder: str) -> tuple[ArrayRecord, ...]:
+        return write_arrays(other, f"{folder}/shard-0000", {"x": np.ones(3)})
+
+    with CheckpointWriter(str(tmp_path / "run")) as writer:
+        with pytest.raises(StorageError, match=r"which are not at .*run; choose a folder"):
+            writer.submit(replace(snapshot(3), write_more=write))
+        assert not orphans(writer.url)
 
 
 def test_a_create_only_write_whose_answer_was_lost_counts():

@@ -122,6 +122,29 @@ def test_a_state_that_is_too_large_for_this_process_stays_on_the_workers(
         result.save(str(tmp_path / "again"), keep_state=True)
 
 
+@pytest.mark.parametrize("goes_on", ["cluster", "threads"])
+@pytest.mark.parametrize("update", ["ftrl", "mirror-descent"])
+def test_workers_write_the_checkpoints_of_a_state_that_stays_with_them(
+    scheduler, data, monkeypatch, tmp_path, update, goes_on
+):
+    monkeypatch.setattr(estimate, "MAX_GATHERED", 0)
+    folder = str(tmp_path / "run")
+    streams = replace(CONFIG, update=update, streams=3, batch_size=1, l1=1e-3)
+    seen: list[Report] = []
+
+    def stop(report: Report) -> None:
+        seen.append(report)
+        if len(seen) == 25:
+            signal.raise_signal(signal.SIGINT)
+
+    options = {"checkpoints": folder, "save_every": 100}
+    assert not train(data, streams, client=scheduler, progress=stop, **options).complete
+    where = {"client": scheduler} if goes_on == "cluster" else {"threads": 2}
+    expected = train(data, streams).model.digest
+    assert resume(folder, **where).model.digest == expected
+    assert resume(folder, client=scheduler).model.digest == expected  # it is complete
+
+
 def test_pairs_of_few_rows_get_the_features_of_their_partners(scheduler, tmp_path):
     url = write_zarr(make_data((100, 80), labels="relevance", n_features=500), tmp_path / "data")
     ranking = TrainConfig(loss="ranking", step_size=0.3, batch_size=12, passes=2)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from dadagrad.errors import CorruptionError, InputError
-from dadagrad.storage.arrays import read_arrays
+from dadagrad.storage.arrays import check_parts, read_arrays
 from dadagrad.storage.documents import UnknownVersion, what_is_at
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.manifest import (
@@ -19,6 +19,7 @@ from dadagrad.training.checkpoints.manifest import (
     read_manifests,
     step_of,
 )
+from dadagrad.training.checkpoints.shards import is_of_shard
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +74,10 @@ class CheckpointReader:
         damaged = sorted(errors.items(), reverse=True)
         return sound + [CheckpointInfo(key, step_of(key), str(error)) for key, error in damaged]
 
-    def load(self, step: int | None = None) -> Snapshot:
+    def load(self, step: int | None = None, *, read_shards: bool = True) -> Snapshot:
         """Load the newest valid snapshot, or the newest valid one of `step`.
+
+        Without `read_shards`, arrays that the workers of a cluster wrote are checked, and not read.
 
         Damaged checkpoints are skipped, each with a logged warning. Raises `InputError` if there is
         no valid one, or a later release wrote it.
@@ -95,11 +98,15 @@ class CheckpointReader:
                 self._refuse(step, keys, damaged)
             newest = manifests[0]
             try:
-                arrays = read_arrays(self._storage, newest.arrays, f"{self.url}: {newest.key}")
+                place = f"{self.url}: {newest.key}"
+                unread = () if read_shards else tuple(filter(is_of_shard, newest.arrays))
+                check_parts(self._storage, unread, place)
+                read = tuple(record for record in newest.arrays if record not in unread)
+                arrays = read_arrays(self._storage, read, place)
             except CorruptionError as error:
                 self._skip(newest.key, error, damaged)
             else:
-                return Snapshot(newest.step, arrays, newest.meta)
+                return Snapshot(newest.step, arrays, newest.meta, unread=unread)
 
     def _problem(self, manifest: Manifest, present: set[str], verify: bool) -> str | None:
         """Explain why a checkpoint is not valid; None if it is."""

@@ -15,11 +15,13 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.problem import SCALES, Problem
+from dadagrad.training.checkpoints.shards import join_shards, stored_state
 from dadagrad.training.checkpoints.writer import CheckpointWriter, Snapshot
 from dadagrad.training.messages import Save
 from dadagrad.training.schedule.base import Cursor
-from dadagrad.training.state import restore_state
+from dadagrad.training.state import restore_common, restore_state
 from dadagrad.training.state.base import TrainingState
+from dadagrad.training.state.compiled import State
 from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 _BEST = "best."
@@ -85,12 +87,15 @@ class CheckpointSaver(CheckpointWriter):
             "holdout_losses": list(self.holdout.losses),
         }
         arrays, best = save.state.arrays, self.holdout.best
+        if save.write_shards is not None:
+            assert isinstance(save.state, State), "workers hold compiled states alone"
+            arrays = save.state.common().arrays
         if self.scales is not None:
             arrays |= {SCALES: self.scales}
         if best is not None:
             arrays |= {_BEST + name: array for name, array in best.arrays.items()}
             meta["best_t"] = best.t
-        self.submit(Snapshot(save.steps, arrays, meta))
+        self.submit(Snapshot(save.steps, arrays, meta, save.write_shards))
 
     def _meta(self) -> dict[str, Any]:
         meta = {"config": self.config.to_json(), "data": self._data, "notes": self._notes}
@@ -144,6 +149,7 @@ def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, 
 
     `CorruptionError` if the snapshot is not one of `problem`.
     """
+    restored: TrainingState
     meta, arrays = snapshot.meta, dict(snapshot.arrays)
     scales = arrays.pop(SCALES, None)
     state = {name: array for name, array in arrays.items() if not name.startswith(_BEST)}
@@ -154,8 +160,14 @@ def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, 
                 raise ValueError(f"{SCALES} are {scales.dtype}, shape {scales.shape}")
             problem = problem.with_scales(scales)
         best = restore_state(problem, kept, meta["best_t"]) if kept else None
+        if snapshot.unread:
+            rest = restore_common(problem, state, meta["t"])
+            step = f"{place}: step {snapshot.step}"
+            restored = stored_state(problem, rest, snapshot.unread, place, step)
+        else:
+            restored = restore_state(problem, join_shards(state), meta["t"])
         return problem, Start(
-            restore_state(problem, state, meta["t"]),
+            restored,
             Cursor(**meta["cursor"]),
             meta["steps"],
             tuple(ProgressiveMetrics.from_json(metrics) for metrics in meta["passes"]),

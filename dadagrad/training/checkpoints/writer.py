@@ -22,7 +22,7 @@ from typing import Self
 from uuid import uuid4
 
 from dadagrad.errors import InputError, StorageError
-from dadagrad.storage.arrays import sync, write_arrays
+from dadagrad.storage.arrays import ArrayRecord, sync, write_arrays
 from dadagrad.storage.documents import UnknownVersion
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.lease import Lease, TakenOver, is_probe, now
@@ -82,10 +82,16 @@ class CheckpointWriter:
     def submit(self, snapshot: Snapshot) -> None:
         """Save a copy of `snapshot` in the background; raises as `save` and `check`.
 
+        A snapshot that has others write arrays is saved at once: these must not change meanwhile.
+
         One snapshot waits at most while another is being written: a newer one replaces it. So this
         takes no longer than the copy, and memory holds two copies at most.
         """
         self.check()
+        if snapshot.write_more is not None:
+            self.wait()
+            self.save(snapshot)
+            return
         snapshot = snapshot.copy()
         with self._submitting:
             if self._waiting is None:
@@ -144,6 +150,10 @@ class CheckpointWriter:
 
     def _write_parts(self, snapshot: Snapshot, uuid: str, folder: str) -> Manifest:
         records = write_arrays(self._storage, folder, snapshot.arrays)
+        if snapshot.write_more is not None:
+            more = tuple(snapshot.write_more(self._storage.url, folder))
+            self._check_present(more)
+            records += more
         self._sequence += 1
         return Manifest(
             manifest_key(snapshot.step, None if self.create_only else uuid),
@@ -155,6 +165,17 @@ class CheckpointWriter:
             records,
             snapshot.meta,
         )
+
+    def _check_present(self, records: tuple[ArrayRecord, ...]) -> None:
+        """Raise `StorageError` if other processes wrote arrays to another place."""
+        present = set(self._storage.list())
+        missing = [part.key for each in records for part in each.parts if part.key not in present]
+        if missing:
+            raise StorageError(
+                f"the workers of the cluster wrote {missing[0]} and {len(missing) - 1} other parts "
+                f"of a checkpoint, which are not at {self.url}; choose a folder in object storage, "
+                "or one that this machine and all workers share"
+            )
 
     def _commit(self, manifest: Manifest, document: bytes, uuid: str) -> str:
         """Write the manifest; returns its key."""

@@ -122,7 +122,7 @@ def estimate_run(
     step += _plain_bytes(problem)
     # Early stopping keeps the best state so far.
     state = state_bytes(problem) * (2 if problem.config.early_stopping else 1)
-    if streams_travel and stays_on_workers(problem, checkpoints=checkpoints):
+    if streams_travel and stays_on_workers(problem):
         state = 0
     model = _model_bytes(data, problem)
     libraries = _CLIENT_LIBRARIES if on_cluster else 0
@@ -171,10 +171,9 @@ def n_holders(problem: Problem, workers: Sequence[WorkerMemory]) -> int:
     return 2 if len(workers) > 1 and share <= HOLDERS_SHARE else 1
 
 
-def stays_on_workers(problem: Problem, *, checkpoints: bool) -> bool:
+def stays_on_workers(problem: Problem) -> bool:
     """Return True if the state of streams on a cluster is never whole in one process."""
-    config = problem.config
-    is_needed = checkpoints or config.early_stopping or problem.n_settings > 1
+    is_needed = problem.config.early_stopping or problem.n_settings > 1
     return state_bytes(problem) > MAX_GATHERED and not is_needed
 
 

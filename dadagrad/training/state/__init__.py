@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ from dadagrad.problem import Problem
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.reference import PlainState
+
+S = TypeVar("S", bound=TrainingState)
 
 
 def zero_state(problem: Problem) -> TrainingState:
@@ -43,7 +45,15 @@ def feature_bytes(problem: Problem) -> int:
 
 def restore_state(problem: Problem, arrays: Mapping[str, NDArray[Any]], t: float) -> TrainingState:
     """The state that had these `arrays`; `ValueError` if they are not of `problem`."""
-    state = zero_state(problem)
+    return _restored(zero_state(problem), arrays, t)
+
+
+def restore_common(problem: Problem, arrays: Mapping[str, NDArray[Any]], t: float) -> State:
+    """The same for a compiled state without its features."""
+    return _restored(State.zero(problem, 0), arrays, t)
+
+
+def _restored(state: S, arrays: Mapping[str, NDArray[Any]], t: float) -> S:
     expected = state.arrays
     if arrays.keys() != expected.keys():
         raise ValueError(f"arrays {sorted(arrays)} where {sorted(expected)} were expected")

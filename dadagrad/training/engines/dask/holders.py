@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dadagrad.clusters import seconds
 from dadagrad.problem import Problem
+from dadagrad.training.checkpoints.shards import StoredShard
 from dadagrad.training.engines.dask.futures import PendingTasks
 from dadagrad.training.engines.dask.peers import Version
 from dadagrad.training.engines.dask.shards import Layout
@@ -36,8 +37,11 @@ ASK_SECONDS = 0.2
 BYTES_PER_SECOND = 20e6
 """Speed at least at which a shard comes from another worker."""
 
-Source: TypeAlias = str | State | None
-"""Address of a worker that has a shard; or the state itself, or None for zeros."""
+Base: TypeAlias = State | StoredShard | None
+"""State of a shard, here or in a checkpoint; None for zeros."""
+
+Source: TypeAlias = str | Base
+"""Address of a worker that has a shard; or what it begins with."""
 
 
 class StateLost(Exception):
@@ -57,7 +61,14 @@ class Holders:
         True if workers have joined that hold no shard.
     """
 
-    def __init__(self, client: Client, run: str, problem: Problem, pending: PendingTasks) -> None:
+    def __init__(
+        self,
+        client: Client,
+        run: str,
+        problem: Problem,
+        pending: PendingTasks,
+        edges: NDArray[np.int64] | None = None,
+    ) -> None:
         self._client = client
         self._run = run
         self._problem = problem
@@ -65,7 +76,9 @@ class Holders:
         self.threads: dict[str, int] = client.nthreads()
         n_threads = sum(self.threads.values())
         n_shards = max(MIN_SHARDS, SHARDS_OF_WORKER * len(self.threads), n_threads)
-        edges = np.arange(n_shards + 1) * problem.n_features // n_shards
+        if edges is None:
+            edges = np.arange(n_shards + 1) * problem.n_features // n_shards
+        n_shards = len(edges) - 1
         self.layout = Layout(Version(0, 0), edges, ())
         self.is_unbalanced = False
         self._shard_bytes: float = state_bytes(problem) / n_shards
@@ -93,11 +106,11 @@ class Holders:
             shards[holders[0]].append(number)
         return shards
 
-    def assign(self, base: Callable[[int], State | None] | None = None) -> None:
+    def assign(self, base: Callable[[int], Base] | None = None) -> None:
         """Give each shard its holders among the workers that there are, at the begin of the round.
 
-        With a `base`, shards begin with the state that it returns for a number, or with zeros for
-        None. Raises `StateLost` if nobody has a shard any more, and there is no base.
+        With a `base`, shards begin with what it returns for a number. Raises `StateLost` if nobody
+        has a shard any more, and there is no base.
         """
         epoch, number = self.layout.version
         # No worker has seen this number: what it has is not taken up again.
@@ -115,7 +128,7 @@ class Holders:
             time.sleep(0.1)
 
     def _take_shards(
-        self, held: Mapping[str, list[int]], base: Callable[[int], State | None] | None
+        self, held: Mapping[str, list[int]], base: Callable[[int], Base] | None
     ) -> bool:
         """Have the workers that answered hold all shards; False if one of them does not."""
         having: dict[int, list[str]] = defaultdict(list)
@@ -143,7 +156,7 @@ class Holders:
         self.layout = layout
         return True
 
-    def call(self, function: Any, t: float) -> list[tuple[list[int], Any]]:
+    def call(self, function: Any, t: float, *others: Any) -> list[tuple[list[int], Any]]:
         """Call `function` on the first holders of all shards; their numbers, and the answers.
 
         Raises `StateLost`.
@@ -151,7 +164,8 @@ class Holders:
         while True:
             by_worker = self.by_worker()
             arguments = {
-                worker: (self.layout.version, t, some) for worker, some in by_worker.items()
+                worker: (self.layout.version, t, some, *others)
+                for worker, some in by_worker.items()
             }
             answers = self._ask(function, arguments, self._limit(len(self.layout.holders)))
             if answers.keys() == by_worker.keys():

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from dadagrad.kernels.id_sets import mark, marked
 from dadagrad.kernels.packed_ids import pack, unpack
 from dadagrad.problem import Problem
+from dadagrad.training.checkpoints.shards import StoredShard
 from dadagrad.training.coordinator.merge import merge_shard, overlay, shards, unite
 from dadagrad.training.engines.dask.peers import Operation, PeerLost, Peers, Request, Version
 from dadagrad.training.messages import MergeRemotely, RemoteChange, RemoteFeatures
@@ -118,8 +119,8 @@ class ShardStore:
                     del self._shards[number]
         return sorted(self._shards)
 
-    def hold(self, layout: Layout, sources: dict[int, str | State | None]) -> None:
-        """Get shards from other workers, from the client, or, for None, with zeros."""
+    def hold(self, layout: Layout, sources: dict[int, str | State | StoredShard | None]) -> None:
+        """Get shards from other workers, from the client or a checkpoint, or, for None, zeros."""
         wanted = {n for n, holders in enumerate(layout.holders) if self.peers.address in holders}
         for number in self._shards.keys() - wanted:
             del self._shards[number]
@@ -131,6 +132,8 @@ class ShardStore:
                 request = Request(source, "shard", {"number": number})
                 (arrays,) = self.peers.ask(layout.version, [request])
                 state = State.zero(self.problem, 0).with_features(_writable(arrays))
+            elif isinstance(source, StoredShard):
+                state = State.zero(self.problem, 0).with_features(source.read())
             else:
                 state = source
             self._shards[number] = Shard(start, state, layout.version.round)
@@ -261,7 +264,7 @@ class ShardStore:
                     raise
             assert shard.before is not None
             positions = shard.before.ids
-            return {"ids": pack(positions), **_feature_arrays(state.pull(positions))}
+            return {"ids": pack(positions), **feature_arrays(state.pull(positions))}
 
     def _check(self, features: FeatureSlice[State], edges: list[int], worker: str) -> None:
         """Raise `PeerLost` for what cannot be right: an error of a memory, or of the network."""
@@ -286,10 +289,10 @@ class ShardStore:
 
     def _features_of(self, version: Version, number: int, ids: NDArray[np.int64]) -> Arrays:
         shard = self._shard(number, version)
-        return _feature_arrays(shard.state.pull(ids - shard.start))
+        return feature_arrays(shard.state.pull(ids - shard.start))
 
     def _shard_arrays(self, version: Version, number: int) -> Arrays:
-        return _feature_arrays(self._shard(number, version).state)
+        return feature_arrays(self._shard(number, version).state)
 
     def _changes_of(
         self, version: Version, keys: list[str], edges: dict[int, list[int]]
@@ -299,7 +302,7 @@ class ShardStore:
             change = self._kept(version, key)
             for number, ends in edges.items():
                 part = slice(*np.searchsorted(change.ids, ends).tolist())
-                arrays = _feature_arrays(change.content)
+                arrays = feature_arrays(change.content)
                 found[f"{key} {number}"] = {
                     "ids": pack(change.ids[part]),
                     **{name: _part(array, part) for name, array in arrays.items()},
@@ -354,7 +357,8 @@ class ShardStore:
         return FeatureSlice(ids, _with_features(change.common, arrays))
 
 
-def _feature_arrays(state: State) -> Arrays:
+def feature_arrays(state: State) -> Arrays:
+    """The arrays of a state that have numbers for each feature, where streams have such."""
     return {name: state.arrays[name] for name in FEATURE_ARRAYS}
 
 
@@ -371,7 +375,7 @@ def _part(array: NDArray[Any], part: slice) -> NDArray[Any]:
 
 
 def _fill(state: State, part: slice, arrays: Arrays) -> None:
-    for name, array in _feature_arrays(state).items():
+    for name, array in feature_arrays(state).items():
         if array.shape[1]:
             array[:, part] = arrays[name]
 

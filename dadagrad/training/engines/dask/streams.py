@@ -17,8 +17,10 @@ import numpy as np
 
 from dadagrad.data.skipping import skipped_partitions
 from dadagrad.errors import TrainingError
+from dadagrad.storage.arrays import ArrayRecord
+from dadagrad.training.checkpoints.shards import StoredShard, StoredState
 from dadagrad.training.engines.dask.driver import DaskDriver
-from dadagrad.training.engines.dask.holders import Holders, StateLost
+from dadagrad.training.engines.dask.holders import Base, Holders, StateLost
 from dadagrad.training.engines.dask.messages import MergeWork, Reply, Work, wrong_metrics
 from dadagrad.training.engines.dask.tasks import (
     compute_slices,
@@ -26,6 +28,7 @@ from dadagrad.training.engines.dask.tasks import (
     merge_shards,
     send_shards,
     send_weights,
+    write_shards,
 )
 from dadagrad.training.memory.estimate import stays_on_workers
 from dadagrad.training.messages import (
@@ -55,8 +58,8 @@ class RoundLost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
-    """Place of the run for which the client has the state, whose intercept and t are `common`."""
+class Place:
+    """Place of the run to which it can go back; `common` has the intercept and t there."""
 
     cursor: Cursor
     steps: int
@@ -75,17 +78,19 @@ class StreamDriver(DaskDriver):
         state = self._coordinator.state
         assert isinstance(state, State)
         self._state: State = state
-        self._holders = Holders(self._client, self._run, self._coordinator.problem, self._pending)
+        self._stored = state.shards if isinstance(state, StoredState) else ()
+        edges = state.edges if isinstance(state, StoredState) else None
+        problem = self._coordinator.problem
+        self._holders = Holders(self._client, self._run, problem, self._pending, edges)
         self._failures: list[str] = []
         self._base = self._base_here()
         self._is_zero = state.t == 0.0
-        has_saver, problem = self._watcher.saves, self._coordinator.problem
-        self._stays = stays_on_workers(problem, checkpoints=has_saver)
+        self._stays = stays_on_workers(problem) or bool(self._stored)
 
-    def _base_here(self) -> Base:
+    def _base_here(self) -> Place:
         coordinator = self._coordinator
         common = self._state.common()
-        return Base(coordinator.cursor, coordinator.steps, tuple(coordinator.passes), common)
+        return Place(coordinator.cursor, coordinator.steps, tuple(coordinator.passes), common)
 
     def _begin(self) -> list[Instruction]:
         return self._go_back_to_base()
@@ -118,9 +123,14 @@ class StreamDriver(DaskDriver):
         for place, instruction in enumerate(instructions):
             if isinstance(instruction, MergeRemotely):
                 self._merge(instruction)
+            elif isinstance(instruction, Save) and self._stays:
+                instructions[place] = replace(instruction, write_shards=self._write_shards)
             elif isinstance(instruction, Report):
                 instructions[place] = replace(instruction, count_nonzeros=self._count_nonzeros)
-        return super()._carry_out(instructions)
+        try:
+            return super()._carry_out(instructions)
+        except StateLost:
+            return self._carry_out(self._go_back_to_base())
 
     def _send(self, worker: str | None, computes: list[Compute]) -> None:
         work = Work(
@@ -207,7 +217,9 @@ class StreamDriver(DaskDriver):
 
     # The state on the client.
 
-    def _base_shard(self, number: int) -> State | None:
+    def _base_shard(self, number: int) -> Base:
+        if self._stored:
+            return self._stored[number]
         return None if self._is_zero else self._state.pull(self._holders.features(number))
 
     def _gather(self) -> None:
@@ -216,6 +228,18 @@ class StreamDriver(DaskDriver):
             for number, part in zip(numbers, parts, strict=True):
                 self._state.push_features(self._holders.features(number), part)
         self._base, self._is_zero = self._base_here(), False
+
+    def _write_shards(self, url: str, folder: str) -> list[ArrayRecord]:
+        """Have the holders write the state, to which the run goes back from now on if need be."""
+        answers = self._holders.call(write_shards, self._state.t, url, folder)
+        shards = {
+            number: StoredShard(url, f"{url}: {folder}", records)
+            for numbers, some in answers
+            for number, records in zip(numbers, some, strict=True)
+        }
+        self._stored = tuple(shards[number] for number in sorted(shards))
+        self._base = self._base_here()
+        return [record for shard in self._stored for record in shard.records]
 
     def _gather_weights(self) -> State:
         """Get the weights other than 0 from the holders of the state."""

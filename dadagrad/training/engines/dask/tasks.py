@@ -29,10 +29,17 @@ from dadagrad.errors import DadagradError, InputError, StorageError
 from dadagrad.kernels.id_sets import common
 from dadagrad.kernels.packed_ids import pack
 from dadagrad.problem import Problem
+from dadagrad.storage.arrays import ArrayRecord
 from dadagrad.training import warm_up
+from dadagrad.training.checkpoints.shards import StoredShard, write_shard
 from dadagrad.training.engines.dask.messages import MergeWork, Reply, Touched, Work
 from dadagrad.training.engines.dask.peers import PeerLost, Version
-from dadagrad.training.engines.dask.shards import Layout, forget_store, store_of
+from dadagrad.training.engines.dask.shards import (
+    Layout,
+    feature_arrays,
+    forget_store,
+    store_of,
+)
 from dadagrad.training.memory.available import cache_bytes, resident
 from dadagrad.training.messages import Open, RemoteFeatures, Result
 from dadagrad.training.schedule.base import Slice
@@ -204,7 +211,10 @@ async def go_back_to(
 
 
 async def hold_shards(
-    run: str, layout: Layout, sources: dict[int, str | State | None], dask_worker: Worker
+    run: str,
+    layout: Layout,
+    sources: dict[int, str | State | StoredShard | None],
+    dask_worker: Worker,
 ) -> None:
     """Get shards; see `ShardStore.hold`."""
     await asyncio.to_thread(store_of(dask_worker, run).hold, layout, sources)
@@ -225,6 +235,27 @@ async def send_weights(
     return await asyncio.to_thread(
         lambda: [store.weights_of(version, number, t) for number in numbers]
     )
+
+
+async def write_shards(
+    run: str,
+    version: Version,
+    t: float,
+    numbers: list[int],
+    url: str,
+    folder: str,
+    dask_worker: Worker,
+) -> list[tuple[ArrayRecord, ...]]:
+    """Write some shards of this worker into a checkpoint; see `write_shard`."""
+
+    def write() -> list[tuple[ArrayRecord, ...]]:
+        store = store_of(dask_worker, run)
+        return [
+            write_shard(url, folder, number, feature_arrays(store.state_of(version, number, t)))
+            for number in numbers
+        ]
+
+    return await asyncio.to_thread(write)
 
 
 async def count_weights(

@@ -1,0 +1,110 @@
+"""Checkpoints of a state that is in no process whole: the workers of a cluster write it in shards.
+
+A shard has the arrays of some neighbouring features, under names such as
+``shard-0003.accumulators``; the shards of a checkpoint are those of all features, in their order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.errors import CorruptionError
+from dadagrad.problem import Problem
+from dadagrad.storage.arrays import AnyArray, ArrayRecord, read_arrays, write_arrays
+from dadagrad.storage.store import Storage
+from dadagrad.training.state.compiled import State
+
+_NAME = re.compile(r"shard-([0-9]{4,6})\.([a-z_]+)")
+
+
+def write_shard(
+    url: str, folder: str, number: int, arrays: Mapping[str, AnyArray]
+) -> tuple[ArrayRecord, ...]:
+    """Write the arrays of a shard into a `folder` of the store at `url`; returns their records."""
+    named = {f"shard-{number:04d}.{name}": array for name, array in arrays.items()}
+    return write_arrays(Storage(url), f"{folder}/shard-{number:04d}", named)
+
+
+def is_of_shard(record: ArrayRecord) -> bool:
+    """True for an array of a shard."""
+    return _NAME.fullmatch(record.name) is not None
+
+
+def join_shards(arrays: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+    """The same arrays, with those of shards joined."""
+    whole: dict[str, AnyArray] = {}
+    parts: dict[str, list[AnyArray]] = defaultdict(list)
+    for name in sorted(arrays):
+        match = _NAME.fullmatch(name)
+        if match is None:
+            whole[name] = arrays[name]
+        else:
+            parts[match[2]].append(arrays[name])
+    return whole | {name: np.concatenate(some, axis=1) for name, some in parts.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredShard:
+    """One shard in the store at `url`; messages call the checkpoint `place`."""
+
+    url: str
+    place: str
+    records: tuple[ArrayRecord, ...]
+
+    def read(self) -> dict[str, AnyArray]:
+        """The arrays of the shard, by their names without that of the shard."""
+        arrays = read_arrays(Storage(self.url), self.records, self.place)
+        return {name.partition(".")[2]: array for name, array in arrays.items()}
+
+
+@dataclass(slots=True)
+class StoredState(State):
+    """A state whose features are in a checkpoint: only its intercept and t are here.
+
+    `edges`, (n_shards + 1,) int64, has the first feature of each of the `shards`, and n_features.
+    """
+
+    edges: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    shards: tuple[StoredShard, ...] = ()
+
+
+def stored_state(
+    problem: Problem, common: State, records: Iterable[ArrayRecord], url: str, place: str
+) -> State:
+    """The `StoredState` of a checkpoint with the `records` of its shards, and the rest in `common`.
+
+    Raises `CorruptionError` if the shards are not those of `problem`.
+    """
+    by_number: dict[int, dict[str, ArrayRecord]] = defaultdict(dict)
+    for record in records:
+        match = _NAME.fullmatch(record.name)
+        assert match is not None, record.name
+        by_number[int(match[1])][match[2]] = record
+    shards, sizes = [], []
+    for number, arrays in sorted(by_number.items()):
+        n_features = arrays["accumulators"].shape[1] if "accumulators" in arrays else 0
+        expected = State.shapes(problem, n_features)
+        shapes = {name: each.shape for name, each in arrays.items()}
+        if shapes != {name: expected[name][0] for name in ("accumulators", "last_update")}:
+            raise CorruptionError(f"{place}: shard {number} is not one of this run's state")
+        shards.append(StoredShard(url, place, tuple(arrays.values())))
+        sizes.append(n_features)
+    if sum(sizes) != problem.n_features or sorted(by_number) != list(range(len(sizes))):
+        raise CorruptionError(f"{place}: its shards do not have the {problem.n_features} features")
+    edges = np.array([0, *accumulate(sizes)])
+    return StoredState(
+        common.accumulators,
+        common.last_update,
+        common.averages,
+        common.intercept,
+        common.t,
+        edges=edges,
+        shards=tuple(shards),
+    )
