@@ -131,7 +131,8 @@ class ShardStore:
             elif isinstance(source, str):
                 request = Request(source, "shard", {"number": number})
                 (arrays,) = self.peers.ask(layout.version, [request])
-                state = State.zero(self.problem, 0).with_features(_writable(arrays))
+                copies = {name: array.copy() for name, array in arrays.items()}  # to be changed
+                state = State.zero(self.problem, 0).with_features(copies)
             elif isinstance(source, StoredShard):
                 state = State.zero(self.problem, 0).with_features(source.read())
             else:
@@ -364,10 +365,6 @@ def feature_arrays(state: State) -> Arrays:
 
 def _with_features(common: State, arrays: Arrays) -> State:
     return common.with_features({name: arrays[name] for name in FEATURE_ARRAYS})
-
-
-def _writable(arrays: Arrays) -> Arrays:
-    return {name: np.array(array) for name, array in arrays.items()}
 
 
 def _part(array: NDArray[Any], part: slice) -> NDArray[Any]:
