@@ -44,7 +44,7 @@ def error_of(*arguments: object) -> str:
     assert result.stdout == ""
     *before, last = result.stderr.splitlines()
     assert last.startswith("dadagrad: error: ")
-    assert not any("error" in line or "Traceback" in line for line in before)
+    assert not any("error:" in line or "Traceback" in line for line in before)
     return str(last)
 
 
