@@ -25,7 +25,8 @@ from dadagrad.training.worker.partition_reader import Loader
 MAX_PARTITIONS = 2
 """Partitions that are measured at most: the run reads them first, and keeps them until then."""
 
-MAX_ROWS = 16_384
+MAX_ROWS, MAX_ENTRIES = 16_384, 1 << 19
+"""Rows and non-zeros that are measured at most."""
 
 FREQUENT = 0.05
 """Share of the rows that have a frequent column, at least."""
@@ -52,16 +53,17 @@ def measure_scales(
     """
     loader = loader or Loader(data)
     # By partition, so that columns which do not occur take no memory.
-    ids, sums, counts, n_rows = [], [], [], 0
+    ids, sums, counts, n_rows, n_entries = [], [], [], 0, 0
     for partition in schedule.first.order(0)[:MAX_PARTITIONS]:
         loaded = loader.load(partition)
-        rows = loaded.rows.slice(0, min(MAX_ROWS - n_rows, loaded.rows.n_rows))
+        stop = np.searchsorted(loaded.rows.indptr, MAX_ENTRIES - n_entries, side="right") - 1
+        rows = loaded.rows.slice(0, min(MAX_ROWS - n_rows, int(stop)))
         if rows.values is not None and rows.nnz:
             used = np.flatnonzero(rows.values)
             ids.append(rows.vocabulary.copy())  # the next partition may be read into its memory
             sums.append(np.bincount(rows.indices, _sizes(rows), rows.n_local))
             counts.append(np.bincount(rows.indices[used], minlength=rows.n_local))
-        n_rows += rows.n_rows
+        n_rows, n_entries = n_rows + rows.n_rows, n_entries + rows.nnz
         loader.keep(loaded)
     if not ids:
         return None
