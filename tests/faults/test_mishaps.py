@@ -108,13 +108,16 @@ def test_the_run_goes_on_with_the_same_bits(mishap, config, cluster, data, often
         assert at.longest_gap > 0.2  # nobody worked meanwhile
 
 
-@pytest.mark.parametrize("rounds", [30, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_worker_freezes_for_longer_than_its_time_to_live(nursery, data, expected, rounds):
+@pytest.mark.parametrize(
+    "config", [CONFIG, pytest.param(STREAMS, marks=pytest.mark.slow)], ids=["batches", "streams"]
+)
+@pytest.mark.parametrize("rounds", [20, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_worker_freezes_for_longer_than_its_time_to_live(nursery, data, config, rounds):
     """Its connections stay, and Dask alone would wait for it for five minutes."""
     environment = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "1s"}
     with Cluster(nursery, 2, environment) as cluster:
         at = At(rounds, lambda: freeze_until_given_up(cluster), pause=0.02)
-        assert bits(at.train(cluster, data)) == expected
+        assert bits(at.train(cluster, data, config)) == bits(train(data, config))
 
 
 @pytest.mark.slow
