@@ -58,7 +58,7 @@ def test_text_holds_the_same_numbers(tmp_path, format):
     corpus = Corpus(BLOCK_ROWS + 50, 300, 8.0, seed=2)
     source = tmp_path / f"corpus.{format}"
     assert corpus.write_text(source, format) == source.stat().st_size
-    ingest(source, str(tmp_path / "data"), format=format, n_features=300)
+    ingest(source, str(tmp_path / "data"), format=format, n_features=300, shuffle=None)
     rows = open_dataset(str(tmp_path / "data")).read(0)
     assert checksum(rows) == checksum(corpus.dataset(2 * BLOCK_ROWS).read(0))
 

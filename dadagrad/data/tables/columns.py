@@ -85,8 +85,8 @@ def find_label(
         return names[0]
     raise InputError(
         f"{place} has no column 'label'; its columns are "
-        f"{', '.join(map(shown, names[:_MAX_LISTED]))}; name the label with --label (rows without "
-        "labels, to be predicted, are read with --no-labels)"
+        f"{', '.join(map(shown, names[:_MAX_LISTED]))}; name the label with --label, or label= of "
+        "`dadagrad.ingest` (rows without labels, to be predicted, are read with --no-labels)"
     )
 
 
