@@ -122,6 +122,19 @@ def test_a_state_that_is_too_large_for_this_process_stays_on_the_workers(
         result.save(str(tmp_path / "again"), keep_state=True)
 
 
+def test_weights_are_counted_on_the_workers_as_here(scheduler, data):
+    streams = replace(CONFIG, streams=3, batch_size=1, l1=1e-2, passes=1)
+
+    def counts(**resources) -> list[int]:
+        seen: list[int] = []
+        train(
+            data, streams, progress=lambda report: seen.append(report.count_nonzeros()), **resources
+        )
+        return seen
+
+    assert counts(client=scheduler) == counts()
+
+
 @pytest.mark.parametrize("goes_on", ["cluster", "threads"])
 @pytest.mark.parametrize("update", ["ftrl", "mirror-descent"])
 def test_workers_write_the_checkpoints_of_a_state_that_stays_with_them(

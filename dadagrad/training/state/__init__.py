@@ -26,7 +26,7 @@ def count_nonzeros(problem: Problem, state: TrainingState) -> NDArray[np.int64]:
     """The number of weights other than 0 of each setting, (n_settings,)."""
     _, weights = state.nonzero_weights(problem)
     counts: NDArray[np.int64] = np.count_nonzero(
-        weights.reshape(len(weights), problem.n_settings, -1), axis=(0, 2)
+        weights.reshape(len(weights), problem.n_settings, problem.n_targets), axis=(0, 2)
     )
     return counts
 

@@ -18,7 +18,7 @@ from dadagrad.clusters import seconds
 from dadagrad.problem import Problem
 from dadagrad.training.checkpoints.shards import StoredShard
 from dadagrad.training.engines.dask.futures import PendingTasks
-from dadagrad.training.engines.dask.peers import Version
+from dadagrad.training.engines.dask.peers import PeerLost, Version
 from dadagrad.training.engines.dask.shards import Layout
 from dadagrad.training.engines.dask.tasks import go_back_to, hold_shards
 from dadagrad.training.memory.available import workers_of
@@ -208,10 +208,11 @@ class Holders:
             for future in wait(asked, ASK_SECONDS, FIRST_COMPLETED).done:
                 worker = asked.pop(future)
                 answer = future.exception() or future.result()
-                if isinstance(answer, MemoryError):
-                    raise answer
-                if isinstance(answer, Exception):  # a broken connection raises many kinds
+                if future.exception() or isinstance(answer, OSError | TimeoutError | PeerLost):
+                    # A broken connection raises many kinds of errors.
                     logger.debug("worker %s does not answer: %r", worker, answer)
+                elif isinstance(answer, Exception):  # it would come again
+                    raise answer
                 else:
                     answers[worker] = answer
             self._look_for_workers()

@@ -382,13 +382,12 @@ _lock = threading.Lock()
 
 
 def store_of(worker: Worker, run: str, problem: Problem | None = None) -> ShardStore:
-    """The store of a run on a worker, which answers requests of others from now on.
-
-    The first call needs the `problem`.
-    """
+    """The store of a run on a worker; the first call needs the `problem`, or raises `PeerLost`."""
     key = worker.address, run
     with _lock:
-        if key not in _stores and problem is not None:
+        if key not in _stores:
+            if problem is None:
+                raise PeerLost(f"worker {worker.address} does not know the run")
             _stores[key] = ShardStore(worker, run, problem)
         return _stores[key]
 
