@@ -19,6 +19,7 @@ from helpers.processes import wait_until
 from helpers.training_cases import bits
 
 from dadagrad.training.engines.dask import driver, monitor
+from dadagrad.training.engines.dask.streams import StreamDriver
 from dadagrad.training.run import train
 
 
@@ -106,6 +107,21 @@ def test_the_run_goes_on_with_the_same_bits(mishap, config, cluster, data, often
     assert bits(at.train(cluster, data, config)) == bits(train(data, config))
     if mishap in (kill_all, freeze_for_a_while):
         assert at.longest_gap > 0.2  # nobody worked meanwhile
+
+
+@pytest.mark.parametrize("fault", [kill_one, pytest.param(kill_all, marks=pytest.mark.slow)])
+def test_workers_die_before_the_last_state_is_gathered(cluster, data, often, monkeypatch, fault):
+    gather, faults = StreamDriver._gather, [fault]
+
+    def kill_and_gather(driver: StreamDriver) -> None:
+        while faults:
+            faults.pop()(cluster)
+        gather(driver)
+
+    monkeypatch.setattr(StreamDriver, "_gather", kill_and_gather)
+    result = train(data, STREAMS, client=cluster.address)
+    assert bits(result) == bits(train(data, STREAMS))
+    assert not faults
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import dask.config
 import numpy as np
 import pytest
 from helpers.cluster_processes import Cluster, Nursery
-from helpers.fault_cases import CONFIG, At
+from helpers.fault_cases import CONFIG, STREAMS, At
 from helpers.processes import wait_until
 from helpers.training_cases import bits
 
@@ -55,6 +55,27 @@ def test_a_worker_that_joins_gets_work_at_once(cluster, data, worked):
     later = Counter(worked[worked.index(second) :])
     assert later[second] > 0.35 * later.total()
     assert later.total() > 20
+
+
+def n_held(dask_worker: Any) -> int:
+    """Shards that a worker holds."""
+    from dadagrad.training.engines.dask import shards
+
+    return sum(len(store._shards) for store in shards._stores.values())
+
+
+def test_a_worker_that_joins_holds_a_part_of_the_state_of_streams(cluster, data, monkeypatch):
+    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.1)
+    cluster.have_workers(1)
+
+    def join() -> None:
+        cluster.add_worker()
+        cluster.wait_for_workers(2)
+        with cluster.client() as client:
+            wait_until(lambda: all(client.run(n_held).values()), 10, "it to hold shards")
+
+    result = At(10, join, pause=0.2).train(cluster, data, STREAMS)
+    assert bits(result) == bits(train(data, STREAMS))
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from dadagrad.errors import CorruptionError
 from dadagrad.problem import Problem
 from dadagrad.storage.arrays import AnyArray, ArrayRecord, read_arrays, write_arrays
 from dadagrad.storage.store import Storage
-from dadagrad.training.state.compiled import State
+from dadagrad.training.state.compiled import FEATURE_ARRAYS, State
 
 _NAME = re.compile(r"shard-([0-9]{4,6})\.([a-z_]+)")
 
@@ -92,7 +92,7 @@ def stored_state(
         n_features = arrays["accumulators"].shape[1] if "accumulators" in arrays else 0
         expected = State.shapes(problem, n_features)
         shapes = {name: each.shape for name, each in arrays.items()}
-        if shapes != {name: expected[name][0] for name in ("accumulators", "last_update")}:
+        if shapes != {name: expected[name][0] for name in FEATURE_ARRAYS}:
             raise CorruptionError(f"{place}: shard {number} is not one of this run's state")
         shards.append(StoredShard(url, place, tuple(arrays.values())))
         sizes.append(n_features)

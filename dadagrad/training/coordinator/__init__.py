@@ -86,7 +86,7 @@ class Coordinator:
         self._combination = combination_of(problem, state, remote=remote)
         self._n_tasks = 0
         self._save_every = save_every
-        self._save_wanted = self._stop_wanted = self._finished = False
+        self._save_wanted = self._stop_wanted = False
         self.go_back(cursor, steps, passes)
 
     def go_back(self, cursor: Cursor, steps: int, passes: Sequence[ProgressiveMetrics]) -> None:
@@ -94,6 +94,7 @@ class Coordinator:
 
         The results of tasks and of readings that are under way must not be reported any more.
         """
+        self._finished = False
         self.cursor = cursor
         self.steps = steps
         self.passes = list(passes)

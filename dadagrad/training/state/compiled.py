@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,9 @@ from dadagrad.training.worker.progressive import OVERFLOW
 _NO_SCORES = np.zeros((0, 0))
 CHUNK_WEIGHTS = 1 << 20
 """Weights of all features that are made at a time."""
+
+FEATURE_ARRAYS = ("accumulators", "last_update")
+"""Names of the arrays of a state with numbers for each feature, where no averages are kept."""
 
 
 @dataclass(slots=True)
@@ -243,9 +246,15 @@ class State:
             averages=np.ascontiguousarray(self.averages[:, start:stop]),
         )
 
-    def with_features(self, arrays: dict[str, NDArray[Any]]) -> State:
-        """The state with other arrays by feature, and the same intercept and t."""
-        return self.with_arrays(self.arrays | arrays, self.t)
+    @property
+    def feature_arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays of `FEATURE_ARRAYS`."""
+        return {name: getattr(self, name) for name in FEATURE_ARRAYS}
+
+    def with_features(self, arrays: Mapping[str, NDArray[Any]]) -> State:
+        """The state with these arrays of `FEATURE_ARRAYS`, and the same intercept and t."""
+        features = {name: arrays[name] for name in FEATURE_ARRAYS}
+        return self.with_arrays(self.arrays | features, self.t)
 
     def common(self) -> State:
         """The intercept and t alone, without features."""
@@ -326,25 +335,11 @@ class State:
         gradient: NDArray[np.float64],
         squares: NDArray[np.float64],
     ) -> None:
+        step = self.averages, problem.hyperparameters, self.t, gradient, squares
         if problem.config.update.shrinks_lazily:
-            kernels.apply_mirror(
-                self.accumulators,
-                self.last_update,
-                self.averages,
-                problem.hyperparameters,
-                self.t,
-                gradient,
-                squares,
-            )
+            kernels.apply_mirror(self.accumulators, self.last_update, *step)
         else:
-            kernels.apply_dual(
-                self.accumulators,
-                self.averages,
-                problem.hyperparameters,
-                self.t,
-                gradient,
-                squares,
-            )
+            kernels.apply_dual(self.accumulators, *step)
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -15,6 +15,7 @@ from distributed import Client
 from numpy.typing import NDArray
 
 from dadagrad.clusters import seconds
+from dadagrad.errors import TrainingError
 from dadagrad.problem import Problem
 from dadagrad.training.checkpoints.shards import StoredShard
 from dadagrad.training.engines.dask.futures import PendingTasks
@@ -44,8 +45,16 @@ Source: TypeAlias = str | Base
 """Address of a worker that has a shard; or what it begins with."""
 
 
+MAX_ATTEMPTS = 10
+"""Attempts to share out the shards before the run ends."""
+
+
 class StateLost(Exception):
     """No worker holds some of the shards any more."""
+
+
+class RoundLost(Exception):
+    """The round must begin again."""
 
 
 class Holders:
@@ -110,14 +119,17 @@ class Holders:
         """Give each shard its holders among the workers that there are, at the begin of the round.
 
         With a `base`, shards begin with what it returns for a number. Raises `StateLost` if nobody
-        has a shard any more, and there is no base.
+        has a shard any more, and there is no base, and `TrainingError` if workers again and again
+        do not take their shards.
         """
         epoch, number = self.layout.version
         # No worker has seen this number: what it has is not taken up again.
         number += 2 * (base is not None)
-        while True:
+        n_attempts = 0
+        while n_attempts < MAX_ATTEMPTS:
             self._pending.monitor.check()
             self._look_for_workers()
+            n_attempts += bool(self.threads)
             epoch += 1
             self.layout = replace(self.layout, version=Version(epoch, number))
             arguments = dict.fromkeys(self.threads, (self._problem, self.layout.version))
@@ -126,6 +138,11 @@ class Holders:
                 self.is_unbalanced = False
                 return
             time.sleep(0.1)
+        raise TrainingError(
+            f"the workers of the cluster did not take the state in {MAX_ATTEMPTS} attempts; look "
+            "into their logs for the reason, and go on from the last checkpoint with `dadagrad "
+            "resume`"
+        )
 
     def _take_shards(
         self, held: Mapping[str, list[int]], base: Callable[[int], Base] | None
@@ -156,21 +173,23 @@ class Holders:
         self.layout = layout
         return True
 
-    def call(self, function: Any, t: float, *others: Any) -> list[tuple[list[int], Any]]:
-        """Call `function` on the first holders of all shards; their numbers, and the answers.
+    def call(self, function: Any, t: float, *others: Any) -> list[Any]:
+        """Call `function` on the first holders of all shards; its results, in the order of these.
 
-        Raises `StateLost`.
+        Raises `RoundLost` if one of the holders does not answer.
         """
-        while True:
-            by_worker = self.by_worker()
-            arguments = {
-                worker: (self.layout.version, t, some, *others)
-                for worker, some in by_worker.items()
-            }
-            answers = self._ask(function, arguments, self._limit(len(self.layout.holders)))
-            if answers.keys() == by_worker.keys():
-                return [(some, answers[worker]) for worker, some in by_worker.items()]
-            self.assign()
+        by_worker = self.by_worker()
+        arguments = {
+            worker: (self.layout.version, t, numbers, *others)
+            for worker, numbers in by_worker.items()
+        }
+        answers = self._ask(function, arguments, self._limit(len(self.layout.holders)))
+        results: dict[int, Any] = {}
+        for worker, numbers in by_worker.items():
+            if worker not in answers:
+                raise RoundLost(f"worker {worker} does not answer")
+            results |= dict(zip(numbers, answers[worker], strict=True))
+        return [results[number] for number in sorted(results)]
 
     def _limit(self, n_shards: int) -> float:
         """Seconds in which a worker has sent or received so many shards."""

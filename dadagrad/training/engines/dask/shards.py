@@ -20,6 +20,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -39,8 +40,6 @@ from dadagrad.training.state.slices import FeatureSlice, SharedFeatures, not_fin
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 """The arrays of a state by feature."""
-
-FEATURE_ARRAYS = ("accumulators", "last_update")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +73,9 @@ class Shard:
     before: FeatureSlice[State] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def overwrite(self, positions: NDArray[np.int64], arrays: Arrays) -> None:
-        """Go on to the next round with other numbers of some features."""
+    def begin_merge(self, positions: NDArray[np.int64]) -> None:
+        """Keep the numbers of some features, which the merge of this round overwrites."""
         self.before = FeatureSlice(positions, self.state.pull(positions))
-        self.state.push_features(positions, _with_features(self.state, arrays))
         self.round += 1
 
     def go_back(self, round_number: int) -> bool:
@@ -182,30 +180,23 @@ class ShardStore:
         """The state of some features, from their holders."""
         cuts = np.searchsorted(ids, layout.edges).tolist()
         by_holder: dict[str, list[int]] = defaultdict(list)
+        parts = [slice(*ends) for ends in pairwise(cuts)]
         for number, holders in enumerate(layout.holders):
             if cuts[number] < cuts[number + 1]:
                 is_here = self.peers.address in holders and number in self._shards
                 by_holder[self.peers.address if is_here else holders[0]].append(number)
         state = State.zero(self.problem, len(ids))
         here = by_holder.pop(self.peers.address, [])
-        remote = list(by_holder.items())
-        packed = {
-            number: pack(ids[cuts[number] : cuts[number + 1]])
-            for _, numbers in remote
-            for number in numbers
-        }
         requests = [
-            Request(holder, "features", {"ids": {number: packed[number] for number in numbers}})
-            for holder, numbers in remote
+            Request(holder, "features", {"ids": {each: pack(ids[parts[each]]) for each in numbers}})
+            for holder, numbers in by_holder.items()
         ]
         for number in here:
-            part = slice(cuts[number], cuts[number + 1])
+            part = parts[number]
             _fill(state, part, self._features_of(layout.version, number, ids[part]))
-        for (_, numbers), answer in zip(
-            remote, self.peers.ask(layout.version, requests), strict=True
-        ):
-            for number in numbers:
-                _fill(state, slice(cuts[number], cuts[number + 1]), answer[str(number)])
+        for answer in self.peers.ask(layout.version, requests):
+            for number, arrays in answer.items():
+                _fill(state, parts[int(number)], arrays)
         state.intercept, state.t = common.intercept.copy(), common.t
         return state
 
@@ -230,7 +221,7 @@ class ShardStore:
             for change in changes:
                 arrays = answers[change.worker][f"{change.key} {number}"]
                 ids = unpack(arrays["ids"], np.int64) - edges[number][0]
-                learned.append(FeatureSlice(ids, _with_features(change.common, arrays)))
+                learned.append(FeatureSlice(ids, change.common.with_features(arrays)))
                 self._check(learned[-1], edges[number], change.worker)
             merged = self._merge_shard(version, number, learned, merging.begun)
             for holder in layout.holders[number][1:]:
@@ -255,8 +246,8 @@ class ShardStore:
             if shard.round == version.round:
                 touched = np.concatenate([features.ids for features in learned])
                 positions = marked(mark(touched, n_features))[0].astype(np.int64)
-                shard.before, state.t = FeatureSlice(positions, state.pull(positions)), begun
-                shard.round += 1
+                shard.begin_merge(positions)
+                state.t = begun
                 try:
                     for part in shards(learned):
                         merge_shard(self.problem, state, learned, part)
@@ -265,7 +256,7 @@ class ShardStore:
                     raise
             assert shard.before is not None
             positions = shard.before.ids
-            return {"ids": pack(positions), **feature_arrays(state.pull(positions))}
+            return {"ids": pack(positions), **state.pull(positions).feature_arrays}
 
     def _check(self, features: FeatureSlice[State], edges: list[int], worker: str) -> None:
         """Raise `PeerLost` for what cannot be right: an error of a memory, or of the network."""
@@ -290,10 +281,10 @@ class ShardStore:
 
     def _features_of(self, version: Version, number: int, ids: NDArray[np.int64]) -> Arrays:
         shard = self._shard(number, version)
-        return feature_arrays(shard.state.pull(ids - shard.start))
+        return shard.state.pull(ids - shard.start).feature_arrays
 
     def _shard_arrays(self, version: Version, number: int) -> Arrays:
-        return feature_arrays(self._shard(number, version).state)
+        return self._shard(number, version).state.feature_arrays
 
     def _changes_of(
         self, version: Version, keys: list[str], edges: dict[int, list[int]]
@@ -303,7 +294,7 @@ class ShardStore:
             change = self._kept(version, key)
             for number, ends in edges.items():
                 part = slice(*np.searchsorted(change.ids, ends).tolist())
-                arrays = feature_arrays(change.content)
+                arrays = change.content.feature_arrays
                 found[f"{key} {number}"] = {
                     "ids": pack(change.ids[part]),
                     **{name: _part(array, part) for name, array in arrays.items()},
@@ -316,7 +307,9 @@ class ShardStore:
             with shard.lock:
                 self._enter(version)
                 if shard.round == version.round:
-                    shard.overwrite(unpack(arrays["ids"], np.int64), arrays)
+                    positions = unpack(arrays["ids"], np.int64)
+                    shard.begin_merge(positions)
+                    shard.state.push_features(positions, shard.state.with_features(arrays))
         return {}
 
     def _enter(self, version: Version) -> None:
@@ -355,16 +348,7 @@ class ShardStore:
         (answer,) = self.peers.ask(version, [request])
         arrays = answer[f"{change.key} 0"]
         ids = unpack(arrays["ids"], np.int64)
-        return FeatureSlice(ids, _with_features(change.common, arrays))
-
-
-def feature_arrays(state: State) -> Arrays:
-    """The arrays of a state that have numbers for each feature, where streams have such."""
-    return {name: state.arrays[name] for name in FEATURE_ARRAYS}
-
-
-def _with_features(common: State, arrays: Arrays) -> State:
-    return common.with_features({name: arrays[name] for name in FEATURE_ARRAYS})
+        return FeatureSlice(ids, change.common.with_features(arrays))
 
 
 def _part(array: NDArray[Any], part: slice) -> NDArray[Any]:
@@ -372,7 +356,7 @@ def _part(array: NDArray[Any], part: slice) -> NDArray[Any]:
 
 
 def _fill(state: State, part: slice, arrays: Arrays) -> None:
-    for name, array in feature_arrays(state).items():
+    for name, array in state.feature_arrays.items():
         if array.shape[1]:
             array[:, part] = arrays[name]
 

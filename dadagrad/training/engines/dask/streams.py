@@ -10,7 +10,7 @@ checkpoint, or to its start.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,9 @@ from dadagrad.data.skipping import skipped_partitions
 from dadagrad.errors import TrainingError
 from dadagrad.storage.arrays import ArrayRecord
 from dadagrad.training.checkpoints.shards import StoredShard, StoredState
+from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.engines.dask.driver import DaskDriver
-from dadagrad.training.engines.dask.holders import Base, Holders, StateLost
+from dadagrad.training.engines.dask.holders import Base, Holders, RoundLost, StateLost
 from dadagrad.training.engines.dask.messages import MergeWork, Reply, Work, wrong_metrics
 from dadagrad.training.engines.dask.tasks import (
     compute_slices,
@@ -43,28 +44,13 @@ from dadagrad.training.messages import (
     Report,
     Save,
 )
-from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.state.compiled import RemoteWeights, State
-from dadagrad.training.worker.progressive import ProgressiveMetrics, best_setting
+from dadagrad.training.worker.progressive import best_setting
 
 logger = logging.getLogger(__name__)
 
 MAX_FAILURES = 5
 """Attempts at a round before the run ends."""
-
-
-class RoundLost(Exception):
-    """The round must begin again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Place of the run to which it can go back; `common` has the intercept and t there."""
-
-    cursor: Cursor
-    steps: int
-    passes: tuple[ProgressiveMetrics, ...]
-    common: State
 
 
 class StreamDriver(DaskDriver):
@@ -87,10 +73,10 @@ class StreamDriver(DaskDriver):
         self._is_zero = state.t == 0.0
         self._stays = stays_on_workers(problem) or bool(self._stored)
 
-    def _base_here(self) -> Place:
-        coordinator = self._coordinator
-        common = self._state.common()
-        return Place(coordinator.cursor, coordinator.steps, tuple(coordinator.passes), common)
+    def _base_here(self) -> Start:
+        """The place to which the run can go back, and the intercept and t there."""
+        coordinator, common = self._coordinator, self._state.common()
+        return Start(common, coordinator.cursor, coordinator.steps, tuple(coordinator.passes))
 
     def _begin(self) -> list[Instruction]:
         return self._go_back_to_base()
@@ -110,25 +96,25 @@ class StreamDriver(DaskDriver):
             raise RoundLost(f"worker {gone} has left the cluster")
 
     def _carry_out(self, instructions: list[Instruction]) -> bool | None:
+        kinds = set(map(type, instructions))
         try:
-            if any(isinstance(instruction, Save | Finish) for instruction in instructions):
-                if not self._stays:
-                    self._gather()
-                elif isinstance(instructions[-1], Finish):
-                    self._coordinator.state = self._gather_weights()
-            elif self._holders.is_unbalanced and isinstance(next(iter(instructions), 0), Report):
+            if kinds & {Save, Finish} and not self._stays:
+                self._gather()
+            elif self._holders.is_unbalanced and Report in kinds:
                 self._holders.assign()
-        except StateLost:
-            instructions = self._go_back_to_base()
-        for place, instruction in enumerate(instructions):
-            if isinstance(instruction, MergeRemotely):
-                self._merge(instruction)
-            elif isinstance(instruction, Save) and self._stays:
-                instructions[place] = replace(instruction, write_shards=self._write_shards)
-            elif isinstance(instruction, Report):
-                instructions[place] = replace(instruction, count_nonzeros=self._count_nonzeros)
-        try:
-            return super()._carry_out(instructions)
+            for place, instruction in enumerate(instructions):
+                if isinstance(instruction, MergeRemotely):
+                    self._merge(instruction)
+                elif isinstance(instruction, Save) and self._stays:
+                    instructions[place] = replace(instruction, write_shards=self._write_shards)
+                elif isinstance(instruction, Report):
+                    instructions[place] = replace(instruction, count_nonzeros=self._count_nonzeros)
+            complete = super()._carry_out(instructions)
+            if complete is not None and self._stays:
+                self._coordinator.state = self._gather_weights()
+            return complete
+        except RoundLost as lost:
+            return self._carry_out(self._begin_again(str(lost)))
         except StateLost:
             return self._carry_out(self._go_back_to_base())
 
@@ -207,7 +193,8 @@ class StreamDriver(DaskDriver):
         self._drop_tasks()
         self._holders.assign(self._base_shard)
         base = self._base
-        self._state.intercept, self._state.t = base.common.intercept, base.common.t
+        assert isinstance(base.state, State)
+        self._state.push(np.empty(0, np.int64), base.state)
         self._coordinator.go_back(base.cursor, base.steps, base.passes)
         return self._coordinator.start()
 
@@ -224,32 +211,20 @@ class StreamDriver(DaskDriver):
 
     def _gather(self) -> None:
         """Get the whole state from its holders, at the begin of a round."""
-        for numbers, parts in self._holders.call(send_shards, self._state.t):
-            for number, part in zip(numbers, parts, strict=True):
-                self._state.push_features(self._holders.features(number), part)
+        for number, part in enumerate(self._holders.call(send_shards, self._state.t)):
+            self._state.push_features(self._holders.features(number), part)
         self._base, self._is_zero = self._base_here(), False
 
     def _write_shards(self, url: str, folder: str) -> list[ArrayRecord]:
         """Have the holders write the state, to which the run goes back from now on if need be."""
-        answers = self._holders.call(write_shards, self._state.t, url, folder)
-        shards = {
-            number: StoredShard(url, f"{url}: {folder}", records)
-            for numbers, some in answers
-            for number, records in zip(numbers, some, strict=True)
-        }
-        self._stored = tuple(shards[number] for number in sorted(shards))
+        shards = self._holders.call(write_shards, self._state.t, url, folder)
+        self._stored = tuple(StoredShard(url, f"{url}: {folder}", records) for records in shards)
         self._base = self._base_here()
-        return [record for shard in self._stored for record in shard.records]
+        return [record for records in shards for record in records]
 
     def _gather_weights(self) -> State:
         """Get the weights other than 0 from the holders of the state."""
-        answers = self._holders.call(send_weights, self._state.t)
-        parts = {
-            number: part
-            for numbers, some in answers
-            for number, part in zip(numbers, some, strict=True)
-        }
-        ids, values = zip(*(parts[number] for number in sorted(parts)), strict=True)
+        ids, values = zip(*self._holders.call(send_weights, self._state.t), strict=True)
         end = self._state.common()
         return RemoteWeights(
             *(end.accumulators, end.last_update, end.averages, end.intercept, end.t),
@@ -259,10 +234,10 @@ class StreamDriver(DaskDriver):
 
     def _count_nonzeros(self) -> int:
         """See `Report`."""
-        answers = self._holders.call(count_weights, self._state.t)
         coordinator = self._coordinator
         best = best_setting(coordinator.passes, coordinator.problem)
-        return sum(int(counts[best]) for _, answer in answers for counts in answer)
+        counts = self._holders.call(count_weights, self._state.t)
+        return sum(int(of_settings[best]) for of_settings in counts)
 
 
 def _remote(compute: Compute) -> RemoteFeatures:

@@ -34,12 +34,7 @@ from dadagrad.training import warm_up
 from dadagrad.training.checkpoints.shards import StoredShard, write_shard
 from dadagrad.training.engines.dask.messages import MergeWork, Reply, Touched, Work
 from dadagrad.training.engines.dask.peers import PeerLost, Version
-from dadagrad.training.engines.dask.shards import (
-    Layout,
-    feature_arrays,
-    forget_store,
-    store_of,
-)
+from dadagrad.training.engines.dask.shards import Layout, forget_store, store_of
 from dadagrad.training.memory.available import cache_bytes, resident
 from dadagrad.training.messages import Open, RemoteFeatures, Result
 from dadagrad.training.schedule.base import Slice
@@ -251,7 +246,7 @@ async def write_shards(
     def write() -> list[tuple[ArrayRecord, ...]]:
         store = store_of(dask_worker, run)
         return [
-            write_shard(url, folder, number, feature_arrays(store.state_of(version, number, t)))
+            write_shard(url, folder, number, store.state_of(version, number, t).feature_arrays)
             for number in numbers
         ]
 
