@@ -36,6 +36,8 @@ NonNegative = float
 """Annotation of a parameter that is a finite number of at least 0."""
 Rank = int
 """Annotation of the rank of a sketch, at least 2."""
+Count = int
+"""Annotation of a whole number of at least 0."""
 Sizes = int | tuple[int, ...]
 """Annotation of the size of all blocks, or the size of each."""
 
@@ -199,6 +201,10 @@ def _is_rank(value: Any) -> bool:
     return _is_whole(value, 2)
 
 
+def _is_count(value: Any) -> bool:
+    return _is_whole(value, 0)
+
+
 def _is_sizes(value: Any) -> bool:
     sizes = value if isinstance(value, tuple) else (value,)
     return sizes != () and all(map(_is_whole, sizes))
@@ -219,6 +225,7 @@ KINDS = {
     "Positive": Kind("a finite number above 0", float, _is_positive),
     "NonNegative": Kind("a finite number of at least 0", float, _is_non_negative),
     "Rank": Kind("a whole number of at least 2", int, _is_rank),
+    "Count": Kind("a whole number of at least 0", int, _is_count),
     "Sizes": Kind(
         "a whole number of at least 1, or a tuple of such numbers", _parse_sizes, _is_sizes
     ),

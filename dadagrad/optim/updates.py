@@ -242,6 +242,13 @@ class MirrorDescent(GradientUpdate):
 
     shrinks_lazily: ClassVar[bool] = True
 
+    def init(self, n_features: int, n_outputs: int | None = None) -> State:
+        """The state before the first step: the weights of least norm in the domain."""
+        state = GradientUpdate.init(self, n_features, n_outputs)
+        if self.regularizer.zero_stays:
+            return state
+        return replace(state, primary=self.regularizer.prox(state.primary, 0.0, 0.0))
+
     @property
     def weighs_ids(self) -> bool:
         return True

@@ -26,6 +26,7 @@ REGISTRIES = [LOSSES, REGULARIZERS, PRECONDITIONERS, UPDATES]
 BAD = {
     "Positive": (0.0, -1.0, math.nan, math.inf, True, "1"),
     "NonNegative": (-0.1, math.nan, math.inf, True, "1"),
+    "Count": (-1, 0.5, True, "many"),
     "Rank": (1, 0, 2.5, True),
     "Sizes": (0, 1.5, (), (2, 0), True),
 }

@@ -12,18 +12,21 @@ from hypothesis import strategies as st
 from dadagrad.optim.preconditioners import (
     PRECONDITIONERS,
     Diagonal,
+    Global,
     Identity,
     Normalized,
     Preconditioner,
 )
 from dadagrad.optim.regularizers import (
     ElasticBox,
+    FloorSimplex,
     L2Norm,
     MixedL2,
     MixedLInfinity,
+    Simplex,
     WithElasticNet,
 )
-from dadagrad.optim.updates import UPDATES
+from dadagrad.optim.updates import UPDATES, MirrorDescent
 
 N_FEATURES = 5
 WIDE = (12, 2)
@@ -220,3 +223,32 @@ def test_weights_are_0_before_the_first_step_and_numbers_after_it(kind, name, de
         update = UPDATES[name](0.4, preconditioner_of(kind, delta), regularizer)
         assert not update.weights(update.init(*WIDE)).any()
         assert np.isfinite(list(walk(update, draw_gradients(5, WIDE, 4, 0.3)))).all()
+
+
+@pytest.mark.parametrize(
+    "regularizer", [Simplex(2.0), FloorSimplex(0.05)], ids=["simplex", "floor"]
+)
+@pytest.mark.parametrize("kind", ["diagonal", "full", "identity"])
+def test_mirror_descent_never_leaves_its_domain(kind, regularizer):
+    """It starts inside, and a point inside is its own prox, bit for bit."""
+    update = UPDATES["mirror-descent"](0.1, preconditioner_of(kind, 0.3), regularizer)
+    state = update.init(*WIDE)
+    assert regularizer.value(update.weights(state)) == 0.0
+    for gradient in draw_gradients(5, WIDE, 4, 0.3):
+        state = update.step(state, gradient)
+        assert regularizer.value(update.weights(state)) == 0.0
+    weights = update.weights(state)
+    again = update.preconditioner.prox(state.preconditioner, regularizer, weights, 0.1)
+    np.testing.assert_array_equal(again, weights)
+
+
+@given(seed=seeds)
+def test_the_global_rate_is_that_of_the_lecture(seed):
+    """w <- w - eta g / sqrt(sum_s |g_s|^2), for each output."""
+    gradients, eta = 0.1 + draw_gradients(seed, (4, 2), 6), 0.4
+    weights, squares = np.zeros((4, 2)), np.zeros(2)
+    update = MirrorDescent(eta, Global(), ElasticBox())
+    for found, gradient in zip(walk(update, gradients), gradients, strict=True):
+        squares += np.square(gradient).sum(axis=0)
+        weights -= eta * gradient / np.sqrt(squares)
+        np.testing.assert_allclose(found, weights, atol=1e-12)

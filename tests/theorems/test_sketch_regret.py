@@ -3,13 +3,14 @@
 With M_t = S_t'S_t, each shrink subtracts some sigma_t (0 where there was none) and Delta_t is their
 sum. All that the proofs need of a sketch is checked here along with the bounds:
 
-    M_t <= G_t <= M_t + Delta_t I,    M_t >= [M_t-1 - sigma_t I]_+ + g_t g_t'.
+    M_t <= G_t <= M_t + Delta_t I,    M_t >= [M_t-1 - sigma_t I]_+ + g_t g_t'   with a buffer,
+                                      M_t  = [M_t-1 + g_t g_t' - sigma_t I]_+   without.
 
-The paper shrinks at every step, a sketch of tau rows; `Sketch` shrinks one of 2 tau rows when it is
-full. So where the proof of theorem 2 counts the rows that lose up to sqrt(sigma_t) each, it finds
-2 tau here, and the last term has that factor. Everything else is as printed, or sharper: the paper
-has 2 eta before tr G_T^(1/2), where its proof (proposition 2 and 3 of Duchi et al., lemma 10) gives
-eta.
+The paper shrinks at every step, a sketch of tau rows: ``buffer=0``. By default `Sketch` shrinks one
+of 2 tau rows when it is full. So where the proof of theorem 2 counts the rows that lose up to
+sqrt(sigma_t) each, it finds 2 tau there, and the last term has that factor. Everything else is as
+printed, or sharper: the paper has 2 eta before tr G_T^(1/2), where its proof (proposition 2 and 3
+of Duchi et al., lemma 10) gives eta.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from dadagrad.optim.updates import DualAveraging, MirrorDescent
 RANK = 2
 N_STEPS = {"free": 60, "l1 and box": 30}  # proxes are iterated to in the second
 cases = st.sampled_from(["free", "l1 and box"])
+buffers = st.sampled_from([0, None])
 
 
 @dataclass(frozen=True)
@@ -85,18 +87,27 @@ def least(matrices: np.ndarray) -> float:
     return float(np.linalg.eigvalsh(matrices).min())
 
 
-def must_be_a_sketch(seen: Trace, gradients: np.ndarray) -> None:
+def must_be_a_sketch(seen: Trace, gradients: np.ndarray, buffered: bool = True) -> None:
     """The two lines that the proofs rest on."""
     eye, size = np.eye(N_FEATURES), max(1.0, float(np.trace(seen.outer[-1])))
     removed = seen.removed[:, None, None] * eye
     assert least(seen.outer - seen.kept) >= -1e-10 * size
     assert least(seen.kept + removed - seen.outer) >= -1e-10 * size
     before = np.concatenate([np.zeros((1, N_FEATURES, N_FEATURES)), seen.kept[:-1]])
-    values, vectors = np.linalg.eigh(before)
-    left = np.maximum(values - seen.sigma[:, None], 0.0)
-    shrunk = vectors * left[:, None, :] @ vectors.swapaxes(1, 2)
-    grown = shrunk + gradients[:, :, None] * gradients[:, None, :]
-    assert least(seen.kept - grown) >= -1e-10 * size
+    rows = gradients[:, :, None] * gradients[:, None, :]
+    if buffered:
+        assert least(seen.kept - (_subtract(before, seen.sigma) + rows)) >= -1e-10 * size
+    else:
+        np.testing.assert_allclose(
+            seen.kept, _subtract(before + rows, seen.sigma), atol=1e-10 * size
+        )
+
+
+def _subtract(matrices: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+    """[M_t - sigma_t I]_+ of each step."""
+    values, vectors = np.linalg.eigh(matrices)
+    left = np.maximum(values - sigma[:, None], 0.0)
+    return vectors * left[:, None, :] @ vectors.swapaxes(1, 2)
 
 
 def swollen(delta: float, extra: float) -> float:
@@ -105,8 +116,15 @@ def swollen(delta: float, extra: float) -> float:
 
 
 @many_games
-@given(stream=streams, case=cases, seed=seeds, eta=etas, delta=st.sampled_from([0.3, 1.0]))
-def test_theorem_1(stream, case, seed, eta, delta):
+@given(
+    stream=streams,
+    case=cases,
+    seed=seeds,
+    eta=etas,
+    delta=st.sampled_from([0.3, 1.0]),
+    buffer=buffers,
+)
+def test_theorem_1(stream, case, seed, eta, delta, buffer):
     """Dual averaging in `Sketch`. For every x*, R(T) is at most
 
         (delta + tr G_T^(1/2)) |x*|^2 / 2 eta
@@ -118,10 +136,10 @@ def test_theorem_1(stream, case, seed, eta, delta):
     delta > 0 will do.
     """
     n_steps = N_STEPS[case]
-    preconditioner = Sketch(delta, RANK)
+    preconditioner = Sketch(delta, RANK, buffer)
     game = play(DualAveraging, eta, preconditioner, stream, n_steps, case, seed)
     seen = follow(preconditioner, game.gradients)
-    must_be_a_sketch(seen, game.gradients)
+    must_be_a_sketch(seen, game.gradients, buffered=buffer != 0)
     longest = np.linalg.norm(game.gradients, axis=1).max()
     played = np.vstack([game.weights[1:], game.after])
     for rival in game.rivals():
@@ -152,28 +170,35 @@ def _before_the_last_steps_of_theorem_1(
 
 
 @many_games
-@given(stream=streams, case=cases, seed=seeds, eta=etas, delta=st.sampled_from([0.3, 1.0]))
-def test_theorem_2(stream, case, seed, eta, delta):
+@given(
+    stream=streams,
+    case=cases,
+    seed=seeds,
+    eta=etas,
+    delta=st.sampled_from([0.3, 1.0]),
+    buffer=buffers,
+)
+def test_theorem_2(stream, case, seed, eta, delta, buffer):
     """Mirror descent in `Sketch`. For every x*, with D = max_t |x* - x_t|, R(T) is at most
 
         (delta |x*|^2 + D^2 tr G_T^(1/2)) / 2 eta
         + eta max(1, sqrt(Delta_T) / delta) tr G_T^(1/2)
-        + 2 tau sum_t sqrt(sigma_t) D^2 / 2 eta,
+        + r sum_t sqrt(sigma_t) D^2 / 2 eta,
 
-    2 tau the rows of the buffer: the paper's tau, whose sketch has tau rows.
+    r the rows of the sketch: tau in the paper's form, 2 tau with the usual buffer.
     """
     n_steps = N_STEPS[case]
-    preconditioner = Sketch(delta, RANK)
+    preconditioner = Sketch(delta, RANK, buffer)
     game = play(MirrorDescent, eta, preconditioner, stream, n_steps, case, seed)
     seen = follow(preconditioner, game.gradients)
-    must_be_a_sketch(seen, game.gradients)
+    must_be_a_sketch(seen, game.gradients, buffered=buffer != 0)
     preconditioners = delta * np.eye(N_FEATURES) + root(seen.kept)
     for rival in game.rivals():
         far = game.farthest(rival, 2)
         bound = (
             0.5 * (delta * rival @ rival + far**2 * seen.trace) / eta
             + eta * swollen(delta, np.sqrt(seen.removed[-1])) * seen.trace
-            + 0.5 * 2 * RANK * np.sqrt(seen.sigma).sum() * far**2 / eta
+            + 0.5 * preconditioner.n_rows * np.sqrt(seen.sigma).sum() * far**2 / eta
         )
         proved = proposition_3(game, rival, eta, preconditioners)
         must_be_below(game.regret(rival), proved, "proposition 3")

@@ -10,6 +10,10 @@ which is, with v = x' Sigma_t x (fig. 1),
     mu_t+1    = mu_t + alpha y Sigma_t x
     Sigma_t+1 = Sigma_t - beta Sigma_t x x' Sigma_t,   that is  Sigma^-1 += x x' / r
 
+With the logistic loss in place of half the squared hinge the length of the step of mu, s =
+sigmoid(-y <mu_t+1, x>) / r, is found by bisection; Sigma moves alike (sec. 6 of Duchi, Hazan and
+Singer 2011).
+
 `ArowFull` keeps Sigma whole. `Arow` keeps it diagonal: minimised over diagonal Sigma, the same
 objective gives Sigma_ii^-1 += x_i^2 / r.
 
@@ -24,10 +28,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadagrad.optim.arrays import Array, Ids, Shapes
 from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
-from dadagrad.optim.losses import HINGES
+from dadagrad.optim.losses import HINGES, Logistic
 from dadagrad.optim.registry import Positive, register
 from dadagrad.optim.updates import UPDATES
 
@@ -38,7 +43,15 @@ class _Gaussian(Learner):
 
     r: Positive = 1.0
 
-    losses: ClassVar[tuple[str, ...]] = HINGES
+    losses: ClassVar[tuple[str, ...]] = (*HINGES, Logistic.name)
+
+    def _steps(self, row: Row, spreads: Array) -> tuple[Array, NDArray[np.bool_]]:
+        """The step of each mean along Sigma x, and which outputs move; x' Sigma x is `spreads`."""
+        r = self.r / row.importance
+        if self.loss.name not in HINGES:
+            return self._implicit_steps(row, spreads, 1.0 / r), np.ones(len(row.scores), bool)
+        missing = np.maximum(0.0, 1.0 - row.targets * row.scores)
+        return missing * (1.0 / (spreads + r)) * row.targets, missing > 0.0
 
     def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
         return copy_rows(state.arrays["mean"], ids)
@@ -58,12 +71,10 @@ class Arow(_Gaussian):
         return dict.fromkeys(("mean", "precision"), (n_features, n_outputs))
 
     def _learn(self, state: LearnerState, row: Row) -> None:
-        r = self.r / row.importance
-        missing = np.maximum(0.0, 1.0 - row.targets * row.scores)
         squares, variance = np.square(row.values), self.variances(state, row.ids)
-        steps = missing * (1.0 / (squares @ variance + r)) * row.targets
+        steps, moves = self._steps(row, squares @ variance)
         state.arrays["mean"][row.ids] += variance * np.outer(row.values, steps)
-        state.arrays["precision"][row.ids] += np.outer(squares / r, missing > 0.0)
+        state.arrays["precision"][row.ids] += np.outer(squares * (row.importance / self.r), moves)
 
     def variances(self, state: LearnerState, ids: Ids | None = None) -> Array:
         """The diagonals of Sigma, shaped as the weights: how unsure each weight still is."""
@@ -87,11 +98,12 @@ class ArowFull(_Gaussian):
         return {"mean": (n_features, n_outputs), "covariance": covariance}
 
     def _learn(self, state: LearnerState, row: Row) -> None:
-        missing = np.maximum(0.0, 1.0 - row.targets * row.scores)
-        for output in np.flatnonzero(missing > 0.0):
-            covariance = state.arrays["covariance"][output]
-            spread = row.values @ covariance[row.ids]  # Sigma x, by the symmetry of Sigma
-            beta = 1.0 / (row.values @ spread[row.ids] + self.r / row.importance)
-            step = missing[output] * beta * row.targets[output]
-            state.arrays["mean"][:, output] += step * spread
-            covariance -= np.outer(beta * spread, spread)
+        covariances = state.arrays["covariance"]
+        products = [row.values @ each[row.ids] for each in covariances]  # Sigma x, by symmetry
+        spreads = np.array([row.values @ each[row.ids] for each in products])
+        steps, moves = self._steps(row, spreads)
+        betas = 1.0 / (spreads + self.r / row.importance)
+        for output in np.flatnonzero(moves):
+            spread = products[output]
+            state.arrays["mean"][:, output] += steps[output] * spread
+            covariances[output] -= np.outer(betas[output] * spread, spread)

@@ -20,6 +20,9 @@ from dadagrad.optim.losses import Hinge, Loss
 from dadagrad.optim.registry import BOUND
 from dadagrad.optim.updates import Update
 
+HALVINGS = 50
+"""Bisections of an implicit step: what is left is rounding."""
+
 
 @dataclass(slots=True)
 class LearnerState:
@@ -100,6 +103,20 @@ class Learner(Update):
     @abstractmethod
     def _learn(self, state: LearnerState, row: Row) -> None:
         """Change the arrays of `state`, whose t counts the row already."""
+
+    def _implicit_steps(self, row: Row, spreads: Array | float, price: float) -> Array:
+        """s with s = -price * slope(scores + s * spreads) for each output.
+
+        Steps s x in a metric with x' H^-1 x = spreads minimise the distance to the present weights
+        plus price times the loss *after* the step. Bisection between no step and the explicit one.
+        """
+        near, far = np.zeros_like(row.scores), -price * self.loss.slope(row.scores, row.targets)
+        for _ in range(HALVINGS):
+            middle = 0.5 * (near + far)
+            after = -price * self.loss.slope(row.scores + middle * spreads, row.targets)
+            short = np.abs(middle) < np.abs(after)
+            near, far = np.where(short, middle, near), np.where(short, far, middle)
+        return 0.5 * (near + far)
 
     @abstractmethod
     def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:

@@ -18,6 +18,9 @@ multiclass     max(0, 1 - m_y + m_s), s the wrong output   w_y += tau x, w_s -= 
                of the largest margin                       in place of |x|^2
 =============  ==========================================  =======================================
 
+With the logistic loss, PA-I minimises 1/2 |w - w_t|^2 + C log(1 + exp(-y m)), which has no closed
+form: the length of the step is found by bisection (sec. 6 of Duchi, Hazan and Singer 2011).
+
 A row of importance c has its penalty counted c times, which puts c C in place of C. For PA-I that
 is the very step of c rows in a row. For PA, whose demand knows no price, any importance above 0 is
 the same.
@@ -32,9 +35,12 @@ import numpy as np
 from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array, Ids, Shapes
 from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
-from dadagrad.optim.losses import HINGES
+from dadagrad.optim.losses import HINGES, Logistic
 from dadagrad.optim.registry import NonNegative, Positive, register
 from dadagrad.optim.updates import UPDATES
+
+MARGINS = (*HINGES, "multiclass-hinge", "absolute")
+"""Losses whose task PA solves by a margin."""
 
 
 @register(UPDATES, "pa")
@@ -48,7 +54,7 @@ class PassiveAggressive(Learner):
 
     epsilon: NonNegative = 0.1
 
-    losses: ClassVar[tuple[str, ...]] = (*HINGES, "multiclass-hinge", "absolute")
+    losses: ClassVar[tuple[str, ...]] = MARGINS
 
     local: ClassVar[bool] = True
 
@@ -68,12 +74,17 @@ class PassiveAggressive(Learner):
         if self.loss.couples:
             squared_length *= 2.0
         if squared_length > 0.0:  # a row without values has the same margin at any weights
-            loss, direction = self._demand(row.targets, row.scores)
-            steps = self._step_lengths(loss, squared_length, row.importance) * direction
+            steps = self._steps(row, squared_length)
             state.arrays["weights"][row.ids] += np.outer(row.values, steps)
 
     def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
         return copy_rows(state.arrays["weights"], ids)
+
+    def _steps(self, row: Row, squared_length: float) -> Array:
+        """The step of each output along x."""
+        loss, direction = self._demand(row.targets, row.scores)
+        steps: Array = self._step_lengths(loss, squared_length, row.importance) * direction
+        return steps
 
     def _demand(self, targets: Array, scores: Array) -> tuple[Array, Array]:
         """The loss of each output, and the direction of its step along x."""
@@ -103,6 +114,13 @@ class PassiveAggressive1(PassiveAggressive):
 
     C: Positive = 1.0
 
+    losses: ClassVar[tuple[str, ...]] = (*MARGINS, Logistic.name)
+
+    def _steps(self, row: Row, squared_length: float) -> Array:
+        if self.loss.name in MARGINS:
+            return PassiveAggressive._steps(self, row, squared_length)
+        return self._implicit_steps(row, squared_length, self.C * row.importance)
+
     def _step_lengths(self, loss: Array, squared_length: float, importance: float) -> Array:
         return np.minimum(self.C * importance, loss / squared_length)
 
@@ -110,6 +128,8 @@ class PassiveAggressive1(PassiveAggressive):
 @register(UPDATES, "pa-2")
 class PassiveAggressive2(PassiveAggressive1):
     """PA-II: as `PassiveAggressive`, with a squared price C slack^2."""
+
+    losses: ClassVar[tuple[str, ...]] = MARGINS
 
     def _step_lengths(self, loss: Array, squared_length: float, importance: float) -> Array:
         return loss / (squared_length + 0.5 / (self.C * importance))

@@ -13,7 +13,7 @@ from dadagrad.optim.preconditioners.base import (
     Preconditioner,
     Step,
 )
-from dadagrad.optim.preconditioners.diagonal import Diagonal, Identity, Normalized
+from dadagrad.optim.preconditioners.diagonal import Diagonal, Global, Identity, Normalized
 from dadagrad.optim.preconditioners.full import Block, Full
 from dadagrad.optim.preconditioners.random_projection import AdaLowRank, RadaGrad
 from dadagrad.optim.preconditioners.sketch import CorrectedSketch, Sketch, SketchedNewton
@@ -27,6 +27,7 @@ __all__ = [
     "Diagonal",
     "DiagonalPreconditioner",
     "Full",
+    "Global",
     "Identity",
     "Normalized",
     "Preconditioner",

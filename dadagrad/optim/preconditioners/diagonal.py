@@ -1,16 +1,18 @@
 """Diagonal preconditioners: each weight has a curvature of its own.
 
-============  ============================  ==================================================
-`Diagonal`    H_i = delta + sqrt(G_i)       AdaGrad (Duchi, Hazan and Singer 2011, fig. 1)
-`Identity`    H_i = t^p                     RDA, FOBOS, projected gradient descent
-`Normalized`  H_i = m_i (delta + sqrt G_i)  the same at any scale of a feature
-============  ============================  ==================================================
+============  =============================  =================================================
+`Diagonal`    H_i = delta + sqrt(G_i)        AdaGrad (Duchi, Hazan and Singer 2011, fig. 1)
+`Identity`    H_i = t^p                      RDA, FOBOS, projected gradient descent
+`Global`      H_i = delta + sqrt(sum_i G_i)  one adaptive rate for all (McMahan's lecture)
+`Normalized`  H_i = m_i (delta + sqrt G_i)   the same at any scale of a feature
+============  =============================  =================================================
 
 G_i is the sum over steps of g_i^2, m_i the largest abs(x_i), t the importance of all steps.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
@@ -42,8 +44,38 @@ class Diagonal(DiagonalPreconditioner):
         return self.delta + np.sqrt(rows_of(arrays["squares"], ids))
 
 
+class _Uniform(DiagonalPreconditioner):
+    """Base of H = h I. Keeps a sum over steps as `total`: (n_outputs,), or () for plain vectors."""
+
+    __slots__ = ()
+    local: ClassVar[bool] = False
+    total: ClassVar[str]
+
+    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
+        # Nothing else tells the length of the diagonal.
+        return {self.total: zeros(1, n_outputs)[0, ...], "n_features": np.array(n_features)}
+
+    def add(self, arrays: Arrays, step: Step) -> Arrays:
+        return {**arrays, self.total: np.asarray(arrays[self.total] + self._growth(step))}
+
+    def curvature(self, arrays: Arrays, ids: Ids | None = None) -> Array:
+        n_rows = int(arrays["n_features"]) if ids is None else len(ids)
+        total = arrays[self.total]
+        # Before the first step H = 0, hence no weights.
+        row = np.where(total > 0, self._height(total), 0.0)
+        return np.broadcast_to(row, (n_rows, *row.shape))
+
+    @abstractmethod
+    def _growth(self, step: Step) -> Array | float:
+        """The term of a step in the sum, for each output."""
+
+    @abstractmethod
+    def _height(self, total: Array) -> Array:
+        """h of a sum above 0."""
+
+
 @register(PRECONDITIONERS, "identity")
-class Identity(DiagonalPreconditioner):
+class Identity(_Uniform):
     """H = t^p I, which adapts to nothing but time.
 
     ================  ===  ================================================================
@@ -56,12 +88,11 @@ class Identity(DiagonalPreconditioner):
                            Singer 2007)
     ================  ===  ================================================================
 
-    Keeps t, the importance up to and with the present step, as ``time``: (n_outputs,), or () for
-    plain vectors.
+    Keeps t, the importance up to and with the present step, as ``time``.
     """
 
     schedule: str = "sqrt"
-    local: ClassVar[bool] = False
+    total: ClassVar[str] = "time"
 
     def __post_init__(self) -> None:
         if self.schedule not in POWERS:
@@ -69,19 +100,29 @@ class Identity(DiagonalPreconditioner):
                 f"schedule {self.schedule!r} is not known; choose one of {', '.join(POWERS)}"
             )
 
-    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
-        # Nothing else tells the length of the diagonal.
-        return {"time": zeros(1, n_outputs)[0, ...], "n_features": np.array(n_features)}
+    def _growth(self, step: Step) -> Array | float:
+        return step.importance
 
-    def add(self, arrays: Arrays, step: Step) -> Arrays:
-        return {**arrays, "time": np.asarray(arrays["time"] + step.importance)}
+    def _height(self, total: Array) -> Array:
+        return np.asarray(np.power(total, POWERS[self.schedule]))
 
-    def curvature(self, arrays: Arrays, ids: Ids | None = None) -> Array:
-        n_rows = int(arrays["n_features"]) if ids is None else len(ids)
-        power = POWERS[self.schedule]
-        # Before the first step every schedule has H = 0, hence no weights.
-        row = np.where(arrays["time"] > 0, np.power(arrays["time"], power), 0.0)
-        return np.broadcast_to(row, (n_rows, *row.shape))
+
+@register(PRECONDITIONERS, "global")
+class Global(_Uniform):
+    """H = (delta + sqrt(sum_s |g_s|_2^2)) I: one rate, which adapts to the gradients seen.
+
+    The global learning rate of McMahan's lecture, whose regret the per-coordinate one of `Diagonal`
+    is at least as good as. Keeps sum |g|^2 of each output as ``squares``.
+    """
+
+    delta: NonNegative = 0.0
+    total: ClassVar[str] = "squares"
+
+    def _growth(self, step: Step) -> Array | float:
+        return np.asarray(np.square(step.gradient).sum(axis=0))
+
+    def _height(self, total: Array) -> Array:
+        return np.asarray(self.delta + np.sqrt(total))
 
 
 @register(PRECONDITIONERS, "normalized")

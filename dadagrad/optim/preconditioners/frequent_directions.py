@@ -8,11 +8,12 @@ keeps fewer than tau directions for good, and what it removed is bounded by one 
 where A has the rows g and A_k is its best approximation of rank k (Liberty 2013; Ghashami et al.
 2016; sec. 2 of Wan, Wei and Zhang 2018). So a stream of rank below tau is kept whole, Delta = 0.
 
-The paper shrinks at every row: it subtracts the tau-th squared singular value from all of them,
-which frees a row. Here the buffer has 2 tau rows and is shrunk only when it is full, which leaves
-tau - 1 of them: the same bounds hold, for each shrink still takes at least tau sigma from
-|S|_F^2, and a row costs O(tau d) rather than O(tau^2 d), amortised. Between two shrinks new rows
-stand in the buffer as they came. S therefore always contains the newest row.
+A shrink subtracts the tau-th squared singular value from all of them, which leaves tau - 1 rows.
+Without a buffer S has tau rows and is shrunk as soon as the last of them is in use, so after every
+row: the form of the paper. With a buffer of b further rows it is shrunk only when a new row finds
+all in use. The same bounds hold, for each shrink still takes at least tau sigma from |S|_F^2. With
+b = tau a row costs O(tau d) rather than O(tau^2 d), amortised. Between two shrinks new rows stand
+in S as they came, so S always contains the newest row.
 
 With S goes its Gram matrix S S', which grows by one product S g a row. It is all that a shrink (and
 a preconditioner) decomposes. A row with few non-zeros costs O(tau nnz) until the next shrink.
@@ -23,13 +24,14 @@ sum of both and of what the adding removed (Ghashami et al. 2016).
 A square root of an eigenvalue of S S' is wrong by up to 1e-8 of the largest one. Singular values
 smaller than that are not told from 0; the sketch keeps their directions wherever there is room.
 
-The sketch is a dict of arrays (what a checkpoint stores). All functions here change it in place:
+The sketch is a dict of arrays (what a checkpoint stores); n_rows is tau + b. All functions here
+change it in place:
 
 ==============  ========================  ======================================================
-``directions``  (n_features, 2 * rank)    S', one column a row of the sketch: what belongs to a
+``directions``  (n_features, n_rows)      S', one column a row of the sketch: what belongs to a
                                           feature lies together
-``gram``        (2 * rank, 2 * rank)      S S'
-``products``    (2 * rank,)               S u, for a vector u of the caller's; see `add`
+``gram``        (n_rows, n_rows)          S S'
+``products``    (n_rows,)                 S u, for a vector u of the caller's; see `add`
 ``filled``      (1,) int64                rows in use
 ``removed``     (1,)                      Delta, the sum of all that was subtracted
 ==============  ========================  ======================================================
@@ -42,19 +44,21 @@ import numpy as np
 from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, all_rows
 
 
-def shapes(n_features: int, rank: int) -> Shapes:
+def shapes(n_features: int, n_rows: int) -> Shapes:
     """The shapes of the arrays of a sketch; each of their numbers has 8 bytes."""
     return {
-        "directions": (n_features, 2 * rank),
-        "gram": (2 * rank, 2 * rank),
-        "products": (2 * rank,),
+        "directions": (n_features, n_rows),
+        "gram": (n_rows, n_rows),
+        "products": (n_rows,),
         "filled": (1,),
         "removed": (1,),
     }
 
 
-def add(sketch: Arrays, row: Array, ids: Ids | None = None, total: Array | None = None) -> None:
-    """Add one row to `sketch`, in place; shrink before that if there is no room.
+def add(
+    sketch: Arrays, rank: int, row: Array, ids: Ids | None = None, total: Array | None = None
+) -> None:
+    """Add one row to a sketch of `rank`, in place; shrink it when all its rows are in use.
 
     With strictly increasing `ids` the row has only these entries, and the others are 0. A row of
     zeros changes nothing. `total` has the same entries of a vector u that grew by this very row,
@@ -64,8 +68,9 @@ def add(sketch: Arrays, row: Array, ids: Ids | None = None, total: Array | None 
     row, ids, total = _compact(row, ids, total, n_features)
     if not len(row):
         return
-    if sketch["filled"][0] == sketch["directions"].shape[1]:
-        shrink(sketch)
+    n_rows = sketch["directions"].shape[1]
+    if sketch["filled"][0] == n_rows:
+        shrink(sketch, rank)
     directions, gram, products = sketch["directions"], sketch["gram"], sketch["products"]
     new = int(sketch["filled"][0])
     rows = slice(None) if ids is None else ids
@@ -77,6 +82,8 @@ def add(sketch: Arrays, row: Array, ids: Ids | None = None, total: Array | None 
     products[new] = np.nan if total is None else row @ total
     directions[rows, new] = row
     sketch["filled"][0] = new + 1
+    if n_rows == rank:
+        shrink(sketch, rank)
 
 
 def _compact(
@@ -113,13 +120,12 @@ def decompose(sketch: Arrays) -> tuple[Array, Array]:
     return values, vectors
 
 
-def shrink(sketch: Arrays) -> None:
-    """Turn the rows into their principal directions and subtract until less than rank are left.
+def shrink(sketch: Arrays, rank: int) -> None:
+    """Turn the rows into their principal directions and subtract until less than `rank` are left.
 
-    Does nothing to a sketch with less than rank rows in use.
+    Does nothing to a sketch with less than `rank` rows in use.
     """
     directions = sketch["directions"]
-    rank = directions.shape[1] // 2
     filled = int(sketch["filled"][0])
     if filled < rank:
         return

@@ -48,6 +48,8 @@ def minimise(
     diagonal D >= H, where a weight without any is 0. The iteration begins at `start`, by default
     the center.
     """
+    if np.array_equal(regularizer.prox(center, majorant, scale), center):
+        return center  # it minimises phi itself: a point of a domain, for example
     inverse = np.divide(1.0, majorant, out=np.zeros_like(majorant), where=majorant > 0)
     weights = center if start is None else start
     point, momentum = weights, 1.0

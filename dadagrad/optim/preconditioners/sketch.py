@@ -10,10 +10,10 @@ preconditioner         H                               of
                        g / t^(1/4)                     sec. 3.3 of Wan et al. (2018)
 =====================  ==============================  ===========================================
 
-Dual averaging and mirror descent in `Sketch` are algorithms 1 and 2 of Wan et al., with a buffer:
-there S has rank rows and is shrunk at every step; here it has up to 2 rank rows, and is shrunk when
-there is no room. Newer rows count as they are, so H_t contains g_t at every step, as the theorems
-need, and is never further from the full one than the paper's bound.
+S has `rank` rows and `buffer` further ones. With ``buffer=0`` dual averaging and mirror descent in
+`Sketch` are algorithms 1 and 2 of Wan et al. as printed: S is shrunk at every step. By default the
+buffer has `rank` rows, and S is shrunk only when all are in use: newer rows count as they are, so
+H_t contains g_t at every step and is never further from the full one than the paper's bound.
 
 rho = Delta is the mass that shrinking removed: returned to the sketch, S'S + rho I is never below
 G, and delta needs no tuning (it may be 0).
@@ -29,39 +29,46 @@ from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes
 from dadagrad.optim.preconditioners import frequent_directions as fd
 from dadagrad.optim.preconditioners.base import PRECONDITIONERS, Step
 from dadagrad.optim.preconditioners.low_rank import Factors, LowRank
-from dadagrad.optim.registry import NonNegative, Rank, register
+from dadagrad.optim.registry import Count, NonNegative, Rank, register
 
 
 class _Sketched(LowRank):
     """Base of the three sketches.
 
     Keeps the arrays of `dadagrad.optim.preconditioners.frequent_directions`, each with a leading
-    axis of outputs, and the decomposition of S S' as ``values`` (n_outputs, 2 rank) and
-    ``vectors``. A step takes O(rank nnz + rank^3), and one in rank steps O(rank^2 n_features) for
-    its shrink.
+    axis of outputs, and the decomposition of S S' as ``values`` (n_outputs, n_rows) and
+    ``vectors``. With r = rank + buffer, a step takes O(r nnz + r^3), and one in buffer + 1 steps
+    O(r rank n_features) for its shrink.
     """
 
     __slots__ = ()
     rank: int
     delta: float
+    buffer: int | None
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of S: `rank` and the buffer, which has as many by default."""
+        return self.rank + (self.rank if self.buffer is None else self.buffer)
 
     def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
         arrays = LowRank.init(self, n_features, n_outputs)
         return {**arrays, "filled": arrays["filled"].astype(np.int64)}
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
-        of_one = fd.shapes(n_features, self.rank)
+        of_one = fd.shapes(n_features, self.n_rows)
         return {
             **{name: (n_outputs, *shape) for name, shape in of_one.items()},
-            "values": (n_outputs, 2 * self.rank),
-            "vectors": (n_outputs, 2 * self.rank, 2 * self.rank),
+            "values": (n_outputs, self.n_rows),
+            "vectors": (n_outputs, self.n_rows, self.n_rows),
         }
 
     def add(self, arrays: Arrays, step: Step) -> Arrays:
         """One more row for each sketch, in place."""
         for output, row in enumerate(step.gradient.T):
             sketch = {key: array[output] for key, array in arrays.items()}
-            fd.add(sketch, row, step.ids, None if step.total is None else step.total[:, output])
+            total = None if step.total is None else step.total[:, output]
+            fd.add(sketch, self.rank, row, step.ids, total)
             values, vectors = fd.decompose(sketch)
             sketch["values"][: len(values)] = values
             sketch["vectors"][: len(values), : len(values)] = vectors
@@ -90,6 +97,7 @@ class Sketch(_Sketched):
 
     delta: NonNegative = 1e-6
     rank: Rank = 10
+    buffer: Count | None = None
 
     def curvature(self, values: Array, removed: float) -> tuple[Array, float]:
         return self.delta + np.sqrt(values), self.delta
@@ -101,6 +109,7 @@ class CorrectedSketch(_Sketched):
 
     rank: Rank = 10
     delta: NonNegative = 0.0
+    buffer: Count | None = None
 
     def curvature(self, values: Array, removed: float) -> tuple[Array, float]:
         return self.delta + np.sqrt(values + removed), self.delta + float(np.sqrt(removed))
@@ -112,6 +121,7 @@ class SketchedNewton(_Sketched):
 
     delta: NonNegative = 1e-6
     rank: Rank = 10
+    buffer: Count | None = None
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return {**_Sketched.shapes(self, n_features, n_outputs), "time": (n_outputs,)}

@@ -163,6 +163,9 @@ def _nearest_in_simplex(center: Array, curvature: Array, total: float, floor: fl
     known = center[counts] - floor
     kept = np.maximum(known, 0.0)
     left = total - kept.sum()
+    rounding = len(center) * np.finfo(np.float64).eps * total
+    if counts.all() and abs(left) <= rounding and np.array_equal(known, kept):
+        return center
     if len(known) < len(center) and left >= 0.0:
         above[counts] = kept
         above[~counts] = left / (len(center) - len(known))

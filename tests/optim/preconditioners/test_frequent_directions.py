@@ -11,6 +11,7 @@ from dadagrad.optim.arrays import Arrays
 from dadagrad.optim.preconditioners import frequent_directions as fd
 
 ranks = st.sampled_from([2, 3, 5, 8])
+buffers = st.sampled_from([0, 1, 5])
 decays = st.sampled_from([0.0, 0.3, 1.5])
 
 
@@ -23,16 +24,16 @@ def draw_rows(seed: int, n_rows: int, n_features: int = 12, decay: float = 0.3) 
     return rows
 
 
-def empty(rank: int, n_features: int = 12) -> Arrays:
+def empty(n_rows: int, n_features: int = 12) -> Arrays:
     kinds = {"filled": np.int64}
-    shapes = fd.shapes(n_features, rank)
+    shapes = fd.shapes(n_features, n_rows)
     return {name: np.zeros(shape, kinds.get(name, float)) for name, shape in shapes.items()}
 
 
-def sketch_of(rows: np.ndarray, rank: int) -> Arrays:
-    sketch = empty(rank, rows.shape[1])
+def sketch_of(rows: np.ndarray, rank: int, buffer: int) -> Arrays:
+    sketch = empty(rank + buffer, rows.shape[1])
     for row in rows:
-        fd.add(sketch, row)
+        fd.add(sketch, rank, row)
     return sketch
 
 
@@ -53,12 +54,12 @@ def assert_bounds(sketch: Arrays, rows: np.ndarray, rank: int) -> None:
         assert removed <= tails[k:].sum() / (rank - k) + noise
 
 
-@given(seed=seeds, rank=ranks, decay=decays, n_rows=st.integers(1, 60))
-def test_the_bounds_hold(seed, rank, decay, n_rows):
+@given(seed=seeds, rank=ranks, buffer=buffers, decay=decays, n_rows=st.integers(1, 60))
+def test_the_bounds_hold(seed, rank, buffer, decay, n_rows):
     rows = draw_rows(seed, n_rows, decay=decay)
-    sketch = sketch_of(rows, rank)
+    sketch = sketch_of(rows, rank, buffer)
     assert_bounds(sketch, rows, rank)
-    fd.shrink(sketch)
+    fd.shrink(sketch, rank)
     assert_bounds(sketch, rows, rank)
     assert sketch["filled"][0] < rank
     assert not sketch["directions"][:, rank - 1 :].any()
@@ -66,56 +67,64 @@ def test_the_bounds_hold(seed, rank, decay, n_rows):
 
 def test_something_is_removed_and_some_of_it_is_lost():
     rows = draw_rows(0, 60, decay=0.0)
-    sketch = sketch_of(rows, 5)
+    sketch = sketch_of(rows, 5, 5)
     lost = np.linalg.eigvalsh(rows.T @ rows - square(sketch))[-1]
     assert 0.3 * sketch["removed"][0] < lost <= sketch["removed"][0]
 
 
-@given(seed=seeds, rank=ranks, decay=decays)
-def test_a_sketch_is_that_of_a_singular_value_decomposition(seed, rank, decay):
+def shrink_by_svd(rows: np.ndarray, rank: int) -> tuple[np.ndarray, float]:
+    """The rank - 1 rows that are left, and what was subtracted from their squared lengths."""
+    _, sigma, turned = np.linalg.svd(rows, full_matrices=False)
+    # More rows than features have zeros beyond their singular values.
+    sigma = np.pad(sigma, (0, max(0, rank - len(sigma))))
+    left = np.square(sigma) - sigma[rank - 1] ** 2
+    count = min(rank - 1, len(turned))
+    kept = np.sqrt(left[:count])[:, None] * turned[:count]
+    return np.pad(kept, ((0, rank - 1 - count), (0, 0))), float(sigma[rank - 1] ** 2)
+
+
+@given(seed=seeds, rank=ranks, buffer=buffers, decay=decays)
+def test_a_sketch_is_that_of_a_singular_value_decomposition(seed, rank, buffer, decay):
+    """Without a buffer, each row ends with a shrink, as algorithms 1 and 2 of the paper have it."""
     rows = draw_rows(seed, 40, decay=decay)
-    buffer, removed = np.zeros((0, rows.shape[1])), 0.0
-    for row in rows:
-        if len(buffer) == 2 * rank:
-            _, sigma, turned = np.linalg.svd(buffer, full_matrices=False)
-            # A buffer of more rows than features has zeros beyond its singular values.
-            sigma = np.pad(sigma, (0, max(0, rank - len(sigma))))
-            left = np.square(sigma) - sigma[rank - 1] ** 2
-            removed += sigma[rank - 1] ** 2
-            count = min(rank - 1, len(turned))
-            buffer = np.sqrt(left[:count])[:, None] * turned[:count]
-            buffer = np.pad(buffer, ((0, rank - 1 - count), (0, 0)))
-        if row.any():
-            buffer = np.vstack([buffer, row])
-    sketch = sketch_of(rows, rank)
+    kept, removed = np.zeros((0, rows.shape[1])), 0.0
+    for row in rows[rows.any(1)]:
+        if len(kept) == rank + buffer:
+            kept, subtracted = shrink_by_svd(kept, rank)
+            removed += subtracted
+        kept = np.vstack([kept, row])
+        if not buffer and len(kept) == rank:
+            kept, subtracted = shrink_by_svd(kept, rank)
+            removed += subtracted
+    sketch = sketch_of(rows, rank, buffer)
     size = np.square(rows).sum()
-    np.testing.assert_allclose(square(sketch), buffer.T @ buffer, atol=1e-12 * size)
+    np.testing.assert_allclose(square(sketch), kept.T @ kept, atol=1e-12 * size)
     np.testing.assert_allclose(sketch["removed"][0], removed, atol=1e-12 * size)
 
 
-@given(seed=seeds, rank=ranks, decay=decays, cut=st.integers(0, 50))
-def test_the_rows_of_another_sketch_add_its_stream(seed, rank, decay, cut):
+@given(seed=seeds, rank=ranks, buffer=buffers, decay=decays, cut=st.integers(0, 50))
+def test_the_rows_of_another_sketch_add_its_stream(seed, rank, buffer, decay, cut):
     rows = draw_rows(seed, 50, decay=decay)
-    merged, other = sketch_of(rows[:cut], rank), sketch_of(rows[cut:], rank)
+    merged, other = sketch_of(rows[:cut], rank, buffer), sketch_of(rows[cut:], rank, buffer)
     for row in other["directions"].T:
-        fd.add(merged, row)
+        fd.add(merged, rank, row)
     merged["removed"] += other["removed"]
     assert_bounds(merged, rows, rank)
 
 
 def test_it_shrinks_only_when_it_is_full():
-    sketch, filled = empty(4, 30), []
+    sketch, filled = empty(8, 30), []
     for row in draw_rows(1, 20, n_features=30, decay=0.0):
-        fd.add(sketch, row)
+        fd.add(sketch, 4, row)
         filled.append(int(sketch["filled"][0]))
     assert filled == [1, 2, 3, 4, 5, 6, 7, 8, 4, 5, 6, 7, 8, 4, 5, 6, 7, 8, 4, 5]
     assert np.isnan(sketch["products"][4])  # without the sum, so that nobody takes a stale one
 
 
 def test_a_row_of_zeros_changes_nothing():
-    sketch = sketch_of(draw_rows(2, 8), 4)
+    sketch = sketch_of(draw_rows(2, 8), 4, 4)
     before = {key: array.copy() for key, array in sketch.items()}
-    fd.add(sketch, np.zeros(12))
-    fd.add(sketch, np.zeros(2), np.array([3, 5]))
+    fd.add(sketch, 4, np.zeros(12))
+    fd.add(sketch, 4, np.zeros(2), np.array([3, 5]))
     for key, array in before.items():
         np.testing.assert_array_equal(sketch[key], array)
