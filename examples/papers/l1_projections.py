@@ -1,22 +1,17 @@
-"""The three projections onto the l1 ball of Duchi, Shalev-Shwartz, Singer and Chandra (2008).
+"""Time of three projections onto the l1 ball (Duchi, Shalev-Shwartz, Singer and Chandra 2008).
 
 Online logistic regression in {|w|_1 <= radius}: each row moves the weights of its words, then they
 are projected. By sorting (fig. 1 there) that takes O(n log n) of n features, by random pivots
 (fig. 2) O(n) on average, and in a structure that knows the order of the weights (fig. 3; here a
-heap in the place of a tree) O(k log n) for the k words of a row. The table shows milliseconds a
-step as the features grow: the first two grow with n, the last hardly does. All three hold the same
-weights at the end, or the script fails. `--data` takes the rows of a dataset in the place of those
-of a made-up corpus with the statistics of RCV1, which the paper uses.
-
-    python examples/papers/l1_projections.py [--features N ...] [--steps T] [--data FOLDER]
+heap in the place of a tree) O(k log n) for the k words of a row: the first two grow with n, the
+last hardly does. All three hold the same weights at the end, or the script fails. The rows are
+those of a made-up corpus with the statistics of RCV1, which the paper uses.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Literal, Protocol
@@ -24,11 +19,11 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-import dadagrad
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.synthetic import Corpus
 from dadagrad.optim.projection_tree import ProjectedGradient
 from dadagrad.optim.projections import project_l1_ball
+from examples.papers.record import Options, Outcome, Plot, Table
 
 Array = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -79,39 +74,28 @@ BALLS: dict[str, Callable[[int, float], Ball]] = {
 }
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--features", type=int, nargs="+", default=[10_000, 100_000, 500_000])
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--radius", type=float, default=100.0)
-    parser.add_argument("--data", metavar="FOLDER", help="a dataset, in the place of a corpus")
-    given = parser.parse_args(arguments)
-    print(f"{given.steps} steps; milliseconds of a step (median)\n")
-    print(f"| features | words a row | not 0 | {' | '.join(BALLS)} |")
-    print("| ---: | ---: | ---: | ---: | ---: | ---: |")
-    if given.data:
-        datasets: Iterator[Dataset] = iter([dadagrad.open_dataset(given.data)])
-    else:
-        datasets = (Corpus(given.steps, n).dataset() for n in given.features)
-    for data in datasets:
-        show(data, given.steps, given.radius)
+def run(options: Options) -> Outcome:
+    sizes = (2_000, 3_000) if options.quick else (10_000, 100_000, 500_000, 2_000_000)
+    n_steps, radius = (20, 3.0) if options.quick else (100, 100.0)
+    rows = [measure(Corpus(n_steps, n).dataset(), n_steps, radius) for n in sizes]
+    columns = ("features", "words a row", "not 0", *BALLS)
+    lines = {name: (sizes, [row[3 + k] for row in rows]) for k, name in enumerate(BALLS)}
+    plot = Plot("l1_projections", "A projected step", "features", "milliseconds", lines, "xy")
+    return Outcome([Table("Milliseconds a step (median)", columns, rows)], [plot])
 
 
-def show(data: Dataset, n_steps: int, radius: float) -> None:
+def measure(data: Dataset, n_steps: int, radius: float) -> list[float]:
     """One line of the table."""
     n = data.schema.n_features
     stream = list(itertools.islice(examples(data), n_steps))
     learn(HeapBall(n, radius), stream[:2])  # compiles
     balls = {name: make(n, radius) for name, make in BALLS.items()}
-    times = [learn(ball, stream) for ball in balls.values()]
-    found = [ball.weights() for ball in balls.values()]
-    if max(np.abs(other - found[0]).max() for other in found) > 1e-9:
-        sys.exit("l1_projections.py: the projections do not agree")
-    words = np.mean([len(ids) for ids, _ in stream])
-    shown = " | ".join(f"{1e3 * taken:.2f}" for taken in times)
-    print(f"| {n:,} | {words:.0f} | {np.count_nonzero(found[0]):,} | {shown} |", flush=True)
+    seconds = [learn(ball, stream) for ball in balls.values()]
+    weights = [ball.weights() for ball in balls.values()]
+    if max(np.abs(other - weights[0]).max() for other in weights) > 1e-9:
+        raise RuntimeError("the projections do not agree")
+    words = round(float(np.mean([len(ids) for ids, _ in stream])))
+    return [n, words, int(np.count_nonzero(weights[0])), *(1e3 * each for each in seconds)]
 
 
 def examples(data: Dataset) -> Iterator[tuple[Ids, Array]]:
@@ -137,7 +121,3 @@ def learn(ball: Ball, stream: list[tuple[Ids, Array]]) -> float:
         ball.add(ids, step * signed)
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,18 +1,14 @@
-"""AdaGrad against gradient descent on the constructions of Duchi, Hazan and Singer (2011).
+"""AdaGrad against gradient descent on the motivating examples (Duchi, Hazan and Singer 2011, 1.3).
 
 Section 1.3 there: hinge losses whose examples are single features (or, in appendix A, single
 directions of a rotation), the first of them eta^2 / eps^2 times, then the others in random order.
 AdaGrad needs each once and suffers d losses of 1. Gradient descent with a step size of
 eta / sqrt(t) has a step of less than eps left for the others, which costs at least
-(d - 1) / (2 eps): the smaller eps, the more, whatever eta is. The table shows the sum of all losses
-for several eps and eta; the paper gives the argument and no figures.
-
-    python examples/papers/motivating_example.py [--features D] [--eps EPS ...]
+(d - 1) / (2 eps): the smaller eps, the more, whatever eta is. The paper gives the argument and no
+figures; "at least" is its bound.
 """
 
 from __future__ import annotations
-
-import argparse
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +16,7 @@ from numpy.typing import NDArray
 from dadagrad.optim.preconditioners import Diagonal, Full, Identity
 from dadagrad.optim.regularizers import ElasticBox, L2Ball
 from dadagrad.optim.updates import MirrorDescent, Update
+from examples.papers.record import Options, Outcome, Table
 
 Array = NDArray[np.float64]
 
@@ -28,38 +25,29 @@ ABOVE_ONE = 1.0 + 1e-9
 """A step to a margin that rounding cannot leave just below 1, where the hinge still has a slope."""
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--features", type=int, default=10)
-    parser.add_argument("--eps", type=float, nargs="+", default=[0.2, 0.1, 0.05])
-    given = parser.parse_args(arguments)
-    d = given.features
+def run(options: Options) -> Outcome:
+    d, all_eps = (4, (0.2, 0.1)) if options.quick else (10, (0.2, 0.1, 0.05))
     rng = np.random.default_rng(0)
     rotation = np.linalg.qr(rng.normal(size=(d, d))).Q
-    print(f"{d} features; the sum of all hinge losses\n")
-    print("| examples | eps | eta | rounds | AdaGrad | gradient descent | at least |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     box, ball = ElasticBox(low=-1.0, high=1.0), L2Ball(np.sqrt(d) * (1.0 + 1e-6))
     diagonal = MirrorDescent(np.sqrt(2.0), Diagonal(0.0), box)
     full = MirrorDescent(ABOVE_ONE, Full(0.0), ball)
+    rows = []
     for name, directions, adagrad, domain in (
         ("features", np.eye(d), diagonal, box),
         ("directions", rotation, full, ball),
     ):
-        for eps in given.eps:
+        for eps in all_eps:
             for eta in ETAS:
-                stream = examples(directions, eta, eps, rng)
+                stream = draw(directions, eta, eps, rng)
                 descent = MirrorDescent(eta, Identity("sqrt"), domain)
-                found = suffered(adagrad, stream), suffered(descent, stream)
-                print(
-                    f"| {name} | {eps:g} | {eta:g} | {len(stream):,} | {found[0]:.1f} | "
-                    f"{found[1]:.1f} | {(d - 1) / (2 * eps):.1f} |"
-                )
+                losses = round(suffered(adagrad, stream), 1), round(suffered(descent, stream), 1)
+                rows.append((name, eps, eta, len(stream), *losses, (d - 1) / (2 * eps)))
+    columns = ("examples", "eps", "eta", "rounds", "AdaGrad", "gradient descent", "at least")
+    return Outcome([Table(f"Sum of all hinge losses, {d} features", columns, rows)])
 
 
-def examples(directions: Array, eta: float, eps: float, rng: np.random.Generator) -> Array:
+def draw(directions: Array, eta: float, eps: float, rng: np.random.Generator) -> Array:
     """(T, d): the columns of `directions`, times their label.
 
     A sign drawn at random multiplies example and label alike, so that it cancels in y z.
@@ -81,7 +69,3 @@ def suffered(update: Update, stream: Array) -> float:
         gradient = -signed if loss > 0 else np.zeros_like(signed)
         state = update.step(state, gradient[:, None])
     return total
-
-
-if __name__ == "__main__":
-    main()

@@ -1,61 +1,92 @@
-"""The tables of ``examples/papers`` at small sizes."""
+"""The experiments of ``examples/papers`` at small sizes."""
 
 from __future__ import annotations
 
+import importlib
+import json
+
 import numpy as np
 import pytest
-from helpers.scripts import load_example
-from helpers.zarr_cases import write_zarr
 
-from dadagrad.data.synthetic import Corpus
-
-
-def table(shown: str) -> list[list[str]]:
-    """Cells of a Markdown table, without its header."""
-    lines = [line for line in shown.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+from dadagrad.optim.updates import DualAveraging, MirrorDescent
+from examples.papers import __main__ as program
+from examples.papers.record import Cell, Options, Outcome
 
 
-def test_motivating_example(capsys):
-    load_example("papers/motivating_example").main(["--features", "4", "--eps", "0.2", "0.1"])
-    rows = table(capsys.readouterr().out)
-    assert len(rows) == 2 * 2 * 3
-    for _, _, _, _, adagrad, descent, least in rows:
-        assert float(adagrad) == 4.0
-        assert float(descent) >= float(least)
+def make(name: str) -> Outcome:
+    """The outcome of an experiment at a small size."""
+    outcome: Outcome = importlib.import_module(f"examples.papers.{name}").run(Options(quick=True))
+    return outcome
 
 
-def test_ada_fd(capsys):
-    load_example("papers/ada_fd").main(
-        ["--features", "12", "--rows", "60", "--tuning", "10", "--rank", "3"]
-    )
-    rows = table(capsys.readouterr().out)
-    assert [row[0] for row in rows] == [
-        "ADA-FULL", "ADA-FD", "corrected sketch", "ADA-DIAG",
-        "ADA-FULL", "ADA-FD", "corrected sketch", "ADA-DIAG", "RADAGRAD", "ADA-LR", "FD-SON",
-    ]  # fmt: skip
-    assert all(0.0 < float(row[4].replace(",", "")) < 1e4 for row in rows)
+def rows(outcome: Outcome, table: int = 0) -> list[dict[str, Cell]]:
+    """Rows of a table by column."""
+    found = outcome.tables[table]
+    return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 
 
-def test_l1_projections(capsys):
-    load_example("papers/l1_projections").main(
-        ["--features", "2000", "3000", "--steps", "20", "--radius", "3"]
-    )
-    rows = table(capsys.readouterr().out)
-    assert [row[0] for row in rows] == ["2,000", "3,000"]
-    assert all(np.isfinite(float(cell)) for row in rows for cell in row[3:])
+def test_adagrad_loses_once_a_direction_and_gradient_descent_more():
+    for row in rows(make("motivating_example")):
+        assert row["AdaGrad"] == 4.0
+        assert row["gradient descent"] >= row["at least"]
 
 
-def test_l1_projections_of_a_dataset(capsys, tmp_path):
-    url = write_zarr(Corpus(30, 1000, 20.0).dataset(), tmp_path)
-    load_example("papers/l1_projections").main(["--data", url, "--steps", "20", "--radius", "3"])
-    (row,) = table(capsys.readouterr().out)
-    assert row[0] == "1,000"
+def test_a_rate_per_coordinate_loses_least_and_ftrl_is_sparsest():
+    outcome = make("per_coordinate")
+    losses = {row["rate"]: row["mean loss"] for row in rows(outcome)}
+    assert min(losses, key=lambda rate: losses[rate]) == "per coordinate"
+    kept = {(row["l1 as"], row["lambda"]): row["proportion not 0"] for row in rows(outcome, 1)}
+    assert kept["FTRL", 0.01] < kept["gradient descent", 0.01] <= kept["subgradient", 0.01] == 1.0
+    paths = outcome.plots[1].lines
+    assert 0.0 not in paths["subgradient"][1][2:]
+    assert paths["inside the step"][1].count(0.0) > 10
 
 
-def test_projections_that_do_not_agree_are_refused(monkeypatch):
-    script = load_example("papers/l1_projections")
+def test_gaps_of_strongly_convex_games_are_below_their_bounds():
+    for row in rows(make("strongly_convex")):
+        assert 0.0 <= row["gap of the average"] <= row["bound"]
+
+
+def test_projections_are_timed_and_must_agree(monkeypatch):
+    assert all(row["heap"] > 0 for row in rows(make("l1_projections")))
+    script = importlib.import_module("examples.papers.l1_projections")
     heap = script.BALLS["heap"]
-    monkeypatch.setitem(script.BALLS, "pivots", lambda n, radius: heap(n, 2 * radius))
-    with pytest.raises(SystemExit, match="do not agree"):
-        script.main(["--features", "2000", "--steps", "20", "--radius", "0.5"])
+    monkeypatch.setitem(script.BALLS, "pivots", lambda n, radius: heap(n, 0.1 * radius))
+    with pytest.raises(RuntimeError, match="do not agree"):
+        script.run(Options(quick=True))
+
+
+def test_one_preconditioner_serves_the_grid_of_online_regression():
+    """The best setting has the regret of the package's own updates at that setting."""
+    script = importlib.import_module("examples.papers.ada_fd_regression")
+    drawn, targets = script.draw(30, 20)
+    for row in rows(make("ada_fd_regression")):
+        if row["preconditioner"] == "RADAGRAD":  # a mean over projections
+            continue
+        make_preconditioner = script.algorithms(1)[row["preconditioner"]][0]
+        kind = {"dual averaging": DualAveraging, "mirror descent": MirrorDescent}[row["update"]]
+        update = kind(row["step size"], make_preconditioner(delta=row["delta"]))
+        state, regret = update.init(20, 1), 0.0
+        for x, target in zip(drawn, targets, strict=True):
+            error = float(x @ update.weights(state)[:, 0]) - target
+            regret += abs(error)
+            state = update.step(state, np.sign(error) * x[:, None])
+        assert row["regret"] == pytest.approx(regret, rel=1e-6)
+
+
+def test_the_program_writes_tables_plots_and_the_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(program, "EXPERIMENTS", ("strongly_convex",))
+    program.main(["all", "--quick", "--out", str(tmp_path)])
+    assert "| SVM in a ball | 1,000 |" in capsys.readouterr().out
+    page = (tmp_path / "README.md").read_text()
+    assert "![Objective less its minimum](results/strongly_convex.svg)" in page
+    saved = json.loads((tmp_path / "results" / "strongly_convex.json").read_text())
+    assert saved["tables"][0]["rows"][0][0] == "SVM in a ball"
+    for ending in ("svg", "png"):
+        assert (tmp_path / "results" / f"strongly_convex.{ending}").stat().st_size > 1000
+
+
+def test_a_module_that_is_not_named_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        program.main(["nothing"])
+    assert "invalid choice: 'nothing'" in capsys.readouterr().err

@@ -1,0 +1,48 @@
+"""Make experiments of the papers again: ``python -m examples.papers all --data FOLDER``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits
+
+from examples.papers import record
+
+HERE = Path(__file__).parent
+EXPERIMENTS = (
+    "motivating_example",
+    "per_coordinate",
+    "strongly_convex",
+    "l1_projections",
+    "ada_fd_regression",
+)
+"""Modules of this folder, in the order of the page."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m examples.papers", description=__doc__)
+    parser.add_argument("experiment", choices=("all", *EXPERIMENTS))
+    parser.add_argument("--quick", action="store_true", help="use small sizes")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="the folder of data sets")
+    parser.add_argument("--out", type=Path, default=HERE, help="where results and page go")
+    given = parser.parse_args(arguments)
+    options = record.Options(given.quick, given.data)
+    names = EXPERIMENTS if given.experiment == "all" else (given.experiment,)
+    sections = []
+    for name in names:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        module = importlib.import_module(f"examples.papers.{name}")
+        with threadpool_limits(1):  # small matrices: threads would only wait for each other
+            outcome = module.run(options)
+        record.write(name, outcome, given.out / "results")
+        sections.append(record.section(module, name, outcome, "results"))
+        print(sections[-1], flush=True)
+    if given.experiment == "all":
+        (given.out / "README.md").write_text(record.page(sections, given.quick))
+
+
+if __name__ == "__main__":
+    main()

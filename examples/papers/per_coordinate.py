@@ -1,0 +1,146 @@
+"""Rates per coordinate, and sparse models (McMahan's lecture of 2012).
+
+Logistic losses on rows whose features are as rare as those of text: feature i occurs with
+probability i^-0.9. Of each algorithm the best step size of one grid is shown.
+
+- **Rates.** eta / sqrt(t) is blind to the gradients, the global rate eta / sqrt(sum |g|^2) adapts
+  to their size, and one rate for each coordinate adapts to how often each feature occurs. The
+  lecture's lemma orders the bounds; the table shows that the losses have the same order.
+- **l1.** The subgradient of l1 |w| moves weights across 0 without an end: the lecture's sequence
+  0.5, -1, +1, ... oscillates, and none of its weights is 0. The prox of the step has exact zeros.
+- **t lambda.** FTRL holds every weight to t times lambda, where a step of gradient descent holds it
+  to lambda once: at one lambda FTRL is sparser at about the same loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.optim.preconditioners import Diagonal, Global, Identity
+from dadagrad.optim.regularizers import ElasticBox
+from dadagrad.optim.updates import FollowTheLeader, GradientUpdate, MirrorDescent
+from examples.papers.record import Options, Outcome, Plot, Table
+
+Array = NDArray[np.float64]
+
+STEP_SIZES = tuple(2.0**power for power in range(-6, 5))
+LAMBDAS = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+
+
+def run(options: Options) -> Outcome:
+    n_rows, n_features = (300, 40) if options.quick else (10_000, 500)
+    rows, labels = draw(n_rows, n_features)
+    rates = {
+        "eta / sqrt(t)": Identity("sqrt"),
+        "global": Global(),
+        "per coordinate": Diagonal(0.0),
+    }
+    bests = {
+        name: best(MirrorDescent(preconditioner=each), rows, labels) for name, each in rates.items()
+    }
+    by_rate = Table(
+        f"Mean logistic loss of {n_rows:,} rows with {n_features} features",
+        ("rate", "step size", "mean loss"),
+        [(name, each.step_size, each.loss) for name, each in bests.items()],
+    )
+    sparse = [
+        (name, strength, *sparse_run(name, strength, rows, labels))
+        for name in ("subgradient", "gradient descent", "FTRL")
+        for strength in LAMBDAS
+    ]
+    by_strength = Table(
+        "l1 of strength lambda a step",
+        ("l1 as", "lambda", "mean loss", "proportion not 0"),
+        sparse,
+    )
+    marks = np.unique(np.geomspace(1, n_rows, 60).astype(int))
+    losses = {
+        name: (marks.tolist(), (np.cumsum(each.losses)[marks - 1] / marks).tolist())
+        for name, each in bests.items()
+    }
+    path = oscillation(40)
+    plots = [
+        Plot("per_coordinate_rates", "Rates", "rows", "mean loss so far", losses, "x"),
+        Plot(
+            "per_coordinate_oscillation",
+            "The sequence 0.5, -1, +1, ... with lambda 0.6",
+            "step",
+            "weight",
+            {name: (list(range(len(each))), each) for name, each in path.items()},
+        ),
+    ]
+    return Outcome([by_rate, by_strength], plots)
+
+
+def draw(n_rows: int, n_features: int) -> tuple[Array, Array]:
+    """Rows of 0 and 1, (n_rows, n_features), and labels -1 or 1 of a fifth of the features."""
+    rng = np.random.default_rng(0)
+    rows = (rng.random((n_rows, n_features)) < np.arange(1, n_features + 1) ** -0.9).astype(float)
+    truth = rng.normal(size=n_features) * (rng.random(n_features) < 0.2) * 2.0
+    chance = 1.0 / (1.0 + np.exp(-(rows - rows.mean(axis=0)) @ truth))
+    return rows, np.where(rng.random(n_rows) < chance, 1.0, -1.0)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run at one step size: the loss of each row before its step, and the last weights."""
+
+    step_size: float
+    losses: Array
+    weights: Array
+
+    @property
+    def loss(self) -> float:
+        return float(self.losses.mean())
+
+
+def learn(update: GradientUpdate, rows: Array, labels: Array, subgradient: float = 0.0) -> Run:
+    """One pass; with `subgradient` each gradient has that many times the sign of the weights."""
+    state, losses = update.init(rows.shape[1], 1), np.zeros(len(rows))
+    for t, (row, label) in enumerate(zip(rows, labels, strict=True)):
+        weights = update.weights(state)
+        margin = label * float(row @ weights[:, 0])
+        losses[t] = np.logaddexp(0.0, -margin)
+        slope = -label * np.exp(-np.logaddexp(0.0, margin))
+        gradient = slope * row[:, None] + subgradient * np.sign(weights)
+        state = update.step(state, gradient)
+    return Run(update.step_size, losses, update.weights(state)[:, 0])
+
+
+def best(update: GradientUpdate, rows: Array, labels: Array, subgradient: float = 0.0) -> Run:
+    """The run of least loss among all step sizes."""
+    runs = [
+        learn(
+            type(update)(eta, update.preconditioner, update.regularizer), rows, labels, subgradient
+        )
+        for eta in STEP_SIZES
+    ]
+    return min(runs, key=lambda run: run.loss)
+
+
+def sparse_run(name: str, strength: float, rows: Array, labels: Array) -> tuple[float, float]:
+    """Mean loss and proportion of non-zero weights with one way to use l1."""
+    kind = FollowTheLeader if name == "FTRL" else MirrorDescent
+    inside = name != "subgradient"
+    regularizer = ElasticBox(strength if inside else 0.0)
+    update = kind(preconditioner=Diagonal(1.0), regularizer=regularizer)
+    found = best(update, rows, labels, 0.0 if inside else strength)
+    return found.loss, float(np.count_nonzero(found.weights) / rows.shape[1])
+
+
+def oscillation(n_steps: int) -> dict[str, list[float]]:
+    """Weights of the lecture's sequence, l1 as a subgradient and inside the step."""
+    gradients = [0.5, *(-1.0, 1.0) * (n_steps // 2)]
+    paths = {}
+    for name, strength, subgradient in (("subgradient", 0.0, 0.6), ("inside the step", 0.6, 0.0)):
+        update = MirrorDescent(0.5, Identity("constant"), ElasticBox(strength))
+        state, path = update.init(1, 1), [0.0]
+        for gradient in gradients:
+            weight = update.weights(state)
+            state = update.step(state, gradient + subgradient * np.sign(weight))
+            path.append(float(update.weights(state)[0, 0]))
+        paths[name] = path
+    return paths

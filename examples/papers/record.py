@@ -1,0 +1,140 @@
+"""Records of experiments: tables in Markdown and JSON, plots in SVG and PNG, and their page.
+
+An experiment is a module of this folder with a docstring, whose first line is its title, and a
+function ``run(options)`` that returns its tables and plots.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True)
+class Options:
+    """Size and sources of an experiment.
+
+    Attributes
+    ----------
+    quick : bool
+        A small size that shows the same order in seconds.
+    data : Path or None
+        The folder of public data sets; experiments that need one are left out without it.
+    """
+
+    quick: bool = False
+    data: Path | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with the figures of the paper beside ours; None is a figure that does not exist."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+    def markdown(self) -> str:
+        lines = [self.columns, ["---"] * len(self.columns), *self.rows]
+        return "\n".join("| " + " | ".join(map(show, line)) + " |" for line in lines)
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Lines by name, each (x, y), and the axes that are logarithmic: "", "x", "y" or "xy"."""
+
+    name: str
+    title: str
+    x: str
+    y: str
+    lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]
+    log: Literal["", "x", "y", "xy"] = ""
+
+    def save(self, folder: Path) -> None:
+        """Write NAME.svg and NAME.png."""
+        import matplotlib
+
+        matplotlib.use("agg")
+        from matplotlib import pyplot
+
+        with pyplot.rc_context({"svg.hashsalt": "dadagrad", "svg.fonttype": "none"}):
+            figure, axes = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
+            for style, (label, (xs, ys)) in enumerate(self.lines.items()):
+                dashes = ("-", "--", "-.", ":")[style // 10 % 4]
+                axes.plot(xs, ys, dashes, marker="o" if len(xs) < 20 else "", ms=3, label=label)
+            axes.set(title=self.title, xlabel=self.x, ylabel=self.y)
+            if "x" in self.log:
+                axes.set_xscale("log")
+            if "y" in self.log:
+                axes.set_yscale("log")
+            axes.grid(alpha=0.3)
+            axes.legend(fontsize=8)
+            figure.savefig(folder / f"{self.name}.svg", metadata={"Date": None})
+            figure.savefig(folder / f"{self.name}.png", dpi=110, metadata={"Software": None})
+            pyplot.close(figure)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Tables and plots of one experiment, and what is to be said of them."""
+
+    tables: Sequence[Table]
+    plots: Sequence[Plot] = ()
+    remarks: Sequence[str] = field(default=())
+
+
+def show(value: Cell) -> str:
+    """A cell as it is read: three digits, thousands with commas."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else value
+
+
+def write(name: str, outcome: Outcome, folder: Path) -> None:
+    """Write NAME.json and the plots of an experiment."""
+    folder.mkdir(parents=True, exist_ok=True)
+    document = {
+        "tables": [
+            {"title": table.title, "columns": list(table.columns), "rows": table.rows}
+            for table in outcome.tables
+        ],
+        "plots": [
+            {"name": plot.name, "title": plot.title, "x": plot.x, "y": plot.y, "lines": plot.lines}
+            for plot in outcome.plots
+        ],
+        "remarks": list(outcome.remarks),
+    }
+    (folder / f"{name}.json").write_text(json.dumps(document, indent=1, default=list) + "\n")
+    for plot in outcome.plots:
+        plot.save(folder)
+
+
+def section(module: ModuleType, name: str, outcome: Outcome, folder: str) -> str:
+    """The part of the page that tells of one experiment."""
+    title, _, text = (module.__doc__ or name).strip().partition("\n")
+    parts = [f"## {title.rstrip('.')}", text.strip(), f"`python -m examples.papers {name}`"]
+    for table in outcome.tables:
+        parts += [f"**{table.title}**", table.markdown()]
+    parts += [f"![{plot.title}]({folder}/{plot.name}.svg)" for plot in outcome.plots]
+    parts += outcome.remarks
+    return "\n\n".join(parts)
+
+
+def page(sections: Iterable[str], quick: bool) -> str:
+    """README.md of this folder."""
+    size = "Small sizes (`--quick`): orders, not figures." if quick else "Sizes of the papers."
+    head = (
+        "# Experiments of the papers\n\n"
+        "Each script makes an experiment of one of the five papers again, on the public interface, "
+        "and writes its figures beside the paper's own. This page is written by\n\n"
+        "```sh\npython -m examples.papers all --data FOLDER\n```\n\n" + size
+    )
+    return "\n\n".join([head, *sections]) + "\n"
