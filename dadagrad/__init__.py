@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dadagrad.optim.preconditioners import Preconditioner
     from dadagrad.optim.regularizers import Regularizer
     from dadagrad.optim.updates import Update
+    from dadagrad.training.callbacks import Callback
     from dadagrad.training.memory.dry_run import DryRun, dry_run
     from dadagrad.training.run import TrainResult, resume, train
     from dadagrad.training.sweep import SweepResult, sweep
@@ -47,6 +48,7 @@ _HOMES = {
     "AdaGradRanker": "dadagrad.estimators",
     "AdaGradRegressor": "dadagrad.estimators",
     "AdaGradRegressorCV": "dadagrad.estimators",
+    "Callback": "dadagrad.training.callbacks",
     "DadagradError": "dadagrad.errors",
     "Dataset": "dadagrad.data.dataset",
     "DryRun": "dadagrad.training.memory.dry_run",
@@ -78,6 +80,7 @@ __all__ = [
     "AdaGradRanker",
     "AdaGradRegressor",
     "AdaGradRegressorCV",
+    "Callback",
     "DadagradError",
     "Dataset",
     "DryRun",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import dadagrad
 from dadagrad.data.synthetic import Corpus
+from dadagrad.training.callbacks import RoundEvent
 
 
 def main(folder: Path) -> None:
@@ -27,8 +28,8 @@ def main(folder: Path) -> None:
     config = dadagrad.TrainConfig(loss="logistic", step_size=0.2, l1=1e-6, passes=2)
     whole = dadagrad.train(str(folder / "corpus"), config)
 
-    def stop_after_a_pass(report: object) -> None:
-        if report.metrics.rows > 50_000:  # type: ignore[attr-defined]
+    def stop_after_a_pass(event: RoundEvent) -> None:
+        if event.rows > 50_000:
             raise KeyboardInterrupt
 
     checkpoints = str(folder / "run")
@@ -38,7 +39,7 @@ def main(folder: Path) -> None:
             config,
             checkpoints=checkpoints,
             save_every=10_000,
-            progress=stop_after_a_pass,
+            callbacks=[stop_after_a_pass],
         )
     except KeyboardInterrupt:
         print("interrupted")

@@ -15,15 +15,15 @@ import click
 from rich.filesize import decimal
 
 import dadagrad
+from dadagrad.cli.callbacks import RunDisplay
 from dadagrad.cli.display import Display, number, print_json
 from dadagrad.cli.failures import Interrupted
 from dadagrad.cli.options import COUNT, load_dask, output_options
-from dadagrad.cli.run_support import showing_run
 from dadagrad.errors import InputError
 
 if TYPE_CHECKING:
     from dadagrad import TrainResult
-    from dadagrad.training.messages import Report
+    from dadagrad.training.callbacks import RoundEvent
 
 TEST_SHARE = 0.2
 """Number of rows of the test data, as a share of those of the training data."""
@@ -90,7 +90,7 @@ def demo(rows: int, workers: int, folder: str | None, seed: int, display: Displa
             stopped = _train_half(display, paths, client, rows, seed)
         done = stopped.report["rows"]
         with step("resume", f"resuming: dadagrad resume {paths['checkpoints']}"):
-            result = _resume(display, paths, client, done)
+            result = _resume(display, paths, client)
     with step("check", "training once more on threads, without a stop"):
         streams = result.report["streams"]
         whole = dadagrad.train(paths["train"], seed=seed, streams=streams)
@@ -131,34 +131,35 @@ def _train_half(
     """Train, and interrupt this process after half of the rows."""
     config = dadagrad.TrainConfig(seed=seed)
     data = dadagrad.open_dataset(paths["train"])
-    with showing_run(display, config, data) as shown:
+    stops: list[int] = []
 
-        def stop_half_way(report: Report) -> None:
-            shown["progress"](report)
-            if not stops and 2 * report.metrics.rows >= rows:
-                stops.append(report.metrics.rows)
-                signal.raise_signal(signal.SIGINT)
+    def stop_half_way(event: RoundEvent) -> None:
+        if not stops and 2 * event.rows >= rows:
+            stops.append(event.rows)
+            signal.raise_signal(signal.SIGINT)
 
-        stops: list[int] = []
-        stopped = dadagrad.train(
-            data,
-            config,
-            client=client,
-            checkpoints=paths["checkpoints"],
-            progress=stop_half_way,
-            messages=shown["messages"],
-            metadata={"model": paths["model"]},
-        )
+    stopped = dadagrad.train(
+        data,
+        config,
+        client=client,
+        checkpoints=paths["checkpoints"],
+        callbacks=[RunDisplay(display), stop_half_way],
+        messages=display.say,
+        metadata={"model": paths["model"]},
+    )
     if not stops:
         raise Interrupted("interrupted")
     display.say(f"stopped after {stopped.report['rows']:,} rows")
     return stopped
 
 
-def _resume(display: Display, paths: dict[str, str], client: Any, done: int) -> TrainResult:
-    data = dadagrad.open_dataset(paths["train"])
-    with showing_run(display, dadagrad.TrainConfig(), data, done=done) as shown:
-        result = dadagrad.resume(paths["checkpoints"], client=client, **shown)
+def _resume(display: Display, paths: dict[str, str], client: Any) -> TrainResult:
+    result = dadagrad.resume(
+        paths["checkpoints"],
+        client=client,
+        callbacks=[RunDisplay(display)],
+        messages=display.say,
+    )
     if not result.complete:
         raise Interrupted("interrupted")
     return result

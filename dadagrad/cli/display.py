@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -27,6 +26,7 @@ from dadagrad.cli.progress import (
     Start,
     live_line,
 )
+from dadagrad.storage.documents import strict_json
 from dadagrad.summary import wrapped
 
 
@@ -104,15 +104,13 @@ class Display:
                 yield Bar(show, LINE_SECONDS, title, unit, start)
 
     @contextmanager
-    def run(
-        self, n_rows: int, passes: int, start: Start, *, has_errors: bool
-    ) -> Iterator[RunBar | RunTable]:
-        """Yield the progress of a run over `n_rows` rows, to be updated with its reports."""
+    def run(self, start: Start, *, has_errors: bool) -> Iterator[RunBar | RunTable]:
+        """Yield the progress of a run, to be updated with the ends of its rounds."""
         if self._as_table and not self._quiet:
             yield RunTable(self.say, start, has_errors=has_errors)
         else:
             with self.bar("pass 1", start=start) as bar:
-                yield RunBar(bar, n_rows * passes, passes, has_errors=has_errors)
+                yield RunBar(bar)
 
 
 class _LogLines(logging.Handler):
@@ -149,17 +147,7 @@ def number(value: object) -> str:
 
 def print_json(result: Mapping[str, Any]) -> None:
     """Print one JSON object to stdout; infinities and NaN become null."""
-    click.echo(json.dumps(_plain(result), allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
+    click.echo(strict_json(result))
 
 
 def print_facts(facts: Mapping[str, object], *, title: str = "") -> None:

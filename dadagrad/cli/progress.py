@@ -22,7 +22,7 @@ from rich.text import Text
 from dadagrad.summary import percent, short, significant
 
 if TYPE_CHECKING:
-    from dadagrad.training.messages import Report
+    from dadagrad.training.callbacks import RoundEvent
     from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 PLAIN_SECONDS = 5.0
@@ -137,30 +137,22 @@ def live_line(console: Console) -> Iterator[Callable[[Line], None]]:
 class RunBar:
     """Progress of a run in one line."""
 
-    def __init__(self, bar: Bar, total: int, passes: int, *, has_errors: bool) -> None:
+    def __init__(self, bar: Bar) -> None:
         self._bar = bar
-        self._total = total
-        self._passes = passes
-        self._has_errors = has_errors
 
-    def update(self, report: Report) -> None:
+    def update(self, event: RoundEvent) -> None:
         """Show the pass, its error and loss; those of later passes are called training errors."""
-        number, metrics = len(report.passes), report.passes[-1]
-        self._bar.title = f"pass {number}" + (f"/{self._passes}" if self._passes > 1 else "")
-        self._bar.update(
-            report.metrics.rows, self._total, *_facts(metrics, number, self._has_errors)
-        )
+        number, passes = event.pass_number, event.run.config.passes
+        self._bar.title = f"pass {number}" + (f"/{passes}" if passes > 1 else "")
+        self._bar.update(event.rows, event.run.rows * passes, *_facts(event))
 
 
-def _facts(metrics: ProgressiveMetrics, number: int, has_errors: bool) -> list[str]:
-    if not metrics.weight:
+def _facts(event: RoundEvent) -> list[str]:
+    if not event.passes[-1].weight:
         return []
-    training = "training " if number > 1 else ""
-    best = metrics.loss.argmin()
-    loss = f"loss {significant(metrics.loss[best] / metrics.weight)}"
-    if not has_errors:
-        return [training + loss]
-    return [f"{training}error {percent(metrics.mistakes[best] / metrics.weight)}", loss]
+    training = "training " if event.pass_number > 1 else ""
+    loss, error = f"loss {significant(event.loss)}", event.error
+    return [training + loss] if error is None else [f"{training}error {percent(error)}", loss]
 
 
 class RunTable:
@@ -179,30 +171,30 @@ class RunTable:
         self._before: ProgressiveMetrics | None = None
         self._show("rows", "error", "since last", "loss", "rows/s", "weights")
 
-    def update(self, report: Report) -> None:
+    def update(self, event: RoundEvent) -> None:
         """Show a line if the number of rows has doubled, or a pass ends."""
-        rows = report.metrics.rows
-        if rows < self._next and report.cursor.round:
+        rows = event.rows
+        if rows < self._next and not event.ends_pass:
             return
         while self._next <= rows:
             self._next *= 2
-        if len(report.passes) != self._number:
+        if event.pass_number != self._number:
             if self._number == 1:
                 self._say("later passes: training errors, of rows that are not new")
-            self._number, self._before = len(report.passes), None
-        metrics = report.passes[-1]
+            self._number, self._before = event.pass_number, None
+        metrics = event.passes[-1]
         since = metrics if self._before is None else metrics - self._before
         self._before = metrics
-        best = metrics.loss.argmin()
-        errors = [percent(_mean(each.mistakes[best], each.weight)) for each in (metrics, since)]
-        losses = [significant(_mean(each.loss[best], each.weight)) for each in (metrics, since)]
+        errors = [event.mean_error(each) for each in (metrics, since)]
+        losses = [significant(event.mean_loss(each)) for each in (metrics, since)]
+        shown = ["" if error is None else percent(error) for error in errors]
         self._show(
             f"{rows:,}",
-            errors[0],
-            errors[1] if self._has_errors else losses[1],
+            shown[0],
+            shown[1] or losses[1],
             losses[0],
             short((rows - self._start.done) / self._start.elapsed(time.monotonic())),
-            f"{report.count_nonzeros():,}",
+            f"{event.count_nonzeros():,}",
         )
 
     def _show(self, rows: str, error: str, since: str, loss: str, rate: str, weights: str) -> None:
@@ -210,7 +202,3 @@ class RunTable:
             f"{error:>8} {since:>10} {loss:>7}" if self._has_errors else f"{loss:>8} {since:>10}"
         )
         self._say(f"{rows:>11} {means} {rate:>8} {weights:>11}")
-
-
-def _mean(total: float, weight: float) -> float:
-    return total / weight if weight else float("nan")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +15,6 @@ from rich.filesize import decimal
 import dadagrad
 from dadagrad.cli.display import Display, print_facts, print_json
 from dadagrad.cli.failures import Interrupted
-from dadagrad.cli.progress import RunBar, RunTable, Start
 from dadagrad.config import SETTINGS
 from dadagrad.errors import DadagradError, InputError
 from dadagrad.summary import metrics_text, run_lines
@@ -23,7 +22,6 @@ from dadagrad.summary import metrics_text, run_lines
 if TYPE_CHECKING:
     from dadagrad import Dataset, DryRun, TrainConfig, TrainResult
     from dadagrad.problem import Problem
-    from dadagrad.training.messages import Report
 
 SAVE_SECONDS = 60.0
 """Default seconds between checkpoints."""
@@ -48,37 +46,6 @@ _MEMORY_OF_WORKER = {
     "cache": "decoded partitions that are kept",
     "total": "largest total",
 }
-
-
-@contextmanager
-def showing_run(
-    display: Display, config: TrainConfig, data: Dataset, *, done: int = 0
-) -> Iterator[dict[str, Any]]:
-    """Yield the arguments `progress` and `messages` of `train`, which show the run.
-
-    Progress is shown after all preparations; `done` rows were learned from before.
-    """
-    n_rows = round(data.n_rows * (1.0 - config.holdout))
-    has_errors = config.loss.classifies or config.loss.ranks
-    shown: RunBar | RunTable | None = None
-    start = Start(done)
-    with ExitStack() as stack:
-
-        def progress(report: Report) -> None:
-            nonlocal shown
-            if shown is None:
-                if done:
-                    display.say(f"resuming after {done:,} rows")
-                run = display.run(n_rows, config.passes, start, has_errors=has_errors)
-                shown = stack.enter_context(run)
-            shown.update(report)
-
-        def say(message: str) -> None:
-            nonlocal start
-            display.say(message)
-            start = Start(done)  # messages come before the first row, with what takes time
-
-        yield {"progress": progress, "messages": say}
 
 
 def finish(

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 import dadagrad
+from dadagrad.cli.callbacks import callback_options
 from dadagrad.cli.display import Display, number, print_json
 from dadagrad.cli.failures import Interrupted
 from dadagrad.cli.options import (
@@ -22,11 +23,12 @@ from dadagrad.cli.options import (
     resource_options,
     setting_options,
 )
-from dadagrad.cli.run_support import check_data, check_destinations, showing_run
+from dadagrad.cli.run_support import check_data, check_destinations
 from dadagrad.config import make_config
 from dadagrad.data import as_dataset
 from dadagrad.errors import InputError
 from dadagrad.summary import percent
+from dadagrad.training.callbacks import Callback
 
 common, output = grouped("Common"), grouped("Output")
 PICTURES = (".svg", ".png", ".pdf")
@@ -70,6 +72,7 @@ _HEADS = {
 @output("--overwrite", is_flag=True, help="Replace an existing model.")
 @progress_option
 @output_options
+@callback_options
 def sweep(
     data: tuple[str, ...],
     model: str,
@@ -79,6 +82,7 @@ def sweep(
     overwrite: bool,
     resources: dict[str, Any],
     display: Display,
+    callbacks: list[Callback],
     **settings: Any,
 ) -> None:
     """Train a grid of settings and save the best.
@@ -99,8 +103,14 @@ def sweep(
     on_cluster = resources["workers"] is not None or resources["client"] is not None
     check_data(rows, config, None, on_cluster=on_cluster)
     check_destinations(model, overwrite=overwrite)
-    with showing_run(display, config, rows) as shown:
-        result = dadagrad.sweep(rows, config, loss=names, **resources, **shown)
+    result = dadagrad.sweep(
+        rows,
+        config,
+        loss=names,
+        **resources,
+        callbacks=callbacks,
+        messages=display.say,
+    )
     if not result.complete:
         raise Interrupted(f"stopped after {result.best.report['rows']:,} rows; nothing was saved")
     result.best.save(model)

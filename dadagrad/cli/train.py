@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 import dadagrad
+from dadagrad.cli.callbacks import callback_options
 from dadagrad.cli.display import Display
 from dadagrad.cli.options import (
     COUNT,
@@ -28,11 +29,11 @@ from dadagrad.cli.run_support import (
     check_destinations,
     finish,
     show_dry_run,
-    showing_run,
 )
 from dadagrad.config import SETTINGS, make_config
 from dadagrad.data import as_dataset
 from dadagrad.errors import InputError
+from dadagrad.training.callbacks import Callback
 
 if TYPE_CHECKING:
     from dadagrad import Dataset
@@ -107,6 +108,7 @@ overwrite_option = output("--overwrite", is_flag=True, help="Replace an existing
 @overwrite_option
 @progress_option
 @output_options
+@callback_options
 def train(
     data: tuple[str, ...],
     model: str | None,
@@ -125,6 +127,7 @@ def train(
     dry_run: bool,
     resources: dict[str, Any],
     display: Display,
+    callbacks: list[Callback],
     **settings: Any,
 ) -> None:
     """Train a linear model on datasets.
@@ -172,26 +175,27 @@ def train(
         from dadagrad.training.checkpoints.snapshot import check_settings
 
         check_settings(meta["config"], config, checkpoints)
-        _resume(display, resources, checkpoints, meta | {"notes": metadata}, rows, on_error, trace)
+        meta |= {"notes": metadata}
+        _resume(display, callbacks, resources, checkpoints, meta, rows, on_error, trace)
         return
     on_cluster = resources["workers"] is not None or resources["client"] is not None
     check_data(rows, config, holdout, on_cluster=on_cluster)
     check_destinations(model, checkpoints, overwrite=overwrite)
-    with showing_run(display, config, rows) as shown:
-        result = dadagrad.train(
-            rows,
-            config,
-            **resources,
-            **shown,
-            save_every=checkpoint_every,
-            save_seconds=metadata["save_seconds"],
-            keep=metadata["keep"],
-            checkpoints=None if checkpoints is None else absolute(checkpoints),
-            metadata=metadata,
-            initial_model=initial,
-            on_error=on_error,
-            trace=trace,
-        )
+    result = dadagrad.train(
+        rows,
+        config,
+        **resources,
+        callbacks=callbacks,
+        messages=display.say,
+        save_every=checkpoint_every,
+        save_seconds=metadata["save_seconds"],
+        keep=metadata["keep"],
+        checkpoints=None if checkpoints is None else absolute(checkpoints),
+        metadata=metadata,
+        initial_model=initial,
+        on_error=on_error,
+        trace=trace,
+    )
     auto = config.step_size == "auto" and config.update.has_step_size
     finish(result, display, model, metadata, checkpoints, auto=auto)
 
@@ -266,6 +270,7 @@ def _check_checkpoint_options(
 @overwrite_option
 @progress_option
 @output_options
+@callback_options
 def resume(
     checkpoints: str,
     model: str | None,
@@ -275,6 +280,7 @@ def resume(
     trace: str | None,
     resources: dict[str, Any],
     display: Display,
+    callbacks: list[Callback],
 ) -> None:
     """Continue a run from its newest checkpoint.
 
@@ -297,11 +303,12 @@ def resume(
     except InputError as error:
         moved = "" if data else "; if the dataset of the run was moved, give --data URL"
         raise InputError(f"{error}{moved}") from error
-    _resume(display, resources, checkpoints, meta, rows, on_error, trace)
+    _resume(display, callbacks, resources, checkpoints, meta, rows, on_error, trace)
 
 
 def _resume(
     display: Display,
+    callbacks: list[Callback],
     resources: dict[str, Any],
     checkpoints: str,
     meta: dict[str, Any],
@@ -311,20 +318,18 @@ def _resume(
 ) -> None:
     """Continue the run that `meta` describes, and save the model where its notes say."""
     notes = meta["notes"]
-    config = dadagrad.TrainConfig.from_json(meta["config"])
-    done = sum(metrics["rows"] for metrics in meta.get("passes", []))
-    with showing_run(display, config, data, done=done) as shown:
-        result = dadagrad.resume(
-            checkpoints,
-            data=data,
-            **resources,
-            **shown,
-            save_every=notes.get("save_every"),
-            save_seconds=notes.get("save_seconds", SAVE_SECONDS),
-            keep=notes.get("keep", KEEP),
-            on_error=on_error,
-            trace=trace,
-        )
+    result = dadagrad.resume(
+        checkpoints,
+        data=data,
+        **resources,
+        callbacks=callbacks,
+        messages=display.say,
+        save_every=notes.get("save_every"),
+        save_seconds=notes.get("save_seconds", SAVE_SECONDS),
+        keep=notes.get("keep", KEEP),
+        on_error=on_error,
+        trace=trace,
+    )
     finish(result, display, notes["model"], notes, checkpoints)
 
 

@@ -35,12 +35,13 @@ from dadagrad.model.evaluate import score_partitions
 from dadagrad.model.model import Model
 from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.settings import Named, parameter_docs
+from dadagrad.training.callbacks import Callbacks
 
 Columns: TypeAlias = tuple[LabelColumn, ...]
 
-_MORE_PARAMETERS = dict.fromkeys(("random_state", "threads", "client", "checkpoints")) | {
-    "verbose": 0
-}
+_MORE_PARAMETERS = dict.fromkeys(
+    ("random_state", "threads", "client", "checkpoints", "callbacks")
+) | {"verbose": 0}
 """Parameters of the estimators, with their defaults, that are not settings of `TrainConfig`."""
 
 _MORE_PARAMETER_DOCS = """
@@ -54,6 +55,8 @@ _MORE_PARAMETER_DOCS = """
     checkpoints : str or None, default=None
         URL of a folder. `fit` leaves checkpoints there, and resumes from them when it is called
         with the same data and settings again.
+    callbacks : list of Callback or callable, default=None
+        Receivers of the events of training, as in `dadagrad.train`.
     verbose : int, default=0
         1 shows messages, progress and the result of training on standard error."""
 
@@ -71,6 +74,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     threads: int | None
     client: Any
     checkpoints: str | None
+    callbacks: Callbacks | None
     verbose: int
 
     _own_parameters: Mapping[str, Any] = {}
@@ -206,7 +210,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
             raise InputError("every sample_weight is zero; training needs a row of weight above 0")
         config = self._config(seed)
         resources = {"threads": self.threads, "client": self.client}
-        state = fit(data, config, resources, self.checkpoints, self.verbose)
+        state = fit(data, config, resources, self.checkpoints, self.verbose, self.callbacks)
         return self._keep(state, passes=config.passes, calls=0)
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, query: Any = None) -> Self:
@@ -220,7 +224,9 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         new = before is None
         data = self._make_dataset(X, y, sample_weight, query, seed, reset=new, new_labels=False)
         if data is not None:
-            state = partial_fit(data, self._config(seed), self.threads, before, self.verbose)
+            state = partial_fit(
+                data, self._config(seed), self.threads, before, self.verbose, self.callbacks
+            )
             return self._keep(state, passes=1, calls=calls + 1)
         if new:
             raise InputError("every sample_weight is zero; a first call needs one above 0")

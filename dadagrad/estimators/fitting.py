@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +10,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from dadagrad.cli.callbacks import RunDisplay
 from dadagrad.cli.display import Display
-from dadagrad.cli.run_support import showing_run
 from dadagrad.clusters import has_active_client
 from dadagrad.config import TrainConfig
 from dadagrad.data.dask_blocks import DaskDataset
@@ -21,6 +20,7 @@ from dadagrad.errors import InputError
 from dadagrad.model.model import Model
 from dadagrad.problem import Problem
 from dadagrad.summary import run_lines
+from dadagrad.training.callbacks import Callbacks, as_callbacks
 from dadagrad.training.checkpoints.snapshot import Start, check_settings
 from dadagrad.training.checkpoints.writer import CheckpointReader
 from dadagrad.training.coordinator import Coordinator
@@ -105,11 +105,13 @@ def _at_end(
     return FittedState(end.problem, end.state, passes, end.steps, origin, report, _model=model)
 
 
-def _showing(
-    verbose: int, config: TrainConfig, data: Dataset
-) -> AbstractContextManager[dict[str, Any]]:
-    """The arguments `progress` and `messages` of a run, which show it if `verbose` is above 0."""
-    return showing_run(Display(), config, data) if verbose > 0 else nullcontext({})
+def _shown(verbose: int, callbacks: Callbacks | None) -> dict[str, Any]:
+    """The arguments `callbacks` and `messages` of a run, which show it if `verbose` is above 0."""
+    receivers = as_callbacks(callbacks)
+    if verbose <= 0:
+        return {"callbacks": receivers}
+    display = Display()
+    return {"callbacks": [RunDisplay(display), *receivers], "messages": display.say}
 
 
 def fit(
@@ -118,6 +120,7 @@ def fit(
     resources: dict[str, Any],
     checkpoints: str | None,
     verbose: int = 0,
+    callbacks: Callbacks | None = None,
 ) -> FittedState:
     """Train on `data` from the start, or from the checkpoints of the same run.
 
@@ -137,12 +140,12 @@ def fit(
             stacklevel=4,
         )
     config = resolve_config(data, config, on_cluster=client is not None)
-    with _showing(verbose, config, data) as shown:
-        if checkpoints is not None and CheckpointReader(checkpoints).list():
-            check_settings(CheckpointReader(checkpoints).load().meta["config"], config, checkpoints)
-            result = resume(checkpoints, data=data, **resources, **shown)
-        else:
-            result = train(data, config, **resources, checkpoints=checkpoints, **shown)
+    shown = _shown(verbose, callbacks)
+    if checkpoints is not None and CheckpointReader(checkpoints).list():
+        check_settings(CheckpointReader(checkpoints).load().meta["config"], config, checkpoints)
+        result = resume(checkpoints, data=data, **resources, **shown)
+    else:
+        result = train(data, config, **resources, checkpoints=checkpoints, **shown)
     if verbose > 0:
         for line in run_lines(result.report, result.model.loss):
             Display().say(line)
@@ -158,6 +161,7 @@ def partial_fit(
     threads: int | None,
     before: FittedState | None,
     verbose: int = 0,
+    callbacks: Callbacks | None = None,
 ) -> FittedState:
     """Learn from one pass over `data`, starting from `before`, whose state is changed.
 
@@ -174,13 +178,14 @@ def partial_fit(
     warm_up(run.problem, run.messages)
     # The rows of this call count as new ones, beside those of the first pass of `fit`.
     later_passes = () if before is None else before.passes[1:]
-    with _showing(verbose, config, data) as shown, resources.engine(data) as engine:
+    with resources.engine(data) as engine:
         if before is None:
             start = run.begin(engine)
         else:
             start = Start(before.state, Cursor(), before.steps, before.passes[:1])
-        watcher = Watcher(progress=shown.get("progress"))
-        coordinator, complete = run.learn(engine, start, watcher)
+        watcher = Watcher(run.begin_event(start), _shown(verbose, callbacks)["callbacks"])
+        with watcher.events():
+            coordinator, complete = run.learn(engine, start, watcher)
     if not complete:
         raise KeyboardInterrupt("training was interrupted; the model has learned from some rows")
     report = make_report(coordinator, data, complete, watcher.seconds)

@@ -136,6 +136,21 @@ def from_plain(value: Any) -> Any:
     }
 
 
+def strict_json(value: Any) -> str:
+    """Return `value` as JSON for other programs, in which infinities and NaN are null."""
+    return json.dumps(_without_nan(value), allow_nan=False)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return value
+
+
 def what_is_at(storage: Storage) -> str | None:
     """Name the kind of things at a URL for messages; None if it is unknown."""
     if storage.exists("model.json"):

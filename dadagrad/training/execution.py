@@ -18,13 +18,14 @@ from dadagrad.errors import InputError, TrainingError
 from dadagrad.model.evaluate import evaluate
 from dadagrad.model.model import Model
 from dadagrad.problem import Problem, make_problem
+from dadagrad.training.callbacks import BeginEvent, Callback
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start
 from dadagrad.training.column_scales import measure_scales
 from dadagrad.training.constant import constant_metrics
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
-from dadagrad.training.engines.watcher import Progress, Watcher
+from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.initial import InitialState
 from dadagrad.training.memory.available import WorkerMemory, trim_malloc
 from dadagrad.training.memory.check import memory_shortage
@@ -133,31 +134,56 @@ class Run:
         start: Start | None = None,
         save_every: int | None = None,
         save_seconds: float | None = None,
-        progress: Progress | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> TrainResult:
         """Run to the end, or until somebody asks to stop; from the beginning if `start` is None."""
         compile_seconds = warm_up(self.problem, self.messages)
         start = start or self.begin(engine)
-        save_seconds = None if save_every is not None else save_seconds
-        watcher = Watcher(saver, save_seconds, progress, start.seconds)
+        url = None if saver is None else saver.url
+        watcher = Watcher(
+            self.begin_event(start, url),
+            [start.curve, *callbacks],
+            saver=saver,
+            save_seconds=None if save_every is not None else save_seconds,
+            seconds_before=start.seconds,
+            holdout=start.holdout,
+        )
         if saver is not None:
             choices = {name: getattr(self.problem.config, name) for name in CHOSEN}
             saver.config, saver.scales = replace(saver.config, **choices), self.problem.scales
-            saver.holdout = start.holdout
-        if self.problem.config.early_stopping:
-            coordinator, complete = self._learn_by_pass(engine, start, watcher, save_every)
-        else:
-            coordinator, complete = self.learn(engine, start, watcher, save_every)
-        steps, moved = coordinator.steps - start.steps, engine.bytes_moved
-        return self.result(
-            coordinator,
-            complete,
-            watcher.seconds,
-            None if saver is None else saver.url,
-            losses=start.holdout.losses,
-            bytes_per_step=moved / steps if moved is not None and steps else None,
-            compile_seconds=compile_seconds,
-            stopped_by=None if watcher.stopped_by is None else watcher.stopped_by.name,
+            saver.holdout, saver.curve = start.holdout, start.curve
+        with watcher.events():
+            if self.problem.config.early_stopping:
+                coordinator, complete = self._learn_by_pass(engine, start, watcher, save_every)
+            else:
+                coordinator, complete = self.learn(engine, start, watcher, save_every)
+            steps, moved = coordinator.steps - start.steps, engine.bytes_moved
+            watcher.result = self.result(
+                coordinator,
+                complete,
+                watcher.seconds,
+                url,
+                start,
+                bytes_per_step=moved / steps if moved is not None and steps else None,
+                compile_seconds=compile_seconds,
+                stopped_by=None if watcher.stopped_by is None else watcher.stopped_by.name,
+            )
+        return watcher.result
+
+    def begin_event(self, start: Start, checkpoints: str | None = None) -> BeginEvent:
+        """Return the event at the begin of the run from `start` on."""
+        problem = self.problem
+        has_step_size = problem.config.update.has_step_size
+        return BeginEvent(
+            problem.config,
+            self.data.url,
+            problem.task,
+            self.data.n_rows,
+            sum(metrics.rows for metrics in start.passes),
+            problem.n_features,
+            problem.n_targets,
+            tuple(each.step_size if has_step_size else None for each in problem.settings),
+            checkpoints,
         )
 
     def begin(self, engine: Engine) -> Start:
@@ -285,18 +311,21 @@ class Run:
         complete: bool,
         seconds: float,
         checkpoints: str | None,
+        start: Start,
         *,
-        losses: Sequence[float] = (),
         bytes_per_step: float | None = None,
         compile_seconds: float = 0.0,
         stopped_by: str | None = None,
+        sweep: Sequence[Mapping[str, Any]] = (),
     ) -> TrainResult:
-        """The model and the report at the end of the run."""
+        """The model and the report at the end of the run from `start` on."""
         report = make_report(coordinator, self.readable, complete, seconds) | {
             "bytes_per_step": bytes_per_step,
             "compile_seconds": compile_seconds,
             "stopped_by": stopped_by,
             "checkpoints": checkpoints,
+            "curve": start.curve.to_json(),
+            **({"sweep": list(sweep)} if sweep else {}),
             **constant_metrics(self.problem, self.readable),
         }
         if complete:
@@ -305,8 +334,8 @@ class Run:
         model = make_model(self.problem, coordinator.state, self.readable, report)
         if self.held_out is not None and complete:
             report["holdout"] = self._evaluate(model)
-            if losses:
-                report["holdout"]["loss_of_pass"] = losses
+            if start.holdout.losses:
+                report["holdout"]["loss_of_pass"] = start.holdout.losses
         report["nonzeros"] = int(np.count_nonzero(model.weights))
         report["digest"] = model.digest
         return TrainResult(model, report, complete, coordinator)

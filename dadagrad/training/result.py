@@ -119,7 +119,7 @@ def make_report(
     metrics, problem, passes = coordinator.metrics, coordinator.problem, coordinator.passes
     first = passes[0] if passes else metrics
     losses, errors = first.mean_loss(problem), first.error(problem)
-    best = best_setting(passes, problem)
+    best = best_setting(passes)
     settings = [
         {
             "step_size": setting.step_size if problem.config.update.has_step_size else None,

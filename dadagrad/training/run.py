@@ -17,10 +17,10 @@ from dadagrad.optim.losses import Loss
 from dadagrad.optim.preconditioners import Preconditioner
 from dadagrad.optim.regularizers import Regularizer
 from dadagrad.optim.updates import Update
+from dadagrad.training.callbacks import Callbacks, as_callbacks
 from dadagrad.training.checkpoints.snapshot import IN_MEMORY, CheckpointSaver, restore
 from dadagrad.training.checkpoints.writer import CheckpointReader
 from dadagrad.training.engines.resources import Resources
-from dadagrad.training.engines.watcher import Progress
 from dadagrad.training.execution import Run, resolve_config, split_holdout
 from dadagrad.training.initial import InitialModel, InitialState
 from dadagrad.training.result import TrainResult
@@ -40,7 +40,7 @@ def train(
     save_every: int | None = None,
     save_seconds: float | None = 60.0,
     keep: int = 3,
-    progress: Progress | None = None,
+    callbacks: Callbacks | None = None,
     messages: Callable[[str], None] | None = None,
     metadata: dict[str, Any] | None = None,
     on_error: OnError = "raise",
@@ -76,8 +76,11 @@ def train(
         Seconds between checkpoints where `save_every` is None.
     keep : int
         Checkpoints that are kept.
-    progress, messages : callable or None
-        Called with the progress of the run, and with messages for people.
+    callbacks : list of Callback or callable, optional
+        Receivers of the events of the run; a function is called with the `RoundEvent` at the end of
+        each round. An error that one raises ends the run.
+    messages : callable or None
+        Called with messages for people.
     metadata : dict
         Plain JSON that is stored with the checkpoints.
     on_error : "raise" or "skip"
@@ -120,16 +123,17 @@ def train(
             f"{checkpoints} already holds the checkpoints of a run; go on with it by "
             "`dadagrad resume`, or choose another folder"
         )
+    receivers = as_callbacks(callbacks)
     # A cluster that is not there, or too little memory, is no beginning of a run.
     with resources.engine(run.readable) as engine:
         run.check_memory(engine.workers(), checkpoints=checkpoints is not None)
         if checkpoints is None:
-            return run.execute(engine, start=start, progress=progress)
+            return run.execute(engine, start=start, callbacks=receivers)
         with CheckpointSaver(
             checkpoints, run.readable, config, keep=keep, notes=metadata or {}, new=True
         ) as saver:
             saver.begin(start)
-            return run.execute(engine, saver, start, save_every, save_seconds, progress)
+            return run.execute(engine, saver, start, save_every, save_seconds, receivers)
 
 
 def resume(
@@ -147,7 +151,7 @@ def resume(
     save_every: int | None = None,
     save_seconds: float | None = 60.0,
     keep: int = 3,
-    progress: Progress | None = None,
+    callbacks: Callbacks | None = None,
     messages: Callable[[str], None] | None = None,
     on_error: OnError | None = None,
     trace: str | None = None,
@@ -167,6 +171,7 @@ def resume(
         There is no checkpoint; an object is missing or not that of the run; or the data is not
         what the run was started with.
     """
+    receivers = as_callbacks(callbacks)
     on_cluster = workers is not None or client is not None
     snapshot = CheckpointReader(checkpoints).load(read_shards=not on_cluster)
     meta = snapshot.meta
@@ -210,12 +215,10 @@ def resume(
             snapshot = CheckpointReader(checkpoints).load()
             run.problem, start = restore(snapshot, run.problem, checkpoints)
         run.messages(f"the run at {checkpoints} is complete: there is nothing to resume")
-        return run.result(
-            run.coordinator(start), True, start.seconds, checkpoints, losses=start.holdout.losses
-        )
+        return run.result(run.coordinator(start), True, start.seconds, checkpoints, start)
     with resources.engine(run.readable) as engine:
         run.check_memory(engine.workers(), checkpoints=True)
         with CheckpointSaver(
             checkpoints, run.readable, config, keep=keep, notes=meta["notes"]
         ) as saver:
-            return run.execute(engine, saver, start, save_every, save_seconds, progress)
+            return run.execute(engine, saver, start, save_every, save_seconds, receivers)

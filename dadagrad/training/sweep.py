@@ -28,13 +28,15 @@ from dadagrad.model.evaluate import evaluate
 from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.optim.registry import describe
 from dadagrad.problem import Problem
+from dadagrad.training.callbacks import Callback, Callbacks, as_callbacks
 from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.curve import LearningCurve
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
-from dadagrad.training.engines.watcher import Progress, Watcher
+from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.execution import Run, resolve_config
-from dadagrad.training.messages import Report
+from dadagrad.training.messages import Report, Save
 from dadagrad.training.result import TrainResult, make_model
 from dadagrad.training.schedule import Cursor
 from dadagrad.training.state.compiled import State
@@ -83,7 +85,7 @@ def sweep(
     workers: int | None = None,
     client: Any = None,
     memory: int | None = None,
-    progress: Progress | None = None,
+    callbacks: Callbacks | None = None,
     messages: Callable[[str], None] | None = None,
     **settings: Any,
 ) -> SweepResult:
@@ -91,7 +93,7 @@ def sweep(
 
     Parameters
     ----------
-    data, config, threads, workers, client, memory, progress, messages
+    data, config, threads, workers, client, memory, callbacks, messages
         As in `dadagrad.train`.
     loss : Loss, str, or a list of them
         Several must be built-in losses for classes, which are compared by the error.
@@ -103,7 +105,7 @@ def sweep(
     InputError
         As `dadagrad.train`, or the settings cannot be trained side by side.
     """
-    data = as_dataset(data)
+    data, receivers = as_dataset(data), as_callbacks(callbacks)
     resources = Resources(threads, workers, client, memory)
     losses: list[Any] = list(loss) if isinstance(loss, list | tuple) else [loss]
     losses = [each for each in losses if each is not None]
@@ -117,7 +119,7 @@ def sweep(
     with resources.engine(run.readable) as engine:
         run.check_memory(engine.workers(), checkpoints=False)
         warm_up(run.problem, run.messages)
-        return _Sweep(run, engine, progress).execute()
+        return _Sweep(run, engine, receivers).execute()
 
 
 def make_grid(base: TrainConfig, losses: Sequence[Loss | str] = ()) -> list[TrainConfig]:
@@ -153,6 +155,33 @@ def _check_side_by_side(grid: Sequence[TrainConfig]) -> None:
         )
 
 
+class _SweepWatcher(Watcher):
+    """Watcher that reports the metrics of the whole grid.
+
+    Attributes
+    ----------
+    numbers : list of int
+        Settings of the grid that are still trained. Others get an immense loss.
+    """
+
+    numbers: Sequence[int]
+
+    def handle(self, instruction: Report | Save) -> None:
+        """Send the end of a round to the callbacks."""
+        if isinstance(instruction, Report):
+            passes = tuple(map(self._widen, instruction.passes))
+            metrics = self._widen(instruction.metrics)
+            instruction = replace(instruction, metrics=metrics, passes=passes)
+        super().handle(instruction)
+
+    def _widen(self, metrics: ProgressiveMetrics) -> ProgressiveMetrics:
+        assert self.run is not None, "a sweep has events"
+        n_settings = len(self.run.step_sizes)
+        loss, mistakes = np.full(n_settings, np.finfo(float).max), np.zeros(n_settings)
+        loss[self.numbers], mistakes[self.numbers] = metrics.loss, metrics.mistakes
+        return replace(metrics, loss=loss, mistakes=mistakes)
+
+
 @dataclass
 class _Sweep:
     """A sweep on an engine.
@@ -165,17 +194,31 @@ class _Sweep:
 
     run: Run
     engine: Engine
-    progress: Progress | None
+    callbacks: list[Callback]
+    curve: LearningCurve = field(init=False)
     numbers: list[int] = field(init=False)
     table: list[dict[str, Any]] = field(init=False)
-    watcher: Watcher = field(init=False)
+    watcher: _SweepWatcher = field(init=False)
 
     def execute(self) -> SweepResult:
         """Train to the end, and measure the settings that are left."""
         run = self.run
         start = run.begin(self.engine)
-        self.watcher = Watcher(None, None, self._report, start.seconds)
-        self.numbers = list(range(run.problem.n_settings))
+        self.curve = start.curve
+        self.watcher = _SweepWatcher(
+            run.begin_event(start),
+            [start.curve, *self.callbacks],
+            seconds_before=start.seconds,
+        )
+        with self.watcher.events():
+            result = self._learn(start)
+            self.watcher.result = result.best
+        return result
+
+    def _learn(self, start: Start) -> SweepResult:
+        """Train to the end, drop settings on the way, and measure those that are left."""
+        run = self.run
+        self.numbers = self.watcher.numbers = list(range(run.problem.n_settings))
         self.table = [_describe(setting) for setting in run.problem.settings]
         complete, values = True, np.zeros(0)
         for stop in (*_stops(run), None):
@@ -190,22 +233,6 @@ class _Sweep:
                 break
             start = self._drop(coordinator, values, stop)
         return self._finish(coordinator, values, complete)
-
-    def _report(self, report: Report) -> None:
-        """Forward the metrics of the whole grid, in which those dropped have an immense loss."""
-        if self.progress is None:
-            return
-
-        def widen(metrics: ProgressiveMetrics) -> ProgressiveMetrics:
-            loss, mistakes = (
-                np.full(len(self.table), np.finfo(float).max),
-                np.zeros(len(self.table)),
-            )
-            loss[self.numbers], mistakes[self.numbers] = metrics.loss, metrics.mistakes
-            return replace(metrics, loss=loss, mistakes=mistakes)
-
-        passes = tuple(map(widen, report.passes))
-        self.progress(replace(report, metrics=widen(report.metrics), passes=passes))
 
     @property
     def _compares_errors(self) -> bool:
@@ -246,7 +273,7 @@ class _Sweep:
                 f"{len(kept)} of {len(self.numbers)} settings left after "
                 f"{coordinator.metrics.rows:,} rows"
             )
-        self.numbers = [self.numbers[place] for place in kept]
+        self.numbers = self.watcher.numbers = [self.numbers[place] for place in kept]
         return self._select(coordinator, kept)
 
     def _select(self, coordinator: Coordinator, places: Sequence[int]) -> Start:
@@ -258,7 +285,7 @@ class _Sweep:
             passes = [metrics.of_settings(places) for metrics in passes]
             configs = [problem.settings[place].config for place in places]
             self.run.problem = problem.with_configs(configs)
-        return Start(state, coordinator.cursor, coordinator.steps, tuple(passes))
+        return Start(state, coordinator.cursor, coordinator.steps, tuple(passes), curve=self.curve)
 
     def _finish(
         self, coordinator: Coordinator, values: NDArray[np.float64], complete: bool
@@ -279,7 +306,9 @@ class _Sweep:
                 entry["holdout"] = measured = evaluate(model, run.held_out, loss=loss)
                 values[place] = measured["error" if self._compares_errors else "loss"]
         start = self._select(coordinator, [int(np.argmin(values))])
-        best = run.result(run.coordinator(start), complete, self.watcher.seconds, None)
+        sweep = [_summary(entry) for entry in self.table]
+        coordinator, seconds = run.coordinator(start), self.watcher.seconds
+        best = run.result(coordinator, complete, seconds, None, start, sweep=sweep)
         return SweepResult(best, self.table, complete)
 
 
@@ -288,6 +317,13 @@ def _describe(setting: Problem) -> dict[str, Any]:
     step_size = setting.step_size if config.update.has_step_size else None
     described = {"loss": describe(config.loss), "step_size": step_size}
     return described | {"l1": config.l1, "l2": config.l2, "dropped": False, "holdout": None}
+
+
+def _summary(entry: dict[str, Any]) -> dict[str, Any]:
+    """The entry of a setting with the numbers of its holdout alone, as a model keeps it."""
+    if entry["holdout"] is None:
+        return entry
+    return entry | {"holdout": {name: entry["holdout"][name] for name in ("loss", "error", "auc")}}
 
 
 def _stops(run: Run) -> Iterator[Cursor]:

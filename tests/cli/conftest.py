@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from dadagrad.cli import dadagrad
 from dadagrad.cli.progress import Bar, RunTable
 from dadagrad.data.synthetic import Corpus
-from dadagrad.training.messages import Report
+from dadagrad.training.callbacks import RoundEvent
 
 N_FEATURES = 400
 
@@ -78,7 +78,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
 
         def update_and_stop(shown: Bar | RunTable, done: Any, *details: Any) -> None:
             updates[type(shown)](shown, done, *details)
-            if (done.metrics.rows if isinstance(done, Report) else done) >= rows:
+            if (done.rows if isinstance(done, RoundEvent) else done) >= rows:
                 for kind, update in updates.items():
                     monkeypatch.setattr(kind, "update", update)
                 signal.raise_signal(number)

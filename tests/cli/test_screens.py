@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dadagrad import Model, ingest, open_dataset, train
+from dadagrad import Model, TrainConfig, ingest, open_dataset, train
 from dadagrad.cli.display import Display
 from dadagrad.cli.progress import Line, RunTable, Start
 from dadagrad.summary import run_lines
-from dadagrad.training.messages import Report
+from dadagrad.training.callbacks import BeginEvent, RoundEvent
 from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.worker.progressive import ProgressiveMetrics
 
@@ -76,12 +76,13 @@ def table_of_a_run(monkeypatch: pytest.MonkeyPatch) -> str:
             rows, 9 * rows, rows, np.array([0.3 * rows]), np.array([mistakes])
         )
 
+    begin = BeginEvent(TrainConfig(), "data", "binary", 25_000, 0, 9, 1, (0.4,), None)
     first = [metrics(1_000, 260), metrics(1_500, 380), metrics(25_000, 2_811)]
     for number, passed in enumerate(first):
         cursor = Cursor(1, 0) if passed is first[-1] else Cursor(0, number + 1)
-        table.update(Report(cursor, 0, passed, (passed,), lambda: 654_352))
+        table.update(RoundEvent(begin, 0, cursor, (passed,), 1.0, 1.0, None, lambda: 654_352))
     both = (first[-1], metrics(25_000, 63))
-    table.update(Report(Cursor(2, 0), 0, both[0] + both[1], both, lambda: 660_001))
+    table.update(RoundEvent(begin, 0, Cursor(2, 0), both, 2.0, 1.0, None, lambda: 660_001))
     return "\n".join(lines)
 
 

@@ -118,7 +118,7 @@ def test_a_skipped_partition_stays_skipped_after_a_resume(url, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(url, CONFIG, on_error="skip", checkpoints=folder, save_every=5, progress=fail)
+        train(url, CONFIG, on_error="skip", checkpoints=folder, save_every=5, callbacks=[fail])
     shutil.copytree(backup / VICTIM, Path(url) / VICTIM)
     result = resume(folder)
     assert bits(result) == expected

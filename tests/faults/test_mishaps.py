@@ -173,7 +173,7 @@ def test_a_worker_that_freezes_at_the_end_does_not_delay_it(cluster, data):
             cluster.living[2].send(signal.SIGSTOP)
 
     begun = time.monotonic()
-    result = train(data, config, client=cluster.address, progress=stop_at_the_end)
+    result = train(data, config, client=cluster.address, callbacks=[stop_at_the_end])
     assert time.monotonic() - begun < 60
     assert bits(result) == bits(train(data, config))
 

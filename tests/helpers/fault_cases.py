@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dadagrad.config import TrainConfig
-from dadagrad.training.messages import Report
+from dadagrad.training.callbacks import RoundEvent
 from dadagrad.training.run import TrainResult, train
 from helpers.cluster_processes import Cluster
 from helpers.training_cases import make_data
@@ -43,7 +43,7 @@ class At:
         self._round, self._fault, self._pause = round_number, fault, pause
         self._future: Future[Any] | None = None
 
-    def __call__(self, report: Report) -> None:
+    def __call__(self, event: RoundEvent) -> None:
         self.seen.append(time.monotonic())
         if len(self.seen) == self._round:
             self.begun = time.monotonic()
@@ -67,7 +67,7 @@ class At:
         self, cluster: Cluster, data: str, config: TrainConfig = CONFIG, **options: Any
     ) -> TrainResult:
         """Train on `cluster` while the fault happens."""
-        result = train(data, config, client=cluster.address, progress=self, **options)
+        result = train(data, config, client=cluster.address, callbacks=[self], **options)
         self.join()
         return result
 

@@ -16,8 +16,8 @@ from helpers.servers import Server
 
 from dadagrad.config import TrainConfig
 from dadagrad.model.model import Model
+from dadagrad.training.callbacks import RoundEvent
 from dadagrad.training.checkpoints.writer import CheckpointReader, CheckpointWriter, TakenOver
-from dadagrad.training.messages import Report
 from dadagrad.training.run import train
 
 NewProgram = Callable[..., Program]
@@ -94,7 +94,7 @@ def test_a_run_stops_as_soon_as_it_knows(local_data: str, tmp_path: Path) -> Non
     """A run learns that a checkpoint was not written long before the next one."""
     url, rounds = str(tmp_path / "run"), 0
 
-    def progress(report: Report) -> None:
+    def progress(event: RoundEvent) -> None:
         nonlocal rounds
         rounds += 1
         time.sleep(0.002)
@@ -103,7 +103,7 @@ def test_a_run_stops_as_soon_as_it_knows(local_data: str, tmp_path: Path) -> Non
 
     config = TrainConfig(**SETTINGS, passes=40)
     with pytest.raises(TakenOver):
-        train(local_data, config, checkpoints=url, save_every=300, progress=progress)
+        train(local_data, config, checkpoints=url, save_every=300, callbacks=[progress])
     assert 300 <= rounds < 550
 
 

@@ -21,7 +21,7 @@ from dadagrad.optim.updates import UPDATES as ALL_UPDATES
 from dadagrad.optim.updates import DualAveraging
 from dadagrad.problem import make_problem
 from dadagrad.training import execution, warm_up
-from dadagrad.training.messages import Report
+from dadagrad.training.callbacks import RoundEvent
 from dadagrad.training.run import resume, train
 from dadagrad.training.state import zero_state
 
@@ -181,13 +181,13 @@ def test_every_algorithm_resumes_to_the_same_bits(settings, monkeypatch, tmp_pat
     config, data = TrainConfig(**given), dataset(numbers=False)
     whole = train(data, config)
 
-    def stop_half_way(report: Report) -> None:
-        if 30 <= report.metrics.rows < 48:
+    def stop_half_way(event: RoundEvent) -> None:
+        if 30 <= event.rows < 48:
             raise KeyboardInterrupt
 
     url = str(tmp_path / "run")
     with pytest.raises(KeyboardInterrupt):
-        train(data, config, checkpoints=url, save_every=1, progress=stop_half_way)
+        train(data, config, checkpoints=url, save_every=1, callbacks=[stop_half_way])
     resumed = resume(url, data=data)
     assert resumed.complete
     assert resumed.model.digest == whole.model.digest

@@ -30,12 +30,13 @@ from dadagrad.data import open_dataset
 from dadagrad.errors import CorruptionError, InputError, TrainingError
 from dadagrad.kernels.packed_ids import pack, unpack
 from dadagrad.training import warm_up
+from dadagrad.training.callbacks import RoundEvent
 from dadagrad.training.engines.dask import batches as dask_batches
 from dadagrad.training.engines.dask import driver as dask_driver
 from dadagrad.training.engines.dask import tasks
 from dadagrad.training.engines.dask.messages import Reply
 from dadagrad.training.memory import estimate
-from dadagrad.training.messages import Report, Result
+from dadagrad.training.messages import Result
 from dadagrad.training.run import TrainResult, resume, train
 from dadagrad.training.state.slices import FeatureSlice, Gradient, SharedFeatures
 from dadagrad.training.worker.progressive import ProgressiveMetrics
@@ -128,7 +129,10 @@ def test_weights_are_counted_on_the_workers_as_here(scheduler, data):
     def counts(**resources) -> list[int]:
         seen: list[int] = []
         train(
-            data, streams, progress=lambda report: seen.append(report.count_nonzeros()), **resources
+            data,
+            streams,
+            callbacks=[lambda event: seen.append(event.count_nonzeros())],
+            **resources,
         )
         return seen
 
@@ -143,15 +147,15 @@ def test_workers_write_the_checkpoints_of_a_state_that_stays_with_them(
     monkeypatch.setattr(estimate, "MAX_GATHERED", 0)
     folder = str(tmp_path / "run")
     streams = replace(CONFIG, update=update, streams=3, batch_size=1, l1=1e-3)
-    seen: list[Report] = []
+    seen: list[RoundEvent] = []
 
-    def stop(report: Report) -> None:
-        seen.append(report)
+    def stop(event: RoundEvent) -> None:
+        seen.append(event)
         if len(seen) == 25:
             signal.raise_signal(signal.SIGINT)
 
     options = {"checkpoints": folder, "save_every": 100}
-    assert not train(data, streams, client=scheduler, progress=stop, **options).complete
+    assert not train(data, streams, client=scheduler, callbacks=[stop], **options).complete
     where = {"client": scheduler} if goes_on == "cluster" else {"threads": 2}
     expected = train(data, streams).model.digest
     assert resume(folder, **where).model.digest == expected
@@ -196,15 +200,15 @@ def test_only_the_weights_that_the_rows_touch_are_sent(scheduler, data, monkeypa
 
 def test_stopped_on_a_cluster_and_resumed_on_threads_and_back(scheduler, data, tmp_path):
     folder = str(tmp_path / "run")
-    seen: list[Report] = []
+    seen: list[RoundEvent] = []
 
-    def stop(report: Report) -> None:
-        seen.append(report)
+    def stop(event: RoundEvent) -> None:
+        seen.append(event)
         if len(seen) in (4, 8):
             signal.raise_signal(signal.SIGINT)
 
-    assert not train(data, CONFIG, client=scheduler, checkpoints=folder, progress=stop).complete
-    assert not resume(folder, progress=stop).complete
+    assert not train(data, CONFIG, client=scheduler, checkpoints=folder, callbacks=[stop]).complete
+    assert not resume(folder, callbacks=[stop]).complete
     assert bits(resume(folder, client=scheduler)) == bits(train(data, CONFIG))
 
 
@@ -226,10 +230,10 @@ def test_results_are_left_on_the_workers_within_bounds(scheduler, data, monkeypa
     most = []
     with Client(scheduler, set_as_default=False) as client:
 
-        def look(report: Report) -> None:
+        def look(event: RoundEvent) -> None:
             most.append(sum(map(len, client.has_what().values())))
 
-        train(data, replace(CONFIG, batch_size=10), client=scheduler, progress=look)
+        train(data, replace(CONFIG, batch_size=10), client=scheduler, callbacks=[look])
     # Those of five tasks, of the step that is under way, of partitions read, and the job.
     assert 5 <= max(most) <= 5 + 4 + 3 + 2
 
@@ -246,10 +250,10 @@ def test_a_worker_that_does_not_know_the_run_is_told(scheduler, data):
     digest = open_dataset(data).digest
     with Client(scheduler, set_as_default=False) as client:
 
-        def interfere(report: Report) -> None:
+        def interfere(event: RoundEvent) -> None:
             client.run(forget_all, digest)
 
-        check_bits(data, replace(CONFIG, passes=1), client=scheduler, progress=interfere)
+        check_bits(data, replace(CONFIG, passes=1), client=scheduler, callbacks=[interfere])
 
 
 def test_an_address_without_a_scheduler_is_refused(data, scheduler, tmp_path):
@@ -416,8 +420,8 @@ def test_a_cluster_that_is_started_has_its_settings_listens_here_alone_and_ends(
     def kept_messages(dask_scheduler: Any) -> set[int]:
         return {stream.recent_message_log.maxlen for stream in dask_scheduler.stream_comms.values()}
 
-    def look(report: Report) -> None:
-        if report.steps == 1:
+    def look(event: RoundEvent) -> None:
+        if event.steps == 1:
             (cluster,) = (each for each in SpecCluster._instances if each.status.name == "running")
             with Client(cluster, set_as_default=False) as client:
                 seen.extend(client.run(settings_there).values())
@@ -426,7 +430,7 @@ def test_a_cluster_that_is_started_has_its_settings_listens_here_alone_and_ends(
 
     before, opened, seen = listening(), [], []
     children = set(psutil.Process().children(recursive=True))
-    check_bits(data, CONFIG, workers=1, progress=look)
+    check_bits(data, CONFIG, workers=1, callbacks=[look])
     assert seen == [[str(128 << 20), "1000000", False, 10], {10}]
     assert len(opened) >= 4
     assert all(ipaddress.ip_address(address.ip).is_loopback for address in opened)

@@ -56,7 +56,7 @@ def test_a_run_with_early_stopping_resumes_to_the_same_bits(tmp_path, monkeypatc
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(url, overfitting(), checkpoints=folder, save_every=9, progress=stop)
+        train(url, overfitting(), checkpoints=folder, save_every=9, callbacks=[stop])
     for _ in range(2):  # the second finds nothing to do
         result = resume(folder)
         assert result.model.digest == expected.model.digest

@@ -77,7 +77,7 @@ def test_a_run_from_a_model_resumes_from_its_checkpoints_alone(tmp_path, monkeyp
         with pytest.raises(KeyboardInterrupt):
             train(
                 days[1], initial_model=first, checkpoints=folder + str(stop_after), save_every=7,
-                progress=stop,
+                callbacks=[stop],
             )  # fmt: skip
         assert resume(folder + str(stop_after)).model.digest == expected.model.digest
 

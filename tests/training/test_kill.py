@@ -41,7 +41,7 @@ for batch_size in (1, config.batch_size):
 
 
 def child(checkpoints):
-    options = dict(save_seconds=0.002, progress=lambda report: time.sleep(0.003))
+    options = dict(save_seconds=0.002, callbacks=[lambda event: time.sleep(0.003)])
     if run.CheckpointReader(checkpoints).list():
         result = run.resume(checkpoints, **options)
     else:

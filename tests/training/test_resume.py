@@ -15,8 +15,8 @@ from helpers.zarr_cases import write_zarr
 from dadagrad.config import TrainConfig
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.training import execution
+from dadagrad.training.callbacks import RoundEvent
 from dadagrad.training.checkpoints.writer import CheckpointReader
-from dadagrad.training.messages import Report
 from dadagrad.training.run import TrainResult, resume, train
 
 
@@ -26,7 +26,7 @@ def short_stretches(monkeypatch):
     monkeypatch.setattr(execution, "CHUNK_ROWS", 7)
 
 
-def unhurried(report: Report) -> None:
+def unhurried(event: RoundEvent) -> None:
     """Give the background writer the time to write each state."""
     time.sleep(0.003)
 
@@ -116,7 +116,7 @@ def test_the_same_bits_on_any_threads_and_from_any_checkpoint(case, tmp_path):
     undisturbed = everything(train(data, config, threads=1))
     assert everything(train(data, config, threads=2)) == undisturbed
     folder = tmp_path / "run"
-    options = {"checkpoints": str(folder), "save_every": 2, "keep": 1000, "progress": unhurried}
+    options = {"checkpoints": str(folder), "save_every": 2, "keep": 1000, "callbacks": [unhurried]}
     saved = train(data, config, threads=3, **options)
     assert everything(saved) == undisturbed
     steps = steps_kept(folder)
@@ -130,12 +130,12 @@ def test_the_same_bits_on_any_threads_and_from_any_checkpoint(case, tmp_path):
         assert again.report["seconds"] > 0
 
 
-def interrupt_at(rows: int, number: signal.Signals = signal.SIGINT) -> Callable[[Report], None]:
+def interrupt_at(rows: int, number: signal.Signals = signal.SIGINT) -> Callable[[RoundEvent], None]:
     """Progress that has a signal sent once, when so many rows are done."""
     interrupted: list[bool] = []
 
-    def progress(report: Report) -> None:
-        if report.metrics.rows >= rows and not interrupted:
+    def progress(event: RoundEvent) -> None:
+        if event.rows >= rows and not interrupted:
             interrupted.append(True)
             signal.raise_signal(number)
 
@@ -150,7 +150,7 @@ def test_a_signal_stops_with_a_checkpoint(batch_size, number, tmp_path):
     undisturbed = train(data, config)
     folder = str(tmp_path / "run")
     handler = signal.getsignal(number)
-    result = train(data, config, checkpoints=folder, progress=interrupt_at(50, number))
+    result = train(data, config, checkpoints=folder, callbacks=[interrupt_at(50, number)])
     assert not result.complete
     assert not result.report["complete"]
     assert 50 <= result.report["rows"] < 3 * data.n_rows
@@ -158,7 +158,7 @@ def test_a_signal_stops_with_a_checkpoint(batch_size, number, tmp_path):
     assert steps_kept(tmp_path / "run")[-1] == result.report["steps"]
     assert result.model.digest != undisturbed.model.digest  # it is that of the state at the stop
     progress = interrupt_at(result.report["rows"] + 60, number)
-    assert not resume(folder, data=data, progress=progress).complete
+    assert not resume(folder, data=data, callbacks=[progress]).complete
     assert everything(resume(folder, data=data)) == everything(undisturbed)
 
 
@@ -207,7 +207,7 @@ def test_a_run_that_fails_keeps_what_it_saved_before(tmp_path):
     config = TrainConfig(step_size=0.3, batch_size=10, shuffle=False, partitions_per_batch=1)
     folder = tmp_path / "run"
     with pytest.raises(InputError, match="partition part-00001: row 40 has label 9"):
-        train(bad, config, checkpoints=str(folder), save_every=1, progress=unhurried)
+        train(bad, config, checkpoints=str(folder), save_every=1, callbacks=[unhurried])
     assert steps_kept(folder)[-1] == 9
     # The rows before the bad one were learned from as in a run without it.
     reference = train(data, config)
@@ -227,7 +227,7 @@ def test_the_step_size_is_chosen_once(tmp_path, monkeypatch):
         with pytest.raises(TrainingError, match="a crash"):
             train(data, config, checkpoints=folder)
     # A run that died while choosing chooses again.
-    stopped = resume(folder, data=data, progress=interrupt_at(33))
+    stopped = resume(folder, data=data, callbacks=[interrupt_at(33)])
     assert not stopped.complete
     kept = CheckpointReader(folder).load().meta["config"]["step_size"]
     assert kept == stopped.report["step_size"] == expected.report["step_size"]
@@ -239,7 +239,7 @@ def test_saves_by_the_clock_and_seconds_add_up(tmp_path):
     data, config = make_data(), TrainConfig(step_size=0.3, batch_size=11, passes=4)
     folder = tmp_path / "run"
     result = train(
-        data, config, checkpoints=str(folder), save_seconds=0.01, keep=1000, progress=unhurried
+        data, config, checkpoints=str(folder), save_seconds=0.01, keep=1000, callbacks=[unhurried]
     )
     steps = steps_kept(folder)
     assert 3 <= len(steps) < result.report["steps"]

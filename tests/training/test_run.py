@@ -23,7 +23,6 @@ from dadagrad.data.dataset import MemoryDataset, Partition
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.model.evaluate import evaluate
-from dadagrad.training.messages import Report
 from dadagrad.training.run import train
 from dadagrad.training.schedule import auto_batch_size
 
@@ -64,14 +63,6 @@ def test_the_model_holds_no_feature_without_weight():
     model = train(make_data(), replace(CONFIG, l1=0.05, batch_size=11)).model
     assert 0 < len(model.ids) < 60
     assert (model.weights != 0).any(axis=1).all()
-
-
-def test_progress_is_told_of_every_round():
-    seen: list[Report] = []
-    data = make_data()
-    train(data, replace(CONFIG, batch_size=11), progress=seen.append)
-    assert [report.steps for report in seen] == list(range(1, -(-data.n_rows // 11) + 1))
-    assert seen[-1].metrics.rows == data.n_rows
 
 
 def test_what_is_about_to_happen_is_announced():

@@ -57,5 +57,5 @@ def test_a_trace_that_cannot_be_written_ends_the_run_before_its_first_row(tmp_pa
     seen: list[object] = []
     url = str(tmp_path / "file" / "trace.json")
     with pytest.raises(StorageError, match=r"trace\.json"):
-        train(make_data(SIZES), STREAMS, trace=url, progress=seen.append)
+        train(make_data(SIZES), STREAMS, trace=url, callbacks=[seen.append])
     assert not seen

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 import dadagrad
 from dadagrad.config import TrainConfig
+from dadagrad.training.callbacks import RoundEvent
 from dadagrad.training.engines.dask.tasks import PartitionCache
 from dadagrad.training.memory.available import CACHE_SHARE, cache_bytes
-from dadagrad.training.messages import Report
 from dadagrad.training.run import train
 from dadagrad.training.state import compiled as states
 
@@ -121,11 +121,11 @@ def test_partitions_dropped_from_the_cache_are_read_again_to_the_same_bits(clust
     seen: list[tuple[int, int]] = []
     ask(cluster, set_cache, most_bytes)
 
-    def look(report: Report) -> None:
-        if report.cursor.round % 10 == 5:
+    def look(event: RoundEvent) -> None:
+        if event.cursor.round % 10 == 5:
             seen.append(ask(cluster, kept))
 
-    result = train(narrow, config, client=cluster, progress=look)
+    result = train(narrow, config, client=cluster, callbacks=[look])
     assert bits(result) == bits(train(narrow, config))
     assert max(n_bytes for _, n_bytes in seen) <= most_bytes
     assert max(found for found, _ in seen) == n_kept
@@ -140,11 +140,13 @@ def test_a_last_pass_keeps_what_is_open_and_others_all_there_is(cluster, narrow,
     most: dict[int, list[int]] = {0: [], 1: []}
     ask(cluster, set_cache, 1 << 30)
 
-    def look(report: Report) -> None:
-        if report.cursor.pass_number in most and ("streams" in settings or report.steps % 6 == 5):
-            most[report.cursor.pass_number].append(ask(cluster, kept)[0])
+    def look(event: RoundEvent) -> None:
+        if event.cursor.pass_number in most and ("streams" in settings or event.steps % 6 == 5):
+            most[event.cursor.pass_number].append(ask(cluster, kept)[0])
 
-    train(narrow, TrainConfig(step_size=0.3, passes=2, **settings), client=cluster, progress=look)
+    train(
+        narrow, TrainConfig(step_size=0.3, passes=2, **settings), client=cluster, callbacks=[look]
+    )
     assert most[0] == sorted(most[0])
     assert most[0][-1] == 6
     assert most[1] == sorted(most[1], reverse=True)

@@ -17,6 +17,7 @@ from dadagrad.errors import CorruptionError, InputError
 from dadagrad.problem import SCALES, Problem
 from dadagrad.training.checkpoints.shards import join_shards, stored_state
 from dadagrad.training.checkpoints.writer import CheckpointWriter, Snapshot
+from dadagrad.training.curve import LearningCurve
 from dadagrad.training.messages import Save
 from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.state import restore_common, restore_state
@@ -66,6 +67,7 @@ class CheckpointSaver(CheckpointWriter):
         }
         self._notes = notes
         self.holdout = HoldoutRecord()
+        self.curve = LearningCurve()
         # Skipped partitions, now and later; None if damaged partitions are errors.
         self._skipped = data.skipped if isinstance(data, SkippingDataset) else None
 
@@ -85,6 +87,7 @@ class CheckpointSaver(CheckpointWriter):
             "t": save.state.t,
             "seconds": seconds,
             "holdout_losses": list(self.holdout.losses),
+            "curve": self.curve.to_json(),
         }
         arrays, best = save.state.arrays, self.holdout.best
         if save.write_shards is not None:
@@ -134,7 +137,7 @@ def lasting_url(data: Dataset) -> str | list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Place, state and metrics of each pass from which a run starts or resumes."""
+    """Place, state, metrics of each pass and curve from which a run starts or resumes."""
 
     state: TrainingState
     cursor: Cursor
@@ -142,6 +145,7 @@ class Start:
     passes: tuple[ProgressiveMetrics, ...] = ()
     seconds: float = 0.0
     holdout: HoldoutRecord = field(default_factory=HoldoutRecord)
+    curve: LearningCurve = field(default_factory=LearningCurve)
 
 
 def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, Start]:
@@ -173,6 +177,7 @@ def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, 
             tuple(ProgressiveMetrics.from_json(metrics) for metrics in meta["passes"]),
             meta["seconds"],
             HoldoutRecord(list(map(float, meta.get("holdout_losses", []))), best),
+            LearningCurve.from_json(meta["curve"]) if "curve" in meta else LearningCurve(),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptionError(

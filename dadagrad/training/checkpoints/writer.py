@@ -17,7 +17,10 @@ import contextlib
 import logging
 import os
 import threading
+from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import Self
 from uuid import uuid4
 
@@ -62,6 +65,7 @@ class CheckpointWriter:
         self._futures: list[Future[None]] = []
         self._submitting = threading.Lock()
         self._waiting: Snapshot | None = None
+        self._committed: deque[Manifest] = deque()
         self._lease = Lease(self._storage, new=new)
         self.url = self._storage.url
         self.epoch = self._lease.epoch
@@ -111,6 +115,11 @@ class CheckpointWriter:
         while self._futures and self._futures[0].done():
             self._futures.pop(0).result()
 
+    def committed(self) -> Iterator[Manifest]:
+        """Yield the manifests that have been written since the last call."""
+        while self._committed:
+            yield self._committed.popleft()
+
     def wait(self) -> None:
         """Return when all submitted snapshots are committed; raise the error of any, once."""
         wait(self._futures)
@@ -141,6 +150,7 @@ class CheckpointWriter:
                 raise
             key = self._commit(manifest, document, uuid)
             logger.info("committed %s at %s", key, self.url)
+            self._committed.append(replace(manifest, key=key))
             try:
                 self._remove_old(key)
             except TakenOver:

@@ -223,7 +223,7 @@ class Coordinator:
     def count_nonzeros(self) -> int:
         """Weights other than 0 of the setting with the least progressive loss."""
         counts = count_nonzeros(self.problem, self.state)
-        return int(counts[best_setting(self.passes, self.problem)])
+        return int(counts[best_setting(self.passes)])
 
     def _count(self, counted: list[ProgressiveMetrics]) -> None:
         """Add the metrics of a round to those of its pass."""

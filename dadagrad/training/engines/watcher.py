@@ -5,36 +5,49 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from dadagrad.errors import signals_to_end
-from dadagrad.training.checkpoints.snapshot import CheckpointSaver
+from dadagrad.training.callbacks import (
+    BeginEvent,
+    Callback,
+    CheckpointEvent,
+    EndEvent,
+    RoundEvent,
+)
+from dadagrad.training.checkpoints.snapshot import CheckpointSaver, HoldoutRecord
 from dadagrad.training.messages import Report, Save, SaveRequested, StopRequested
-
-Progress = Callable[[Report], None]
+from dadagrad.training.result import TrainResult
 
 
 class Watcher:
-    """Requests to the coordinator (save, stop), and the handling of its reports.
+    """Requests to the coordinator (save, stop), and the events of the run for callbacks.
 
     `save_seconds` is the time between two checkpoints, `seconds_before` the time that the run took
-    before it was resumed. `stopped_by` is the signal that ends the run, if any has come.
+    before it was resumed. `run` describes the run to `callbacks`, and `holdout` has the losses on
+    the rows held out. `stopped_by` is the signal that ends the run, if any has come.
     """
 
     def __init__(
         self,
+        run: BeginEvent | None = None,
+        callbacks: Sequence[Callback] = (),
+        *,
         saver: CheckpointSaver | None = None,
         save_seconds: float | None = None,
-        progress: Progress | None = None,
         seconds_before: float = 0.0,
+        holdout: HoldoutRecord | None = None,
     ) -> None:
+        self.run = run
+        self._callbacks = () if run is None else callbacks
         self._saver = saver
         self._save_seconds = save_seconds if saver is not None else None
-        self._progress = progress
         self._seconds_before = seconds_before
+        self._holdout = holdout or HoldoutRecord()
         self.stopped_by: signal.Signals | None = None
+        self.result: TrainResult | None = None
         self._stop_requested = self._ready = False
         self._begun = self._last_save = time.monotonic()
 
@@ -43,6 +56,42 @@ class Watcher:
         if not self._ready:
             self._begun = self._last_save = time.monotonic()
             self._ready = True
+            for callback in self._callbacks:
+                assert self.run is not None, "callbacks come with a run"
+                callback.on_begin(self.run)
+
+    @contextmanager
+    def events(self) -> Iterator[None]:
+        """Send the last events of the run at the end of the block, also if it fails.
+
+        The block stores its `result`.
+        """
+        try:
+            yield
+            if self._saver is not None and self._callbacks:
+                self._saver.wait()
+                self._send_checkpoints()
+        except BaseException as error:
+            self._send_end(error)
+            raise
+        self._send_end(None)
+
+    def _send_end(self, error: BaseException | None) -> None:
+        if self.run is None or not self._ready:
+            return
+        event = EndEvent(self.run, self.result if error is None else None, error)
+        with ExitStack() as stack:  # all are called, even if some raise errors
+            for callback in reversed(self._callbacks):
+                stack.callback(callback.on_end, event)
+
+    def _send_checkpoints(self) -> None:
+        if self._saver is None or self.run is None:
+            return
+        for saved in self._saver.committed():
+            rows = sum(metrics["rows"] for metrics in saved.meta.get("passes", ()))
+            event = CheckpointEvent(self.run, saved.step, rows, saved.key, saved.nbytes)
+            for callback in self._callbacks:
+                callback.on_checkpoint(event)
 
     @property
     def seconds(self) -> float:
@@ -61,6 +110,7 @@ class Watcher:
         """
         if self._saver is not None:
             self._saver.check()
+            self._send_checkpoints()
         if self.stopped_by is not None and not self._stop_requested:
             self._stop_requested = True
             return StopRequested()
@@ -71,13 +121,31 @@ class Watcher:
         return None
 
     def handle(self, instruction: Report | Save) -> None:
-        """Forward a report, or save a state."""
+        """Send the end of a round to the callbacks, or save a state."""
         if isinstance(instruction, Report):
-            if self._progress is not None:
-                self._progress(instruction)
+            self._send_round(instruction)
         elif self._saver is not None:
             self._last_save = time.monotonic()
             self._saver.submit_state(instruction, self.seconds)
+
+    def _send_round(self, report: Report) -> None:
+        if self.run is None or not self._callbacks:
+            return
+        elapsed = time.monotonic() - self._begun
+        done = report.metrics.rows - self.run.rows_done
+        losses = self._holdout.losses
+        event = RoundEvent(
+            self.run,
+            report.steps,
+            report.cursor,
+            report.passes,
+            self._seconds_before + elapsed,
+            done / max(elapsed, 1e-9),
+            losses[-1] if losses else None,
+            report.count_nonzeros,
+        )
+        for callback in self._callbacks:
+            callback.on_round(event)
 
     @contextmanager
     def on_interrupt(self) -> Iterator[None]:

@@ -91,9 +91,9 @@ class ProgressiveMetrics:
         return cls(int(plain["rows"]), int(plain["entries"]), float(plain["weight"]), *sums)
 
 
-def best_setting(passes: Sequence[ProgressiveMetrics], problem: Problem) -> int:
+def best_setting(passes: Sequence[ProgressiveMetrics]) -> int:
     """The setting with the least loss in the first pass, of those that have not diverged."""
-    if problem.n_settings == 1 or not passes:
+    if not passes or len(passes[0].loss) == 1:
         return 0
     diverged = ~np.isfinite([metrics.loss for metrics in passes]).all(axis=0)
     return int(np.argmin(np.where(diverged, np.inf, passes[0].loss)))

@@ -235,7 +235,7 @@ class StreamDriver(DaskDriver):
     def _count_nonzeros(self) -> int:
         """See `Report`."""
         coordinator = self._coordinator
-        best = best_setting(coordinator.passes, coordinator.problem)
+        best = best_setting(coordinator.passes)
         counts = self._holders.call(count_weights, self._state.t)
         return sum(int(of_settings[best]) for of_settings in counts)
 

@@ -1,0 +1,266 @@
+"""Events of a run, and callbacks that receive them.
+
+Progress on the terminal, the log, the dashboard and a user's own callbacks are the same thing:
+objects that are told when a run begins, when a round or a checkpoint is done, and when it ends.
+They are called in the thread of the run, between two rounds. They see no state, so that they cannot
+change a bit of the model; an error that they raise ends the run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dadagrad.config import TrainConfig
+from dadagrad.errors import InputError
+from dadagrad.training.worker.progressive import ProgressiveMetrics, best_setting
+
+if TYPE_CHECKING:  # commands load this module before they need a model
+    from dadagrad.training.result import TrainResult
+    from dadagrad.training.schedule.base import Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class BeginEvent:
+    """Begin of a run, or of the rest of it after a resume: all is ready for the first row.
+
+    Attributes
+    ----------
+    config : TrainConfig
+        The settings, in which numbers have taken the place of "auto".
+    data : str
+        URL of the data.
+    task : str
+        "binary", "multiclass", "multilabel", "regression" or "ranking".
+    rows : int
+        Rows of a pass, without those held out.
+    rows_done : int
+        Rows that were learned from before a resume.
+    features, outputs : int
+    step_sizes : tuple of float or None
+        Step size of each setting that is trained; None for updates without one.
+    checkpoints : str or None
+        URL of the folder of checkpoints.
+    """
+
+    config: TrainConfig
+    data: str
+    task: str
+    rows: int
+    rows_done: int
+    features: int
+    outputs: int
+    step_sizes: tuple[float | None, ...]
+    checkpoints: str | None
+
+    @property
+    def has_errors(self) -> bool:
+        """True if rows can be predicted wrong; a regression has losses alone."""
+        return self.task != "regression"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the event as plain JSON."""
+        names = ("data", "task", "rows", "rows_done", "features", "outputs", "checkpoints")
+        return {name: getattr(self, name) for name in names} | {"config": self.config.to_json()}
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEvent:
+    """End of a round: a step of a batch, a partition of the online pass, or a merge of streams.
+
+    Each row is predicted before it is learned from. Loss and error of the first pass are therefore
+    those of new rows (`first_loss`, `first_error`: the headline of a run); those of later passes
+    (`loss`, `error`: of the present pass) are training losses and errors. Of several settings, they
+    are those of the setting with the least loss in the first pass.
+
+    Attributes
+    ----------
+    run : BeginEvent
+    steps : int
+    cursor : Cursor
+        Passes that are complete, and rounds of the next pass.
+    passes : tuple of ProgressiveMetrics
+        Sums over the rows of each pass so far.
+    seconds : float
+        Time of the run so far, with the time before a resume.
+    rows_per_second : float
+        Rate since the run began or was resumed.
+    holdout_loss : float or None
+        Loss on the rows held out after the last pass in which it was measured.
+    count_nonzeros : callable
+        Returns the number of weights other than 0, which takes time; until the callback returns.
+    """
+
+    run: BeginEvent
+    steps: int
+    cursor: Cursor
+    passes: tuple[ProgressiveMetrics, ...]
+    seconds: float
+    rows_per_second: float
+    holdout_loss: float | None
+    count_nonzeros: Callable[[], int]
+
+    @property
+    def rows(self) -> int:
+        """Rows learned from, in all passes."""
+        return sum(metrics.rows for metrics in self.passes)
+
+    @property
+    def pass_number(self) -> int:
+        """Number of the present pass, from 1."""
+        return len(self.passes)
+
+    @property
+    def ends_pass(self) -> bool:
+        """True if the round was the last of its pass."""
+        return self.cursor.round == 0
+
+    @property
+    def setting(self) -> int:
+        """Number of the setting with the least loss; 0 without several settings."""
+        return best_setting(self.passes)
+
+    @property
+    def loss(self) -> float:
+        """Mean loss of the rows of this pass; NaN if none of them counts."""
+        return self.mean_loss(self.passes[-1])
+
+    @property
+    def error(self) -> float | None:
+        """Share of the rows of this pass that were predicted wrong; None for a regression."""
+        return self.mean_error(self.passes[-1])
+
+    @property
+    def first_loss(self) -> float:
+        """Mean loss of the rows of the first pass, none of which had been seen."""
+        return self.mean_loss(self.passes[0])
+
+    @property
+    def first_error(self) -> float | None:
+        """Share of the rows of the first pass that were predicted wrong."""
+        return self.mean_error(self.passes[0])
+
+    @property
+    def step_size(self) -> float | None:
+        """Step size of the setting; None for updates without one."""
+        return self.run.step_sizes[self.setting]
+
+    def mean_loss(self, metrics: ProgressiveMetrics) -> float:
+        """Mean loss of some rows; NaN if none of them counts."""
+        return float(metrics.loss[self.setting] / metrics.weight) if metrics.weight else math.nan
+
+    def mean_error(self, metrics: ProgressiveMetrics) -> float | None:
+        """Error of some rows; None for a regression."""
+        if not self.run.has_errors:
+            return None
+        return (
+            float(metrics.mistakes[self.setting] / metrics.weight) if metrics.weight else math.nan
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the event as plain JSON, without the number of weights."""
+        names = (
+            "rows", "steps", "pass_number", "loss", "error", "first_loss", "first_error",
+            "step_size", "seconds", "rows_per_second", "holdout_loss",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointEvent:
+    """A checkpoint is in the store, so that the run can be resumed from it.
+
+    Attributes
+    ----------
+    run : BeginEvent
+    steps, rows : int
+        Steps and rows of the run at the checkpoint.
+    key : str
+        Name of its manifest in the folder of checkpoints.
+    bytes : int
+        Size in the store.
+    """
+
+    run: BeginEvent
+    steps: int
+    rows: int
+    key: str
+    bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the event as plain JSON."""
+        return {name: getattr(self, name) for name in ("steps", "rows", "key", "bytes")}
+
+
+@dataclass(frozen=True, slots=True)
+class EndEvent:
+    """End of a run, which is complete, was stopped on request, or failed.
+
+    Attributes
+    ----------
+    run : BeginEvent
+    result : TrainResult or None
+        The model and the report; None if the run failed.
+    error : BaseException or None
+        The error that ended the run.
+    """
+
+    run: BeginEvent
+    result: TrainResult | None = None
+    error: BaseException | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the event as plain JSON."""
+        report = None if self.result is None else self.result.report
+        return {"report": report, "error": None if self.error is None else repr(self.error)}
+
+
+class Callback:
+    """Receiver of the events of a run; a subclass overrides what it needs.
+
+    `on_end` is called once after `on_begin`, also if the run fails. The thread is that of the run.
+    """
+
+    def on_begin(self, event: BeginEvent) -> None:
+        """Receive the begin of a run."""
+
+    def on_round(self, event: RoundEvent) -> None:
+        """Receive the end of a round."""
+
+    def on_checkpoint(self, event: CheckpointEvent) -> None:
+        """Receive a checkpoint that can be resumed from."""
+
+    def on_end(self, event: EndEvent) -> None:
+        """Receive the end of a run."""
+
+
+Callbacks: TypeAlias = Iterable[Callback | Callable[[RoundEvent], object]]
+"""Callbacks as a user gives them: a function is called at the end of each round."""
+
+
+@dataclass(frozen=True)
+class _RoundFunction(Callback):
+    """Function as a callback."""
+
+    function: Callable[[RoundEvent], object] = field()
+
+    def on_round(self, event: RoundEvent) -> None:
+        self.function(event)
+
+
+def as_callbacks(given: Callbacks | None) -> list[Callback]:
+    """Return objects for callbacks; `InputError` for what is none."""
+    callbacks: list[Callback] = []
+    for each in given or ():
+        if isinstance(each, Callback):
+            callbacks.append(each)
+        elif callable(each) and not isinstance(each, type):
+            callbacks.append(_RoundFunction(each))
+        else:
+            raise InputError(
+                f"callbacks has {each!r}; give objects of dadagrad.Callback, or functions of the "
+                "event at the end of a round"
+            )
+    return callbacks

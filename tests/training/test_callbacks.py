@@ -1,0 +1,159 @@
+"""Callbacks are told of a run, and never change it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import FrozenInstanceError, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.training_cases import make_data
+
+from dadagrad import (
+    AdaGradClassifier,
+    Callback,
+    InputError,
+    Model,
+    TrainConfig,
+    resume,
+    sweep,
+    train,
+)
+from dadagrad.storage.store import Storage
+from dadagrad.training.json_log import JsonLog
+
+CONFIG = TrainConfig(step_size=0.3, passes=2, batch_size=11)
+
+
+class Recorder(Callback):
+    """Events in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Any]] = []
+
+    def on_begin(self, event: Any) -> None:
+        self.events.append(("begin", event))
+
+    def on_round(self, event: Any) -> None:
+        self.events.append(("round", event))
+
+    def on_checkpoint(self, event: Any) -> None:
+        self.events.append(("checkpoint", event))
+
+    def on_end(self, event: Any) -> None:
+        self.events.append(("end", event))
+
+    def of(self, kind: str) -> list[Any]:
+        return [event for name, event in self.events if name == kind]
+
+
+def test_a_run_is_told_from_begin_to_end(tmp_path: Path) -> None:
+    data, recorder = make_data(), Recorder()
+    result = train(
+        data, CONFIG, callbacks=[recorder], checkpoints=str(tmp_path / "run"), save_every=4
+    )
+    assert result.model.digest == train(data, CONFIG).model.digest
+    assert [name for name, _ in recorder.events][:: len(recorder.events) - 1] == ["begin", "end"]
+    (begin,), rounds, (end,) = map(recorder.of, ("begin", "round", "end"))
+    assert (begin.rows, begin.rows_done, begin.config.passes) == (data.n_rows, 0, 2)
+    assert [event.steps for event in rounds] == list(range(1, len(rounds) + 1))
+    assert rounds[-1].rows == 2 * data.n_rows
+    assert rounds[-1].first_error == result.report["progressive_error"]
+    assert rounds[-1].error == result.report["by_pass"][1]["error"]
+    assert rounds[-1].step_size == 0.3
+    assert [event.ends_pass for event in rounds].count(True) == 2
+    saved = recorder.of("checkpoint")
+    assert [event.steps for event in saved][-1] == result.report["steps"]
+    assert all((tmp_path / "run" / event.key).exists() for event in saved[-1:])
+    assert end.result is result
+    with pytest.raises(FrozenInstanceError):
+        rounds[0].steps = 0
+    for _, event in recorder.events:
+        json.dumps(event.to_json())
+
+
+def test_an_error_of_a_callback_ends_the_run_with_it(tmp_path: Path) -> None:
+    recorder = Recorder()
+
+    def fail(event: Any) -> None:
+        if event.rows > 50:
+            raise OSError("no answer from the tracker")
+
+    folder = str(tmp_path / "run")
+    with pytest.raises(OSError, match="no answer from the tracker"):
+        train(make_data(), CONFIG, callbacks=[recorder, fail], checkpoints=folder, save_every=2)
+    (end,) = recorder.of("end")
+    assert isinstance(end.error, OSError)
+    assert end.result is None
+    again = resume(folder, data=make_data(), callbacks=[recorder])
+    assert again.model.digest == train(make_data(), CONFIG).model.digest
+    assert recorder.of("begin")[1].rows_done > 0
+
+
+def test_the_learning_curve_is_the_same_after_a_resume_and_kept_in_the_model(
+    tmp_path: Path,
+) -> None:
+    data = make_data((300, 170, 410))
+    whole = train(data, CONFIG).report["curve"]
+    assert whole["rows"][-1] == 2 * data.n_rows
+    assert all(after > before for before, after in pairwise(whole["rows"]))
+    assert len(whole["rows"]) > 40
+
+    def stop(event: Any) -> None:
+        if event.rows > 500:
+            raise KeyboardInterrupt
+
+    folder = str(tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt):
+        train(data, CONFIG, callbacks=[stop], checkpoints=folder, save_every=5)
+    result = resume(folder, data=data)
+    names = ("rows", "pass_number", "loss", "error")
+    assert {name: result.report["curve"][name] for name in names} == {
+        name: whole[name] for name in names
+    }
+    result.save(str(tmp_path / "model"))
+    assert Model.load(tmp_path / "model").report["curve"] == result.report["curve"]
+
+
+@pytest.mark.parametrize("place", ["file", "memory://logs"])
+def test_a_log_has_a_line_for_each_event_and_goes_on_after_a_resume(
+    place: str, tmp_path: Path
+) -> None:
+    folder = place if "://" in place else str(tmp_path)
+    data, checkpoints = make_data(), str(tmp_path / "run")
+
+    def stop(event: Any) -> None:
+        if event.rows > 60:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            data, CONFIG, callbacks=[JsonLog(f"{folder}/log.jsonl"), stop],
+            checkpoints=checkpoints, save_every=2,
+        )  # fmt: skip
+    result = resume(checkpoints, data=data, callbacks=[JsonLog(f"{folder}/log.jsonl")])
+    lines = Storage(folder).get("log.jsonl").decode().splitlines()
+    events = [json.loads(line) for line in lines]
+    kinds = [event["event"] for event in events]
+    assert (kinds.count("begin"), kinds.count("end")) == (2, 2)
+    assert kinds.count("checkpoint") > 1
+    rounds = [event for event in events if event["event"] == "round"]
+    assert rounds[-1]["rows"] == 2 * data.n_rows
+    assert rounds[-1]["nonzeros"] == result.report["nonzeros"]
+    assert events[-1]["report"]["digest"] == result.model.digest
+
+
+def test_sweeps_and_estimators_have_callbacks_too() -> None:
+    recorder = Recorder()
+    sweep(make_data(), step_size=[0.1, 0.3], l1=[0.0, 1e-3], callbacks=[recorder])
+    assert recorder.of("end")[0].result is not None
+    X, y = [[0.0, 1.0], [1.0, 0.0]] * 20, [0, 1] * 20
+    AdaGradClassifier(callbacks=[recorder]).fit(X, y).partial_fit(X, y)
+    assert len(recorder.of("begin")) == len(recorder.of("end")) == 3
+
+
+def test_what_is_no_callback_is_refused() -> None:
+    with pytest.raises(InputError, match=r"give objects of dadagrad\.Callback"):
+        train(make_data(), replace(CONFIG, passes=1), callbacks=["log.jsonl"])
