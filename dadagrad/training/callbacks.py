@@ -91,6 +91,11 @@ class RoundEvent:
         Loss on the rows held out after the last pass in which it was measured.
     count_nonzeros : callable
         Returns the number of weights other than 0, which takes time; until the callback returns.
+    seconds_by_part : dict of str to float
+        Time of threads and workers for each part of the work since the begin or the resume:
+        "read", "learn", "exchange" (of features between workers), "merge", "save", "coordinate".
+    workers : int or None
+        Workers of the cluster at this time; None without a cluster.
     """
 
     run: BeginEvent
@@ -101,6 +106,8 @@ class RoundEvent:
     rows_per_second: float
     holdout_loss: float | None
     count_nonzeros: Callable[[], int]
+    seconds_by_part: dict[str, float] = field(default_factory=dict)
+    workers: int | None = None
 
     @property
     def rows(self) -> int:
@@ -163,7 +170,7 @@ class RoundEvent:
         """Return the event as plain JSON, without the number of weights."""
         names = (
             "rows", "steps", "pass_number", "loss", "error", "first_loss", "first_error",
-            "step_size", "seconds", "rows_per_second", "holdout_loss",
+            "step_size", "seconds", "rows_per_second", "holdout_loss", "seconds_by_part", "workers",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 

@@ -147,6 +147,7 @@ class Run:
             save_seconds=None if save_every is not None else save_seconds,
             seconds_before=start.seconds,
             holdout=start.holdout,
+            trace=engine.trace,
         )
         if saver is not None:
             choices = {name: getattr(self.problem.config, name) for name in CHOSEN}
@@ -167,6 +168,7 @@ class Run:
                 bytes_per_step=moved / steps if moved is not None and steps else None,
                 compile_seconds=compile_seconds,
                 stopped_by=None if watcher.stopped_by is None else watcher.stopped_by.name,
+                seconds_by_part=engine.trace.seconds,
             )
         return watcher.result
 
@@ -316,6 +318,7 @@ class Run:
         bytes_per_step: float | None = None,
         compile_seconds: float = 0.0,
         stopped_by: str | None = None,
+        seconds_by_part: Mapping[str, float] | None = None,
         sweep: Sequence[Mapping[str, Any]] = (),
     ) -> TrainResult:
         """The model and the report at the end of the run from `start` on."""
@@ -325,6 +328,7 @@ class Run:
             "stopped_by": stopped_by,
             "checkpoints": checkpoints,
             "curve": start.curve.to_json(),
+            "seconds_by_part": dict(seconds_by_part or {}),
             **({"sweep": list(sweep)} if sweep else {}),
             **constant_metrics(self.problem, self.readable),
         }

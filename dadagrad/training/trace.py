@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -38,11 +39,17 @@ class Measured:
     Attributes
     ----------
     tasks : list of Task
+        Empty unless they are to be kept.
+    seconds : Counter of str
+        Time of all tasks by name, summed over threads.
     """
 
-    def __init__(self, process: str) -> None:
+    def __init__(self, process: str, *, keep: bool = True) -> None:
         self._process = process
+        self._keep = keep
+        self._lock = threading.Lock()
         self.tasks: list[Task] = []
+        self.seconds: Counter[str] = Counter()
 
     @contextmanager
     def __call__(self, name: str, **details: Any) -> Iterator[None]:
@@ -50,29 +57,40 @@ class Measured:
         begun, clock = time.time(), time.perf_counter()
         yield
         seconds = time.perf_counter() - clock
-        thread = threading.get_ident()
-        self.tasks.append(Task(name, begun, seconds, self._process, thread, details))
+        self.add([Task(name, begun, seconds, self._process, threading.get_ident(), details)])
+
+    def add(self, tasks: Sequence[Task]) -> None:
+        """Add measured tasks."""
+        with self._lock:
+            for task in tasks:
+                self.seconds[task.name] += task.seconds  # type: ignore[assignment]
+            if self._keep:
+                self.tasks += tasks
 
 
 class Trace:
-    """Tasks of a run, for a JSON file at `url`; without a URL, nothing is kept.
+    """Tasks of a run, for a JSON file at `url`; without a URL, their times are summed alone.
 
     The file is written at once, empty: a run should not end with a trace that cannot be written.
     """
 
     def __init__(self, url: str | None = None) -> None:
         self._url = url
-        self._measured = Measured(COORDINATOR)
+        self._measured = Measured(COORDINATOR, keep=url is not None)
         self.save()
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Time of all tasks by name, summed over threads and workers."""
+        return dict(self._measured.seconds)
 
     def measured(self, name: str, **details: Any) -> AbstractContextManager[None]:
         """Measure the block as a task."""
-        return nullcontext() if self._url is None else self._measured(name, **details)
+        return self._measured(name, **details)
 
     def extend(self, tasks: Sequence[Task]) -> None:
         """Add tasks of another process."""
-        if self._url is not None:
-            self._measured.tasks.extend(tasks)
+        self._measured.add(tasks)
 
     def save(self) -> None:
         """Write the tasks so far."""

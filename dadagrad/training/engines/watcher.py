@@ -20,6 +20,7 @@ from dadagrad.training.callbacks import (
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, HoldoutRecord
 from dadagrad.training.messages import Report, Save, SaveRequested, StopRequested
 from dadagrad.training.result import TrainResult
+from dadagrad.training.trace import Trace
 
 
 class Watcher:
@@ -27,7 +28,8 @@ class Watcher:
 
     `save_seconds` is the time between two checkpoints, `seconds_before` the time that the run took
     before it was resumed. `run` describes the run to `callbacks`, and `holdout` has the losses on
-    the rows held out. `stopped_by` is the signal that ends the run, if any has come.
+    the rows held out. `stopped_by` is the signal that ends the run, if any has come; `n_workers` is
+    the number of workers of a cluster.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Watcher:
         save_seconds: float | None = None,
         seconds_before: float = 0.0,
         holdout: HoldoutRecord | None = None,
+        trace: Trace | None = None,
     ) -> None:
         self.run = run
         self._callbacks = () if run is None else callbacks
@@ -46,8 +49,10 @@ class Watcher:
         self._save_seconds = save_seconds if saver is not None else None
         self._seconds_before = seconds_before
         self._holdout = holdout or HoldoutRecord()
+        self._trace = trace or Trace()
         self.stopped_by: signal.Signals | None = None
         self.result: TrainResult | None = None
+        self.n_workers: int | None = None
         self._stop_requested = self._ready = False
         self._begun = self._last_save = time.monotonic()
 
@@ -126,7 +131,8 @@ class Watcher:
             self._send_round(instruction)
         elif self._saver is not None:
             self._last_save = time.monotonic()
-            self._saver.submit_state(instruction, self.seconds)
+            with self._trace.measured("save"):
+                self._saver.submit_state(instruction, self.seconds)
 
     def _send_round(self, report: Report) -> None:
         if self.run is None or not self._callbacks:
@@ -143,6 +149,8 @@ class Watcher:
             done / max(elapsed, 1e-9),
             losses[-1] if losses else None,
             report.count_nonzeros,
+            self._trace.seconds,
+            self.n_workers,
         )
         for callback in self._callbacks:
             callback.on_round(event)

@@ -83,7 +83,9 @@ class DaskDriver(ABC):
         self._pending = PendingTasks(client, self._run)
         self._spent: list[Future[Any]] = []
         self._spent_bytes = 0
-        self._placement = Placement(client.nthreads(), _tasks_of_step(coordinator.problem, data))
+        threads = client.nthreads()
+        self._placement = Placement(threads, _tasks_of_step(coordinator.problem, data))
+        watcher.n_workers = len(threads)
         self.bytes_moved = 0
         # The result of a task is sent to workers once, and made again if its worker is lost.
         self._digest = data.digest
@@ -159,6 +161,7 @@ class DaskDriver(ABC):
 
     def _workers_changed(self, threads: dict[str, int]) -> None:
         self._placement.update(threads)
+        self._watcher.n_workers = len(threads)
 
     def _carry_out(self, instructions: list[Instruction]) -> bool | None:
         """Carry out instructions; True or False (complete or stopped) if the run is over."""

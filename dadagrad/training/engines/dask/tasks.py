@@ -166,11 +166,14 @@ def _compute_slice(
 ) -> tuple[Result, Touched]:
     place = f"{job.data.url}, partition {job.data.partitions[slice_.partition].name}"
     rows = _rows(job, slice_.partition)
+    if isinstance(given, RemoteFeatures):
+        assert work.layout is not None
+        store = store_of(get_worker(), work.run, job.problem)
+        with measured("exchange", reading=slice_.reading):
+            features = store.features(work.layout, given)
     with measured("learn", reading=slice_.reading, rows=slice_.n_rows):
         if isinstance(given, RemoteFeatures):
             assert work.layout is not None
-            store = store_of(get_worker(), work.run, job.problem)
-            features = store.features(work.layout, given)
             result = compute(job.problem, rows, slice_, features, place)
             assert isinstance(result.change, FeatureSlice)
             result = replace(result, change=store.keep(work.layout, given, result.change))
