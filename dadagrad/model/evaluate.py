@@ -28,6 +28,9 @@ from dadagrad.optim.losses import LOSSES, Loss, check_targets
 MAX_SCORES = 2**19
 """Distinct scores from which the area under the ROC curve is computed."""
 
+MAX_POINTS = 200
+"""Points of a curve for a picture."""
+
 RowsDone = Callable[[int, int], None]
 """Receives the number of rows that are done, and of all rows."""
 
@@ -39,6 +42,7 @@ def evaluate(
     data: Any,
     *,
     loss: Loss | str | None = None,
+    curves: bool = False,
     progress: RowsDone | None = None,
 ) -> dict[str, Any]:
     """Measure the loss, error and area under the ROC curve of `model` on labelled `data`.
@@ -54,6 +58,10 @@ def evaluate(
     loss : Loss, str or None
         Loss to compute; by default that of the training. It is needed for a loss of a user's own
         class, because the model stores its name only.
+    curves : bool
+        Add ``curves``, for pictures: "roc" (false and true positive rate) and "precision_recall"
+        (recall and precision) of two classes, at most `MAX_POINTS` points each, and "calibration"
+        (mean probability of the predicted class, share of right rows, weight) of each bin.
     progress : callable or None
 
     Returns
@@ -88,12 +96,12 @@ def evaluate(
         result = _evaluate_ranking(model, data, progress)
     else:
         loss = LOSSES.make(model.loss if loss is None else loss)
-        result = _evaluate_labels(model, data, loss, progress)
+        result = _evaluate_labels(model, data, loss, progress, curves=curves)
     return result | {"seconds": time.perf_counter() - begun}
 
 
 def _evaluate_labels(
-    model: Model, data: Dataset, loss: Loss, progress: RowsDone | None
+    model: Model, data: Dataset, loss: Loss, progress: RowsDone | None, *, curves: bool
 ) -> dict[str, Any]:
     translate = LabelTranslation(model.task, model.label_columns, data)
     two_classes = model.task == "binary" or (model.task == "multiclass" and model.n_outputs == 2)
@@ -131,6 +139,11 @@ def _evaluate_labels(
     if numbers is not None:
         return result | {"accuracy": None} | numbers.result()
     result |= {"error": mistakes / total, "accuracy": 1.0 - mistakes / total}
+    if curves:
+        drawn: dict[str, Any] = {} if curve is None else curve.points()
+        if classes is not None and model.has_probabilities:
+            drawn["calibration"] = classes.reliability()
+        result["curves"] = drawn
     return result if classes is None else result | classes.result()
 
 
@@ -243,6 +256,22 @@ class _Curve:
             return None
         below = np.cumsum(negative) - 0.5 * negative
         return float(positive @ below / pairs)
+
+    def points(self) -> dict[str, list[list[float]]]:
+        """The ROC curve and the curve of precision and recall; none without both classes."""
+        self._merge()
+        sums = np.cumsum(self._weights[::-1], axis=0)
+        negative, positive = sums.T
+        if not len(sums) or not sums[-1].all():
+            return {}
+        rates = sums / sums[-1]
+        # The same step along the curve between any two points.
+        places = np.searchsorted(rates.sum(axis=1), np.linspace(0.0, 2.0, MAX_POINTS))
+        places = np.unique(np.minimum(places, len(sums) - 1))
+        roc = np.vstack([np.zeros(2), rates[places]])
+        precision = positive[places] / (positive + negative)[places]
+        pairs = np.stack([rates[places, 1], precision], axis=1)
+        return {"roc": roc.tolist(), "precision_recall": pairs.tolist()}
 
     def average_precision(self) -> float | None:
         """Mean precision over the positive rows, from the largest score down (ties together)."""

@@ -46,6 +46,13 @@ class ClassMetrics:
         right = weight * (probabilities.argmax(axis=1) == true)
         np.add.at(self._bins, bins, np.stack([weight, weight * confidence, right], axis=1))
 
+    def reliability(self) -> list[list[float]]:
+        """Mean confidence, share of right rows and weight of each bin that has rows."""
+        weight, confidence, right = self._bins[self._bins[:, 0] > 0.0].T
+        columns: Array = np.stack([confidence / weight, right / weight, weight], axis=1)
+        rows: list[list[float]] = columns.tolist()
+        return rows
+
     def result(self) -> dict[str, Any]:
         """Metrics as plain JSON; F1 is that of the larger of two classes, or the mean over all."""
         confusion, right = self._confusion, np.diag(self._confusion)

@@ -254,9 +254,9 @@ class Run:
         model = make_model(self.problem, coordinator.state, self.readable, report)
         return float(self._evaluate(model)["loss"])
 
-    def _evaluate(self, model: Model) -> dict[str, Any]:
+    def _evaluate(self, model: Model, *, curves: bool = False) -> dict[str, Any]:
         assert self.held_out is not None
-        return evaluate(model, self.held_out, loss=self.problem.loss)
+        return evaluate(model, self.held_out, loss=self.problem.loss, curves=curves)
 
     def learn(
         self,
@@ -337,11 +337,12 @@ class Run:
         trim_malloc()  # the memory of the partitions, before the model takes some
         model = make_model(self.problem, coordinator.state, self.readable, report)
         if self.held_out is not None and complete:
-            report["holdout"] = self._evaluate(model)
+            report["holdout"] = self._evaluate(model, curves=True)
             if start.holdout.losses:
                 report["holdout"]["loss_of_pass"] = start.holdout.losses
         report["nonzeros"] = int(np.count_nonzero(model.weights))
         report["digest"] = model.digest
+        model.report.update(report)
         return TrainResult(model, report, complete, coordinator)
 
     def _compare_with_constant(self, report: dict[str, Any]) -> None:

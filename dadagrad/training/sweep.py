@@ -209,6 +209,7 @@ class _Sweep:
             run.begin_event(start),
             [start.curve, *self.callbacks],
             seconds_before=start.seconds,
+            trace=self.engine.trace,
         )
         with self.watcher.events():
             result = self._learn(start)
@@ -308,7 +309,10 @@ class _Sweep:
         start = self._select(coordinator, [int(np.argmin(values))])
         sweep = [_summary(entry) for entry in self.table]
         coordinator, seconds = run.coordinator(start), self.watcher.seconds
-        best = run.result(coordinator, complete, seconds, None, start, sweep=sweep)
+        parts = self.engine.trace.seconds
+        best = run.result(
+            coordinator, complete, seconds, None, start, sweep=sweep, seconds_by_part=parts
+        )
         return SweepResult(best, self.table, complete)
 
 
