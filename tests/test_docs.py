@@ -29,9 +29,14 @@ def commands(block: str) -> list[list[str]]:
     return [words[1:] for words in lines if words and words[0] == "dadagrad"]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/guides/coming-from.md"])
 def test_the_first_steps_run_as_written(tmp_path, monkeypatch, page):
     monkeypatch.chdir(tmp_path)
+    for name in ("train.vw", "test.vw"):  # a user of Vowpal Wabbit has such files
+        lines = [
+            f"{1 if n % 3 else -1} 'row{n} |words w{n % 3} x:0.5 |b k{n % 7}" for n in range(90)
+        ]
+        Path(name).write_text("\n".join(lines) + "\n")
     for language, block in blocks(ROOT / page):
         if language == "python":
             exec(compile(block, page, "exec"), {})
