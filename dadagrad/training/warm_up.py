@@ -11,8 +11,8 @@ import numpy as np
 
 from dadagrad.data.dataset import MemoryDataset, Schema
 from dadagrad.data.rows import Rows
+from dadagrad.kernels import is_compiled
 from dadagrad.kernels import training as kernels
-from dadagrad.kernels.cache import is_compiled
 from dadagrad.kernels.id_sets import mark, marked
 from dadagrad.kernels.training import count_rows
 from dadagrad.problem import Problem

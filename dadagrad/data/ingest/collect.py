@@ -39,7 +39,7 @@ from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.scaling import sample_size
 from dadagrad.data.tables.sources import HEAD_BYTES, is_frame
 from dadagrad.errors import InputError
-from dadagrad.kernels.cache import is_compiled
+from dadagrad.kernels import is_compiled
 
 logger = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from dadagrad.data.rows import Rows
 from dadagrad.kernels.training import Batch
 from dadagrad.problem import Problem
+from dadagrad.training.state.gradients import GradientSum
 from dadagrad.training.worker.parallel import Spread
 
 Count: TypeAlias = Callable[[int, int | None], None]
@@ -20,27 +20,6 @@ finite."""
 
 Shapes: TypeAlias = dict[str, tuple[tuple[int, ...], int]]
 """The shape of each array of a state, and the bytes of a number of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class GradientSum:
-    """Sums over the rows of a batch.
-
-    Attributes
-    ----------
-    ids : (k,) int64
-        The features whose sums are not all 0, increasing.
-    gradient : (k, n_outputs) float64
-    squares : (k, n_outputs) float64, or (0, 0)
-    intercept, intercept_squares : (1, n_outputs) float64
-        `intercept_squares` is (0, 0) where `squares` is.
-    """
-
-    ids: NDArray[np.int64]
-    gradient: NDArray[np.float64]
-    squares: NDArray[np.float64]
-    intercept: NDArray[np.float64]
-    intercept_squares: NDArray[np.float64]
 
 
 class TrainingState(Protocol):

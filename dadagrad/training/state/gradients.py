@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.kernels.id_sets import DistinctIds, add_at
 from dadagrad.problem import Problem
-from dadagrad.training.state.base import GradientSum
 from dadagrad.training.state.slices import FeatureSlice, Gradient
+
+
+@dataclass(frozen=True, slots=True)
+class GradientSum:
+    """Sums over the rows of a batch.
+
+    Attributes
+    ----------
+    ids : (k,) int64
+        The features whose sums are not all 0, increasing.
+    gradient : (k, n_outputs) float64
+    squares : (k, n_outputs) float64, or (0, 0)
+    intercept, intercept_squares : (1, n_outputs) float64
+        `intercept_squares` is (0, 0) where `squares` is.
+    """
+
+    ids: NDArray[np.int64]
+    gradient: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    intercept: NDArray[np.float64]
+    intercept_squares: NDArray[np.float64]
 
 
 class GradientSums:
