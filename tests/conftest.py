@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-settings.register_profile("dadagrad", deadline=None, derandomize=True, max_examples=30)
+settings.register_profile("dadagrad", deadline=None, derandomize=True, max_examples=20)
 settings.register_profile("many", deadline=None, max_examples=8000)
 settings.load_profile("dadagrad")
 

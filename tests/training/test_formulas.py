@@ -242,7 +242,7 @@ def make_labelled(loss: Loss, labels: str, weights: str) -> Dataset:
         labels = "multiclass" if loss.couples else "relevance"
     elif not loss.classifies:
         labels = "real"
-    made = make_data((30, 17, 41, 8), labels=labels, weighted=weights != "none", entries=20)
+    made = make_data((16, 9, 20, 5), labels=labels, weighted=weights != "none", entries=20)
     parts = [made.read(number) for number in range(len(made.partitions))]
     if loss.link == "log":
         parts = [replace(rows, labels=np.abs(np.round(rows.labels))) for rows in parts]

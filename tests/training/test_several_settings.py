@@ -28,7 +28,7 @@ def digests(result: TrainResult) -> list[str]:
     return [make_model(end.problem, end.state, data, {"best": k}).digest for k in settings]
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(
     update=st.sampled_from(UPDATES),
     mode=st.sampled_from(MODES),
@@ -43,7 +43,7 @@ def digests(result: TrainResult) -> list[str]:
 )
 def test_each_setting_has_the_bits_of_a_run_of_its_own(update, mode, loss_labels):
     loss, labels = loss_labels
-    data = make_data(labels=labels, weighted=True)
+    data = make_data((20, 11, 25), labels=labels, weighted=True)
     config = TrainConfig(loss=loss, update=update, l2=1e-3, passes=2, **mode)
     together = train(data, config, **MANY)
     report = together.report

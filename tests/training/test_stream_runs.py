@@ -39,7 +39,7 @@ from dadagrad.training.worker.compute import compute, touched
 STREAMS = TrainConfig(step_size=0.3, batch_size=1, l1=1e-3, streams=3, rounds=8, passes=2)
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(
     st.sampled_from(UPDATES),
     st.sampled_from(

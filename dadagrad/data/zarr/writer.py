@@ -196,7 +196,8 @@ def _encode(
         _add_strings(root, path, len(texts), None)[:] = np.array(texts, object)
     indexes = {"obs/_index": np.arange(rows.n_rows), "var/_index": rows.vocabulary}
     for path, index in indexes.items():
-        _add_strings(root, path, len(index), zarr.codecs.ZstdCodec(level=1))
+        zstd_codec = {"name": "zstd", "configuration": {"level": 1}}
+        _add_strings(root, path, len(index), zstd_codec)
     objects = {key: buffer.to_bytes() for key, buffer in buffers.items()}
     for path, index in indexes.items():
         if len(index):
@@ -225,14 +226,12 @@ def _add_numbers(
     attributes: dict[str, Any] | None = None,
 ) -> None:
     """Add numbers, compressed with lz4 after `shuffle`, or as they are if that is None."""
-    from zarr.codecs import BloscCodec
-
-    lz4: Any = {"typesize": array.itemsize, "cname": "lz4", "clevel": 5, "shuffle": shuffle}
+    lz4 = {"typesize": array.itemsize, "cname": "lz4", "clevel": 5, "shuffle": shuffle}
     root.create_array(
         path,
         data=np.ascontiguousarray(array),
         chunks=(chunk_grid(len(array))[1],),
-        compressors=None if shuffle is None else BloscCodec(**lz4),
+        compressors=None if shuffle is None else {"name": "blosc", "configuration": lz4},
         attributes=attributes,
         config={"write_empty_chunks": True},
     )

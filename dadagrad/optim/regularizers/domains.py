@@ -90,10 +90,8 @@ class L2Ball(_Domain):
         return bool(np.all(sizes <= self.radius * (1.0 + FEASIBLE)))
 
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        from dadagrad.optim.regularizers.kernels import l2_balls
-
         whole = np.array([len(center)])
-        return prox_of_segments(l2_balls, center, curvature, self.radius, whole)
+        return prox_of_segments("l2_balls", center, curvature, self.radius, whole)
 
 
 @register(REGULARIZERS, "simplex")

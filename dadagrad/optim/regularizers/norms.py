@@ -10,10 +10,9 @@ all outputs, so whole features vanish (section 5.5). With one output both are th
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +32,7 @@ from dadagrad.optim.regularizers.base import (
 )
 
 Starts = NDArray[np.int64]
-SegmentKernel = Callable[[Array, Array, Starts, float, Array], None]
+SegmentKernel = Literal["l2_norms", "l2_balls", "l_infinity_norms"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +60,8 @@ class _BlockNorm(_Norm):
         return float(self.strength * np.sqrt(squares).sum())
 
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        from dadagrad.optim.regularizers.kernels import l2_norms
-
         lengths = self.lengths(len(center))
-        return prox_of_segments(l2_norms, center, curvature, scale * self.strength, lengths)
+        return prox_of_segments("l2_norms", center, curvature, scale * self.strength, lengths)
 
 
 @register(REGULARIZERS, "l2-norm")
@@ -112,16 +109,14 @@ class _RowNorm(_Norm):
     __slots__ = ()
     couples: ClassVar[Coupling] = "outputs"
     order: ClassVar[float]
+    kernel: ClassVar[SegmentKernel]
 
     def value(self, weights: Array) -> float:
         sizes = np.linalg.norm(as_columns(weights), self.order, axis=1)
         return float(self.strength * sizes.sum())
 
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        from dadagrad.optim.regularizers.kernels import l2_norms, l_infinity_norms
-
-        kernel = l2_norms if self.order == 2 else l_infinity_norms
-        return prox_of_segments(kernel, center, curvature, scale * self.strength)
+        return prox_of_segments(self.kernel, center, curvature, scale * self.strength)
 
 
 @register(REGULARIZERS, "mixed-l2")
@@ -132,6 +127,7 @@ class MixedL2(_RowNorm):
     """
 
     order: ClassVar[float] = 2
+    kernel: ClassVar[SegmentKernel] = "l2_norms"
 
 
 @register(REGULARIZERS, "mixed-l-infinity")
@@ -142,6 +138,7 @@ class MixedLInfinity(_RowNorm):
     """
 
     order: ClassVar[float] = np.inf
+    kernel: ClassVar[SegmentKernel] = "l_infinity_norms"
 
 
 def _cut(center: Array, curvature: Array, strength: float) -> Array:
@@ -170,6 +167,8 @@ def prox_of_segments(
 
     `lengths` are the features in each block. Without them every row is a segment.
     """
+    from dadagrad.optim.regularizers import kernels  # loads Numba
+
     centers, curvatures = as_columns(center), as_columns(everywhere(curvature, center))
     by_row = lengths is None
     if not by_row:
@@ -179,5 +178,6 @@ def prox_of_segments(
     every = np.tile(np.array([centers.shape[1]]) if lengths is None else lengths, len(centers))
     starts = np.concatenate([[0], np.cumsum(every)]).astype(np.int64)
     weights = np.empty_like(centers)
-    kernel(centers.reshape(-1), curvatures.reshape(-1), starts, size, weights.reshape(-1))
+    flat = centers.reshape(-1), curvatures.reshape(-1)
+    getattr(kernels, kernel)(*flat, starts, size, weights.reshape(-1))
     return np.ascontiguousarray(weights if by_row else weights.T).reshape(center.shape)

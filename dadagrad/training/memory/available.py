@@ -114,12 +114,16 @@ def workers_of(client: Any) -> list[WorkerMemory]:
 
 def local_workers(n_workers: int) -> list[WorkerMemory]:
     """Return the workers that a run starts on this machine for itself."""
+    threads = threads_of_worker(n_workers)
+    return [WorkerMemory("each worker", threads, _usual_limit(threads))] * n_workers
+
+
+def _usual_limit(threads: int) -> int:
+    """Return the memory limit that Dask gives to a worker of so many threads."""
     from dask.system import CPU_COUNT
     from distributed.system import MEMORY_LIMIT
 
-    threads = threads_of_worker(n_workers)
-    limit = int(MEMORY_LIMIT * min(1.0, threads / CPU_COUNT))
-    return [WorkerMemory("each worker", threads, limit)] * n_workers
+    return int(MEMORY_LIMIT * min(1.0, threads / CPU_COUNT))
 
 
 def cache_bytes(memory_limit: int | None, taken: int) -> int:
@@ -127,12 +131,7 @@ def cache_bytes(memory_limit: int | None, taken: int) -> int:
 
     Without a limit, it is a worker's usual share of the machine that counts: that of one processor.
     """
-    if not memory_limit:
-        from dask.system import CPU_COUNT
-        from distributed.system import MEMORY_LIMIT
-
-        memory_limit = int(MEMORY_LIMIT // CPU_COUNT)
-    return int(CACHE_SHARE * max(0, memory_limit - taken))
+    return int(CACHE_SHARE * max(0, (memory_limit or _usual_limit(1)) - taken))
 
 
 def threads_of_worker(n_workers: int) -> int:
