@@ -327,11 +327,11 @@ def make_config(config: TrainConfig | None, values: Mapping[str, Any]) -> TrainC
 
     `InputError` names a setting that is not known.
     """
-    for name in values:
-        if name not in SETTINGS:
-            raise InputError(
-                f"setting {name!r} is not known; the settings are {', '.join(sorted(SETTINGS))}"
-            )
+    if not isinstance(config, TrainConfig | None):
+        raise InputError(f"config is a {type(config).__name__}; labels go with X, as a pair (X, y)")
+    if unknown := set(values) - set(SETTINGS):
+        names = ", ".join(sorted(SETTINGS))
+        raise InputError(f"setting {min(unknown)!r} is not known; the settings are {names}")
     return TrainConfig(**values) if config is None else replace(config, **values)
 
 

@@ -322,7 +322,8 @@ def make_problem(config: TrainConfig, schema: Schema, batch_size: int) -> Proble
     if not columns:
         raise InputError(
             "the data has no label column, and training needs one; ingest it with its labels, that "
-            "without --no-labels (in Parquet, the column must be named 'label')"
+            "without --no-labels (in Parquet, the column must be named 'label'; a matrix in memory "
+            "is given with its labels, as a pair (X, y))"
         )
     # The intercepts of the two rows of a pair cancel.
     ranks = config.loss.ranks

@@ -25,7 +25,6 @@ from dadagrad.cli.options import (
 )
 from dadagrad.cli.run_support import check_data, check_destinations
 from dadagrad.config import make_config
-from dadagrad.data import as_dataset
 from dadagrad.errors import InputError
 from dadagrad.summary import percent
 from dadagrad.training.callbacks import Callback
@@ -91,7 +90,9 @@ def sweep(
     combinations are trained in one stream over DATA. After an eighth, a quarter and half of the
     first pass, the worse half of those with the same penalties is dropped.
     """
-    from dadagrad.training.sweep import make_grid  # needs numba, which loads slowly
+    # These modules need numba, which loads slowly.
+    from dadagrad.data.ingest.ingest import as_dataset
+    from dadagrad.training.sweep import make_grid
 
     names = _split_losses(losses)
     values = {name: value for name, value in settings.items() if value is not None}

@@ -31,7 +31,6 @@ from dadagrad.cli.run_support import (
     show_dry_run,
 )
 from dadagrad.config import SETTINGS, make_config
-from dadagrad.data import as_dataset
 from dadagrad.errors import InputError
 from dadagrad.training.callbacks import Callback
 
@@ -137,16 +136,13 @@ def train(
     crash or a lost machine) and makes the same model, bit by bit.
     """
     # These modules need numba, which loads slowly.
-    from dadagrad.data.ingest.ingest import is_source, read_dataset
+    from dadagrad.data.ingest.ingest import as_dataset
     from dadagrad.training.initial import InitialState
 
     _check_checkpoint_options(model, checkpoints, checkpoint_every, checkpoint_seconds, keep)
     if model is None and not dry_run:
         raise click.UsageError("Missing option '--model'")
-    if len(data) == 1 and is_source(data[0]):
-        rows = read_dataset(data[0])
-    else:
-        rows = as_dataset([absolute(each) for each in data])
+    rows = as_dataset([absolute(each) for each in data])
     share = None if holdout is None else _share(holdout)
     if share is not None:
         settings["holdout"], holdout = share, None
@@ -298,6 +294,8 @@ def resume(
         )
     else:
         check_destinations(meta["notes"]["model"], overwrite=True)
+    from dadagrad.data.ingest.ingest import as_dataset
+
     try:
         rows = as_dataset([absolute(each) for each in data] or meta["data"]["url"])
     except InputError as error:

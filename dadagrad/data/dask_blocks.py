@@ -153,10 +153,10 @@ def as_matrix(block: Any) -> Any:
 def dataset_from_dask(X: Any, y: Any) -> DaskDataset:
     """Return a dask array or data frame X and its labels as a dataset, in their order.
 
-    The labels are computed at once, as arrays in `dataset_from_arrays` are given.
+    The labels are computed at once, as arrays in `dataset_from_arrays` are given; None is none.
     """
     matrix = BlockedMatrix(X)
-    labels = matrix.gather(y, "y")
+    labels = np.zeros((sum(matrix.rows), 0)) if y is None else matrix.gather(y, "y")
     n_rows = len(labels)
     encoder = LabelEncoder()
     encoded = encoder.encode(as_labels(labels, n_rows, DaskDataset.url))

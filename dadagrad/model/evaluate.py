@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data import as_dataset
 from dadagrad.data.dataset import Dataset
-from dadagrad.data.ingest.ingest import is_source, read_dataset
+from dadagrad.data.ingest.ingest import as_dataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
 from dadagrad.model.compatibility import LabelTranslation, check_suitable
@@ -44,6 +43,7 @@ def evaluate(
     loss: Loss | str | None = None,
     curves: bool = False,
     progress: RowsDone | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
     """Measure the loss, error and area under the ROC curve of `model` on labelled `data`.
 
@@ -53,8 +53,8 @@ def evaluate(
         A model, or the URL of one.
     data : Dataset, str, pair (X, y) or data frame
         Data in the feature space of the model, with its labels: a dataset, its URL, or a matrix and
-        its labels; or raw rows, as `ingest` reads them, which get the features of the model by its
-        recorded options.
+        its labels; or raw rows of any kind that `ingest` reads, which get the features of the model
+        by its recorded options.
     loss : Loss, str or None
         Loss to compute; by default that of the training. It is needed for a loss of a user's own
         class, because the model stores its name only.
@@ -63,6 +63,8 @@ def evaluate(
         (recall and precision) of two classes, at most `MAX_POINTS` points each, and "calibration"
         (mean probability of the predicted class, share of right rows, weight) of each bin.
     progress : callable or None
+    **options
+        Options of `ingest` that may differ from the recorded ones, such as ``label="y"``.
 
     Returns
     -------
@@ -90,7 +92,7 @@ def evaluate(
         The model or the data cannot be read.
     """
     begun = time.perf_counter()
-    model, data = open_both(model, data)
+    model, data = open_both(model, data, **options)
     check_suitable(model.task, model.schema, data)
     if model.task == "ranking":
         result = _evaluate_ranking(model, data, progress)
@@ -164,11 +166,13 @@ def _evaluate_ranking(model: Model, data: Dataset, progress: RowsDone | None) ->
     return {"rows": data.n_rows, "queries": totals.queries, "error": error, "auc": None} | means
 
 
-def open_both(model: Model | str | os.PathLike[str], data: Any) -> tuple[Model, Dataset]:
+def open_both(
+    model: Model | str | os.PathLike[str], data: Any, **options: Any
+) -> tuple[Model, Dataset]:
     """Open the model, if it is given by URL, and the data; raw rows get the model's features."""
     if isinstance(model, str | os.PathLike):
         model = Model.load(model)
-    return model, read_dataset(data, like=model) if is_source(data) else as_dataset(data)
+    return model, as_dataset(data, like=model, **options)
 
 
 def score_partitions(

@@ -21,11 +21,10 @@ from pyarrow.csv import CSVWriter
 from pyarrow.parquet import ParquetWriter
 
 from dadagrad.data.dataset import Dataset
-from dadagrad.data.ingest.ingest import is_source
 from dadagrad.errors import InputError, StorageError
 from dadagrad.model.evaluate import RowsDone, open_both, score_partitions
 from dadagrad.model.model import Model
-from dadagrad.model.raw import read_raw
+from dadagrad.model.raw import is_unprepared, read_raw
 from dadagrad.storage.store import Storage
 
 Array = NDArray[np.float64]
@@ -49,10 +48,11 @@ def predict(
     ----------
     model : Model or str
         A model, or the URL of one.
-    data : Dataset, str, pair (X, y), data frame or list of str
-        Data in the feature space of the model; its labels are ignored. Or raw rows, as `ingest`
-        reads them: a file, ``-`` for standard input, a data frame, or texts. They get the features
-        of the model by its recorded options.
+    data : Dataset, str, matrix, data frame or list
+        Data in the feature space of the model; labels are ignored. Or raw rows of any kind that
+        `ingest` reads: files, ``-`` for standard input, a data frame, a list of dicts, or, for a
+        model of one column of text, a list of texts. They get the features of the model by its
+        recorded options.
     out : str
         Path or URL of the file: Parquet, or CSV with a header if it ends in ``.csv``. It appears
         once it is complete. ``-`` is standard output, which receives CSV, and a raw row is answered
@@ -90,9 +90,9 @@ def predict(
     """
     begun = time.perf_counter()
     counts = {"rows": 0, "non_zeros": 0, "unseen": 0}
-    is_raw = is_source(data) or isinstance(data, list)
+    model = Model.load(model) if isinstance(model, str | os.PathLike) else model
+    is_raw = is_unprepared(model.schema, data)
     if is_raw:
-        model = Model.load(model) if isinstance(model, str | os.PathLike) else model
         tables = _raw_tables(model, data, on_error, counts)
     else:
         model, data = open_both(model, data)
@@ -135,7 +135,7 @@ def _raw_tables(
 ) -> Iterator[pa.Table]:
     """Predictions for each chunk of raw rows, with what identifies a row."""
     is_text = bool(model.label_columns and model.label_columns[0].names is not None)
-    for raw in read_raw(model, data, on_error):
+    for raw in read_raw(model.schema, data, on_error):
         scores = model.scores(raw.rows)
         if not np.isfinite(scores).all():
             line = raw.lines[int(np.flatnonzero(~np.isfinite(scores).all(axis=1))[0])]

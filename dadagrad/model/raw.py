@@ -16,26 +16,29 @@ from numpy.typing import NDArray
 
 from dadagrad.data.arrays import finish_rows
 from dadagrad.data.blocks import Block, transform_values
-from dadagrad.data.ingest import svmlight, vw
+from dadagrad.data.dataset import Schema
 from dadagrad.data.ingest.collect import Recipe, make_recipe
-from dadagrad.data.ingest.files import TASK_BYTES, Range, expand, read_chunks
+from dadagrad.data.ingest.files import TASK_BYTES, Range, read_chunks
+from dadagrad.data.ingest.readers import LINE_PARSERS
+from dadagrad.data.ingest.sources import (
+    DaskFrameSource,
+    FileSource,
+    FrameSource,
+    is_raw,
+    make_source,
+)
 from dadagrad.data.rows import Rows
 from dadagrad.data.tables.delimited import cut_at_rows
 from dadagrad.data.tables.sources import (
     TableParser,
-    frame_batches,
-    is_frame,
     is_table,
-    make_parser,
     open_text,
     parquet_batches,
     parquet_tasks,
 )
 from dadagrad.errors import InputError
-from dadagrad.model.model import Model
 
 _STREAM_BYTES = 1 << 20
-_LINE_PARSERS = {"svmlight": svmlight.parse, "vw": vw.parse}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,43 +55,47 @@ class RawRows:
     path: str
 
 
-def read_raw(model: Model, data: Any, on_error: Any = "raise") -> Iterator[RawRows]:
-    """Read a file, standard input (``-``), a data frame or a list of texts, a chunk at a time.
+def is_unprepared(trained: Schema, data: Any) -> bool:
+    """True for rows that `read_raw` reads: those that are not a dataset or a matrix."""
+    return is_raw(data) or _are_texts(trained, data)
 
-    The recorded options make the features of the model. Raises `InputError`, naming line and
-    column, for rows that do not have the columns or the kinds of the training data.
+
+def _are_texts(trained: Schema, data: Any) -> bool:
+    """True for a list of texts, if features were made of texts; else it is one of paths."""
+    is_text = (trained.feature_space or {}).get("format") == "text"
+    is_list = isinstance(data, list | tuple) and len(data) > 0
+    return is_text and is_list and all(isinstance(item, str) for item in data)
+
+
+def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[RawRows]:
+    """Read files, standard input (``-``), a data frame or a list of texts, a chunk at a time.
+
+    The recorded options make the features of the training data. Raises `InputError`, naming line
+    and column, for rows that do not have its columns or their kinds.
     """
-    if isinstance(data, list | tuple) and data and all(isinstance(item, str) for item in data):
-        space = model.feature_space or {}
-        if space.get("format") != "text":
-            raise InputError(
-                "texts were given, and the model was not trained on a column of text; give a table "
-                "with the columns of the training data"
-            )
-        data = pa.table({space["reading"]["text"]: pa.array(data, pa.string())})
+    if _are_texts(trained, data):
+        text = (trained.feature_space or {})["reading"]["text"]
+        data = pa.table({text: pa.array(data, pa.string())})
+    source = make_source(data)
     given = {"on_error": on_error, "keep_names": False}
-    if is_frame(data):
-        recipe = make_recipe(data, given, model.schema)
+    if isinstance(source, FrameSource | DaskFrameSource):
+        recipe = make_recipe(source, given, trained)
         assert recipe.encoder is not None
-        parse = _optional(make_parser(partial(_nothing), recipe.encoder, recipe.options))
+        parse = _optional(TableParser.of(recipe.encoder, recipe.options))
         first = 0
-        for batch in frame_batches(data):
+        for batch in source.batches():
             block = parse.encode(batch)
             lines = np.arange(first, first + block.n_rows)
-            yield _finish(replace(block, lines=lines), recipe, model, 0, "the table")
+            yield _finish(replace(block, lines=lines), recipe, trained, 0, source.name)
             first += block.n_rows
         return
-    for path in expand(data):
-        recipe = make_recipe([path], given, model.schema)
+    for path in source.paths:
+        recipe = make_recipe(FileSource(path), given, trained)
         first_line = 0
         for block, n_lines in _blocks(path, recipe):
             if block.n_rows:
-                yield _finish(block, recipe, model, first_line, path)
+                yield _finish(block, recipe, trained, first_line, path)
             first_line += n_lines
-
-
-def _nothing(*arguments: Any, **options: Any) -> Any:
-    raise AssertionError("rows of a frame are not parsed")
 
 
 def _optional(parse: TableParser) -> TableParser:
@@ -102,7 +109,7 @@ def _blocks(path: str, recipe: Recipe) -> Iterator[tuple[Block, int]]:
         if not is_table(path):
             raise InputError(f"{path} is not a table in Parquet; give one, or a dataset")
         assert recipe.encoder is not None
-        parse = _optional(make_parser(_nothing, recipe.encoder, options))
+        parse = _optional(TableParser.of(recipe.encoder, options))
         for group, first in parquet_tasks(path):
             for batch in parquet_batches(path, group, first):
                 block = parse.encode(batch)
@@ -114,7 +121,7 @@ def _blocks(path: str, recipe: Recipe) -> Iterator[tuple[Block, int]]:
     parser: Any
     if recipe.encoder is None:
         options = replace(options, no_labels=True, keep_lines=True)
-        parser = partial(_LINE_PARSERS[options.format], options=options)
+        parser = partial(LINE_PARSERS[options.format], options=options)
     else:
         chunks = iter(chunks)
         begin = next(chunks, (b"", 0))
@@ -143,14 +150,14 @@ def _stream(path: str) -> Iterator[tuple[bytes, int]]:
         yield rest, offset
 
 
-def _finish(block: Block, recipe: Recipe, model: Model, first_line: int, path: str) -> RawRows:
+def _finish(block: Block, recipe: Recipe, trained: Schema, first_line: int, path: str) -> RawRows:
     labels, options = block.labels, recipe.options
     block = replace(block, labels=np.zeros((block.n_rows, 0)))
     if recipe.encoder is not None:
         block = recipe.encoder.finish(block)
     else:
         block = transform_values(block, binary=options.binary, norm=options.norm)
-        if (model.feature_space or {}).get("zero_based") is False:
+        if (trained.feature_space or {}).get("zero_based") is False:
             block = replace(block, ids=block.ids - block.ids.dtype.type(1))
     has_labels = labels.size > 0 and recipe.encoder is not None
     lines = np.arange(block.n_rows) if block.lines is None else block.lines

@@ -7,9 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from dadagrad.config import TrainConfig, make_config
-from dadagrad.data import as_dataset
 from dadagrad.data.dataset import Schema
-from dadagrad.data.ingest.ingest import is_source, read_dataset
+from dadagrad.data.ingest.ingest import as_dataset, split_options
 from dadagrad.data.skipping import OnError
 from dadagrad.data.views import with_label_columns
 from dadagrad.errors import InputError
@@ -52,9 +51,11 @@ def train(
 
     Parameters
     ----------
-    data : Dataset, str, pair (X, y), or list of them
-        A dataset, its URL, or a matrix and its labels. Several are learned from in their order in
-        each pass, with the bits of runs on one after the other that go on from each other's model.
+    data : Dataset, str, data frame, pair (X, y), or list of datasets
+        A dataset or its URL; a matrix (NumPy, SciPy, dask) and its labels; or rows that are not a
+        dataset yet: files, or a data frame of pandas, polars, pyarrow or dask, which are read as
+        `ingest` reads them. Several datasets are learned from in their order in each pass, with the
+        bits of runs on one after the other that go on from each other's model.
     config : TrainConfig, optional
         Settings, which decide every bit of the model.
     threads : int, optional
@@ -95,7 +96,8 @@ def train(
     **settings
         Single settings of `TrainConfig`, such as ``loss="hinge"``; they replace those of `config`.
         Lists of `step_size`, `l1` and `l2` are tried side by side in the same pass: the model is
-        that with the least progressive loss, and the report has the losses of all.
+        that with the least progressive loss, and the report has the losses of all. Options of
+        `ingest` say how rows that are not a dataset become features, such as ``label="y"``.
 
     Raises
     ------
@@ -107,13 +109,14 @@ def train(
     CorruptionError
         A partition is missing or damaged, and `on_error` is "raise"; or all are.
     """
-    data = read_dataset(data) if is_source(data) else as_dataset(data)
+    options, settings = split_options(settings)
     resources = Resources(threads, workers, client, memory, trace)
     initial = None if initial_model is None else InitialState.of(initial_model, settings)
     if initial is None:
-        config = make_config(config, settings)
+        config, data = make_config(config, settings), as_dataset(data, **options)
     else:
-        config, data = initial.configure(config, settings), initial.adopt(data)
+        config = initial.configure(config, settings)
+        data = initial.adopt(as_dataset(data, like=initial.model, **options))
     config = resolve_config(data, config, on_cluster=resources.on_cluster)
     run = Run(data, config, resources, on_error=on_error, messages=messages)
     start = None if initial is None else run.begin_from(initial)

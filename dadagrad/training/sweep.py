@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.config import TrainConfig, check_compiled, make_config
-from dadagrad.data import as_dataset
-from dadagrad.data.dataset import Dataset
+from dadagrad.data.ingest.ingest import as_dataset, split_options
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.model.evaluate import evaluate
 from dadagrad.optim.losses import LOSSES, Loss
@@ -77,7 +76,7 @@ class SweepResult:
 
 
 def sweep(
-    data: Dataset | str | Sequence[Dataset | str],
+    data: Any,
     config: TrainConfig | None = None,
     *,
     loss: Loss | str | Sequence[Loss | str] | None = None,
@@ -105,7 +104,8 @@ def sweep(
     InputError
         As `dadagrad.train`, or the settings cannot be trained side by side.
     """
-    data, receivers = as_dataset(data), as_callbacks(callbacks)
+    options, settings = split_options(settings)
+    data, receivers = as_dataset(data, **options), as_callbacks(callbacks)
     resources = Resources(threads, workers, client, memory)
     losses: list[Any] = list(loss) if isinstance(loss, list | tuple) else [loss]
     losses = [each for each in losses if each is not None]

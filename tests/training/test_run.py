@@ -9,9 +9,7 @@ import sys
 from dataclasses import replace
 
 import dask.array as da
-import dask.dataframe as dd
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse
 from helpers.training_cases import as_dataset, make_data
@@ -71,17 +69,14 @@ def test_what_is_about_to_happen_is_announced():
     assert any("choosing the step size" in line for line in said)
 
 
-@pytest.mark.parametrize("kind", ["numpy", "scipy", "pandas", "dask array", "dask frame"])
+@pytest.mark.parametrize("kind", ["numpy", "scipy", "dask array"])
 def test_a_matrix_and_its_labels_are_data(kind):
     X = np.random.default_rng(0).normal(size=(300, 4))
     y = np.where(X[:, 0] > 0, "yes", "no")
-    frame, labels = pd.DataFrame(X), pd.Series(y)
     pair = {
         "numpy": lambda: (X, y),
         "scipy": lambda: (scipy.sparse.csr_matrix(X), y),
-        "pandas": lambda: (frame, labels),
         "dask array": lambda: (da.from_array(X, chunks=(100, 4)), da.from_array(y, chunks=100)),
-        "dask frame": lambda: (dd.from_pandas(frame, 3), dd.from_pandas(labels, 3)),
     }[kind]()
     settings = {"step_size": 0.3, "shuffle": False}
     result, expected = (train(data, **settings) for data in (pair, dataset_from_arrays(X, y)))
@@ -89,12 +84,6 @@ def test_a_matrix_and_its_labels_are_data(kind):
     assert result.model.output_names == expected.model.output_names
     measured, other = (evaluate(result.model, data) for data in (pair, dataset_from_arrays(X, y)))
     assert measured | {"seconds": 0} == other | {"seconds": 0}
-
-
-@pytest.mark.parametrize("data", [np.zeros((3, 2)), 5])
-def test_other_data_are_refused_with_what_is_possible(data):
-    with pytest.raises(InputError, match=f"a {type(data).__name__}; give a dataset, its URL, or"):
-        train(data)
 
 
 class TestRefused:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dadagrad.data import open_dataset
 from dadagrad.data.arrays import block_from_arrays
 from dadagrad.data.blocks import Block
-from dadagrad.data.dataset import LabelColumn
+from dadagrad.data.dataset import Dataset, LabelColumn
 from dadagrad.data.ingest.array_checks import (
     check_npy,
     check_npz,
@@ -48,8 +48,9 @@ class ArraySource:
 
 def open_arrays(path: str, options: Options) -> ArraySource:
     """Open an array file; raises `InputError` for damage, and for labels that are missing."""
-    openers = {"npz": open_npz, "anndata": _open_anndata, "parquet": _open_stored}
-    return openers[options.format](path, options)
+    if options.format == "parquet":
+        return stored_source(open_dataset(path), no_labels=options.no_labels)
+    return (open_npz if options.format == "npz" else _open_anndata)(path, options)
 
 
 def open_npz(path: str, options: Options) -> ArraySource:
@@ -78,7 +79,7 @@ def open_npz(path: str, options: Options) -> ArraySource:
             "predicted are read with --no-labels)"
         )
     labels = None if options.no_labels else arrays["labels"]
-    return _matrix_source(path, matrix, labels, arrays.get("weights"))
+    return matrix_source(path, matrix, labels, arrays.get("weights"))
 
 
 def _load_npy(path: str) -> NDArray[Any]:
@@ -131,7 +132,7 @@ def _checked_csr(data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
     return _checked(scipy.sparse.csr_array(content, shape=(n_rows, n_columns)))
 
 
-def _matrix_source(
+def matrix_source(
     path: str,
     matrix: Any,
     labels: NDArray[Any] | None,
@@ -214,7 +215,7 @@ def _open_anndata(path: str, options: Options) -> ArraySource:
     weights = obs["weight"].to_numpy() if "weight" in obs.columns else None
     names = var.index.astype(str)
     plain = all(name == str(number) for number, name in enumerate(names[:100]))
-    source = _matrix_source(path, matrix, labels, weights, {} if plain else dict(enumerate(names)))
+    source = matrix_source(path, matrix, labels, weights, {} if plain else dict(enumerate(names)))
     if len(names) != source.n_features:
         raise InputError(
             f"{path}: var names {len(names)} features and X has {source.n_features} columns; they "
@@ -247,14 +248,13 @@ class _SlicedCsr:
         )
 
 
-def _open_stored(url: str, options: Options) -> ArraySource:
-    """A dataset, Zarr or Parquet, partition by partition: to shuffle or repartition it."""
-    dataset = open_dataset(url)
+def stored_source(dataset: Dataset, *, no_labels: bool = False) -> ArraySource:
+    """A dataset, partition by partition: to shuffle or repartition it."""
     schema = dataset.schema
-    if not schema.label_columns and not options.no_labels:
+    if not schema.label_columns and not no_labels:
         raise InputError(
-            f"{url} has no labels (in Parquet, the column must be named 'label'); rows to be "
-            "predicted are read with --no-labels"
+            f"{dataset.url} has no labels (in Parquet, the column must be named 'label'); rows to "
+            "be predicted are read with --no-labels"
         )
 
     def blocks() -> Iterator[Block]:
@@ -270,5 +270,5 @@ def _open_stored(url: str, options: Options) -> ArraySource:
                 rows.queries,
             )
 
-    labels = None if options.no_labels else schema.label_columns
+    labels = None if no_labels else schema.label_columns
     return ArraySource(blocks(), schema.n_features, labels, schema.feature_space)

@@ -28,16 +28,16 @@ from dadagrad.data.dataset import (
 )
 from dadagrad.data.ingest import parsing, vw
 from dadagrad.data.ingest.external_shuffle import ExternalShuffle
-from dadagrad.data.ingest.files import Range, expand, read_chunks, source_bytes
+from dadagrad.data.ingest.files import Range, read_chunks, source_bytes
 from dadagrad.data.ingest.labels import LabelEncoder, LabelTable, keep_class_names
-from dadagrad.data.ingest.options import TABLE_FORMATS, Options, guess_format
-from dadagrad.data.ingest.output import listed
-from dadagrad.data.ingest.readers import SourceSummary, ordered_map, read_blocks, read_frame
+from dadagrad.data.ingest.options import TABLE_FORMATS, Options
+from dadagrad.data.ingest.readers import SourceSummary, ordered_map
+from dadagrad.data.ingest.sources import Source
 from dadagrad.data.rows import Rows
 from dadagrad.data.tables.columns import describe_columns
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.scaling import sample_size
-from dadagrad.data.tables.sources import HEAD_BYTES, is_frame
+from dadagrad.data.tables.sources import HEAD_BYTES
 from dadagrad.errors import InputError
 from dadagrad.kernels import is_compiled
 
@@ -65,9 +65,13 @@ class Recipe:
     n_features: int | None = None
 
 
-def make_recipe(sources: Any, given: dict[str, Any], like: Schema | None) -> Recipe:
+def make_recipe(source: Source, given: dict[str, Any], like: Schema | None) -> Recipe:
     """Options from those `given`; with `like`, they are those with which its features were made."""
     given = {name: value for name, value in given.items() if value is not None}
+    if source.label is not None:
+        if "label" in given:
+            raise InputError("a pair (X, y) and label exclude each other; give one of them")
+        given["label"] = source.label
     for name in ("columns", "ignore", "categories"):
         if name in given:
             given[name] = _names(given[name])
@@ -78,16 +82,15 @@ def make_recipe(sources: Any, given: dict[str, Any], like: Schema | None) -> Rec
             if len(cross) < 2 or "" in cross:
                 raise InputError(f"cross is {text!r}; needed are two columns or more, such as a:b")
     if like is not None:
-        return _recipe_like(sources, given, like)
-    given["format"] = given.get("format") or _guess(sources)
-    if given["format"] == "vw" and "hash_bits" not in given and _needs_hashing(sources):
+        return _recipe_like(source, given, like)
+    given["format"] = given.get("format") or source.guess_format()
+    if given["format"] == "vw" and "hash_bits" not in given and _needs_hashing(source.paths[0]):
         given["hash_bits"] = VW_HASH_BITS
     return Recipe(Options(**given))
 
 
-def _needs_hashing(sources: Any) -> bool:
+def _needs_hashing(path: str) -> bool:
     """True unless the first lines of a file of VW have integers in a single namespace as names."""
-    path = expand(sources)[0]
     if not os.path.isfile(path):
         return True
     head, _ = next(read_chunks(Range(path, 0, None), HEAD_BYTES), (b"", 0))
@@ -98,16 +101,12 @@ def _names(names: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(names.split(",") if isinstance(names, str) else map(str, names))
 
 
-def _guess(sources: Any) -> Any:
-    return "parquet" if is_frame(sources) else guess_format(expand(sources)[0])
-
-
-def _recipe_like(sources: Any, given: dict[str, Any], like: Schema) -> Recipe:
+def _recipe_like(source: Source, given: dict[str, Any], like: Schema) -> Recipe:
     space = like.feature_space
     if space is None or "format" not in space:
         raise InputError(
-            "it is not recorded how the features of that model or dataset were made; give the "
-            "options of ingest instead"
+            "it is not recorded how the features of that model or dataset were made, as those of a "
+            "matrix are not; give a matrix of the same features, or the options of ingest"
         )
     defaults = {field.name: field.default for field in fields(Options)}
     fixed = set(OPTIONS) - _FREE
@@ -126,28 +125,25 @@ def _recipe_like(sources: Any, given: dict[str, Any], like: Schema) -> Recipe:
             n_features=None if like.numbers_own_features else like.n_features,
         )
     encoder = TableEncoder.from_json(space)
+    is_stream = source.paths == ["/dev/stdin"]
     if "label" in kept:
         encoder = replace(encoder, label=str(kept["label"]))
     if kept.get("format") is None:
-        kept["format"] = _guess(sources) if not _is_stream(sources) else reading["format"]
-        if _is_stream(sources) and kept["format"] == "parquet":
+        kept["format"] = reading["format"] if is_stream else source.guess_format()
+        if is_stream and kept["format"] == "parquet":
             kept["format"] = "csv"
         if kept["format"] not in TABLE_FORMATS:
             raise InputError(
-                f"{listed(list(sources))} is {kept['format']}, and the model or dataset was made "
+                f"{source.name} is {kept['format']}, and the model or dataset was made "
                 "of a table; give a table, or --format"
             )
-    if kept["format"] in ("text", "csv") and _is_stream(sources):
+    if kept["format"] in ("text", "csv") and is_stream:
         kept.setdefault("delimiter", reading.get("delimiter"))
     return Recipe(Options(**_without(kept, "label")), encoder, tuple(reading.get("columns", ())))
 
 
 def _without(given: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name not in names}
-
-
-def _is_stream(sources: Any) -> bool:
-    return isinstance(sources, list) and sources == ["/dev/stdin"]
 
 
 class Collected:
@@ -250,7 +246,7 @@ def _classes(column: LabelColumn) -> str:
 
 
 def collect(
-    sources: Any,
+    source: Source,
     recipe: Recipe,
     *,
     n_features: int | None = None,
@@ -268,8 +264,7 @@ def collect(
     for name, value in zip(minimum, (partition_nnz, seed, workers, n_features), strict=True):
         if value is not None and value < minimum[name]:
             raise InputError(f"{name} is {value}; it must be {minimum[name]} or more")
-    paths = [] if is_frame(sources) else expand(sources)
-    total_bytes, done_bytes = sum(map(source_bytes, paths)), 0
+    total_bytes, done_bytes = sum(map(source_bytes, source.paths)), 0
     kernels = {"svmlight": parsing.svmlight_features, "vw": parsing.vw_features}
     kernel = kernels.get(options.format)
     if kernel is not None and not is_compiled(kernel):
@@ -282,11 +277,9 @@ def collect(
         learned=recipe.encoder is not None,
     )
     rows = ExternalShuffle(seed=seed, folder=temporary)
-    with ordered_map(workers, client, threads=kernel is not None) as run:
-        blocks = read_frame(sources, summary) if is_frame(sources) else read_blocks(
-            paths, options, run, summary
-        )  # fmt: skip
-        for block, n_bytes in blocks:
+    threads = kernel is not None or not source.paths
+    with ordered_map(workers, client, threads=threads) as run:
+        for block, n_bytes in source.blocks(summary, run):
             if (block := summary.add(block)).n_rows:
                 rows.append(block)
             done_bytes += n_bytes
@@ -298,11 +291,10 @@ def collect(
             "the labels come in order: training learns little from rows that are sorted by label; "
             "leave out --no-shuffle"
         )
-    name = listed(paths) if paths else "the table"
     if not rows.n_rows:
         reason = f" ({summary.skipped} were wrong and skipped)" if summary.skipped else ""
         reason += f" ({summary.zero_weight} have weight 0)" if summary.zero_weight else ""
-        raise InputError(f"no rows in {name}{reason}; give sources with at least one")
+        raise InputError(f"no rows in {source.name}{reason}; give sources with at least one")
     return Collected(rows, summary, n_features or recipe.n_features, partition_nnz)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -12,12 +12,14 @@ from dadagrad.data import open_dataset
 from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ
 from dadagrad.data.dataset import Dataset, Partition, Schema
 from dadagrad.data.ingest.collect import OPTIONS, Progress, Shuffle, collect, make_recipe
-from dadagrad.data.ingest.files import expand, source_bytes
+from dadagrad.data.ingest.files import source_bytes
 from dadagrad.data.ingest.output import check_output, claimed
 from dadagrad.data.ingest.readers import ordered_map
-from dadagrad.data.tables.sources import is_frame, is_table
+from dadagrad.data.ingest.sources import MatrixSource, is_pair, is_raw, make_source
+from dadagrad.data.views import join
 from dadagrad.data.zarr.dataset import write_partition, write_root
-from dadagrad.model.model import Model
+from dadagrad.errors import InputError
+from dadagrad.storage.documents import from_plain, read_sealed
 from dadagrad.storage.store import Storage
 
 
@@ -83,8 +85,9 @@ def ingest(
     ----------
     sources
         Files, folders (all files in them, sorted by name) and globs; ``-`` or ``/dev/stdin`` for a
-        pipe. Files may be compressed (gzip, bzip2, xz, zstd). Or a table in memory: a data frame
-        of pandas or polars, a table of pyarrow.
+        pipe. Files may be compressed (gzip, bzip2, xz, zstd). Or a data frame of pandas, polars,
+        pyarrow or dask, or a list of dicts; a pair (X, y) of a matrix (NumPy, SciPy, dask) or a
+        data frame and its labels; or a dataset.
     out
         Path or URL of the dataset, which becomes visible when it is complete.
     format
@@ -169,14 +172,14 @@ def ingest(
     """
     started = time.perf_counter()
     given = {name: value for name, value in locals().items() if name in OPTIONS}
-    paths = [] if is_frame(sources) else expand(sources)
+    source = make_source(sources)
     if client is not None:  # workers have folders of their own
-        paths = [path if "://" in path else os.path.abspath(path) for path in paths]
-    recipe = make_recipe(sources if is_frame(sources) else paths, given, schema_of(like))
+        source.paths = [path if "://" in path else os.path.abspath(path) for path in source.paths]
+    recipe = make_recipe(source, given, schema_of(like))
     storage = Storage(out)
     check_output(storage, overwrite=overwrite)
     collected = collect(
-        sources if is_frame(sources) else paths,
+        source,
         recipe,
         n_features=n_features,
         partition_nnz=partition_nnz,
@@ -188,7 +191,7 @@ def ingest(
     )
     schema, summary = collected.schema, collected.summary
     provenance = {
-        "sources": paths,
+        "sources": source.paths,
         "options": asdict(recipe.options),
         "shuffle": shuffle,
         "skipped": summary.skipped,
@@ -215,13 +218,49 @@ def ingest(
         features=schema.n_features,
         nnz=sum(partition.nnz for partition in partitions),
         partitions=len(partitions),
-        source_bytes=sum(map(source_bytes, paths)),
+        source_bytes=sum(map(source_bytes, source.paths)),
         bytes=storage.n_bytes(),
         seconds=time.perf_counter() - started,
         skipped=summary.skipped,
         columns=collected.describe(),
         collisions=summary.collisions,
     )
+
+
+def as_dataset(data: Any, *, like: Any = None, **options: Any) -> Dataset:
+    """Make a dataset of whatever holds rows.
+
+    Parameters
+    ----------
+    data
+        A dataset or its URL, as it is. A matrix, with its labels as a pair (X, y), keeps its order
+        and its numbers. Anything else that `ingest` reads is read into memory, or into temporary
+        files if it exceeds 128 MiB, and shuffled. A list of datasets is joined, in order.
+    like
+        As in `ingest`.
+    **options
+        Options of `ingest` for rows that are not a dataset yet, such as ``label``.
+    """
+    if is_raw(data):
+        return read_dataset(data, like=like, **options)
+    if isinstance(data, list | tuple) and not is_pair(data):
+        return join([as_dataset(each, like=like, **options) for each in data])
+    if options:
+        raise InputError(
+            f"{next(iter(options))} says how rows become features, and the data are a dataset or a "
+            "matrix already; leave it out"
+        )
+    if isinstance(data, str | os.PathLike):
+        return open_dataset(os.fspath(data))
+    source = make_source(data)
+    assert isinstance(source, MatrixSource)
+    return source.to_dataset()
+
+
+def split_options(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split keyword arguments into options of `ingest` and all others."""
+    options = {name: value for name, value in settings.items() if name in OPTIONS}
+    return options, {name: value for name, value in settings.items() if name not in OPTIONS}
 
 
 def read_dataset(
@@ -231,21 +270,11 @@ def read_dataset(
 
     Rows are in memory, or in temporary files if they exceed 128 MiB.
     """
-    recipe = make_recipe(sources, options, schema_of(like))
-    name = "the table" if is_frame(sources) else str(sources)
-    return collect(sources, recipe, shuffle=shuffle).to_dataset(name)
-
-
-def is_source(data: Any) -> bool:
-    """True for what `ingest` reads and `open_dataset` does not: raw files, pipes, data frames."""
-    if is_frame(data):
-        return True
-    if not isinstance(data, str | os.PathLike):
-        return False
-    path = os.path.expanduser(os.fspath(data))
-    if path == "-" or (os.path.exists(path) and not os.path.isdir(path)):
-        return not path.endswith((".parquet", ".pq")) or is_table(path)
-    return False
+    if unknown := set(options) - set(OPTIONS):
+        raise InputError(f"{min(unknown)!r} is not an option of ingest")
+    source = make_source(sources)
+    recipe = make_recipe(source, options, schema_of(like))
+    return collect(source, recipe, shuffle=shuffle).to_dataset(source.name)
 
 
 def schema_of(like: Any) -> Schema | None:
@@ -253,7 +282,11 @@ def schema_of(like: Any) -> Schema | None:
     if like is None:
         return None
     if isinstance(like, str | os.PathLike):
-        url = os.fspath(like)
-        like = Model.load(url) if Storage(url).exists("model.json") else open_dataset(url)
+        storage = Storage(like)
+        if not storage.exists("model.json"):
+            like = open_dataset(os.fspath(like))
+        else:
+            document = read_sealed(storage, "model.json", f"{storage.url}: model.json")
+            return Schema.from_json(from_plain(document.get("schema")))
     schema: Schema = like.schema
     return schema

@@ -7,7 +7,7 @@ import multiprocessing
 import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dadagrad.data.arrays import drop_zero_weights
@@ -32,14 +33,12 @@ from dadagrad.data.ingest.files import (
 )
 from dadagrad.data.ingest.labels import LabelEncoder
 from dadagrad.data.ingest.options import ARRAY_FORMATS, Options
-from dadagrad.data.tables.delimited import cut_at_rows, read_batch
+from dadagrad.data.tables.delimited import cut_at_rows
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.sources import (
     TableParser,
-    frame_batches,
     is_table,
     learn_encoder,
-    make_parser,
     open_text,
     parquet_batches,
     parquet_tasks,
@@ -51,13 +50,15 @@ MAX_NAMES = 1 << 20
 
 _MIN_IN_ORDER = 1000  # rows below which an order of labels is not mentioned
 
+NO_ROWS = Block(np.zeros(1, np.int64), np.zeros(0, np.int64), None, np.zeros((0, 1)))
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Parser = Callable[..., Block]
 Parsed = list[tuple[Block, int]]
 OrderedMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 
-_LINE_PARSERS: dict[str, Parser] = {"svmlight": svmlight.parse, "vw": vw.parse}
+LINE_PARSERS: dict[str, Parser] = {"svmlight": svmlight.parse, "vw": vw.parse}
 
 
 @contextmanager
@@ -74,10 +75,14 @@ def ordered_map(workers: int, client: Any = None, *, threads: bool) -> Iterator[
 
         with connected(client) as opened:
             n_threads = max(sum(opened.nthreads().values()), 1)
-            executor = opened.get_executor(pure=False)
+
+            def submit(function: Any, item: Any) -> Any:
+                if isinstance(item, BlockTask):
+                    function, item = item.function, opened.compute(item.block)
+                return opened.submit(_on_worker, function, item, pure=False)
 
             def map_on_workers(function: Any, items: Iterable[Any]) -> Iterator[Any]:
-                return _map_in_order(executor, 2 * n_threads, partial(_on_worker, function), items)
+                return _map_in_order(submit, 2 * n_threads, function, items)
 
             yield map_on_workers
     elif workers == 1:
@@ -91,9 +96,20 @@ def ordered_map(workers: int, client: Any = None, *, threads: bool) -> Iterator[
             else ProcessPoolExecutor(workers, mp_context=context)
         )
         try:
-            yield partial(_map_in_order, pool, 2 * workers)
+            yield partial(_map_in_order, pool.submit, 2 * workers)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class BlockTask:
+    """A function of a block of a dask collection, which is computed where the task runs."""
+
+    function: Callable[[Any], Any]
+    block: Any
+
+    def __call__(self) -> Any:
+        return self.function(self.block.compute())
 
 
 def _on_worker(function: Callable[[Item], Result], item: Item) -> Result:
@@ -108,16 +124,16 @@ def _on_worker(function: Callable[[Item], Result], item: Item) -> Result:
 
 
 def _map_in_order(
-    executor: Executor,
+    submit: Callable[..., Any],
     max_pending: int,
     function: Callable[[Item], Result],
     items: Iterable[Item],
 ) -> Iterator[Result]:
     """Apply `function` to `items`, at most `max_pending` at a time; yield results in order."""
-    pending: deque[Future[Result]] = deque()
+    pending: deque[Any] = deque()
     try:
         for item in items:
-            pending.append(executor.submit(function, item))
+            pending.append(submit(function, item))
             if len(pending) >= max_pending:
                 yield pending.popleft().result()
         while pending:
@@ -230,7 +246,8 @@ def read_blocks(
     """
     if options.format in ARRAY_FORMATS and not all(map(is_table, paths)):
         for path in paths:
-            yield from _array_blocks(path, options, summary)
+            yield from array_blocks(arrays.open_arrays(path, options), summary)
+            yield NO_ROWS, source_bytes(path)
         return
     tasks = _parquet_tasks if options.format == "parquet" else _text_tasks
     all_tasks = itertools.chain.from_iterable(tasks(path, summary) for path in paths)
@@ -238,18 +255,14 @@ def read_blocks(
         yield from blocks
 
 
-def _array_blocks(
-    path: str, options: Options, summary: SourceSummary
-) -> Iterator[tuple[Block, int]]:
-    source = arrays.open_arrays(path, options)
+def array_blocks(source: arrays.ArraySource, summary: SourceSummary) -> Iterator[tuple[Block, int]]:
+    """Read all blocks of arrays."""
     summary.n_features = max(summary.n_features, source.n_features)
     summary.label_columns = summary.label_columns or source.label_columns
     summary.spaces.append(source.feature_space)
     summary.names.update({name: feature for feature, name in source.names.items()})
     for block in source.blocks:
-        yield _finish_block(block, options), 0
-    none = Block(np.zeros(1, np.int64), np.zeros(0, np.int64), None, np.zeros((0, 1)))
-    yield none, source_bytes(path)
+        yield _finish_block(block, summary.options), 0
 
 
 def _parse_range(parse: Parser, options: Options, part: Range) -> Parsed:
@@ -292,8 +305,8 @@ def _text_tasks(path: str, summary: SourceSummary) -> Iterator[Callable[[], Pars
     meter = Meter()
     chunks = read_chunks(replace(ranges[0], stop=None), TASK_BYTES, meter)
     can_seek = ranges[0].stop is not None
-    if options.format in _LINE_PARSERS:
-        parse: Parser = partial(_LINE_PARSERS[options.format], options=options)
+    if options.format in LINE_PARSERS:
+        parse: Parser = partial(LINE_PARSERS[options.format], options=options)
     else:
         first = next(chunks, (b"", 0))
         parse = open_table(path, first[0], summary)
@@ -327,12 +340,13 @@ def _current(parse: Any, summary: SourceSummary) -> Any:
     return parse
 
 
-def _learn(table: Any, path: str, summary: SourceSummary) -> TableParser:
+def learn_table(head: pa.RecordBatch, path: str, summary: SourceSummary) -> TableParser:
+    """Parser of a table that begins with the rows `head`, from which its encoder is learned."""
     options = summary.options
     if summary.encoder is None:
-        summary.encoder = learn_encoder(table, options, path, by_number=False)
-        summary.columns = list(table.schema.names)
-    return make_parser(read_batch, summary.encoder, options)
+        summary.encoder = learn_encoder(head, options, path, by_number=False)
+        summary.columns = list(head.schema.names)
+    return TableParser.of(summary.encoder, options)
 
 
 def _parquet_tasks(path: str, summary: SourceSummary) -> Iterator[Callable[[], Parsed]]:
@@ -341,7 +355,7 @@ def _parquet_tasks(path: str, summary: SourceSummary) -> Iterator[Callable[[], P
     head = next(parquet_batches(path, *groups[0])) if groups else None
     if head is None:
         return
-    parse = _learn(head.table, path, summary)
+    parse = learn_table(head.table, path, summary)
     size = source_bytes(path)
     for group, first in groups:
         n_bytes = size * (group + 1) // len(groups) - size * group // len(groups)
@@ -355,12 +369,3 @@ def _parse_group(parse: TableParser, path: str, group: int, first: int, n_bytes:
         batches = list(parquet_batches(path, group, first, columns))
     blocks = [(compact(parse.encode(batch)), 0) for batch in batches]
     return [*blocks[:-1], (blocks[-1][0], n_bytes)]
-
-
-def read_frame(frame: Any, summary: SourceSummary) -> Iterator[tuple[Block, int]]:
-    """Blocks of the rows of a table in memory."""
-    batches = frame_batches(frame)
-    head = next(batches)
-    parse = _learn(head.table, "the table", summary)
-    for batch in itertools.chain([head], batches):
-        yield compact(parse.encode(batch)), 0

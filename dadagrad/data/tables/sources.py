@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -41,20 +40,29 @@ _BAD_JSON_ROW = re.compile(r"in row (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class TableParser:
-    """Parser of chunks of one file: `read` makes rows of a table, the `encoder` features.
+    """Parser of rows of a table, for which the `encoder` makes features.
 
-    A row can have several lines if the file is `quoted`.
+    In files of text, `read` makes rows of chunks, and a row can have several lines if the file is
+    `quoted`.
     """
 
-    read: Callable[..., Batch]
     encoder: TableEncoder
     on_error: OnError
     keep_names: bool
-    quoted: bool = False
     labelled: bool | None = True
     keep_lines: bool = False
+    read: Callable[..., Batch] | None = None
+    quoted: bool = False
+
+    @classmethod
+    def of(cls, encoder: TableEncoder, options: Options) -> TableParser:
+        """Parser with these options."""
+        return cls(
+            encoder, options.on_error, options.keep_names is not False, not options.no_labels
+        )
 
     def __call__(self, chunk: bytes, *, path: str, offset: int) -> Block:
+        assert self.read is not None
         batch = self.read(chunk, path=path, offset=offset, on_error=self.on_error)
         return self.encode(batch)
 
@@ -108,15 +116,7 @@ def open_text(
             wanted=frozenset(name for name in layout.names if name in used),
         )
         columns, quoted = list(layout.names), layout.delimiter == ","
-    return make_parser(read, encoder, options, quoted=quoted), columns
-
-
-def make_parser(
-    read: Callable[..., Batch], encoder: TableEncoder, options: Options, *, quoted: bool = False
-) -> TableParser:
-    """Parser with these options."""
-    keep_names, labelled = options.keep_names is not False, not options.no_labels
-    return TableParser(read, encoder, options.on_error, keep_names, quoted, labelled)
+    return replace(TableParser.of(encoder, options), read=read, quoted=quoted), columns
 
 
 def _layout(
@@ -186,50 +186,52 @@ def read_json(
 
     Columns that are `wanted` and in no line of the chunk are null.
     """
-    lines = [line for line in chunk.split(b"\n") if line.strip()]
-    positions = np.flatnonzero([bool(line.strip()) for line in chunk.split(b"\n")])
-    skipped: list[int] = []
+    lines = chunk.split(b"\n")
+    starts = np.cumsum([0, *(len(line) + 1 for line in lines)])
+    kept = np.flatnonzero([bool(line.strip()) for line in lines])
+    n_rows = len(kept)
     while True:
-        kept = np.delete(np.arange(len(lines)), skipped)
         text = b"\n".join(lines[number] for number in kept.tolist())
         try:
-            table = _json_table(text)
+            table = _read_json_rows(text)
             break
         except pa.ArrowInvalid as error:
             row = _BAD_JSON_ROW.search(str(error))
-            number = int(kept[int(row[1])]) if row and int(row[1]) < len(kept) else None
-            if on_error == "raise" or number is None:
-                start = sum(map(len, itertools.islice(chunk.split(b"\n"), positions[number or 0])))
-                where = place(path, chunk, offset, start + int(positions[number or 0]))
+            wrong = int(row[1]) if row and int(row[1]) < len(kept) else None
+            if on_error == "raise" or wrong is None:
+                where = place(path, chunk, offset, int(starts[kept[wrong or 0]]))
                 reason = " ".join(str(error).split())
                 raise InputError(
                     f"{where}: {reason}; every line must be one JSON object, and a key must have "
                     "values of one kind"
                 ) from None
-            skipped.append(number)
+            kept = np.delete(kept, wrong)
     for name in wanted or ():
         if name not in table.schema.names:
             table = table.append_column(name, pa.nulls(table.num_rows))
-    starts = np.cumsum([0, *(len(line) + 1 for line in chunk.split(b"\n"))])
     batch = table.combine_chunks().to_batches()
     empty = pa.RecordBatch.from_pylist([], schema=table.schema)
     return Batch(
         batch[0] if batch else empty,
-        lambda row: place(path, chunk, offset, int(starts[positions[kept[row]]])),
-        len(skipped),
-        lambda: positions[kept],
+        lambda row: place(path, chunk, offset, int(starts[kept[row]])),
+        n_rows - len(kept),
+        lambda: kept,
     )
 
 
-def _json_table(text: bytes) -> pa.Table:
+def _read_json_rows(text: bytes) -> pa.Table:
     if not text:
         return pa.table({})
-    table = pa_json.read_json(
-        pa.BufferReader(text), pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
-    )
+    options = pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
+    return _flatten(pa_json.read_json(pa.BufferReader(text), options))
+
+
+def _flatten(table: pa.Table) -> pa.Table:
+    """`table` with the fields of nested columns as columns ``outer.inner``, without views."""
     while any(pa.types.is_struct(column.type) for column in table.columns):
         table = table.flatten()
-    return table
+    kinds = [(column.name, _without_views(column.type)) for column in table.schema]
+    return table.cast(pa.schema(kinds))
 
 
 def is_frame(data: object) -> bool:
@@ -237,15 +239,33 @@ def is_frame(data: object) -> bool:
     return hasattr(data, "__arrow_c_stream__") or isinstance(data, pa.RecordBatch)
 
 
-def frame_batches(data: Any, name: str = "the table", first: int = 0) -> Iterator[Batch]:
+def to_table(frame: Any, name: str) -> pa.Table:
+    """A table in memory as one of Arrow; the index of a data frame of pandas is not a column."""
+    try:
+        if isinstance(frame, pa.RecordBatch):
+            return pa.Table.from_batches([frame])
+        if hasattr(frame, "iloc"):
+            return pa.Table.from_pandas(frame, preserve_index=False)
+        return pa.table(frame)
+    except pa.ArrowException as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{name}: {reason}; a column must have values of one kind") from None
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    """The type with plain strings instead of views, for which Arrow lacks functions."""
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _without_views(kind.value_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(_without_views(kind.value_type))
+    return kind
+
+
+def table_batches(table: pa.Table, name: str = "the table", first: int = 0) -> Iterator[Batch]:
     """Rows of a table in memory; rows are counted from `first` in messages."""
-    table = pa.table(data) if not isinstance(data, pa.RecordBatch) else pa.table(data.to_pydict())
-    yield from _batches(table, name, first)
-
-
-def _batches(table: pa.Table, name: str, first: int) -> Iterator[Batch]:
-    while any(pa.types.is_struct(column.type) for column in table.columns):
-        table = table.flatten()
+    table = _flatten(table)
     table = table.rename_columns([str(column) for column in table.column_names])
     for start in range(0, max(table.num_rows, 1), BATCH_ROWS):
         columns = [column.combine_chunks() for column in table.slice(start, BATCH_ROWS).columns]
@@ -283,4 +303,4 @@ def parquet_batches(
 ) -> Iterator[Batch]:
     """Rows of a row group; only `columns` are read, if given."""
     table = pq.ParquetFile(path).read_row_group(group, columns=columns, use_threads=False)
-    yield from _batches(table, path, first)
+    yield from table_batches(table, path, first)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dadagrad.config import TrainConfig, make_config
-from dadagrad.data import as_dataset
+from dadagrad.data.ingest.ingest import as_dataset, split_options
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.execution import Run, resolve_config
 from dadagrad.training.memory.available import (
@@ -92,7 +92,8 @@ def dry_run(
         The configuration does not suit the data, or there is no scheduler at the address. A run
         that takes too much memory does not raise: `DryRun.problem` gives the reason.
     """
-    data = as_dataset(data)
+    options, settings = split_options(settings)
+    data = as_dataset(data, **options)
     resources = Resources(threads, workers, client, memory)
     on_cluster = resources.on_cluster
     config = resolve_config(data, make_config(config, settings), on_cluster=on_cluster)

@@ -1,0 +1,274 @@
+"""Sources of rows: files, tables in memory, matrices with labels, datasets, dask collections.
+
+`make_source` says what a value is; a source then yields blocks of rows, whatever its kind.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import scipy.sparse
+
+from dadagrad.data.arrays import dataset_from_arrays
+from dadagrad.data.blocks import Block, compact
+from dadagrad.data.dask_blocks import dataset_from_dask, is_dask
+from dadagrad.data.dataset import Dataset
+from dadagrad.data.ingest.arrays import ArraySource, matrix_source, stored_source
+from dadagrad.data.ingest.files import expand
+from dadagrad.data.ingest.options import Format, guess_format
+from dadagrad.data.ingest.output import listed
+from dadagrad.data.ingest.readers import (
+    BlockTask,
+    OrderedMap,
+    Parsed,
+    SourceSummary,
+    array_blocks,
+    learn_table,
+    read_blocks,
+)
+from dadagrad.data.tables.encoding import Batch
+from dadagrad.data.tables.sources import (
+    BATCH_ROWS,
+    TableParser,
+    is_frame,
+    is_table,
+    table_batches,
+    to_table,
+)
+from dadagrad.errors import InputError
+
+ACCEPTED = (
+    "give a path or URL (of a dataset, or of files of rows), a data frame (pandas, polars, "
+    "pyarrow, dask), or a pair (X, y) of a matrix (NumPy, SciPy, dask) and its labels"
+)
+
+
+class Source(ABC):
+    """Rows before they are a dataset.
+
+    Attributes
+    ----------
+    name : str
+        Name in messages.
+    paths : list of str
+        Files that are read; none for rows in memory.
+    label : str or None
+        Column of the labels, if the source knows it.
+    """
+
+    name: str = "the table"
+    paths: list[str] = []  # noqa: RUF012
+    label: str | None = None
+
+    def guess_format(self) -> Format:
+        """Format of the rows; tables in memory are read as those in Parquet are."""
+        return "parquet"
+
+    @abstractmethod
+    def blocks(self, summary: SourceSummary, run: OrderedMap) -> Iterator[tuple[Block, int]]:
+        """Yield all blocks in order, each with the bytes of the files that it completes.
+
+        `run` is what `ordered_map` yields; the `summary` gets facts about the whole source.
+        """
+
+
+class FileSource(Source):
+    """Files, folders and globs; ``-`` is standard input."""
+
+    def __init__(self, paths: Any) -> None:
+        self.paths = expand(paths)
+        self.name = listed(self.paths)
+
+    def guess_format(self) -> Format:
+        return guess_format(self.paths[0])
+
+    def blocks(self, summary: SourceSummary, run: OrderedMap) -> Iterator[tuple[Block, int]]:
+        return read_blocks(self.paths, summary.options, run, summary)
+
+
+@dataclass
+class FrameSource(Source):
+    """A table in memory of pandas, polars, pyarrow, or any library whose tables Arrow can read."""
+
+    frame: Any
+    label: str | None = None
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the rows, some at a time."""
+        return table_batches(to_table(self.frame, self.name), self.name)
+
+    def blocks(self, summary: SourceSummary, run: OrderedMap) -> Iterator[tuple[Block, int]]:
+        batches = self.batches()
+        head = next(batches)
+        parse = learn_table(head.table, self.name, summary)
+        for batch in chain([head], batches):
+            yield compact(parse.encode(batch)), 0
+
+
+@dataclass
+class MatrixSource(Source):
+    """A matrix of NumPy, SciPy or dask and its labels, or a dataset."""
+
+    X: Any
+    y: Any = None
+    name = "the arrays"
+
+    def guess_format(self) -> Format:
+        return "npz"
+
+    def blocks(self, summary: SourceSummary, run: OrderedMap) -> Iterator[tuple[Block, int]]:
+        return array_blocks(self._open(no_labels=summary.options.no_labels), summary)
+
+    def to_dataset(self) -> Dataset:
+        """Return a dataset in memory, or of the blocks of a dask array, in the same order."""
+        if isinstance(self.X, Dataset):
+            return self.X
+        if is_dask(self.X):
+            return dataset_from_dask(self.X, self.y)
+        y = np.zeros((np.shape(self.X)[0], 0)) if self.y is None else self.y
+        return dataset_from_arrays(self.X, y)
+
+    def _open(self, *, no_labels: bool) -> ArraySource:
+        if isinstance(self.X, Dataset):
+            return stored_source(self.X, no_labels=no_labels)
+        if self.y is None and not no_labels:
+            raise InputError(
+                f"the data are {_described(self.X)} without labels; give a pair (X, y), or "
+                "no_labels=True for rows to be predicted"
+            )
+        if is_dask(self.X):  # blocks are computed one at a time
+            return stored_source(dataset_from_dask(self.X, self.y), no_labels=no_labels)
+        X = self.X if hasattr(self.X, "shape") else np.asarray(self.X)
+        return matrix_source(self.name, X, None if self.y is None else np.asarray(self.y), None)
+
+
+@dataclass
+class DaskFrameSource(Source):
+    """A dask data frame, one block at a time."""
+
+    frame: Any
+    label: str | None = None
+    name = "the dask data frame"
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the rows, computed a block at a time."""
+        for number, block in enumerate(self.frame.to_delayed()):
+            name = f"{self.name}, block {number}"
+            yield from table_batches(to_table(block.compute(), name), name)
+
+    def blocks(self, summary: SourceSummary, run: OrderedMap) -> Iterator[tuple[Block, int]]:
+        delayed = self.frame.to_delayed()
+        heads = run(operator.call, (BlockTask(_head, block) for block in delayed))
+        head = next((head for head in heads if len(head)), None)
+        if head is None:
+            return
+        parse = learn_table(_first_batch(head, self.name), self.name, summary)
+        tasks = (
+            BlockTask(partial(_parse_partition, parse, f"{self.name}, block {number}"), block)
+            for number, block in enumerate(delayed)
+        )
+        for blocks in run(operator.call, tasks):
+            yield from blocks
+
+
+def _head(frame: Any) -> Any:
+    return frame.head(BATCH_ROWS)
+
+
+def _first_batch(frame: Any, name: str) -> pa.RecordBatch:
+    return next(table_batches(to_table(frame, name), name)).table
+
+
+def _parse_partition(parse: TableParser, name: str, frame: Any) -> Parsed:
+    batches = table_batches(to_table(frame, name), name)
+    return [(compact(parse.encode(batch)), 0) for batch in batches]
+
+
+def make_source(data: Any) -> Source:
+    """The source that `data` are; raises `InputError` naming what is accepted."""
+    if isinstance(data, Source):
+        return data
+    if isinstance(data, Dataset):
+        return MatrixSource(data)
+    if is_pair(data):
+        X, y = data
+        if is_dask_frame(X):
+            label = _label_of(y, X.columns)
+            return DaskFrameSource(X.assign(**{label: y}), label)
+        if is_frame(X):
+            table = to_table(X, FrameSource.name)
+            label = _label_of(y, table.column_names)
+            labels = pa.array(_checked_labels(y, table.num_rows))
+            return FrameSource(table.append_column(label, labels), label)
+        return MatrixSource(X, y)
+    if is_dask_frame(data):
+        return DaskFrameSource(data)
+    if is_frame(data):
+        return FrameSource(data)
+    if _is_matrix(data):
+        return MatrixSource(data)
+    if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
+        return FrameSource(pa.Table.from_pylist(data))
+    paths = data if isinstance(data, list | tuple) else [data]
+    if all(isinstance(path, str | os.PathLike) for path in paths):
+        return FileSource(data)
+    raise InputError(f"the data are {_described(data)}; {ACCEPTED}")
+
+
+def is_raw(data: Any) -> bool:
+    """True for rows that `ingest` reads and `open_dataset` does not: tables, raw files, pipes."""
+    if isinstance(data, str | os.PathLike):
+        path = os.path.expanduser(os.fspath(data))
+        if path == "-" or (os.path.exists(path) and not os.path.isdir(path)):
+            return not path.endswith((".parquet", ".pq")) or is_table(path)
+        return False
+    if is_pair(data):
+        data = data[0]
+    elif isinstance(data, list | tuple):
+        return bool(data) and all(isinstance(row, dict) or is_raw(row) for row in data)
+    return is_frame(data) or is_dask_frame(data)
+
+
+def is_pair(data: Any) -> bool:
+    """True for a pair (X, y) of rows and their labels."""
+    is_tuple = isinstance(data, tuple) and len(data) == 2
+    return is_tuple and not isinstance(data[0], str | os.PathLike | Dataset | tuple)
+
+
+def is_dask_frame(data: object) -> bool:
+    """True for a dask data frame."""
+    return is_dask(data) and hasattr(data, "columns") and hasattr(data, "to_delayed")
+
+
+def _is_matrix(data: object) -> bool:
+    return scipy.sparse.issparse(data) or len(getattr(data, "shape", ())) == 2
+
+
+def _described(data: Any) -> str:
+    shape = getattr(data, "shape", None)
+    kind = f"a {type(data).__module__.partition('.')[0]} {type(data).__name__}"
+    return (kind if shape is None else f"{kind} of shape {shape}").replace("a builtins ", "a ")
+
+
+def _label_of(y: Any, columns: Any) -> str:
+    """A name for the column of the labels `y` beside other `columns`."""
+    name = str(getattr(y, "name", None) or "label")
+    return name if name not in set(map(str, columns)) else f"label of {name}"
+
+
+def _checked_labels(y: Any, n_rows: int) -> Any:
+    labels = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
+    if labels.shape != (n_rows,):
+        raise InputError(
+            f"y has shape {labels.shape} and X {n_rows} rows; y must have one label for each"
+        )
+    return labels

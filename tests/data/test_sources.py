@@ -1,0 +1,140 @@
+"""Rows as people have them in Python: the functions take each kind, and read it the same way."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas
+import polars
+import pyarrow as pa
+import pytest
+import scipy.sparse
+
+import dadagrad
+from dadagrad.errors import InputError
+
+SETTINGS: dict[str, Any] = {"loss": "logistic", "step_size": 0.5, "threads": 1}
+
+
+def make_frame(n_rows: int = 300) -> pandas.DataFrame:
+    random = np.random.default_rng(0)
+    job, age = random.choice(["cook", "nurse", "clerk"], n_rows), random.normal(40, 9, n_rows)
+    rich = np.where(age + 20 * (job == "nurse") > 50, "yes", "no")
+    return pandas.DataFrame({"age": age, "job": job, "rich": rich})[age > 25]  # an index with gaps
+
+
+FRAME = make_frame()
+BLOCKS = dd.from_pandas(FRAME, npartitions=3)
+FEATURES = ["age", "job"]
+X = np.random.default_rng(0).normal(size=(300, 4))
+Y = (X[:, 0] > 0).astype(int)
+
+
+def write_csv(folder: Path) -> str:
+    FRAME.to_csv(folder / "a.csv", index=False)
+    return str(folder / "a.csv")
+
+
+TABLES: dict[str, Any] = {
+    "pandas": lambda folder: FRAME,
+    "polars": lambda folder: polars.from_pandas(FRAME),
+    "pyarrow": lambda folder: pa.Table.from_pandas(FRAME, preserve_index=False),
+    "dicts": lambda folder: FRAME.to_dict("records"),
+    "file": write_csv,
+    "files": lambda folder: [write_csv(folder)],
+    "dask": lambda folder: BLOCKS,
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_each_function_takes_a_table(kind: str, tmp_path: Path) -> None:
+    table, out = TABLES[kind](tmp_path), str(tmp_path / "data")
+    model = dadagrad.train(table, label="rich", **SETTINGS).model
+    report = dadagrad.ingest(table, out, label="rich")
+    assert (report.rows, report.features) == (len(FRAME), model.n_features)
+    assert dadagrad.train(out, **SETTINGS).model.digest == model.digest
+    if kind != "dask":  # other random numbers shuffle its blocks
+        assert model.digest == dadagrad.train(FRAME, label="rich", **SETTINGS).model.digest
+    measured = dadagrad.evaluate(model, table)
+    assert measured["auc"] == pytest.approx(dadagrad.evaluate(model, out)["auc"])
+    assert dadagrad.predict(model, table, tmp_path / "p.csv")["rows"] == len(FRAME)
+    predicted = pandas.read_csv(tmp_path / "p.csv")
+    assert (predicted["prediction"] == predicted["label"]).mean() == measured["accuracy"]
+    assert predicted["label"].tolist() == FRAME["rich"].tolist()
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (FRAME[FEATURES], FRAME["rich"]),
+        (polars.from_pandas(FRAME[FEATURES]), FRAME["rich"].to_numpy()),
+        (BLOCKS[FEATURES], BLOCKS["rich"]),
+    ],
+)
+def test_a_table_and_its_labels_are_a_table(pair: Any) -> None:
+    model = dadagrad.train(pair, **SETTINGS).model
+    whole = BLOCKS if isinstance(pair[0], dd.DataFrame) else FRAME
+    assert model.digest == dadagrad.train(whole, label="rich", **SETTINGS).model.digest
+    expected = dadagrad.evaluate(model, FRAME, label="rich")
+    assert dadagrad.evaluate(model, pair)["loss"] == pytest.approx(expected["loss"])
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (X, Y),
+        (scipy.sparse.csr_matrix(X), Y),
+        (da.from_array(X, chunks=(100, 4)), da.from_array(Y, chunks=100)),
+    ],
+)
+def test_each_function_takes_a_matrix(pair: Any, tmp_path: Path) -> None:
+    model = dadagrad.train(pair, **SETTINGS).model
+    assert dadagrad.evaluate(model, pair)["auc"] > 0.9
+    assert dadagrad.predict(model, pair[0], tmp_path / "p.csv")["rows"] == 300
+    assert dadagrad.ingest(pair, str(tmp_path / "data"), shuffle=None).rows == 300
+    copy = dadagrad.open_dataset(str(tmp_path / "data"))
+    expected = dadagrad.evaluate(model, pair)["loss"]
+    assert dadagrad.evaluate(model, copy)["loss"] == pytest.approx(expected)
+    assert dadagrad.ingest(copy, str(tmp_path / "again")).nnz == copy.nnz
+
+
+def test_columns_that_are_missing_in_a_block_are_missing_cells() -> None:
+    frame = pandas.DataFrame(
+        {"a": ["x", "y", "x", None, None, None], "b": [1.0, 2, 3, np.nan, np.nan, np.nan]}
+    )
+    blocks = dd.from_pandas(frame.assign(label=[0, 1, 0, 1, 0, 1]), npartitions=2)
+    data = dadagrad.ingest(blocks, "memory://missing-cells")
+    names = dadagrad.open_dataset("memory://missing-cells").names(np.arange(data.features))
+    assert "b is missing" in names.values()
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (5, {}, "the data are a int; give a path or URL"),
+        (FRAME["rich"], {}, r"a pandas Series of shape \(\d+,\); give a path"),
+        (X, {}, r"given with its labels, as a pair \(X, y\)"),
+        (FRAME, {}, "has no column 'label'"),
+        (FRAME, {"label": "rihc"}, "did you mean 'rich'"),
+        ((X, Y), {"label": "rich"}, "the data are a dataset or a matrix already"),
+        ((FRAME, FRAME["rich"]), {"label": "rich"}, "exclude each other"),
+        ((FRAME, Y[:3]), {}, r"y has shape \(3,\) and X \d+ rows"),
+        (pandas.DataFrame({"a": [1, "x"], "label": [0, 1]}), {}, "values of one kind"),
+        (FRAME, {"lable": "rich"}, "'lable' is not known"),
+    ],
+)
+def test_other_data_are_refused_with_what_is_possible(
+    data: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        dadagrad.train(data, **SETTINGS, **options)
+
+
+def test_labels_in_the_place_of_the_configuration_are_refused() -> None:
+    with pytest.raises(InputError, match=re.escape("as a pair (X, y)")):
+        dadagrad.train(X, Y)  # type: ignore[arg-type]
