@@ -7,6 +7,7 @@ arrays aligned with it, and only its ids ever map to the global feature space.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -14,6 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.errors import InputError
+
+Entries = tuple[NDArray[np.int64], NDArray[np.float32]]
+"""Feature ids of one row, which may repeat, and their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +167,18 @@ def query_begins(queries: NDArray[np.int64]) -> NDArray[np.int64]:
     """The first row of each query, increasing; a query is a run of equal neighbours."""
     changes = np.flatnonzero(queries[1:] != queries[:-1]) + 1
     return np.concatenate([np.zeros(min(len(queries), 1), np.int64), changes])
+
+
+def finish_entries(ids: list[int], values: list[float], *, binary: bool, norm: str) -> Entries:
+    """Apply the options `binary` and `norm` to one row, in which ids may repeat."""
+    if binary or norm == "l2":
+        sums: dict[int, float] = {}
+        for feature, value in zip(ids, values, strict=True):
+            sums[feature] = sums.get(feature, 0.0) + value
+        ids, values = list(sums), list(sums.values())
+        if binary:
+            values = [float(value != 0) for value in values]
+        if norm == "l2":
+            length = math.sqrt(sum(value * value for value in values)) or 1.0
+            values = [value / length for value in values]
+    return np.array(ids, np.int64), np.array(values, np.float32)

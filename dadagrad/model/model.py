@@ -33,6 +33,7 @@ from dadagrad.data.rows import Rows
 from dadagrad.errors import CorruptionError, DadagradError, InputError, MissingKey, StorageError
 from dadagrad.model.compatibility import check_features
 from dadagrad.model.facts import ModelFacts
+from dadagrad.model.memory_rows import MemoryPrediction
 from dadagrad.optim.losses import LOSSES, MAX_LOG_MEAN, Link, Softmax
 from dadagrad.problem import Task
 from dadagrad.storage.arrays import (
@@ -67,7 +68,7 @@ Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Model(ModelFacts):
+class Model(ModelFacts, MemoryPrediction):
     """Linear models that predict. Two models of the same run have equal `digest`.
 
     Attributes

@@ -21,7 +21,8 @@ MAX_SAMPLE = 1 << 24
 """Cells of the sample of rows from which scales are learned."""
 
 _NORMAL_QUARTILES = 1.349  # distance of the quartiles of the standard normal distribution
-_LINEAR = 4.0  # larger scaled numbers are compressed
+LINEAR = 4.0
+"""Scaled number beyond which numbers are compressed."""
 
 
 def sample_size(n_numbers: int) -> int:
@@ -69,9 +70,9 @@ def scale_numbers(block: Block, numbers: Sequence[Any], first_missing: int) -> B
 @njit(cache=True, nogil=True)
 def _compressed(number, center, scale):  # type: ignore[no-untyped-def]
     z = (number - center) / scale
-    if abs(z) <= _LINEAR:
+    if abs(z) <= LINEAR:
         return z
-    return np.sign(z) * _LINEAR * (1.0 + np.log(abs(z) / _LINEAR))
+    return np.sign(z) * LINEAR * (1.0 + np.log(abs(z) / LINEAR))
 
 
 @njit(cache=True, nogil=True)

@@ -1,0 +1,132 @@
+"""Features of one row of a table in plain Python, in microseconds.
+
+The formulas are those of `encoding` and `scaling`, without Arrow and compiled code, whose calls
+take longer than the work on one row.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dadagrad.data.rows import Entries, finish_entries
+from dadagrad.data.tables.cells import MISSING, as_number
+from dadagrad.data.tables.columns import no_column, shown
+from dadagrad.data.tables.encoder import TableEncoder
+from dadagrad.data.tables.encoding import Batch, encode
+from dadagrad.data.tables.scaling import LINEAR
+from dadagrad.errors import InputError
+
+_FNV_PRIME, _MASK_64, _MASK_31 = 16777619, 2**64 - 1, 2**31 - 1
+
+
+class RowReader:
+    """Reader of a row, which is a dict of cells by column, or a text if that is all there is."""
+
+    def __init__(self, encoder: TableEncoder) -> None:
+        from sklearn.feature_extraction.text import HashingVectorizer  # loads slowly
+        from sklearn.utils import murmurhash3_32
+
+        self._encoder, self._murmur = encoder, murmurhash3_32
+        self._mask = 2 ** (encoder.hash_bits or 0) - 1
+        self._numbers = encoder.numbers
+        self._first = len(encoder.numbers)
+        self._columns = [(column.name, column.kind) for column in encoder.columns]
+        self._has_dates = any(kind == "date" for _, kind in self._columns)
+        self._is_scaled = any((c.center, c.scale) != (0.0, 1.0) for c in self._numbers)
+        vectorizer = HashingVectorizer(ngram_range=(1, encoder.ngrams))
+        self._analyze: Callable[[str], list[str]] = vectorizer.build_analyzer()
+
+    def __call__(self, row: Any) -> Entries:
+        encoder = self._encoder
+        if isinstance(row, str):
+            row = {self._columns[0][0]: row}
+        try:
+            if self._has_dates:
+                return self._read_by_arrow(row)
+            ids, values = self._read_numbers(row)
+            self._add_others(row, ids, values)
+        except KeyError as error:
+            raise no_column(list(map(str, row)), error.args[0], "the model", "the row") from None
+        return finish_entries(ids, values, binary=encoder.binary, norm=encoder.norm)
+
+    def _read_by_arrow(self, row: Mapping[str, Any]) -> Entries:
+        table = pa.RecordBatch.from_pylist([dict(row)])
+        batch = Batch(table, lambda number: "the row")
+        block = self._encoder.finish(encode(self._encoder, batch, labelled=False))
+        values = np.ones(block.nnz, np.float32) if block.values is None else block.values
+        if block.row_scale is not None:
+            values = values * block.row_scale[0]
+        return np.asarray(block.ids, np.int64), values
+
+    def _read_numbers(self, row: Mapping[str, Any]) -> tuple[list[int], list[float]]:
+        """Scaled numbers and their features; one that is missing counts as the center."""
+        encoder = self._encoder
+        cells = [row[column.name] for column in self._numbers]
+        try:
+            numbers = array("f", cells)
+        except (TypeError, ValueError):
+            pairs = zip(self._numbers, cells, strict=True)
+            numbers = array("f", [self._number(column.name, cell) for column, cell in pairs])
+        ids, values = list(range(len(cells))), []
+        for place, (column, number) in enumerate(zip(self._numbers, numbers, strict=True)):
+            if math.isnan(number):
+                if encoder.has_missing:
+                    ids[place] = encoder.first_missing + place
+                values.append(float(encoder.has_missing))
+                continue
+            z = (number - column.center) / column.scale
+            if self._is_scaled and abs(z) > LINEAR:
+                z = math.copysign(LINEAR * (1.0 + math.log(abs(z) / LINEAR)), z)
+            values.append(z)
+        return ids, values
+
+    def _number(self, name: str, cell: Any) -> float:
+        text = "" if cell is None else str(cell).strip()
+        number = math.nan if text in MISSING else as_number(text)
+        if math.isnan(number) and text not in MISSING:
+            raise InputError(f"the row: column {shown(name)} holds {shown(text)}, not a number")
+        return number
+
+    def _add_others(self, row: Mapping[str, Any], ids: list[int], values: list[float]) -> None:
+        """Add hashed features, and their values."""
+        encoder, murmur, mask, first = self._encoder, self._murmur, self._mask, self._first
+        hashes: dict[str, int] = {}
+        for name, kind in self._columns:
+            if kind == "category":
+                hashes[name] = abs(murmur(f"{name}={_category(row[name])}"))
+                ids.append(first + (hashes[name] & mask))
+            elif kind == "words":
+                words = [f"{name}={_category(word)}" for word in row[name] or ()]
+                ids += [first + (abs(murmur(word)) & mask) for word in words]
+            elif kind == "text":
+                prefix = "" if encoder.is_text else f"{name}="
+                signed = [murmur(prefix + word) for word in self._analyze(row[name] or "")]
+                ids += [first + (abs(hashed) & mask) for hashed in signed]
+                if encoder.alternate_sign and not encoder.binary:
+                    values += [1.0] * (len(ids) - len(signed) - len(values))
+                    values += [-1.0 if hashed < 0 else 1.0 for hashed in signed]
+        for cross in encoder.crosses:
+            mixed = 0
+            for name in cross:
+                mixed = (mixed * _FNV_PRIME & _MASK_64) ^ hashes[name]
+            ids.append(first + ((mixed ^ mixed >> 32) & _MASK_31 & mask))
+        values += [1.0] * (len(ids) - len(values))
+
+
+def _category(cell: Any) -> str:
+    """Text of a category, as `to_categories` has it."""
+    if isinstance(cell, str):
+        return cell.strip()
+    if cell is None:
+        return ""
+    if isinstance(cell, bool | np.bool_):
+        return "true" if cell else "false"
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return str(cell).strip()

@@ -1,0 +1,135 @@
+"""Rows in memory, predicted by a model: one at a time as in batches, and in microseconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+import scipy.sparse
+from sklearn.linear_model import SGDClassifier
+
+import dadagrad
+from dadagrad.errors import InputError
+
+SETTINGS: dict[str, Any] = {"loss": "logistic", "step_size": 0.5, "threads": 1}
+
+
+def make_frame(n_rows: int = 200) -> pandas.DataFrame:
+    random = np.random.default_rng(0)
+    age, words = (
+        random.lognormal(3, 2, n_rows),
+        np.array(["good", "bad", "day", "night", "it", "is"]),
+    )
+    return pandas.DataFrame(
+        {
+            "age": np.where(random.random(n_rows) < 0.1, np.nan, age),
+            "job": random.choice(["cook ", "nurse", ""], n_rows),
+            "zip": random.integers(0, 5, n_rows),
+            "open": random.random(n_rows) < 0.5,
+            "said": [" ".join(random.choice(words, 7)) for _ in range(n_rows)],
+            "tags": [list(random.choice(words, 2)) for _ in range(n_rows)],
+            "on": pandas.Timestamp("2024-05-31") + pandas.to_timedelta(np.arange(n_rows), "D"),
+            "y": np.where(age > 20, "old", "young"),
+        }
+    )
+
+
+def make_sparse(shape: tuple[int, int], density: float) -> scipy.sparse.csr_array:
+    random = np.random.default_rng(0)
+    return scipy.sparse.random_array(shape, density=density, rng=random, format="csr")
+
+
+FRAME = make_frame()
+TABLE: dict[str, Any] = {"label": "y", "categories": "zip", "cross": "job:zip", "hash_bits": 10}
+TEXT: dict[str, Any] = {"label": "y", "text_column": "said", "hash_bits": 10}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        TABLE,
+        TABLE | {"ignore": "on"},
+        TABLE | {"ignore": "on", "norm": "l2", "ngrams": 2},
+        TABLE | {"ignore": "on", "scale": "none"},
+        TEXT,
+        TEXT | {"ngrams": 2, "binary": True, "norm": "l2"},
+    ],
+)
+def test_a_row_has_the_score_that_it_has_among_others(options: dict[str, Any]) -> None:
+    model = dadagrad.train(FRAME, **options, **SETTINGS).model
+    rows = FRAME.drop(columns="y").to_dict("records")
+    expected = model.decision_function(FRAME)
+    alone = np.concatenate([model.decision_function(row) for row in rows])
+    np.testing.assert_allclose(alone, expected, atol=1e-5)
+    assert model.predict(rows[0]).tolist() == model.predict(FRAME)[:1].tolist()
+    assert set(model.predict(FRAME)) <= {"old", "young"}
+    assert model.predict_proba(rows[0]).shape == (1, 2)
+    if "text_column" in options:
+        texts = FRAME["said"].tolist()
+        np.testing.assert_allclose(model.decision_function(texts), expected, atol=1e-5)
+        np.testing.assert_allclose(model.decision_function(texts[:1]), expected[:1], atol=1e-5)
+
+
+def test_rows_of_a_matrix_are_matrices_and_dicts() -> None:
+    X = scipy.sparse.random_array(
+        (100, 30), density=0.2, rng=np.random.default_rng(0), format="csr"
+    )
+    y = np.arange(100) % 3
+    model = dadagrad.train((X, y), **SETTINGS).model
+    expected = model.decision_function(X)
+    assert expected.shape == (100, 3)
+    row = X[[7]]
+    as_dict = dict(zip(row.indices.tolist(), row.data.tolist(), strict=True))
+    for alone in (row, row.toarray(), as_dict, [as_dict]):
+        np.testing.assert_allclose(model.decision_function(alone), expected[7:8], atol=1e-6)
+    np.testing.assert_allclose(model.decision_function(X.toarray()), expected, atol=1e-6)
+    assert model.predict(X).tolist() == [float(each) for each in expected.argmax(axis=1)]
+
+
+def test_a_row_of_another_kind_is_refused() -> None:
+    model = dadagrad.train(FRAME, **TABLE, **SETTINGS).model
+    other = dadagrad.train(FRAME, **TABLE | {"ignore": "on"}, **SETTINGS).model
+    row = FRAME.drop(columns="y").to_dict("records")[0]
+    for trained in (model, other):
+        for wrong, message in (
+            ({**row, "age": "old"}, "column 'age' holds 'old'"),
+            ({"agee": 3}, r"the row has no column 'age'.*did you mean 'agee'\?"),
+        ):
+            with pytest.raises(InputError, match=message):
+                trained.predict(wrong)
+    with pytest.raises(InputError, match="the rows have 5 features"):
+        model.predict(np.zeros((1, 5)))
+    matrix = dadagrad.train((np.eye(4), [0, 1, 0, 1]), **SETTINGS).model
+    with pytest.raises(InputError, match="score of row 0 is not finite"):
+        matrix.predict(np.array([[np.nan, 1, 1, 1]]))
+
+
+def fastest(call: Callable[[], Any], repeats: int = 400) -> float:
+    """Seconds of the fastest of several calls, which other processes did not interrupt."""
+    seconds = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - begun)
+    return min(seconds)
+
+
+def test_a_row_takes_no_longer_than_with_scikit_learn() -> None:
+    X = scipy.sparse.random_array(
+        (200, 9000), density=0.01, rng=np.random.default_rng(0), format="csr"
+    )
+    y = np.arange(200) % 2
+    peer = SGDClassifier(max_iter=5, tol=None).fit(X, y)
+    sparse = X[[3]]
+    limit = fastest(lambda: peer.decision_function(sparse))
+    matrix = dadagrad.train((X, y), **SETTINGS).model
+    assert fastest(lambda: matrix.predict(sparse)) < limit
+    table = dadagrad.train(FRAME[["age", "job", "zip", "y"]], **TABLE, **SETTINGS).model
+    row = {"age": 30.0, "job": "nurse", "zip": 3}
+    assert fastest(lambda: table.predict(row)) < limit
+    text = dadagrad.train(FRAME, **TEXT, **SETTINGS).model
+    assert fastest(lambda: text.predict(["it is a good day"])) < limit
