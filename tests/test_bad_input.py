@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gzip
 import io
@@ -21,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 from helpers.line_formats import COMPRESS
 from helpers.processes import free_port
-from helpers.servers import BUCKET, moto_server
+from helpers.servers import BUCKET, rclone_server
 
 from dadagrad.cli import dadagrad
 from dadagrad.data.synthetic import Corpus
@@ -237,7 +236,7 @@ def test_a_missing_bucket_and_an_endpoint_that_does_not_answer(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = "s3://no-such-bucket/it"
-    with moto_server(tmp_path) as server:
+    with rclone_server(tmp_path) as server:
         server.set_environment(monkeypatch)
         for command in commands(made, gone):
             assert "there is no such bucket" in error_of(*command), command
@@ -300,30 +299,6 @@ def _obey_permissions() -> None:
     libc = ctypes.CDLL(None)
     for capability in (1, 2):
         libc.prctl(24, capability, 0, 0, 0)
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Any:
-    """A folder on a disk of its own, which is almost full."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("needs the right to mount a small tmpfs")
-    (folder / "fill").write_bytes(bytes(60 * 1024))
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_full_disk(made: Path, small: Path) -> None:
-    for command in (*commands(made, str(small / "x"))[:3], commands(made, str(small / "x"))[5]):
-        error = error_of(*command)
-        assert "No space left" in error
-        assert str(small) in error
-        left = [file.name for file in small.rglob("*") if file.is_file()]
-        assert not {"zarr.json", "model.json", "x"} & set(left), command
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(small / "x")
 
 
 def test_output_that_nobody_reads_or_that_has_no_place(made: Path) -> None:

@@ -63,7 +63,7 @@ def test_an_interrupt_of_the_terminal_lets_workers_finish_the_round(
     """A terminal signals all processes of the group: workers too."""
     command = [sys.executable, "-m", "dadagrad", "train", str(places.train), "--model", "m"]
     process = subprocess.Popen(
-        [*command, *OPTIONS, "--checkpoints", "c", "--checkpoint-every", "2", "--workers", "2"],
+        [*command, *OPTIONS, "--checkpoints", "c", "--checkpoint-every", "2", "--workers", "1"],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,

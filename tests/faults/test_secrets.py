@@ -11,7 +11,7 @@ import cloudpickle
 import pytest
 from helpers.cluster_processes import Cluster
 from helpers.fault_cases import CONFIG, At, make_dataset
-from helpers.servers import BUCKET, Server, moto_server
+from helpers.servers import BUCKET, Server, rclone_server
 from helpers.training_cases import bits
 
 from dadagrad.storage.store import Storage
@@ -20,7 +20,7 @@ from dadagrad.training.run import train
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[Server]:
-    with moto_server(tmp_path_factory.mktemp("moto")) as made:
+    with rclone_server(tmp_path_factory.mktemp("rclone")) as made:
         yield made
 
 

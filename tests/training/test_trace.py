@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.processes import local_cluster
 from helpers.training_cases import make_data
 from helpers.zarr_cases import write_zarr
 
@@ -44,7 +45,8 @@ def test_a_trace_leaves_the_bits(tmp_path):
 def test_tasks_of_workers_are_in_lanes_of_their_own(tmp_path):
     data = write_zarr(make_data(SIZES), tmp_path / "data")
     path = tmp_path / "trace.json"
-    train(data, STREAMS, workers=1, trace=str(path))
+    with local_cluster(1, processes=False, protocol="tcp") as cluster:
+        train(data, STREAMS, client=cluster.scheduler_address, trace=str(path))
     learned = tasks_of(path, "learn")
     assert sum(task["args"]["rows"] for task in learned) == sum(SIZES)
     names = {each["pid"]: each["args"]["name"] for each in tasks_of(path, "process_name")}
