@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
-from inspect import Parameter, Signature
 from numbers import Integral
 from typing import Any, Self, TypeAlias
 
@@ -22,7 +23,7 @@ from dadagrad.data.arrays import dataset_from_arrays
 from dadagrad.data.dask_blocks import BlockedMatrix, DaskDataset, as_matrix, is_dask
 from dadagrad.data.dataset import Dataset, LabelColumn
 from dadagrad.errors import InputError
-from dadagrad.estimators.fitting import FittedState, fit, partial_fit
+from dadagrad.estimators.fitting import FittedState, fit, partial_fit, restore
 from dadagrad.estimators.inputs import (
     FLOATS,
     check_queries,
@@ -31,34 +32,20 @@ from dadagrad.estimators.inputs import (
     is_stored,
     open_stored,
 )
+from dadagrad.estimators.parameters import (
+    MORE_PARAMETER_DOCS,
+    MORE_PARAMETERS,
+    losses_of,
+    make_init,
+)
 from dadagrad.model.evaluate import score_partitions
 from dadagrad.model.model import Model
 from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.settings import Named, parameter_docs
 from dadagrad.training.callbacks import Callbacks
+from dadagrad.training.result import TrainResult
 
 Columns: TypeAlias = tuple[LabelColumn, ...]
-
-_MORE_PARAMETERS = dict.fromkeys(
-    ("random_state", "threads", "client", "checkpoints", "callbacks")
-) | {"verbose": 0}
-"""Parameters of the estimators, with their defaults, that are not settings of `TrainConfig`."""
-
-_MORE_PARAMETER_DOCS = """
-    random_state : int, RandomState or None, default=None
-        Random seed of the order of rows. None is 0: the same call gives the same bits.
-    threads : int or None, default=None
-        Number of threads; None is 2.
-    client : "current", str, distributed.Client or None, default=None
-        Dask cluster on which `fit` trains on a dataset: "current" is the active client, and a str
-        the address of a scheduler.
-    checkpoints : str or None, default=None
-        URL of a folder. `fit` leaves checkpoints there, and resumes from them when it is called
-        with the same data and settings again.
-    callbacks : list of Callback or callable, default=None
-        Receivers of the events of training, as in `dadagrad.train`.
-    verbose : int, default=0
-        1 shows messages, progress and the result of training on standard error."""
 
 
 class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
@@ -89,16 +76,16 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         kept = {name: SETTINGS[name] for name in SETTINGS if name not in cls._excluded_settings}
-        names = _losses(cls._tasks)
+        names = losses_of(cls._tasks)
         kept["loss"] = replace(kept["loss"], default=names[0], kind=Named(LOSSES, names))
         kept["passes"] = replace(kept["passes"], default=5)
         for name in cls._own_parameters.keys() & kept.keys():
             kept[name] = replace(kept[name], default=cls._own_parameters[name])
         defaults = {name: setting.default for name, setting in kept.items()}
-        defaults |= {**_MORE_PARAMETERS, **cls._own_parameters}
-        cls.__init__ = _make_init(cls, defaults)  # type: ignore[method-assign]
+        defaults |= {**MORE_PARAMETERS, **cls._own_parameters}
+        cls.__init__ = make_init(cls, defaults)  # type: ignore[method-assign]
         if cls.__doc__ is not None:  # None under python -OO
-            docs = parameter_docs(kept) + _MORE_PARAMETER_DOCS + cls._own_parameter_docs
+            docs = parameter_docs(kept) + MORE_PARAMETER_DOCS + cls._own_parameter_docs
             cls.__doc__ = cls.__doc__.replace("{parameters}", docs)
 
     @abstractmethod
@@ -155,7 +142,48 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     @property
     def t_(self) -> float:
         """Steps so far, by weight: a row of weight 2 counts as two."""
-        return self._fitted.state.t
+        state = self._fitted.state
+        return float(self._fitted.report.get("rows", 0)) if state is None else state.t
+
+    @classmethod
+    def from_model(cls, model: Model | TrainResult | str | os.PathLike[str]) -> Self:
+        """Return a fitted estimator that predicts with a model.
+
+        Parameters
+        ----------
+        model : Model, TrainResult, str or path
+            A model, the result of `dadagrad.train`, or the URL of a model.
+
+        Returns
+        -------
+        estimator
+            Its parameters are the settings of the training. `partial_fit` goes on from a model that
+            was saved with its state (`TrainResult.save`).
+
+        Raises
+        ------
+        InputError
+            The model is of another task, or there is none at the URL.
+        """
+        state = restore(model)
+        trained, config = state.model, state.problem.config
+        if config.loss.task not in cls._tasks:
+            raise InputError(
+                f"the model is a {trained.task} with {trained.loss} loss; {cls.__name__} supports "
+                f"{', '.join(losses_of(cls._tasks))}"
+            )
+        plain = trained.report["config"]
+        known = inspect.signature(cls).parameters.keys() & SETTINGS.keys()
+        settings = {name: getattr(config, name) for name in known}
+        settings |= {n: plain[n] for n in known if isinstance(SETTINGS[n].kind, Named)}
+        estimator = cls(**settings, random_state=config.seed)
+        estimator._adopt_columns(trained.label_columns, state.origin.url, new_labels=True)
+        estimator._restore_parameters()
+        estimator.n_features_in_ = trained.n_features
+        return estimator._keep(state, passes=config.passes, calls=0)
+
+    def _restore_parameters(self) -> None:
+        """Give parameters of a saved model the form in which users give them."""
 
     def sparsify(self) -> Self:
         """Make `coef_` a sparse matrix, which is smaller if l1 left few weights; return self."""
@@ -310,7 +338,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         if loss.task not in self._tasks:
             raise InputError(
                 f"{type(self).__name__} does not support the loss {loss.name!r}; choose one of "
-                f"{', '.join(_losses(self._tasks))}"
+                f"{', '.join(losses_of(self._tasks))}"
             )
 
     def _seed(self) -> int:
@@ -334,6 +362,8 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """Return the (n_rows, n_outputs) scores of the rows of X, in their order."""
         check_is_fitted(self)
+        if self._state.reads_raw_rows(X):
+            return self.model_.decision_function(X)
         if is_stored(X):
             data, model = open_stored(X), self.model_
             model.check_compatible(data.schema)
@@ -367,31 +397,3 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         if sample_weight is None and data.schema.weighted:
             sample_weight = np.concatenate(weights)
         return data, y, sample_weight
-
-
-def _losses(tasks: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in LOSSES if LOSSES[name].task in tasks)
-
-
-def _make_init(cls: type, defaults: Mapping[str, Any]) -> Callable[..., None]:
-    """Return an `__init__` for `cls` that stores its parameters; the first may be positional.
-
-    scikit-learn reads the parameters of an estimator from the signature of its `__init__`.
-    """
-    kinds = [Parameter.POSITIONAL_OR_KEYWORD, *[Parameter.KEYWORD_ONLY] * (len(defaults) - 1)]
-    parameters = [
-        Parameter(name, kind, default=default)
-        for (name, default), kind in zip(defaults.items(), kinds, strict=True)
-    ]
-    signature = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *parameters])
-
-    def initialize(self: Any, *args: Any, **keywords: Any) -> None:
-        arguments = signature.bind(self, *args, **keywords)
-        arguments.apply_defaults()
-        for name in defaults:
-            setattr(self, name, arguments.arguments[name])
-
-    initialize.__signature__ = signature  # type: ignore[attr-defined]
-    initialize.__module__, initialize.__name__ = cls.__module__, "__init__"
-    initialize.__qualname__ = f"{cls.__qualname__}.__init__"
-    return initialize

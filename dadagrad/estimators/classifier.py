@@ -180,5 +180,12 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
             return self._encoder.encode_weights(self.class_weight)
         return self.class_weight
 
+    def _restore_parameters(self) -> None:
+        if isinstance(self.class_weight, Mapping):
+            classes = dict(
+                zip(self._encoder.values.tolist(), self._encoder.classes.tolist(), strict=True)
+            )
+            self.class_weight = {classes[number]: w for number, w in self.class_weight.items()}
+
     def _decode_labels(self, labels: NDArray[np.float64]) -> NDArray[Any]:
         return self._encoder.decode(labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,9 @@ from dadagrad.data.dask_blocks import DaskDataset
 from dadagrad.data.dataset import Dataset, MemoryDataset
 from dadagrad.errors import InputError
 from dadagrad.model.model import Model
+from dadagrad.model.raw import is_unprepared
 from dadagrad.problem import Problem
+from dadagrad.storage.arrays import AnyArray
 from dadagrad.summary import run_lines
 from dadagrad.training.callbacks import Callbacks, as_callbacks
 from dadagrad.training.checkpoints.snapshot import Start, check_settings
@@ -27,8 +30,8 @@ from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.execution import Run, resolve_config
-from dadagrad.training.initial import continue_problem
-from dadagrad.training.result import make_model, make_report
+from dadagrad.training.initial import InitialState, continue_problem
+from dadagrad.training.result import TrainResult, make_model, make_report
 from dadagrad.training.run import resume, train
 from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.state.base import TrainingState
@@ -47,11 +50,12 @@ class FittedState:
     """State of training, and the model and coefficients, which are made when first asked for.
 
     `partial_fit` changes `state` in place and makes a new `FittedState`; a model that was made
-    before stays as it is. `origin` is the training data without rows.
+    before stays as it is. `state` is None for a model that was saved without it. `origin` is the
+    training data without rows.
     """
 
     problem: Problem
-    state: TrainingState
+    state: TrainingState | None
     passes: tuple[ProgressiveMetrics, ...]
     steps: int
     origin: Dataset
@@ -65,12 +69,18 @@ class FittedState:
     def model(self) -> Model:
         """The model, which can be saved."""
         if self._model is None:
+            assert self.state is not None, "a model that was saved is there"
             self._model = make_model(self.problem, self.state, self.origin, self.report)
         names = self.feature_names
         if names is not None and not self._model.names:
             named = {column: str(names[column]) for column in self._model.ids.tolist()}
             self._model = replace(self._model, names=named)
         return self._model
+
+    def reads_raw_rows(self, X: Any) -> bool:
+        """True for rows of a table or texts, if the features were made of such rows."""
+        space = self.origin.schema.feature_space or {}
+        return space.get("format") in ("table", "text") and is_unprepared(self.origin.schema, X)
 
     @property
     def coefficients(self) -> Any:
@@ -94,6 +104,24 @@ class FittedState:
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the coefficients, which the model holds in less space."""
         return self.__dict__ | {"_coefficients": None}
+
+
+def restore(source: Any) -> FittedState:
+    """Return the state of a `Model` or `TrainResult`, or of the model that was saved at a URL."""
+    arrays: Mapping[str, AnyArray] = {}
+    if isinstance(source, Model):
+        model = source
+    elif isinstance(source, TrainResult):
+        model, arrays = source.model, source.state_arrays()
+    else:
+        model, arrays = Model.load(source), Model.load_state(source)
+    config = TrainConfig.from_json(model.report["config"])
+    problem, state = Problem(config, model.task, model.label_columns, model.n_features), None
+    if arrays:
+        problem, state = InitialState(model, config, arrays).begin(problem)
+    origin = MemoryDataset((), model.schema, str(model.report.get("data")))
+    steps = model.report.get("steps", 0)
+    return FittedState(problem, state, (), steps, origin, model.report, _model=model)
 
 
 def _at_end(
@@ -168,6 +196,11 @@ def partial_fit(
     The label columns of `data` have all classes of all calls. `step_size="auto"` stands for the
     step size of `before`, or is chosen on `data`.
     """
+    if before is not None and before.state is None:
+        raise InputError(
+            "partial_fit continues from the state of training, and this model was saved without "
+            "it; save it by TrainResult.save(URL, keep_state=True), or call fit"
+        )
     resources = Resources(threads=threads)
     config = replace(resolve_config(data, config, on_cluster=False), passes=1)
     run = Run(data, config, resources)
@@ -182,6 +215,7 @@ def partial_fit(
         if before is None:
             start = run.begin(engine)
         else:
+            assert before.state is not None
             start = Start(before.state, Cursor(), before.steps, before.passes[:1])
         watcher = Watcher(run.begin_event(start), _shown(verbose, callbacks)["callbacks"])
         with watcher.events():

@@ -199,3 +199,28 @@ def test_dates_have_parts() -> None:
     data = read_dataset(pa.table({"t": days, "label": [0, 1, 0]}))
     names = set(data.names(np.arange(data.schema.n_features)).values())
     assert {"t", "t.month=1", "t.weekday=0", "t.weekday=2", "t.hour=5"} <= names
+
+
+def test_strings_that_all_differ_are_left_out_and_said_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = pa.table(
+        {
+            "id": [f"k{number}" for number in range(200)],
+            "job": ["cook", "nurse"] * 100,
+            "label": [0, 1] * 100,
+        }
+    )
+    report = ingest(table, str(tmp_path / "a"))
+    assert "categories: column 1 'job'; left out: 'id'" in report.columns
+    assert "column 'id' is left out" in caplog.text
+    assert set(open_dataset(str(tmp_path / "a")).names(np.arange(2**20)).values()) == {
+        "job=cook",
+        "job=nurse",
+    }
+    for number, chosen in enumerate(({"categories": "id"}, {"columns": "id,job"})):
+        kept = ingest(table, str(tmp_path / f"kept{number}"), **chosen)
+        assert "'id', column 1 'job'" in kept.columns
+    assert "left out" not in ingest(table, str(tmp_path / "tags"), id="id").columns
+    only = ingest(table.select(["id", "label"]), str(tmp_path / "only"))
+    assert "categories: column 0 'id'" in only.columns  # there is nothing else to learn from

@@ -203,6 +203,8 @@ class Collected:
                 shown = [f"column {self.summary.columns.index(name)} {name!r}" for name in names]
                 more = f" and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
                 parts.append(f"{_PLURALS[kind]}: {', '.join(shown[:_MAX_SHOWN])}{more}")
+            if left_out := self.summary.left_out:
+                parts.append(f"left out: {', '.join(map(repr, left_out[:_MAX_SHOWN]))}")
         return "; ".join(parts)
 
 

@@ -181,6 +181,19 @@ class SourceSummary:
         return {feature: name for name, feature in sorted(names.items(), reverse=True)}
 
     @property
+    def left_out(self) -> list[str]:
+        """Columns of a table that nobody chose to ignore, and that are no features."""
+        options, encoder = self.options, self.encoder
+        if encoder is None or self.learned or options.columns is not None or encoder.is_text:
+            return []
+        read = {*encoder.column_names(), *map(str, options.ignore)}
+        return [
+            name
+            for number, name in enumerate(self.columns)
+            if name not in read and str(number) not in read
+        ]
+
+    @property
     def collisions(self) -> int | None:
         """Hashed names that share their feature with another; None if names were not kept."""
         if self.encoder is None or self.too_many_names or self.options.keep_names is False:

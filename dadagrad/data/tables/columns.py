@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -29,6 +30,9 @@ _MAX_SHOWN = 60  # letters of a cell in a message
 _MAX_LISTED = 30
 _MAX_WRONG = 0.05  # words for each number in a column of numbers
 _WORDS_OF_TEXT = 4  # mean words of a cell from which a column is text
+_MIN_DISTINCT = 100  # rows from which strings that all differ are names of rows
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,16 @@ def learn_columns(
     else:
         features = [name for name in names if name not in (label, row_name)]
     features = [name for name in features if name not in ignored]
+    if options.columns is None:
+        chosen = categories | {text} | {name for cross in options.cross for name in cross}
+        distinct = {n for n in features if n not in chosen and _names_rows(head.column(n))}
+        features = [name for name in features if name not in distinct] or features
+        for name in distinct.difference(features):
+            logger.warning(
+                "%s: column %s is left out, because no value occurs twice in the first %d rows; "
+                "--categories keeps it as categories, --text-column reads its words, --id takes it as "
+                "the names of rows", place, shown(name), head.num_rows,
+            )  # fmt: skip
     if label in features:
         raise InputError(f"{place}: --columns has the label {shown(label or '')}; leave it out")
     if not features:
@@ -166,6 +180,14 @@ def _kind(cells: pa.Array, name: str, place: str) -> Kind:
     if not to_times(filled)[1].any():
         return "date"
     return "text" if _looks_like_text(filled) else "category"
+
+
+def _names_rows(cells: pa.Array) -> bool:
+    """True for short strings that all differ: they name rows, and teach nothing about others."""
+    if not is_text(cells.type) or _kind(cells, "", "") != "category":
+        return False
+    filled = cells.filter(pc.not_equal(pc.utf8_trim_whitespace(cells), ""))
+    return len(filled) >= _MIN_DISTINCT and pc.count_distinct(filled).as_py() == len(filled)
 
 
 def _looks_like_text(cells: pa.Array) -> bool:

@@ -1,0 +1,59 @@
+"""Estimators that are made of models: they predict, show the settings and learn on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+import dadagrad
+from dadagrad import AdaGradClassifier, AdaGradRegressor
+from dadagrad.errors import InputError
+
+X = np.random.default_rng(0).normal(size=(240, 5))
+Y = np.where(X[:, 0] + X[:, 1] > 0, "yes", "no")
+SETTINGS: dict[str, Any] = {
+    "loss": "logistic", "step_size": 0.2, "l1": 1e-4, "batch_size": 1, "passes": 1,
+    "shuffle": False,
+}  # fmt: skip
+
+
+def test_an_estimator_of_a_saved_model_goes_on_from_its_state(tmp_path: Path) -> None:
+    result = dadagrad.train((X[:200], Y[:200]), **SETTINGS)
+    result.save(str(tmp_path / "model"))
+    estimator = AdaGradClassifier.from_model(tmp_path / "model")
+    assert estimator.get_params().items() >= SETTINGS.items()
+    assert clone(estimator).get_params() == estimator.get_params()
+    assert estimator.classes_.tolist() == ["no", "yes"]
+    assert_array_equal(estimator.predict(X), result.model.predict(X))
+    assert_allclose(estimator.predict_proba(X), result.model.predict_proba(X), rtol=1e-6)
+    estimator.partial_fit(X[200:], Y[200:])
+    whole = AdaGradClassifier(**SETTINGS).fit(X, Y)
+    assert_array_equal(estimator.coef_, whole.coef_)
+
+
+def test_a_model_without_its_state_only_predicts() -> None:
+    model = dadagrad.train((X, X[:, 0]), loss="squared").model
+    estimator = AdaGradRegressor.from_model(model)
+    assert_allclose(estimator.predict(X), model.predict(X), rtol=1e-5)
+    with pytest.raises(InputError, match="saved without it; save it by TrainResult"):
+        estimator.partial_fit(X, X[:, 0])
+    with pytest.raises(InputError, match="a regression with squared loss; AdaGradClassifier"):
+        AdaGradClassifier.from_model(model)
+    assert estimator.fit(X, X[:, 0]).score(X, X[:, 0]) > 0.9
+
+
+def test_an_estimator_of_a_model_of_a_table_predicts_tables() -> None:
+    frame = pandas.DataFrame(
+        {"age": X[:, 0], "job": np.where(X[:, 1] > 0, "cook", "nurse"), "y": Y}
+    )
+    weights = {"class_weight": {0: 1.0, 1: 2.0}}
+    result = dadagrad.train(frame, label="y", **SETTINGS | weights)
+    estimator = AdaGradClassifier.from_model(result)
+    assert estimator.class_weight == {"no": 1.0, "yes": 2.0}
+    assert_array_equal(estimator.predict(frame), result.model.predict(frame))
