@@ -120,11 +120,11 @@ def learn_columns(
         distinct = {n for n in features if n not in chosen and _names_rows(head.column(n))}
         features = [name for name in features if name not in distinct] or features
         for name in distinct.difference(features):
+            reason = f"no value occurs twice in the first {head.num_rows} rows"
             logger.warning(
-                "%s: column %s is left out, because no value occurs twice in the first %d rows; "
-                "--categories keeps it as categories, --text-column reads its words, --id takes it as "
-                "the names of rows", place, shown(name), head.num_rows,
-            )  # fmt: skip
+                f"{place}: column {shown(name)} is left out, as {reason}; --categories keeps it "
+                "as categories, --text-column reads its words, --id takes it as names of rows"
+            )
     if label in features:
         raise InputError(f"{place}: --columns has the label {shown(label or '')}; leave it out")
     if not features:
