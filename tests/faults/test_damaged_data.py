@@ -85,7 +85,8 @@ def test_every_way_of_training_skips(url, settings):
 @pytest.mark.parametrize("streams", [1, 3])
 def test_a_cluster_skips_with_the_same_bits(cluster, url, streams):
     damage(url, "chunk")
-    config = replace(CONFIG, streams=streams, batch_size="auto" if streams > 1 else 60)
+    several = {"streams": streams, "rounds": 5, "batch_size": 1} if streams > 1 else {}
+    config = replace(CONFIG, passes=2, **several)
     on_cluster = train(url, config, on_error="skip", client=cluster.address)
     assert on_cluster.report["skipped_partitions"] == [VICTIM]
     assert bits(on_cluster) == bits(train(url, config, on_error="skip"))

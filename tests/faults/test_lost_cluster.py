@@ -104,7 +104,7 @@ def test_a_task_that_kills_its_workers_is_given_up(nursery, data):
 class TestCommandLine:
     """`dadagrad train` as a process of its own."""
 
-    SETTINGS = ("--step-size", "0.3", "--batch-size", "60", "--l1", "1e-4", "--passes", "20")
+    SETTINGS = ("--step-size", "0.3", "--batch-size", "60", "--l1", "1e-4", "--passes", "10")
 
     @pytest.fixture
     def started(self, nursery: Nursery, data: str, tmp_path) -> Callable[[Cluster], Process]:
