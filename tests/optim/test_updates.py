@@ -57,7 +57,6 @@ def diagonal_of(
 
 @each_diagonal
 @given(seed=seeds, delta=deltas, l1=strengths, l2=strengths, box=boxes)
-@settings(max_examples=40)
 def test_dual_averaging_is_its_closed_form(kind, seed, delta, l1, l2, box):
     """Duchi et al. (2011), eq. 24, with l2 and a box."""
     eta, gradients = 0.4, draw_gradients(seed, (N_FEATURES,))
@@ -73,7 +72,6 @@ def test_dual_averaging_is_its_closed_form(kind, seed, delta, l1, l2, box):
 
 @each_diagonal
 @given(seed=seeds, delta=deltas, l1=strengths, l2=strengths, box=boxes)
-@settings(max_examples=40)
 def test_mirror_descent_is_its_closed_form(kind, seed, delta, l1, l2, box):
     eta, gradients = 0.4, draw_gradients(seed, (N_FEATURES,))
     preconditioner, curvatures = diagonal_of(kind, gradients, delta)

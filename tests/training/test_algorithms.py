@@ -118,11 +118,11 @@ ALL = [*itertools.product(PRECONDITIONERS, PENALTIES, UPDATES)]
 
 
 def cases() -> list[object]:
-    """Every fifth pair of preconditioner and penalty, the update in turn; the rest is slow."""
+    """Every seventh pair of preconditioner and penalty, the update in turn; the rest is slow."""
     chosen = []
     for number, case in enumerate(ALL):
         turn, position = divmod(number, len(UPDATES))
-        slow = turn % 5 or position != (turn // 5 + turn // len(PENALTIES)) % len(UPDATES)
+        slow = turn % 7 or position != (turn // 7 + turn // len(PENALTIES)) % len(UPDATES)
         chosen.append(pytest.param(*case, marks=pytest.mark.slow if slow else ()))
     return chosen
 

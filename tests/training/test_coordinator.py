@@ -13,7 +13,7 @@ from helpers.training_cases import (
     new_coordinator,
     state_bytes,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dadagrad.config import TrainConfig
@@ -59,7 +59,6 @@ def everything(driven: ByHand) -> tuple[object, ...]:
     return state_bytes(driven.coordinator.state), metrics_bytes(driven.coordinator)
 
 
-@settings(max_examples=25)
 @given(configs, st.integers(0, 100), st.integers(0, 4))
 def test_bits_do_not_depend_on_the_order_of_arrival(config, seed, prefetch):
     in_order, shuffled = finished(config), finished(config, seed, prefetch=prefetch)
@@ -69,7 +68,6 @@ def test_bits_do_not_depend_on_the_order_of_arrival(config, seed, prefetch):
     assert not shuffled.open
 
 
-@settings(max_examples=25)
 @given(configs, st.sampled_from([1, 5, 100]))
 def test_the_state_does_not_depend_on_the_length_of_slices(config, chunk_rows):
     one, other = (finished(config, chunk_rows=rows) for rows in (7, chunk_rows))
@@ -77,7 +75,6 @@ def test_the_state_does_not_depend_on_the_length_of_slices(config, chunk_rows):
     assert one.coordinator.metrics.loss == pytest.approx(other.coordinator.metrics.loss)
 
 
-@settings(max_examples=25)
 @given(configs, st.integers(0, 3))
 def test_no_more_partitions_are_open_than_needed_and_all_are_closed(config, prefetch):
     data = make_data((20,) * 12)
@@ -98,7 +95,6 @@ def test_no_more_partitions_are_open_than_needed_and_all_are_closed(config, pref
         assert opened == 12 * config.passes
 
 
-@settings(max_examples=25)
 @given(configs, st.integers(0, 100), st.sampled_from([SaveRequested(), StopRequested()]))
 def test_what_is_saved_at_any_moment_can_be_gone_on_from(config, when, request):
     whole = finished(config)

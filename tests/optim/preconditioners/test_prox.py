@@ -96,7 +96,7 @@ def assert_solves_its_linear_system(weights, h, pull, l1: float) -> None:
     ),
     seed=seeds,
 )
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_it_agrees_with_a_generic_solver(preconditioner, regularizer, seed):
     """SciPy's, of w = p - q with p, q >= 0."""
     arrays, center = draw(preconditioner, seed)
@@ -129,7 +129,7 @@ def test_it_agrees_with_a_generic_solver(preconditioner, regularizer, seed):
 
 @pytest.mark.parametrize("regularizer", ALL, ids=repr)
 @given(preconditioner=preconditioners, seed=seeds)
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_the_pull_of_the_center_is_a_subgradient(preconditioner, regularizer, seed):
     """From any start, H (c - w) / scale is in the subdifferential of phi at w."""
     arrays, center = draw(preconditioner, seed, 8, 2)
