@@ -204,14 +204,11 @@ def _show_model(model: Model, top: int) -> None:
 
 def _weight_lines(model: Model, output: int, sign: int, top: int) -> list[str]:
     """The largest weights of one sign, each with the name or number of its feature."""
-    import numpy as np
+    from dadagrad.model.facts import largest_weights
 
-    signed = sign * model.weights[:, output]
-    largest = np.argsort(-signed, kind="stable")[:top]
     return [
-        f"{model.weights[place, output]:+#9.4g}  {model.names.get(feature, feature)}"
-        for place, feature in zip(largest.tolist(), model.ids[largest].tolist(), strict=True)
-        if signed[place] > 0.0
+        f"{each['weight']:+#9.4g}  {each['feature'] if each['name'] is None else each['name']}"
+        for each in largest_weights(model, output, sign, top)
     ]
 
 

@@ -21,6 +21,7 @@ _COMMANDS = {
     "evaluate": "evaluate",
     "predict": "evaluate",
     "inspect": "inspect",
+    "report": "report",
     "demo": "demo",
 }
 """Module of this package for each command."""

@@ -28,6 +28,8 @@ class ModelFacts:
     """Base of `Model` that describes it."""
 
     n_features: int
+    ids: NDArray[np.int64]
+    names: Mapping[int, str]
     weights: NDArray[np.float32]
     intercept: NDArray[np.float64]
     loss: str
@@ -86,13 +88,35 @@ def _training_facts(report: Mapping[str, Any], loss: str) -> dict[str, str]:
     return facts | ({"settings": settings} if settings else {})
 
 
+def changed_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run, as plain JSON, that are not defaults and have an effect."""
+    defaults = {name: setting.default for name, setting in SETTINGS.items()}
+    return {
+        name: value
+        for name, value in config.items()
+        if str(value) != str(defaults.get(name))
+        and not (defaults.get(name) == "auto" and value in (1, False))
+    }
+
+
+def largest_weights(model: ModelFacts, output: int, sign: int, top: int) -> list[dict[str, Any]]:
+    """The largest weights of one sign of an output: feature, its name or None, and weight."""
+    weights = model.weights[:, output]
+    largest = np.argsort(-sign * weights, kind="stable")[:top]
+    return [
+        {"feature": feature, "name": model.names.get(feature), "weight": weight}
+        for feature, weight in zip(
+            model.ids[largest].tolist(), weights[largest].tolist(), strict=True
+        )
+        if sign * weight > 0.0
+    ]
+
+
 def settings_text(config: Mapping[str, Any]) -> str:
     """The settings of a run, as plain JSON, that are not defaults and have an effect."""
     texts = []
-    for name, value in config.items():
-        default = SETTINGS[name].default if name in SETTINGS else None
-        without_effect = default == "auto" and value in (1, False)
-        if name == "loss" or without_effect or str(value) == str(default):
+    for name, value in changed_settings(config).items():
+        if name == "loss":
             continue
         plain = name.replace("_", " ")
         if isinstance(value, bool):

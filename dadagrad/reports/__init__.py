@@ -1,0 +1,1 @@
+"""Reports of models and runs: pages for a browser, JSON, and live pages."""

@@ -1,0 +1,232 @@
+"""The content of a report as plain JSON, from a model, a folder of checkpoints or a live run.
+
+`docs/guides/reports.md` describes the entries. Those that are not known are left out.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from dadagrad._version import __version__
+from dadagrad.config import SETTINGS, TrainConfig
+from dadagrad.data import as_dataset
+from dadagrad.data.dataset import LabelColumn
+from dadagrad.data.ingest.ingest import is_source, read_dataset
+from dadagrad.data.skipping import OnError
+from dadagrad.errors import DadagradError, InputError
+from dadagrad.model.evaluate import evaluate
+from dadagrad.model.facts import changed_settings, largest_weights
+from dadagrad.model.model import Model
+from dadagrad.settings import Switch
+from dadagrad.storage.documents import what_is_at
+from dadagrad.storage.store import Storage
+from dadagrad.training.checkpoints.manifest import Snapshot
+from dadagrad.training.checkpoints.reader import CheckpointReader
+from dadagrad.training.checkpoints.snapshot import IN_MEMORY, restore
+from dadagrad.training.engines.resources import Resources
+from dadagrad.training.execution import Run
+from dadagrad.training.result import TrainResult
+
+VERSION = 1
+TOP = 15
+"""Largest weights of each sign that are shown for an output."""
+MAX_OUTPUTS = 20
+"""Outputs whose weights are shown."""
+
+Document = dict[str, Any]
+
+
+def describe(
+    run: Model | TrainResult | str | os.PathLike[str], holdout: Any = None, *, top: int = TOP
+) -> Document:
+    """Describe a model, a result, or a run by the URL of its model or of its checkpoints.
+
+    With `holdout`, data as for `dadagrad.evaluate`, the model is measured on them. Raises
+    `InputError` if there is neither a model nor a run at the URL, and as `dadagrad.evaluate`.
+    """
+    url = None
+    if isinstance(run, TrainResult):
+        run = run.model
+    if isinstance(run, Model):
+        document = describe_model(run, top)
+        model: Model | None = run
+    else:
+        url = os.fspath(run)
+        content = what_is_at(Storage(url))
+        if content == "a model":
+            model = Model.load(url)
+            document = describe_model(model, top, url)
+        elif content == "the checkpoints of a run":
+            model, document = _describe_run(url, top)
+        else:
+            raise InputError(
+                f"{url} is not a model or a folder of checkpoints"
+                f"{f': it is {content}' if content else ''}; check the URL"
+            )
+    if holdout is not None:
+        if model is None:
+            raise InputError(f"the run at {url} has learned from no rows: nothing can be measured")
+        data = read_dataset(holdout, like=model) if is_source(holdout) else as_dataset(holdout)
+        measured = evaluate(model, data, curves=True)
+        document["holdout"] = {"data": data.url, **measured}
+    return document
+
+
+def base(status: str) -> Document:
+    """Return the entries of every report."""
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    return {
+        "format": "dadagrad-report",
+        "version": VERSION,
+        "library": __version__,
+        "created": created,
+        "status": status,
+    }
+
+
+def describe_model(model: Model, top: int = TOP, url: str | None = None) -> Document:
+    """Describe a model and, by its report, the run that made it."""
+    report = dict(model.report)
+    config = report.pop("config", {})
+    data = report.pop("data", None)
+    document = base("stopped" if report.get("complete") is False else "complete")
+    document |= {"url": url, "model": _facts(model), "config": config}
+    document["settings"] = changed_settings(config)
+    document["data"] = {"url": data, "rows": _rows_of_pass(report)}
+    for name in ("curve", "sweep", "holdout"):
+        if report.get(name):
+            document[name] = report.pop(name)
+    if "holdout" in document:
+        document["holdout"] = {"data": "rows held out", **document["holdout"]}
+    document["training"] = report
+    document["weights"] = [
+        {
+            "output": name,
+            "classes": _sides(model, number),
+            "intercept": float(model.intercept[number]),
+            "for": largest_weights(model, number, 1, top),
+            "against": largest_weights(model, number, -1, top),
+        }
+        for number, name in enumerate(model.output_names[:MAX_OUTPUTS])
+    ]
+    document["again"] = commands(config, data, url)
+    return document
+
+
+def _rows_of_pass(report: Mapping[str, Any]) -> int | None:
+    passes = report.get("by_pass")
+    return passes[0]["rows"] if passes else None
+
+
+def _facts(model: Model) -> dict[str, Any]:
+    return {
+        "task": model.task,
+        "loss": model.loss,
+        "labels": [_label(column) for column in model.label_columns],
+        "features": model.n_features,
+        "outputs": model.n_outputs,
+        "nonzeros": int(np.count_nonzero(model.weights)),
+        "digest": model.digest,
+        "feature_space": model.feature_space,
+    }
+
+
+def _label(column: LabelColumn) -> dict[str, Any]:
+    """Return a label column with the rows of each of its labels, where they are known."""
+    if column.values is None:
+        return {"name": column.name, "values": None}
+    counts = column.counts or (None,) * len(column.values)
+    return {"name": column.name, "values": dict(zip(column.texts, counts, strict=True))}
+
+
+def _sides(model: Model, output: int) -> list[str]:
+    """Return titles for the weights above and below 0 of an output."""
+    if model.task in ("regression", "ranking"):
+        return ["raising", "lowering"]
+    if model.task == "binary":
+        low, high = model.label_columns[0].texts[0], model.label_columns[0].texts[-1]
+        return [f"for {high}", f"for {low}"]
+    name = model.output_names[output]
+    return [f"for {name}", f"against {name}"]
+
+
+def _describe_run(url: str, top: int) -> tuple[Model | None, Document]:
+    """Describe a run by its newest checkpoint; the model is None if it cannot be made."""
+    reader = CheckpointReader(url)
+    snapshot, listed = reader.load(), reader.list()
+    meta = snapshot.meta
+    checkpoints = [
+        {"steps": info.step, "created": info.created, "bytes": info.bytes, "valid": info.valid}
+        for info in listed
+    ]
+    model = _model_of(snapshot, url)
+    if model is not None:
+        return model, describe_model(model, top, url) | {"checkpoints": checkpoints}
+    document = base("stopped") | {"url": url, "config": meta["config"]}
+    data = meta["data"]["url"]
+    return None, document | {
+        "settings": changed_settings(meta["config"]),
+        "data": {"url": data, "rows": None},
+        "again": commands(meta["config"], data, None),
+        "checkpoints": checkpoints,
+    } | ({"curve": meta["curve"]} if meta.get("curve") else {})
+
+
+def _model_of(snapshot: Snapshot, url: str) -> Model | None:
+    """Make the model of a checkpoint; None before the first round, or if the data are away."""
+    meta = snapshot.meta
+    if not snapshot.arrays or meta["data"]["url"] == IN_MEMORY:
+        return None
+    try:
+        data = as_dataset(meta["data"]["url"])
+    except DadagradError:
+        return None
+    config, skipped = TrainConfig.from_json(meta["config"]), meta.get("skipped")
+    on_error: OnError = "raise" if skipped is None else "skip"
+    resources = Resources(threads=1)
+    run = Run(data, config, resources, on_error=on_error, skipped=skipped, messages=_ignore)
+    run.problem, start = restore(snapshot, run.problem, url)
+    done = start.cursor.pass_number >= config.passes
+    return run.result(run.coordinator(start), done, start.seconds, url, start).model
+
+
+def _ignore(message: str) -> None:
+    """Show no message."""
+
+
+def commands(config: Mapping[str, Any], data: Any, model: str | None) -> list[str]:
+    """Return the commands that train this model again."""
+    if not config:
+        return []
+    words = ["dadagrad", "train", *_urls(data)]
+    for name, value in changed_settings(config).items():
+        setting = SETTINGS[name]
+        option = setting.option or name.replace("_", "-")
+        if isinstance(setting.kind, Switch):
+            words.append(f"--{'' if value else 'no-'}{option}")
+        else:
+            words += [f"--{option}", _option_text(value)]
+    words += ["--model", model or "model"]
+    return [" ".join(map(shlex.quote, words))]
+
+
+def _urls(data: Any) -> list[str]:
+    if isinstance(data, list):
+        return [str(url) for url in data]
+    return ["DATA" if data in (None, "memory") else str(data)]
+
+
+def _option_text(value: Any) -> str:
+    if isinstance(value, list):
+        pairs = [isinstance(each, list) for each in value]
+        return ",".join(
+            f"{each[0]:g}={each[1]:g}" if pair else str(each)
+            for each, pair in zip(value, pairs, strict=True)
+        )
+    return str(value)

@@ -1,0 +1,242 @@
+"""Reports say what the model and the run say, on one page that needs nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from helpers.training_cases import make_data
+from helpers.zarr_cases import write_zarr
+from sklearn.metrics import roc_auc_score, roc_curve
+
+from dadagrad import (
+    InputError,
+    Model,
+    dataset_from_arrays,
+    evaluate,
+    ingest,
+    report,
+    resume,
+    sweep,
+    train,
+)
+from dadagrad.cli import dadagrad
+from dadagrad.reports.charts import Axis
+from dadagrad.storage.store import Storage
+
+EVIL = "<script>alert(1)</script>&\"'"
+
+
+def run(*words: str) -> Result:
+    """The result of ``dadagrad WORDS``."""
+    return CliRunner().invoke(dadagrad, words)
+
+
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Elements of a page; raises where they are not nested well."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, Any]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.texts)
+
+    def headings(self) -> list[str]:
+        return re.findall(r"(Learning curve|Holdout|Largest weights|Time and passes|Settings that "
+                          r"were tried|Data and settings|Checkpoints|Make it again)",
+                          self.text)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A dataset with a hostile column, class and path."""
+    folder = tmp_path_factory.mktemp("reports") / "<b>data"
+    folder.mkdir()
+    draws = np.random.default_rng(0)
+    lines = ["label,size," + '"' + EVIL.replace('"', '""') + '"']
+    for _ in range(400):
+        size, other = draws.normal(size=2)
+        label = "<i>yes" if size + 0.3 * draws.normal() > 0 else "no"
+        lines.append(f"{label},{size:.4f},{other:.4f}")
+    (folder / "t.csv").write_text("\n".join(lines) + "\n")
+    ingest([str(folder / "t.csv")], str(folder / "t.zarr"), partition_nnz=200)
+    return str(folder / "t.zarr")
+
+
+def test_a_page_has_everything_and_escapes_what_comes_from_data(table: str, tmp_path: Path) -> None:
+    result = train(table, loss="logistic", passes=2, holdout=0.2, step_size=0.3)
+    text = report(result, tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == text
+    page = Page(text)
+    assert page.headings() == [
+        "Learning curve", "Holdout", "Largest weights", "Time and passes", "Data and settings",
+        "Make it again",
+    ]  # fmt: skip
+    assert not {tag for tag, _ in page.seen} & {"script", "b", "link", "img", "iframe"}
+    assert EVIL in page.text
+    assert "for <i>yes" in page.text
+    assert not re.search(r"(?:https?:)?//(?!www\.w3\.org)", text.replace(table, ""))
+    assert sum(tag == "svg" and "role" in attrs for tag, attrs in page.seen) == 5
+    numbers = re.findall(r'(?:d|x|y|cx|cy)="([^"]*)"', text)
+    assert not any("nan" in value or "inf" in value for value in numbers)
+    assert "prefers-color-scheme: dark" in text
+    assert "@media print" in text
+
+
+def test_the_json_has_the_same_numbers_as_an_evaluation(table: str, tmp_path: Path) -> None:
+    train(table, loss="logistic", step_size=0.3).save(str(tmp_path / "model"))
+    model = Model.load(tmp_path / "model")
+    plain = json.loads(report(str(tmp_path / "model"), holdout=table, format="json"))
+    assert (plain["format"], plain["version"], plain["status"]) == (
+        "dadagrad-report",
+        1,
+        "complete",
+    )
+    measured = evaluate(model, table)
+    held = plain["holdout"]
+    for name in ("error", "auc", "pr_auc", "f1", "log_loss", "calibration_error"):
+        assert held[name] == measured[name]
+    rates = np.array(held["curves"]["roc"])
+    assert np.trapezoid(rates[:, 1], rates[:, 0]) == pytest.approx(held["auc"], abs=2e-3)
+    assert plain["model"]["digest"] == model.digest
+    (output,) = plain["weights"]
+    assert output["for"][0]["weight"] == model.weights.max()
+    largest = int(model.ids[model.weights[:, 0].argmax()])
+    assert (output["for"][0]["feature"], output["for"][0]["name"]) == (
+        largest, model.names[largest]
+    )  # fmt: skip
+
+
+def test_a_picture_of_a_curve_lies_on_it() -> None:
+    draws = np.random.default_rng(1)
+    X, y = draws.normal(size=(5_000, 3)), draws.integers(0, 2, 5_000)
+    X[:, 0] += y
+    data = dataset_from_arrays(X, y)
+    model = train(data, loss="logistic", step_size=0.3).model
+    curves = evaluate(model, data, curves=True)["curves"]
+    scores = model.scores(data.read(0))[:, 0]
+    rates = roc_curve(data.read(0).labels[:, 0], scores, drop_intermediate=False)
+    points = np.array(curves["roc"])
+    assert len(points) <= 201
+    assert set(map(tuple, points.round(9))) <= set(zip(*np.round(rates[:2], 9), strict=True))
+    assert np.trapezoid(points[:, 1], points[:, 0]) == pytest.approx(
+        roc_auc_score(data.read(0).labels[:, 0], scores), abs=2e-3
+    )
+    assert points[0].tolist() == [0.0, 0.0]
+    assert points[-1].tolist() == [1.0, 1.0]
+    shares = np.array(curves["calibration"])
+    assert shares[:, 2].sum() == 5_000
+
+
+def test_the_commands_make_the_same_model_again(table: str, tmp_path: Path) -> None:
+    model = str(tmp_path / "a model")
+    result = train(table, step_size=0.2, l1=1e-3, passes=2, shuffle=False,
+                   class_weight="balanced")  # fmt: skip
+    result.save(model)
+    (command,) = json.loads(report(model, format="json"))["again"]
+    words = shlex.split(command)[1:]
+    words[words.index(model)] = str(tmp_path / "again")
+    assert run(*words).exit_code == 0
+    assert Model.load(tmp_path / "again").digest == result.model.digest
+
+
+def test_a_run_that_stopped_is_reported_from_its_checkpoints(tmp_path: Path) -> None:
+    url = write_zarr(make_data((60, 50, 40, 70)), tmp_path / "data")
+    folder = str(tmp_path / "run")
+
+    def stop(event: Any) -> None:
+        if event.rows > 150:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(url, step_size=0.3, batch_size=10, checkpoints=folder, save_every=4, callbacks=[stop])
+    page = Page(report(folder))
+    assert page.headings() == [
+        "Learning curve", "Largest weights", "Data and settings", "Checkpoints", "Make it again",
+    ]  # fmt: skip
+    assert "stopped" in page.text
+    resume(folder)
+    plain = json.loads(report(folder, format="json"))
+    assert plain["status"] == "complete"
+    assert plain["curve"]["rows"][-1] == 220
+
+
+def test_a_sweep_shows_error_against_weights(tmp_path: Path) -> None:
+    data = make_data((200, 200))
+    best = sweep(data, step_size=[0.1, 0.3], l1=[0.0, 1e-3, 1e-2], holdout=0.2).best
+    page = Page(report(best))
+    assert "Settings that were tried" in page.headings()
+    charts = [attrs["aria-label"] for tag, attrs in page.seen if "aria-label" in attrs]
+    assert "error on the rows held out against non-zero weights" in charts
+    assert len(json.loads(report(best, format="json"))["sweep"]) == 6
+
+
+@pytest.mark.parametrize("labels", ["regression", "multiclass", "multilabel", "relevance"])
+def test_every_task_has_a_page(labels: str) -> None:
+    losses = {"regression": "squared", "relevance": "ranking"}
+    data = make_data((60, 50, 40), labels=labels)
+    result = train(data, loss=losses.get(labels, "hinge"), holdout=0.3, step_size=0.3)
+    assert "Holdout" in Page(report(result)).headings()
+
+
+def test_the_command_writes_a_page_and_does_not_replace_a_file(table: str, tmp_path: Path) -> None:
+    model, page = str(tmp_path / "model"), str(tmp_path / "page.html")
+    train(table, step_size=0.3).save(model)
+    assert run("report", model, "--out", page).exit_code == 0
+    assert Path(page).read_text().startswith("<!doctype html>")
+    again = run("report", model, "--out", page)
+    assert again.exit_code == 2
+    assert "exists" in again.stderr
+    assert run("report", model, "--out", page, "--overwrite").exit_code == 0
+    assert json.loads(run("report", model, "--out", "-", "--format", "json").stdout)["model"]
+    missing = run("report", str(tmp_path), "--out", "-")
+    assert "is not a model or a folder of checkpoints" in missing.stderr
+
+
+def test_a_report_goes_to_any_store(table: str) -> None:
+    text = report(train(table, step_size=0.3), "memory://pages/report.html")
+    assert Storage("memory://pages").get("report.html").decode() == text
+    with pytest.raises(InputError, match="format must be"):
+        report("memory://pages", format="pdf")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "log"), [(0.0, 1.0, False), (0.123, 0.124, False), (406, 14_400, True),
+                             (1, 10**9, True), (5, 5, True), (3, 3, False)],
+)  # fmt: skip
+def test_axes_have_a_few_round_ticks_inside(low: float, high: float, log: bool) -> None:
+    axis = Axis.over([low, high], "x", log=log)
+    ticks = axis.ticks()
+    assert 1 <= len(ticks) <= 8
+    assert all(-1e-6 <= axis.share(tick) <= 1 + 1e-6 for tick in ticks)
+    assert 0.0 <= axis.share(low) <= axis.share(high) <= 1.0
