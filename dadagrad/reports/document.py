@@ -15,9 +15,8 @@ import numpy as np
 
 from dadagrad._version import __version__
 from dadagrad.config import SETTINGS, TrainConfig
-from dadagrad.data import as_dataset
 from dadagrad.data.dataset import LabelColumn
-from dadagrad.data.ingest.ingest import is_source, read_dataset
+from dadagrad.data.ingest.ingest import as_dataset
 from dadagrad.data.skipping import OnError
 from dadagrad.errors import DadagradError, InputError
 from dadagrad.model.evaluate import evaluate
@@ -72,7 +71,7 @@ def describe(
     if holdout is not None:
         if model is None:
             raise InputError(f"the run at {url} has learned from no rows: nothing can be measured")
-        data = read_dataset(holdout, like=model) if is_source(holdout) else as_dataset(holdout)
+        data = as_dataset(holdout, like=model)
         measured = evaluate(model, data, curves=True)
         document["holdout"] = {"data": data.url, **measured}
     return document
