@@ -68,7 +68,7 @@ class TrainConfig:
     preconditioner: Spec[Preconditioner] = setting(
         "diagonal",
         Named(PRECONDITIONERS, PRECONDITIONERS.names),
-        "Matrix that scales the steps, such as sketch:rank=20. Training with diagonal is "
+        "Matrix that scales steps. One is sketch:rank=20. Training with diagonal is "
         "compiled; the others run in NumPy.",
     )
     l1: float | tuple[float, ...] = setting(
@@ -80,7 +80,7 @@ class TrainConfig:
     l2: float | tuple[float, ...] = setting(
         0.0,
         Several(Number(minimum=0)),
-        "Strength of the penalty l2/2 |w|_2^2 at each step. The intercept is free of it.",
+        "Strength of the penalty l2/2 |w|^2 at each step. The intercept is free of it.",
         "Common",
     )
     low: float = setting(
@@ -98,7 +98,7 @@ class TrainConfig:
     regularizer: Spec[Regularizer | None] = setting(
         None,
         Named(REGULARIZERS, REGULARIZERS.names, optional=True),
-        "Norm that is penalized besides l1 and l2, or set that contains the weights. Examples "
+        "Norm to penalize, or set that has the weights. Examples "
         "are group:strength=0.001,size=4 and, for each output, l1-ball:radius=10.",
         "Regularizers and constraints",
     )
@@ -129,7 +129,7 @@ class TrainConfig:
         1, Number(whole=True, minimum=1), "Number of passes over the data.", "Common"
     )
     shuffle: bool = setting(
-        True, Switch(), "Read the partitions in a new random order in each pass.", "Data"
+        True, Switch(), "Read partitions in a new random order each pass.", "Data"
     )
     partitions_per_batch: int = setting(
         4,
@@ -143,7 +143,7 @@ class TrainConfig:
     streams: int | Literal["auto"] = setting(
         "auto",
         Number(whole=True, minimum=1, words=("auto",)),
-        "Number of streams that learn side by side and are merged now and then. Each takes one "
+        "Number of streams that learn side by side. They are merged now and then; each takes one "
         "step for each of its rows; as many threads or workers can be busy. Changes the model. "
         "auto is 1, and on a cluster, without a batch size, 16 to 256 by the non-zeros of the "
         "data.",
@@ -167,27 +167,27 @@ class TrainConfig:
     fit_intercept: bool = setting(
         True,
         Switch(),
-        "Learn a constant for each output, free of penalties.",
+        "Learn a constant, free of penalties, per output.",
         option="intercept",
     )
     average: bool | Literal["auto"] = setting(
         "auto",
         Switch(auto=True),
-        "Use the mean of the weights of all steps, of which step t counts 2t - 1 times. auto tries "
+        "Use the mean of the weights of all steps. Step t counts 2t - 1 times. auto tries "
         "both where it tries step sizes for the online algorithm, without l1, l2 and streams, and "
         "is False elsewhere. With l1 or l2, averaging runs in NumPy.",
     )
     importance_aware: bool | Literal["auto"] = setting(
         "auto",
         Switch(auto=True),
-        "Follow the loss along each step, so that none passes the target of its row, online, for "
-        "compiled updates and losses that do not couple outputs (Karampatziakis and Langford "
+        "Follow the loss along each step. So none passes the target of its row. For online steps "
+        "of compiled updates and losses that do not couple outputs (Karampatziakis and Langford "
         "2011). auto is True for hinge, absolute and quantile.",
     )
     scale_columns: bool | Literal["auto"] = setting(
         "auto",
         Switch(auto=True),
-        "Divide each column by its mean absolute value in the first rows; penalties and bounds "
+        "Divide columns by their mean absolute values. The first rows tell; penalties and bounds "
         "hold for the weights of these columns. auto does so where the mean values of frequent "
         "columns differ more than 20-fold, or are above 20 or below 0.001, as in raw tables.",
     )
@@ -207,13 +207,13 @@ class TrainConfig:
     early_stopping: bool = setting(
         False,
         Switch(),
-        "End training after a pass that lowers the loss on the holdout by less than 0.1 %.",
+        "End training when the held-out loss stays. A pass must lower it by 0.1 %.",
         "Common",
     )
     seed: int = setting(
         0,
         Number(whole=True, minimum=0),
-        "Random seed, which decides the order of partitions.",
+        "Random seed of the order of partitions.",
         "Common",
     )
 

@@ -60,11 +60,11 @@ def features_text(space: Mapping[str, Any] | None) -> str:
         plain = name.replace("_", " ")
         if name == "format":
             texts.insert(0, str(value))
-        elif isinstance(value, list | dict):
+        elif isinstance(value, list):
             texts.append(f"{len(value)} {plain}")
         elif value is True:
             texts.append(plain)
-        elif value not in (None, False, "none", ""):
+        elif name != "reading" and value not in (None, False, "none", ""):
             texts.append(f"{plain} {value}")
     return ", ".join(texts)
 

@@ -8,11 +8,11 @@ import click
 
 import dadagrad
 from dadagrad.cli.display import Display, print_facts
-from dadagrad.cli.options import ON_ERROR, output_options
+from dadagrad.cli.options import ON_ERROR, GroupedCommand, grouped, output_options
 from dadagrad.summary import duration
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("model")
 @click.argument("data")
 @output_options
@@ -38,23 +38,23 @@ def evaluate(model: str, data: str, display: Display) -> None:
         print_facts(shown, title=f"class {name} ({facts['weight']:,.0f} rows)")
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("model")
 @click.argument("data")
-@click.option(
+@grouped("Common")(
     "--out",
     required=True,
     metavar="URL",
-    help="File to write: Parquet (.parquet, or no suffix) or CSV with a header (.csv). - is "
-    "standard output, as CSV.",
+    help="File to write, or - for standard output. Parquet (.parquet, or no suffix), or CSV with a "
+    "header (.csv, pipes and standard output).",
 )
-@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-@click.option(
+@grouped("Raw files")(
     "--on-error",
     default="raise",
-    help="Treatment of a malformed raw row: raise stops, skip leaves the row out.",
+    help="Stop at a malformed row, or leave it out. Rows that are left out are named and counted.",
     **ON_ERROR,
 )
+@grouped("Output")("--overwrite", is_flag=True, help="Replace an existing file.")
 @output_options
 def predict(
     model: str, data: str, out: str, overwrite: bool, on_error: Any, display: Display

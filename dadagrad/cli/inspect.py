@@ -29,7 +29,7 @@ MAX_OUTPUTS = 20
     type=click.IntRange(0),
     default=10,
     metavar="N",
-    help="Number of the largest weights of each sign to show.",
+    help="Number of largest weights of each sign to show.",
 )
 @click.option("--verify", is_flag=True, help="Read and check every byte of checkpoints.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object to stdout.")

@@ -24,6 +24,7 @@ ON_ERROR: dict[str, Any] = {"type": click.Choice(("raise", "skip"))}
 """Arguments of ``click.option`` for the treatment of errors."""
 NAME_WIDTH = 26
 """Columns of the names of options in a help."""
+_GROUPS = ("Common", "Columns", "Features", "Rows", "Raw files", *GROUPS[1:])
 _WHOLE_HELP = "dadagrad.whole_help"
 NAME_WIDTH = 26
 """Columns of the names of options in a help."""
@@ -74,16 +75,33 @@ class GroupedCommand(click.Command):
         )
         return [*super().get_params(ctx), option]
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; its errors name options instead of parameters."""
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            raise InputError(self._with_options(str(error))) from error
+
+    def _with_options(self, message: str) -> str:
+        for param in self.params:
+            name, option = str(param.name), param.opts[0]
+            if isinstance(param, click.Option) and not message.startswith(f"{option} "):
+                # A short name may be another word of the sentence.
+                where = r"(?<![\w'/=-])" if "_" in name else r"^|(?<=like and )|(?<=leave )"
+                message = re.sub(rf"(?:{where}){name}\b(?!=)", option, message)
+        return message
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         whole = ctx.meta.get(_WHOLE_HELP, False)
-        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in GROUPS}
+        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in _GROUPS}
+        width = formatter.width - NAME_WIDTH - 4
         for option in self.get_params(ctx):
             if isinstance(option, click.Option) and (whole or not getattr(option, "research", 0)):
                 record = option.get_help_record(ctx)
                 assert record is not None, "no option is hidden"
                 name, text = record
                 groups[getattr(option, "group", "Output")].append(
-                    (name.ljust(NAME_WIDTH), text if whole else _first_phrase(text))
+                    (name.ljust(NAME_WIDTH), text if whole else _first_phrase(text, width))
                 )
         for group, records in groups.items():
             if records:
@@ -98,11 +116,12 @@ def _show_all_help(ctx: click.Context, param: click.Parameter, value: bool) -> N
         ctx.exit()
 
 
-def _first_phrase(text: str) -> str:
-    """The first sentence of a help, and the default."""
-    phrase = re.split(r"(?<=\.)\s", text, maxsplit=1)[0]
-    default = re.search(r"\s+\[default: [^\]]*\]$", text)
-    return phrase + (default[0] if default and not phrase.endswith(default[0]) else "")
+def _first_phrase(text: str, width: int) -> str:
+    """The first sentence of a help, and the default if one line holds both."""
+    extra = re.search(r"\s+\[(default: |required).*\]$", text)
+    phrase = re.split(r"(?<=\.)\s", text[: extra.start()] if extra else text, maxsplit=1)[0]
+    both = phrase + (extra[0] if extra else "")
+    return both if len(both) <= width else phrase
 
 
 def grouped(group: str) -> Callable[..., Callable[[Command], Command]]:
@@ -163,9 +182,7 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     output = grouped("Output")
 
     @output("--quiet", is_flag=True, help="Hide progress and messages.")
-    @output(
-        "--json", "as_json", is_flag=True, help="Print one JSON object to stdout and nothing else."
-    )
+    @output("--json", "as_json", is_flag=True, help="Print one JSON object to stdout alone.")
     @wraps(command)
     def with_display(
         *, as_json: bool, quiet: bool, progress: str | None = None, **options: Any
@@ -183,7 +200,7 @@ def progress_option(command: Command) -> Command:
     return grouped("Output")(
         "--progress",
         type=click.Choice(("line", "table")),
-        help="Progress in one line, or in a table whose lines double the number of rows.",
+        help="Show progress in one line, or in a table. Its lines double the number of rows.",
         shown_default="line on a terminal",
     )(command)
 
@@ -199,13 +216,11 @@ def resource_options(command: Callable[..., None]) -> Callable[..., None]:
         "--memory",
         callback=_bytes,
         metavar="SIZE",
-        help="Memory that the run may use in this process, such as 8GB. A run that is predicted to "
+        help="Memory for this process, such as 8GB. A run that is predicted to "
         "need more is refused.",
         shown_default="the free memory",
     )
-    @parallel(
-        "--workers", help="Start a Dask cluster of N processes here and train on it.", **COUNT
-    )
+    @parallel("--workers", help="Train on a Dask cluster of N processes here.", **COUNT)
     @parallel("--scheduler", metavar="ADDRESS", help="Use the workers of a Dask scheduler.")
     @wraps(command)
     def with_resources(

@@ -99,6 +99,7 @@ def check_data(
     data: Dataset, config: TrainConfig, holdout: str | None, *, on_cluster: bool
 ) -> None:
     """Check before training that the data suit the settings, and the model the holdout data."""
+    from dadagrad.data.ingest.sources import is_raw
     from dadagrad.model.compatibility import check_suitable
     from dadagrad.problem import make_problem
     from dadagrad.training.execution import resolve_config
@@ -108,7 +109,7 @@ def check_data(
     problem = make_problem(config, data.schema, config.batch_size)
     task = problem.task
     _check_effects(problem)
-    if holdout is not None:
+    if holdout is not None and not is_raw(holdout):  # raw rows get the features of the model
         check_suitable(task, data.schema, dadagrad.open_dataset(holdout))
 
 

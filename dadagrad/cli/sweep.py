@@ -16,13 +16,13 @@ from dadagrad.cli.display import Display, number, print_json
 from dadagrad.cli.failures import Interrupted
 from dadagrad.cli.options import (
     GroupedCommand,
-    absolute,
     grouped,
     output_options,
     progress_option,
     resource_options,
     setting_options,
 )
+from dadagrad.cli.reading import RAW, open_data, reading_options
 from dadagrad.cli.run_support import check_data, check_destinations
 from dadagrad.config import make_config
 from dadagrad.errors import InputError
@@ -56,16 +56,18 @@ _HEADS = {
     "--holdout",
     type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True),
     metavar="SHARE",
-    help="Share of the rows, such as 0.1, on which the settings are compared at the end.",
+    help="Share of the rows to compare the settings on.",
 )
 @setting_options("loss", "holdout", "early_stopping")
+@reading_options(group=RAW)
 @output(
     "--path",
     "paths",
     multiple=True,
     metavar="FILE",
-    help="File of the settings that were trained to the end: .json, .csv, or a picture as .svg, "
-    ".png or .pdf, which needs matplotlib. Give it once for each of several.",
+    help="File of the regularization path. It has the settings that were trained to the end: "
+    ".json, .csv, or a picture as .svg, .png or .pdf, which needs matplotlib. Give it once for "
+    "each of several.",
 )
 @resource_options
 @output("--overwrite", is_flag=True, help="Replace an existing model.")
@@ -80,6 +82,7 @@ def sweep(
     paths: tuple[str, ...],
     overwrite: bool,
     resources: dict[str, Any],
+    reading: dict[str, Any],
     display: Display,
     callbacks: list[Callback],
     **settings: Any,
@@ -90,8 +93,7 @@ def sweep(
     combinations are trained in one stream over DATA. After an eighth, a quarter and half of the
     first pass, the worse half of those with the same penalties is dropped.
     """
-    # These modules need numba, which loads slowly.
-    from dadagrad.data.ingest.ingest import as_dataset
+    # This module needs numba, which loads slowly.
     from dadagrad.training.sweep import make_grid
 
     names = _split_losses(losses)
@@ -100,7 +102,7 @@ def sweep(
     for path in paths:
         _check_path(path)
     make_grid(config, names)
-    rows = as_dataset([absolute(each) for each in data])
+    rows = open_data(data, reading, display)
     on_cluster = resources["workers"] is not None or resources["client"] is not None
     check_data(rows, config, None, on_cluster=on_cluster)
     check_destinations(model, overwrite=overwrite)

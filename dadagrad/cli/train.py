@@ -22,6 +22,7 @@ from dadagrad.cli.options import (
     resource_options,
     setting_options,
 )
+from dadagrad.cli.reading import RAW, open_data, reading_options
 from dadagrad.cli.run_support import (
     KEEP,
     SAVE_SECONDS,
@@ -51,29 +52,30 @@ overwrite_option = output("--overwrite", is_flag=True, help="Replace an existing
 
 @click.command(cls=GroupedCommand)
 @click.argument("data", nargs=-1, required=True)
-@common("--model", metavar="URL", help="Where to save the model (required unless --dry-run).")
+@common("--model", metavar="URL", help="Where to save the model. Required unless --dry-run.")
 @common(
     "--holdout",
     metavar="SHARE|DATA",
-    help="Share of the rows, such as 0.1, or another dataset, on which the model is measured.",
+    help="Rows to measure the model on. A share of DATA, such as 0.1, or other data.",
 )
 @common(
     "--initial-model",
     metavar="URL",
-    help="Model whose training goes on with DATA, by default with its settings.",
+    help="Model whose training goes on with DATA. Its settings are the defaults.",
 )
 @common(
     "--keep-state/--no-keep-state",
     default=None,
-    help="Save the state of training with the model, for a later --initial-model.  [default: if it "
-    "has at most 32 MiB]",
+    help="Save the state for a later --initial-model.",
+    shown_default="if it has at most 32 MiB",
 )
 @setting_options("holdout")  # a share of the rows, or a dataset
+@reading_options(group=RAW)
 @common(
     "--config",
     "file",
     metavar="FILE.toml",
-    help="TOML file of settings by their names in TrainConfig. Options replace them.",
+    help="TOML file of settings, named as in TrainConfig. Options replace them.",
 )
 @grouped("Data")(
     "--on-error",
@@ -98,12 +100,10 @@ overwrite_option = output("--overwrite", is_flag=True, help="Replace an existing
 @saving(
     "--or-resume",
     is_flag=True,
-    help="Resume the run in the folder of checkpoints, if there is one. It must have the same "
+    help="Resume the run at --checkpoints, if any. It must have the same "
     "settings. For jobs that are restarted automatically.",
 )
-@output(
-    "--dry-run", is_flag=True, help="Predict memory, steps and network traffic of the run and exit."
-)
+@output("--dry-run", is_flag=True, help="Predict memory, steps and network traffic only.")
 @overwrite_option
 @progress_option
 @output_options
@@ -125,24 +125,25 @@ def train(
     trace: str | None,
     dry_run: bool,
     resources: dict[str, Any],
+    reading: dict[str, Any],
     display: Display,
     callbacks: list[Callback],
     **settings: Any,
 ) -> None:
-    """Train a linear model on datasets.
+    """Train a linear model on datasets or raw files.
 
     DATA is a dataset that `ingest` made, or Parquet; several are learned from in their order, in
-    each pass. With --checkpoints, `dadagrad resume` continues a run that stopped (by Ctrl-C, a
-    crash or a lost machine) and makes the same model, bit by bit.
+    each pass. Raw files are read as `ingest` does it. With --checkpoints, `dadagrad resume`
+    continues a run that stopped (by Ctrl-C, a crash or a lost machine) and makes the same model,
+    bit by bit.
     """
     # These modules need numba, which loads slowly.
-    from dadagrad.data.ingest.ingest import as_dataset
     from dadagrad.training.initial import InitialState
 
     _check_checkpoint_options(model, checkpoints, checkpoint_every, checkpoint_seconds, keep)
     if model is None and not dry_run:
         raise click.UsageError("Missing option '--model'")
-    rows = as_dataset([absolute(each) for each in data])
+    rows = open_data(data, reading, display, like=initial_model, checkpoints=checkpoints)
     share = None if holdout is None else _share(holdout)
     if share is not None:
         settings["holdout"], holdout = share, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,8 +11,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+logger = logging.getLogger(__name__)
+
 PER_ROW = ("labels", "weights", "row_scale", "queries", "tags", "lines")
 """The columns of a block that hold one item for each row."""
+
+MAX_NOTES = 3
+"""Rows left out of a block, or of all sources, that are described."""
 
 _MISSING: dict[str, Any] = {
     "values": 1.0,
@@ -39,6 +45,8 @@ class Block:
         Line of each row in the text that was parsed, counted from 0.
     skipped : int
         Rows left out because they were wrong and the user asked for that.
+    notes : tuple of str
+        Places of the first of these rows, and what was wrong.
     names : dict of str to int
         Feature ids by name, where the source has names and they were asked for.
     """
@@ -53,6 +61,7 @@ class Block:
     tags: NDArray[np.object_] | None = None
     lines: NDArray[np.int64] | None = None
     skipped: int = 0
+    notes: tuple[str, ...] = ()
     names: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -62,6 +71,30 @@ class Block:
     @property
     def nnz(self) -> int:
         return len(self.ids)
+
+
+@dataclass
+class LeftOut:
+    """Rows that were wrong and left out: the first are described in the log, all are counted."""
+
+    n_rows: int = 0
+    n_noted: int = 0
+
+    def add(self, block: Block) -> None:
+        self.n_rows += block.skipped
+        for note in block.notes[: MAX_NOTES - self.n_noted]:
+            self.n_noted += 1
+            logger.warning("left out %s", note)
+
+    def log_number(self) -> None:
+        """Log the number of all rows, if it is larger than that of those described."""
+        if self.n_rows > self.n_noted:
+            logger.warning("left out %s wrong rows in all", f"{self.n_rows:,}")
+
+    @property
+    def noted_enough(self) -> bool:
+        """True if no other row will be described, which takes time."""
+        return self.n_noted >= MAX_NOTES
 
 
 def compact(block: Block) -> Block:
@@ -98,7 +131,7 @@ def concatenate(blocks: Sequence[Block]) -> Block:
     """The rows of all `blocks`, in order; a column that only some have is filled for the rest.
 
     Filled are: values, weights and scales with 1, queries with 0, tags with the empty text.
-    `skipped` is summed; `names` are not carried.
+    `skipped` is summed; `notes` and `names` are not carried.
     """
     if len(blocks) == 1:
         return blocks[0]

@@ -56,7 +56,7 @@ def predict(
     out : str
         Path or URL of the file: Parquet, or CSV with a header if it ends in ``.csv``. It appears
         once it is complete. ``-`` is standard output, which receives CSV, and a raw row is answered
-        as soon as it is there; a pipe with a name and a device are written to as they are.
+        as soon as it is there; a pipe with a name and a device are written to as they are, as CSV.
     overwrite : bool
         True to replace a file at `out`, or the one that a symbolic link at `out` leads to.
     on_error : "raise" or "skip"
@@ -99,7 +99,8 @@ def predict(
         model.check_compatible(data.schema)
         tables = _stored_tables(model, data, counts, progress)
     url = os.fspath(out)
-    make_writer = CSVWriter if url in STDOUT or _suffix(url) == ".csv" else _PARQUET_WRITER
+    as_text = url in STDOUT or _is_special(url) or _suffix(url) == ".csv"
+    make_writer = CSVWriter if as_text else _PARQUET_WRITER
     with _output(url, overwrite) as file:
         _write(tables, file, make_writer)
         n_bytes = file.tell() if file.seekable() else None
@@ -168,7 +169,7 @@ def _output(url: str, overwrite: bool) -> Iterator[BinaryIO]:
     if url in STDOUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
-    elif "://" not in url and os.path.exists(url) and _is_special(os.stat(url).st_mode):
+    elif _is_special(url):
         with open(url, "wb", buffering=0) as file:
             yield file
     else:
@@ -176,8 +177,11 @@ def _output(url: str, overwrite: bool) -> Iterator[BinaryIO]:
             yield file
 
 
-def _is_special(mode: int) -> bool:
+def _is_special(url: str) -> bool:
     """Return True for a pipe, a socket or a device, which is not replaced."""
+    if "://" in url or not os.path.exists(url):
+        return False
+    mode = os.stat(url).st_mode
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 

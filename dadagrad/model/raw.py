@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dadagrad.data.arrays import finish_rows
-from dadagrad.data.blocks import Block, transform_values
+from dadagrad.data.blocks import Block, LeftOut, transform_values
 from dadagrad.data.dataset import Schema
 from dadagrad.data.ingest.collect import Recipe, make_recipe
 from dadagrad.data.ingest.files import TASK_BYTES, Range, read_chunks
@@ -77,6 +77,7 @@ def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[Ra
         text = (trained.feature_space or {})["reading"]["text"]
         data = pa.table({text: pa.array(data, pa.string())})
     source = make_source(data)
+    left_out = LeftOut()
     given = {"on_error": on_error, "keep_names": False}
     if isinstance(source, FrameSource | DaskFrameSource):
         recipe = make_recipe(source, given, trained)
@@ -85,17 +86,21 @@ def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[Ra
         first = 0
         for batch in source.batches():
             block = parse.encode(batch)
+            left_out.add(block)
             lines = np.arange(first, first + block.n_rows)
             yield _finish(replace(block, lines=lines), recipe, trained, 0, source.name)
             first += block.n_rows
+        left_out.log_number()
         return
     for path in source.paths:
         recipe = make_recipe(FileSource(path), given, trained)
         first_line = 0
         for block, n_lines in _blocks(path, recipe):
+            left_out.add(block)
             if block.n_rows:
                 yield _finish(block, recipe, trained, first_line, path)
             first_line += n_lines
+    left_out.log_number()
 
 
 def _optional(parse: TableParser) -> TableParser:

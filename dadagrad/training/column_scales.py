@@ -43,7 +43,7 @@ MEAN_RANGE = 1e-3, 20.0
 
 
 def measure_scales(
-    data: Dataset, schedule: Schedule, always: bool, loader: Loader | None = None
+    data: Dataset, schedule: Schedule, always: bool, loader: Loader
 ) -> NDArray[np.float32] | None:
     """The (n_features,) mean absolute value of each column in the first rows, where it is not 0.
 
@@ -51,7 +51,6 @@ def measure_scales(
     columns are of one range and not `always` to be scaled, or if all values are 1. The rows are
     those of the first partitions of the run, which `loader` keeps.
     """
-    loader = loader or Loader(data)
     # By partition, so that columns which do not occur take no memory.
     ids, sums, counts, n_rows, n_entries = [], [], [], 0, 0
     for partition in schedule.first.order(0)[:MAX_PARTITIONS]:

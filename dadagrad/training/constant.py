@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.dataset import Dataset
+from dadagrad.data.dataset import Dataset, LabelColumn
 from dadagrad.problem import Problem
 
 MAX_SCORE = 50.0
@@ -47,6 +47,18 @@ def _of_column(problem: Problem, data: Dataset, number: int) -> tuple[float, flo
     losses = [problem.loss.value(np.broadcast_to(each, targets.shape), targets) for each in tried]
     error = 1.0 - shares.max() if problem.task == "multiclass" else min(shares[0], 1.0 - shares[0])
     return min(float(np.mean(weights @ each)) for each in losses), float(error)
+
+
+def in_order(labels: NDArray[np.float64], column: LabelColumn) -> bool:
+    """True if the rows of each class are neighbours, where many changes of the label are expected.
+
+    `labels` are those of some rows of the data, and `column` counts the classes of all.
+    """
+    if column.counts is None:
+        return False
+    shares = np.array(column.counts) / max(sum(column.counts), 1)
+    expected = len(labels) * (1.0 - shares @ shares)
+    return bool(expected > 100.0 and np.count_nonzero(np.diff(labels)) < 10)
 
 
 def _labels(

@@ -21,7 +21,7 @@ from dadagrad.problem import Problem, make_problem
 from dadagrad.training.callbacks import BeginEvent, Callback
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start
 from dadagrad.training.column_scales import measure_scales
-from dadagrad.training.constant import constant_metrics
+from dadagrad.training.constant import constant_metrics, in_order
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
@@ -36,6 +36,7 @@ from dadagrad.training.schedule.base import CHUNK_ROWS, PLAIN_CHUNK_ROWS
 from dadagrad.training.state import zero_state
 from dadagrad.training.step_size import choose_step_size
 from dadagrad.training.warm_up import warm_up
+from dadagrad.training.worker.partition_reader import Loader
 
 logger = logging.getLogger(__name__)
 
@@ -192,9 +193,12 @@ class Run:
         """Choose on the first rows what is "auto", and return the start of a new run."""
         begun = time.perf_counter()
         config = self.problem.config
+        loader = engine.loader or Loader(self.readable)
+        if config.scale_columns is not False or engine.loader is not None:
+            self._check_order(loader)
         if config.scale_columns is not False:
             always = config.scale_columns is True
-            scales = measure_scales(self.readable, self.schedule, always, engine.loader)
+            scales = measure_scales(self.readable, self.schedule, always, loader)
             self.problem = self.problem.with_scales(scales)
             if scales is not None:
                 self.messages("columns are divided by their mean absolute value in the first rows")
@@ -210,6 +214,20 @@ class Run:
             self.messages(f"step size {chosen.step_size:g}{average}")
         seconds = time.perf_counter() - begun
         return Start(zero_state(self.problem), Cursor(), seconds=seconds)
+
+    def _check_order(self, loader: Loader) -> None:
+        """Warn if the rows of the first partition are sorted by label; the run reads it next."""
+        columns = self.problem.label_columns
+        if len(columns) != 1 or not self.problem.loss.classifies:
+            return
+        loaded = loader.load(int(self.schedule.first.order(0)[0]))
+        if in_order(loaded.rows.labels[:, 0], columns[0]):
+            logger.warning(
+                "the labels come in order: training learns little from rows that are sorted by "
+                "label, and its error before learning is far too low; write the data again with "
+                "`dadagrad ingest`, which shuffles rows"
+            )
+        loader.keep(loaded)
 
     def begin_from(self, initial: InitialState) -> Start:
         """Return the start of a new run from the state of an earlier one."""
@@ -351,8 +369,8 @@ class Run:
         pairs = [(report[f"progressive_{name}"], report[f"constant_{name}"]) for name in names]
         if all(reached > constant for reached, constant in pairs):
             reached, constant = pairs[0]
-            self.messages(
-                f"warning: the model is worse than a constant: its loss is {reached:.4g} and that "
+            logger.warning(
+                f"the model is worse than a constant: its loss is {reached:.4g} and that "
                 f"of the best constant {constant:.4g}; check the labels and the order of the rows, "
                 "and try smaller step sizes or --scale-columns"
             )

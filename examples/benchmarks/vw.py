@@ -1,4 +1,4 @@
-"""Vowpal Wabbit as the benchmarks use it: the PyPI wheel ``vowpalwabbit``, in this process.
+"""Vowpal Wabbit as the benchmarks use it: its package ``vowpalwabbit``, in this process.
 
 A `Workspace` that is given ``--data`` reads and learns while it is made, with a thread that parses
 and one that learns, exactly as the program ``vw`` does.

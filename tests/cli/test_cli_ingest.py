@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 import pytest
 
 from dadagrad import ingest, open_dataset
 from dadagrad.cli import ingest as module
+from dadagrad.cli import reading
 from dadagrad.data.ingest.options import FORMATS
 
 
@@ -74,6 +76,78 @@ def test_delimiters_and_headers(run, tmp_path, header):
 def test_every_parameter_and_format_has_an_option():
     parameters = set(inspect.signature(ingest).parameters) - {"progress"}
     assert parameters == {option.name for option in module.ingest.params} - {
-        "as_json", "quiet", "no_shuffle",
+        "as_json", "quiet", "no_shuffle", "help_all",
     }  # fmt: skip
-    assert module.FORMATS == FORMATS
+    assert reading.FORMATS == FORMATS
+
+
+TABLE = "age,job,y\n" + "".join(f"{age},{job},{age % 2}\n" for age in range(30) for job in "ab")
+BAD_TABLES = {
+    "a word for a number": (TABLE + "old,a,1\n", "line 62: column 'age' holds 'old'"),
+    "a cut last line": (TABLE + "7,a", "line 62: 2 comma-separated fields"),
+    "another encoding": (TABLE.encode() + b"7,\xe9,1\n", "line 62: the row is not UTF-8"),
+    "an open quote": (TABLE + '7,"a,1\n8,b,0\n', "line 62: a quote opens"),
+    "no label": (TABLE + "7,a,\n", "line 62: the label, column 2 counted from 0, is missing"),
+    "nothing": ("", "no rows in"),
+    "names only": ("age,job,y\n", "no rows in"),
+    "another column": ("age,jab,yy\n1,a,0\n", "no column 'y', which --label names; did you mean"),
+    "the same names": ("age,age,y\n1,a,0\n", "names the column 'age' twice"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TABLES)
+def test_a_bad_table_ends_with_its_line_and_leaves_nothing(run, tmp_path, case):
+    content, said = BAD_TABLES[case]
+    source = tmp_path / "table.csv"
+    source.write_bytes(content if isinstance(content, bytes) else content.encode())
+    result = run("ingest", source, "--label", "y", "--out", tmp_path / "out", "--quiet")
+    error = result.error
+    assert str(source) in error
+    assert said in error
+    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
+
+
+def test_rows_that_are_left_out_are_named_and_counted(run, tmp_path):
+    rows = TABLE.splitlines(keepends=True)
+    bad = "".join([*rows[:4], "1,2\n", *rows[4:], "x,a,1\n", "7,a,\n", "y,a,0\n"])
+    svmlight = "1 1:1\n1 2:x\nfoo\n0 2:1\n"
+    for name, text, lines, skipped in (
+        ("a.csv", bad, (5, 63, 65), 4),
+        ("b.svm", svmlight, (2,), 2),
+        ("c.jsonl", '{"y":1,"a":1}\n{\n{"y":0,"a":2}\n', (2,), 1),
+    ):
+        source = tmp_path / name
+        source.write_text(text)
+        options = ("--on-error", "skip", "--label", "y")[: 2 if "svm" in name else 4]
+        result = run("ingest", source, "--out", tmp_path / f"{name}.out", *options)
+        said = re.findall(r"warning: left out .*, line (\d+): ", result.stderr)
+        assert sorted(map(int, said)) == list(lines)
+        counted = f"left out {skipped} wrong rows in all" in result.stderr
+        assert counted == (skipped > len(lines))
+
+
+def test_errors_name_options_and_not_parameters(run, tmp_path):
+    source = tmp_path / "table.csv"
+    source.write_text(TABLE)
+    command = ("ingest", source, "--out", tmp_path / "out")
+    assert run(*command, "--hash-bits", 99).error.startswith("--hash-bits is 99")
+    assert run(*command, "--n-features", 0).error.startswith("--n-features is 0")
+    assert run(*command, "--zero-based").error.startswith("--zero-based is True")
+
+
+def test_a_raw_table_is_trained_on_in_one_command(run, tmp_path):
+    source, other = tmp_path / "raw.data", tmp_path / "more.data"  # the suffix says nothing
+    source.write_text(TABLE)
+    other.write_text(TABLE.partition("\n")[2])
+    command = ("train", source, "--step-size", 0.5)
+    result = run(*command, "--label", "y", "--model", tmp_path / "m", "--holdout", other)
+    assert "label: column 2 'y' (0 30, 1 30); " in result.stderr
+    assert "holdout more.data" in result.stdout
+    more = ("train", other, "--initial-model", tmp_path / "m", "--model", tmp_path / "n", "--json")
+    assert run(*more).json["rows"] == 60
+    assert "no column 'z'" in run(*command, "--label", "z", "--model", tmp_path / "o").error
+    assert "needs a dataset" in run(*command, "--model", "o", "--checkpoints", "c").error
+    run("ingest", source, "--label", "y", "--out", tmp_path / "d")
+    assert (
+        "--label has no effect" in run("train", tmp_path / "d", "--label", 2, "--model", "o").error
+    )

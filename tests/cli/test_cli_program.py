@@ -31,8 +31,8 @@ def test_help_of_train_shows_the_settings_in_groups(run):
     shown, brief = (run("train", option).stdout for option in ("--help-all", "--help"))
     headings = [line for line in shown.splitlines() if line.endswith(":") and line[0] != " "]
     assert headings == [
-        "Common:", "Data:", "Regularizers and constraints:", "Algorithm:", "Parallel:",
-        "Checkpoints:", "Output:",
+        "Common:", "Raw files:", "Data:", "Regularizers and constraints:", "Algorithm:",
+        "Parallel:", "Checkpoints:", "Output:",
     ]  # fmt: skip
     for name, setting in SETTINGS.items():
         option = setting.option or name.replace("_", "-")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -93,8 +94,8 @@ def test_screens(run, folder, monkeypatch, capsys, request, width):
     screens = {
         f"dadagrad {' '.join(words)}": run(*words).stdout
         for words in (
-            ["--help"], ["train", "--help"], ["inspect", "several", "--top", "3"],
-            ["inspect", "reviews.zarr"],
+            ["--help"], ["train", "--help"], ["ingest", "--help"], ["predict", "--help"],
+            ["inspect", "several", "--top", "3"], ["inspect", "reviews.zarr"],
         )
     }  # fmt: skip
     # Metadata name the folder of the sources, so that the size of a dataset differs.
@@ -109,6 +110,15 @@ def test_screens(run, folder, monkeypatch, capsys, request, width):
     if request.config.getoption("--write-screens"):
         file.write_text(shown + "\n")
     assert shown + "\n" == file.read_text(), "look at it, then run pytest with --write-screens"
+
+
+def test_each_option_has_one_line_of_help(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in ("ingest", "train", "resume", "sweep", "evaluate", "predict"):
+        lines = run(command, "--help").stdout.partition("Common:")[2].splitlines()
+        for before, line in pairwise(lines):
+            # A name that is too long stands alone, above its line.
+            assert not line.startswith(" " * 28) or "  " not in before.strip(), (command, line)
 
 
 def test_objects_have_short_reprs_and_tables_for_notebooks(folder):

@@ -20,6 +20,9 @@ from dadagrad.data import open_dataset
 from dadagrad.data.ingest.ingest import ingest, read_dataset
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.errors import InputError
+from dadagrad.model.evaluate import evaluate
+from dadagrad.model.raw import read_raw
+from dadagrad.training.run import train
 
 FRAME = pandas.DataFrame(
     {
@@ -224,3 +227,17 @@ def test_strings_that_all_differ_are_left_out_and_said_so(
     assert "left out" not in ingest(table, str(tmp_path / "tags"), id="id").columns
     only = ingest(table.select(["id", "label"]), str(tmp_path / "only"))
     assert "categories: column 0 'id'" in only.columns  # there is nothing else to learn from
+
+
+def test_few_whole_numbers_are_categories_too() -> None:
+    codes = np.arange(600) % 20
+    table = pa.table({"code": codes, "size": np.arange(600), "label": codes % 7 < 3})
+    data = read_dataset(table, hash_bits=12)
+    assert [column["kind"] for column in data.schema.feature_space["columns"]] == ["code", "number"]
+    names = set(data.names(np.arange(data.schema.n_features)).values())
+    assert {"code", "size"} | {f"code={code}" for code in range(20)} == names
+    new = pa.table({"code": [2.5, None, 3.0, 77.0], "size": [1.0, 2.0, 3.0, 4.0]})
+    model = train(data, loss="logistic", passes=20).model
+    assert evaluate(model, data)["error"] < 0.01  # no line through the codes can do that
+    scores = model.scores(next(read_raw(model.schema, new)).rows)[:, 0]
+    assert scores[2] == model.scores(next(read_raw(model.schema, new.slice(2, 1))).rows)[0, 0]

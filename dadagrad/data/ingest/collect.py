@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -45,7 +45,9 @@ logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int, int], None]
 Shuffle = int | Literal["auto"] | None
-OPTIONS = tuple(field.name for field in fields(Options) if field.name != "keep_lines")
+OPTIONS = tuple(
+    field.name for field in fields(Options) if field.name not in ("keep_lines", "note_skipped")
+)
 """Names of the parameters of `ingest` that are options of the reader."""
 
 _FREE = {"format", "label", "no_labels", "on_error", "delimiter", "header", "keep_names"}
@@ -189,24 +191,6 @@ class Collected:
             return MemoryDataset(parts, self.schema, url, self.names)
         return CollectedDataset(self, url)
 
-    def describe(self) -> str:
-        """The columns that were read as label and as features."""
-        encoder = self.summary.encoder
-        parts = []
-        for column in self.schema.label_columns[:1]:
-            place = ""
-            if encoder is not None and encoder.label in self.summary.columns:
-                place = f"column {self.summary.columns.index(encoder.label)} {encoder.label!r} "
-            parts.append(f"label: {place}{_classes(column)}".rstrip())
-        if encoder is not None:
-            for kind, names in describe_columns(encoder.columns).items():
-                shown = [f"column {self.summary.columns.index(name)} {name!r}" for name in names]
-                more = f" and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
-                parts.append(f"{_PLURALS[kind]}: {', '.join(shown[:_MAX_SHOWN])}{more}")
-            if left_out := self.summary.left_out:
-                parts.append(f"left out: {', '.join(map(repr, left_out[:_MAX_SHOWN]))}")
-        return "; ".join(parts)
-
 
 class CollectedDataset(Dataset):
     """Collected rows as a dataset; each reading of a partition gathers them again."""
@@ -232,11 +216,33 @@ class CollectedDataset(Dataset):
 
 _PLURALS = {
     "number": "numbers",
+    "code": "codes (numbers and categories)",
     "category": "categories",
     "date": "dates",
     "text": "text",
     "words": "words",
 }
+
+
+def describe(schema: Schema, left_out: Sequence[str] = ()) -> str:
+    """The columns that were read as label and as features, and those `left_out`."""
+    space, parts = schema.feature_space or {}, []
+    encoder = TableEncoder.from_json(space) if space.get("format") in ("text", "table") else None
+    columns = space.get("reading", {}).get("columns", [])
+
+    def place(name: str | None) -> str:
+        number = str(columns.index(name)) if name in columns else ""
+        return " ".join(filter(None, ["column", number, repr(name) if name != number else ""]))
+
+    for column in schema.label_columns[:1]:
+        name = place(encoder.label) if encoder and encoder.label in columns else ""
+        parts.append(f"label: {name} {_classes(column)}".replace("  ", " "))
+    for kind, names in describe_columns(encoder.columns).items() if encoder else ():
+        more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
+        parts.append(f"{_PLURALS[kind]}: {', '.join(map(place, names[:_MAX_SHOWN]))}{more}")
+    if left_out:
+        parts.append(f"left out: {', '.join(map(repr, left_out[:_MAX_SHOWN]))}")
+    return "; ".join(parts)
 
 
 def _classes(column: LabelColumn) -> str:
@@ -288,6 +294,7 @@ def collect(
             if progress is not None:
                 progress(done_bytes, total_bytes, rows.n_rows)
     rows.finish()
+    summary.wrong_rows.log_number()
     if seed is None and not options.no_labels and summary.in_order:
         logger.warning(
             "the labels come in order: training learns little from rows that are sorted by label; "

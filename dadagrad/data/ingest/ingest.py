@@ -11,7 +11,14 @@ from typing import Any, Literal
 from dadagrad.data import open_dataset
 from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ
 from dadagrad.data.dataset import Dataset, Partition, Schema
-from dadagrad.data.ingest.collect import OPTIONS, Progress, Shuffle, collect, make_recipe
+from dadagrad.data.ingest.collect import (
+    OPTIONS,
+    Progress,
+    Shuffle,
+    collect,
+    describe,
+    make_recipe,
+)
 from dadagrad.data.ingest.files import source_bytes
 from dadagrad.data.ingest.output import check_output, claimed
 from dadagrad.data.ingest.readers import ordered_map
@@ -222,7 +229,7 @@ def ingest(
         bytes=storage.n_bytes(),
         seconds=time.perf_counter() - started,
         skipped=summary.skipped,
-        columns=collected.describe(),
+        columns=describe(schema, summary.left_out),
         collisions=summary.collisions,
     )
 
@@ -264,7 +271,12 @@ def split_options(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
 
 
 def read_dataset(
-    sources: Any, *, like: Any = None, shuffle: Shuffle = "auto", **options: Any
+    sources: Any,
+    *,
+    like: Any = None,
+    shuffle: Shuffle = "auto",
+    progress: Progress | None = None,
+    **options: Any,
 ) -> Dataset:
     """Read sources into a dataset that lasts as long as the process; see `ingest`.
 
@@ -274,7 +286,7 @@ def read_dataset(
         raise InputError(f"{min(unknown)!r} is not an option of ingest")
     source = make_source(sources)
     recipe = make_recipe(source, options, schema_of(like))
-    return collect(source, recipe, shuffle=shuffle).to_dataset(source.name)
+    return collect(source, recipe, shuffle=shuffle, progress=progress).to_dataset(source.name)
 
 
 def schema_of(like: Any) -> Schema | None:

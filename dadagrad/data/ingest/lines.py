@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
-from dadagrad.data.blocks import Block, take
+from dadagrad.data.blocks import MAX_NOTES, Block, take
 from dadagrad.data.ingest import parsing
 from dadagrad.data.ingest.files import place
 from dadagrad.data.ingest.options import Options
@@ -44,23 +44,32 @@ class Lines:
         self.chunk = chunk if chunk.endswith(b"\n") else chunk + b"\n"
         self._path, self._offset, self._token_end = path, offset, token_end
         self._skip = options.on_error == "skip"
+        self._note_skipped = self._skip and options.note_skipped
         self._keep_lines = options.keep_lines
         self._problems: dict[int, tuple[int, str]] = {}
         text, is_vw = np.frombuffer(self.chunk, np.uint8), options.format == "vw"
         # White space comes before each feature of VW; svmlight has a colon in each.
         may_begin_entry = text <= ord(" ") if is_vw else text == ord(":")
         n_lines, n_entries = np.count_nonzero(text == ord("\n")), np.count_nonzero(may_begin_entry)
-        out = parsing.allocate(int(n_lines), int(n_entries))
         scratch = np.empty(len(text) + 1, np.uint8) if is_vw else None
-        n_rows, self._skipped, self.several, *self._wrong = parsing.rows(
-            text, label_optional, self._skip, options.hash_bits or 0, scratch, out
-        )
+
+        def parse(skip: bool) -> tuple[Any, ...]:
+            out = parsing.allocate(int(n_lines), int(n_entries))
+            return out, *parsing.rows(
+                text, label_optional, skip, options.hash_bits or 0, scratch, out
+            )
+
+        out, n_rows, self._skipped, self.several, *self._wrong = parse(self._skip)
         self.out = out.first(n_rows)
+        self._first_skipped: list[Any] = []
+        if self._skipped and self._note_skipped:
+            *_, outcome, line, at = parse(False)  # stops at the first wrong line
+            self._first_skipped = [outcome, line, at]
 
     @property
     def outcome(self) -> int:
         """Outcome of the line at which the kernel stopped."""
-        return self._wrong[0]
+        return int(self._wrong[0])
 
     def token(self, at: int, end: re.Pattern[bytes] | None = None) -> bytes:
         """Text from `at` to the first match of `end`."""
@@ -113,10 +122,21 @@ class Lines:
             block = replace(block, lines=np.searchsorted(newlines, self.out.lines))
         right = np.delete(np.arange(block.n_rows), list(self._problems))
         block = take(block, right) if self._problems else block
-        return replace(block, skipped=self._skipped + len(self._problems))
+        notes = self._notes(describe) if self._note_skipped else ()
+        return replace(block, skipped=self._skipped + len(self._problems), notes=notes)
+
+    def _notes(self, describe: Callable[[int, int, int], str]) -> tuple[str, ...]:
+        """Messages about the first rows that were left out."""
+        problems = [self._problems[row] for row in sorted(self._problems)[:MAX_NOTES]]
+        if self._first_skipped:
+            problems.append((self._first_skipped[1], describe(*self._first_skipped)))
+        return tuple(self._message(*problem) for problem in sorted(problems)[:MAX_NOTES])
+
+    def _message(self, position: int, problem: str) -> str:
+        return f"{place(self._path, self.chunk, self._offset, position)}: {problem}"
 
     def _reject(self, position: int, problem: str) -> NoReturn:
-        raise InputError(f"{place(self._path, self.chunk, self._offset, position)}: {problem}")
+        raise InputError(self._message(position, problem))
 
 
 def explain(outcome: int, token: bytes, messages: dict[int, str], label: str) -> str:

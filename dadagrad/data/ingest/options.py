@@ -100,6 +100,7 @@ class Options:
     on_error: OnError = "raise"
     no_labels: bool = False
     keep_lines: bool = False
+    note_skipped: bool = True
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -153,6 +154,8 @@ def guess_format(path: str) -> Format:
         return "svmlight"
     if _VW_LINE.fullmatch(first):
         return "vw"
+    if "," in first:
+        return "csv"
     seen = f"its first line is {first[:60]!r}" if first else "it is empty"
     raise InputError(
         f"cannot tell the format of {path}: {seen}; give one with --format {'|'.join(FORMATS)}"

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from dadagrad.errors import AlreadyExists, DadagradError, InputError, MissingKey, StorageError
 from dadagrad.storage.store import Storage
+from dadagrad.summary import listed
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,6 @@ _CLAIM = re.compile(r"claim-\d{6}\.json")
 _OF_DATASET = re.compile(r"part-\d+/|(zarr|claim-\d{6})\.json$")
 _PARTITION = re.compile(r"part-\d+")
 _UNFINISHED = re.compile(r"(zarr|claim-\d{6})\.json#\d+")  # as the local store names them
-_MAX_SHOWN = 3
 
 
 def check_output(storage: Storage, *, overwrite: bool) -> list[str]:
@@ -47,7 +47,8 @@ def check_output(storage: Storage, *, overwrite: bool) -> list[str]:
         )
     if foreign := [key for key in keys if not _OF_DATASET.match(key)]:
         raise InputError(
-            f"{storage.url} holds files that do not belong to a dataset, like {listed(foreign)}; "
+            f"{storage.url} holds files that do not belong to a dataset, like "
+            f"{listed(foreign, 3)}; "
             "give a URL with nothing in it"
         )
     return keys
@@ -160,8 +161,3 @@ def _remove(storage: Storage, keys: list[str]) -> None:
             storage.delete_prefix(name)
         elif _UNFINISHED.fullmatch(name):
             os.unlink(storage.local_path(name))
-
-
-def listed(names: list[str]) -> str:
-    """The first of `names`, for a message."""
-    return ", ".join(names[:_MAX_SHOWN]) + (" ..." if len(names) > _MAX_SHOWN else "")

@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dadagrad.data.arrays import drop_zero_weights
-from dadagrad.data.blocks import Block, compact, transform_values
+from dadagrad.data.blocks import Block, LeftOut, compact, transform_values
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.data.ingest import arrays, svmlight, vw
 from dadagrad.data.ingest.array_checks import readable
@@ -157,7 +157,7 @@ class SourceSummary:
 
     options: Options
     labels: LabelEncoder
-    skipped: int = 0
+    wrong_rows: LeftOut = field(default_factory=LeftOut)
     zero_weight: int = 0
     weighted: bool = False
     queried: bool | None = None
@@ -194,6 +194,10 @@ class SourceSummary:
         ]
 
     @property
+    def skipped(self) -> int:
+        return self.wrong_rows.n_rows
+
+    @property
     def collisions(self) -> int | None:
         """Hashed names that share their feature with another; None if names were not kept."""
         if self.encoder is None or self.too_many_names or self.options.keep_names is False:
@@ -211,7 +215,7 @@ class SourceSummary:
         """Add a block; return it without rows of weight 0, with encoded labels."""
         block, dropped = drop_zero_weights(block)
         self.zero_weight += dropped
-        self.skipped += block.skipped
+        self.wrong_rows.add(block)
         self.weighted |= block.weights is not None
         if not self.too_many_names:
             self.names.update(block.names)
@@ -347,10 +351,13 @@ def open_table(path: str, chunk: bytes, summary: SourceSummary) -> TableParser:
 
 
 def _current(parse: Any, summary: SourceSummary) -> Any:
-    """`parse` without names if there are too many of them."""
-    if summary.too_many_names and isinstance(parse, TableParser):
-        return replace(parse, keep_names=False)
-    return parse
+    """`parse` without names if there are too many of them, and without notes after the first."""
+    changes: dict[str, Any] = {}
+    if summary.wrong_rows.noted_enough:
+        changes["note_skipped"] = False
+    if not isinstance(parse, TableParser):
+        return partial(parse.func, options=replace(summary.options, **changes))
+    return replace(parse, **changes, keep_names=parse.keep_names and not summary.too_many_names)
 
 
 def learn_table(head: pa.RecordBatch, path: str, summary: SourceSummary) -> TableParser:

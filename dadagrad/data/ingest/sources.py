@@ -25,7 +25,6 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.data.ingest.arrays import ArraySource, matrix_source, stored_source
 from dadagrad.data.ingest.files import expand
 from dadagrad.data.ingest.options import Format, guess_format
-from dadagrad.data.ingest.output import listed
 from dadagrad.data.ingest.readers import (
     BlockTask,
     OrderedMap,
@@ -45,6 +44,7 @@ from dadagrad.data.tables.sources import (
     to_table,
 )
 from dadagrad.errors import InputError
+from dadagrad.summary import listed
 
 ACCEPTED = (
     "give a path or URL (of a dataset, or of files of rows), a data frame (pandas, polars, "
@@ -86,7 +86,7 @@ class FileSource(Source):
 
     def __init__(self, paths: Any) -> None:
         self.paths = expand(paths)
-        self.name = listed(self.paths)
+        self.name = listed(self.paths, 3)
 
     def guess_format(self) -> Format:
         return guess_format(self.paths[0])

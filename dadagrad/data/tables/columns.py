@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyarrow import types
 
 from dadagrad.data.ingest.options import Options
@@ -24,25 +25,40 @@ from dadagrad.data.tables.cells import (
 )
 from dadagrad.errors import InputError
 
-Kind = Literal["number", "category", "date", "text", "words"]
+Kind = Literal["number", "code", "category", "date", "text", "words"]
 
 _MAX_SHOWN = 60  # letters of a cell in a message
 _MAX_LISTED = 30
 _MAX_WRONG = 0.05  # words for each number in a column of numbers
 _WORDS_OF_TEXT = 4  # mean words of a cell from which a column is text
 _MIN_DISTINCT = 100  # rows from which strings that all differ are names of rows
+_MAX_CODES, _ROWS_OF_CODE = 128, 10  # distinct whole numbers of a code, and rows for each of them
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of features; its number x becomes (x - center) / scale."""
+    """A column of features; its number x becomes (x - center) / scale.
+
+    A column of few whole numbers, such as an age or the code of an industry, is a "code": a number,
+    and a category as well.
+    """
 
     name: str
     kind: Kind
     center: float = 0.0
     scale: float = 1.0
+
+    @property
+    def is_number(self) -> bool:
+        """True if the column has a feature for its number."""
+        return self.kind in ("number", "code", "date")
+
+    @property
+    def is_category(self) -> bool:
+        """True if each of its values has a feature."""
+        return self.kind in ("category", "code")
 
 
 def shown(text: str) -> str:
@@ -155,7 +171,7 @@ def _kind(cells: pa.Array, name: str, place: str) -> Kind:
     """Kind of a column by the type and the content of its first `cells`."""
     kind = cells.type
     if is_number(kind):
-        return "number"
+        return _kind_of_numbers(to_numbers(cells)[0])
     if types.is_temporal(kind) and not types.is_time(kind) and not types.is_duration(kind):
         return "date"
     if is_list(kind) and (is_text(kind.value_type) or types.is_null(kind.value_type)):
@@ -173,7 +189,8 @@ def _kind(cells: pa.Array, name: str, place: str) -> Kind:
     n_words = np.count_nonzero(wrong & np.isnan(numbers))
     n_numbers = np.count_nonzero(~np.isnan(numbers))
     if n_words <= _MAX_WRONG * n_numbers:
-        return "number"  # the encoder names the first row with something else
+        # The encoder names the first row with something else.
+        return _kind_of_numbers(numbers)
     filled = cells.filter(pc.not_equal(pc.utf8_trim_whitespace(cells), ""))
     if not np.isnan(numbers).all() or not len(filled):
         return "category"
@@ -188,6 +205,16 @@ def _names_rows(cells: pa.Array) -> bool:
         return False
     filled = cells.filter(pc.not_equal(pc.utf8_trim_whitespace(cells), ""))
     return len(filled) >= _MIN_DISTINCT and pc.count_distinct(filled).as_py() == len(filled)
+
+
+def _kind_of_numbers(numbers: NDArray[np.float64]) -> Kind:
+    """A code if the numbers are whole, and each of them is there several times."""
+    known = numbers[~np.isnan(numbers)]
+    if not len(known) or (known != np.rint(known)).any():
+        return "number"
+    n_codes = len(np.unique(known))
+    few = 2 < n_codes <= min(_MAX_CODES, len(known) // _ROWS_OF_CODE)
+    return "code" if few else "number"
 
 
 def _looks_like_text(cells: pa.Array) -> bool:

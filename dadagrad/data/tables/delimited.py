@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
+from dadagrad.data.blocks import MAX_NOTES
 from dadagrad.data.ingest.files import COMPRESSED_NAME, place
 from dadagrad.data.ingest.options import Delimiter, OnError
 from dadagrad.data.tables.cells import MISSING, as_number
@@ -175,17 +176,21 @@ def read_batch(
         _, start = next(itertools.islice(rows, position, None), (b"", 0))
         return place(path, chunk, offset, start)
 
-    if wrong and on_error == "raise":
-        first = wrong[0].number - 1 + (has_header and is_utf8)
-        raise InputError(
-            f"{place_of(first)}: {layout.fields(wrong[0].actual_columns)}, but the first row of "
-            f"the file has {len(layout.names)}; every row must have the same columns"
+    def width_problem(row: Any) -> str:
+        return (
+            f"{place_of(row.number - 1 + (has_header and is_utf8))}: "
+            f"{layout.fields(row.actual_columns)}, but the first row of the file has "
+            f"{len(layout.names)}; every row must have the same columns"
         )
-    skipped = len(wrong)
+
+    if wrong and on_error == "raise":
+        raise InputError(width_problem(wrong[0]))
+    skipped, not_text = len(wrong), np.zeros(0, np.int64)
     if not is_utf8:
         right = _utf8_rows(table)
-        if on_error == "raise" and not right.all():
-            raise InputError(f"{place_of(int(positions[right.argmin()]))}: {_NOT_UTF8}")
+        not_text = positions[~right]
+        if on_error == "raise" and len(not_text):
+            raise InputError(f"{place_of(int(not_text[0]))}: {_NOT_UTF8}")
         table = _from_latin1(table).filter(pa.array(right))
         positions, skipped = positions[right], skipped + int((~right).sum())
     return Batch(
@@ -193,6 +198,10 @@ def read_batch(
         lambda row: place_of(int(positions[row])),
         skipped,
         lambda: _line_numbers(chunk, layout.delimiter, positions),
+        lambda: [
+            *(width_problem(row) for row in wrong[:MAX_NOTES]),
+            *(f"{place_of(int(at))}: {_NOT_UTF8}" for at in not_text[:MAX_NOTES]),
+        ],
     )
 
 

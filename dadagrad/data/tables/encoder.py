@@ -1,9 +1,9 @@
 """The transformation of a table's rows into features, as plain JSON that is applied again.
 
 Features are numbered in three sections: one for each column of numbers, ``2**hash_bits`` for
-hashed ones (``column=value`` of categories, ``column=word`` of texts, parts of dates, crosses), and
-one for each column of numbers that says that the number is missing. A table of a single text
-column has the features of scikit-learn's `HashingVectorizer`.
+hashed ones (``column=value`` of categories and codes, ``column=word`` of texts, parts of dates,
+crosses), and one for each column of numbers that says that the number is missing. A table of a
+single text column has the features of scikit-learn's `HashingVectorizer`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TableEncoder:
     @property
     def numbers(self) -> list[Column]:
         """Columns of numbers and dates, which have features of their own."""
-        return [column for column in self.columns if column.kind in ("number", "date")]
+        return [column for column in self.columns if column.is_number]
 
     @property
     def is_text(self) -> bool:
@@ -103,9 +103,7 @@ class TableEncoder:
         scales = learn_scale(sample, len(self.numbers), self.first_missing)
         pairs = iter(scales)
         columns = tuple(
-            Column(column.name, column.kind, *next(pairs))
-            if column.kind in ("number", "date")
-            else column
+            Column(column.name, column.kind, *next(pairs)) if column.is_number else column
             for column in self.columns
         )
         return replace(self, columns=columns, has_missing=has_missing)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import scipy.sparse
 from numpy.typing import NDArray
 
-from dadagrad.data.blocks import Block, row_pointers, take
+from dadagrad.data.blocks import MAX_NOTES, Block, row_pointers, take
 from dadagrad.data.ingest import parsing
 from dadagrad.data.tables.cells import to_categories, to_numbers, to_texts, to_times
 from dadagrad.data.tables.columns import Column, no_column, shown
@@ -29,13 +29,15 @@ _DAY = 86_400_000_000  # microseconds
 class Batch:
     """Rows of a table; `place` names a row in a message, and `skipped` rows were left out.
 
-    `lines` counts the lines of the rows in their chunk, from 0.
+    `lines` counts the lines of the rows in their chunk, from 0, and `notes` describes the first of
+    the rows that were left out.
     """
 
     table: pa.RecordBatch
     place: Callable[[int], str]
     skipped: int = 0
     lines: Callable[[], NDArray[np.int64]] | None = None
+    notes: Callable[[], list[str]] = list
 
 
 def encode(
@@ -46,6 +48,7 @@ def encode(
     keep_names: bool = False,
     keep_lines: bool = False,
     labelled: bool | None = True,
+    note_skipped: bool = False,
 ) -> Block:
     """Features and labels of rows; numbers are not yet scaled (see `TableEncoder.finish`).
 
@@ -53,7 +56,9 @@ def encode(
     leaves such rows out and counts them if `on_error` is "skip". Labels are read if rows are
     `labelled`; if that is None, as far as there are any.
     """
-    return _Encoding(encoder, batch, on_error, keep_names, keep_lines, labelled).block()
+    return _Encoding(
+        encoder, batch, on_error, keep_names, keep_lines, labelled, note_skipped
+    ).block()
 
 
 @dataclass(slots=True)
@@ -66,6 +71,8 @@ class _Encoding:
     keep_names: bool
     keep_lines: bool
     labelled: bool | None
+    note_skipped: bool
+    notes: list[str] = field(default_factory=list)
     ids: list[NDArray[np.int64]] = field(default_factory=list)
     values: list[NDArray[np.float32] | None] = field(default_factory=list)
     texts: list[Any] = field(default_factory=list)
@@ -82,9 +89,9 @@ class _Encoding:
             if column.name not in table.schema.names:
                 raise self._missing(column.name)
             cells = table.column(column.name)
-            if column.kind in ("number", "date"):
+            if column.is_number:
                 kept &= self._add_numbers(column, cells)
-            elif column.kind == "category":
+            elif column.is_category:
                 self._add_category(column.name, cells)
             elif column.kind == "words":
                 self._add_words(column.name, cells)
@@ -116,6 +123,9 @@ class _Encoding:
             tags=self._tags(),
             names=self.names,
             skipped=self.batch.skipped,
+            notes=tuple([*self.batch.notes(), *self.notes][:MAX_NOTES])
+            if self.note_skipped
+            else (),
             lines=self.batch.lines() if self.keep_lines and self.batch.lines else None,
         )
         if kept.all():
@@ -128,10 +138,13 @@ class _Encoding:
         return no_column(self.batch.table.schema.names, name, "the first file or the model", place)
 
     def _refuse(self, wrong: NDArray[np.bool_], problem: Callable[[int], str]) -> None:
-        """Raise `InputError` about the first `wrong` row, unless such rows are to be skipped."""
-        if self.on_error == "raise" and wrong.any():
-            row = int(wrong.argmax())
-            raise InputError(f"{self.batch.place(row)}: {problem(row)}")
+        """Raise `InputError` about the first `wrong` row, or describe those that are left out."""
+        is_noted = self.on_error == "raise" or self.note_skipped
+        for row in np.flatnonzero(wrong)[:MAX_NOTES].tolist() if is_noted else ():
+            message = f"{self.batch.place(row)}: {problem(row)}"
+            if self.on_error == "raise":
+                raise InputError(message)
+            self.notes.append(message)
 
     def _add(self, ids: NDArray[np.int64], values: NDArray[np.float32] | None = None) -> None:
         self.ids.append(ids)
@@ -148,6 +161,8 @@ class _Encoding:
         else:
             numbers, wrong = to_numbers(cells)
             needed = "finite numbers"
+            if column.is_category:
+                self._add_category(column.name, pa.array(numbers, from_pandas=True))
 
         def problem(row: int) -> str:
             return (
@@ -188,12 +203,17 @@ class _Encoding:
             self.names.update(zip(names, features.tolist(), strict=True))
 
     def _add_category(self, name: str, cells: pa.Array) -> None:
-        """Add the feature ``name=category``; a missing cell is a category of its own."""
+        """Add the feature ``name=category``; a missing cell is a category of its own.
+
+        A missing number is none, as another feature says that it is missing.
+        """
         codes, texts = to_categories(cells)
         hashed = self._hash(f"{name}=", texts)
         features = self._features(hashed)
         if any(name in cross for cross in self.encoder.crosses):
             self.coded[name] = codes, hashed, texts
+        if pa.types.is_floating(cells.type):
+            features[-1] = _NO_CELL
         self._add(features[codes])
         if self.keep_names:
             used = np.zeros(len(texts), bool)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
-from dadagrad.data.blocks import Block
+from dadagrad.data.blocks import MAX_NOTES, Block
 from dadagrad.data.ingest.files import place
 from dadagrad.data.ingest.options import DEFAULT_HASH_BITS, OnError, Options
 from dadagrad.data.tables.columns import find, learn_columns, no_column, shown
@@ -35,7 +35,7 @@ HEAD_BYTES = 1 << 20
 BATCH_ROWS = 1 << 14
 """Rows of a data frame or a Parquet file that are encoded together."""
 
-_BAD_JSON_ROW = re.compile(r"in row (\d+)")
+_BAD_JSON_ROW = re.compile(r" in row (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class TableParser:
     keep_lines: bool = False
     read: Callable[..., Batch] | None = None
     quoted: bool = False
+    note_skipped: bool = True
 
     @classmethod
     def of(cls, encoder: TableEncoder, options: Options) -> TableParser:
@@ -75,6 +76,7 @@ class TableParser:
             keep_names=self.keep_names,
             keep_lines=self.keep_lines,
             labelled=self.labelled,
+            note_skipped=self.note_skipped,
         )
 
 
@@ -107,7 +109,9 @@ def open_text(
         for column in encoder.columns:
             if column.name not in layout.names:
                 raise no_column(layout.names, column.name, "the first file or the model", path)
-        numbers = frozenset(column.name for column in encoder.columns if column.kind == "number")
+        numbers = frozenset(
+            column.name for column in encoder.columns if column.kind in ("number", "code")
+        )
         used = set(encoder.column_names())
         read = partial(
             read_batch,
@@ -156,16 +160,16 @@ def learn_encoder(
 ) -> TableEncoder:
     """The transformation of a table that begins with these rows."""
     label, row_name, columns = learn_columns(head, options, place, by_number=by_number)
-    kinds = {column.name: column.kind for column in columns}
+    kinds = {column.name: column for column in columns}
     for cross in options.cross:
         for name in cross:
             find(list(kinds), name, "--cross", place)
-            if kinds[name] != "category":
+            if not kinds[name].is_category:
                 raise InputError(
-                    f"{place}: --cross names the column {shown(name)} of {kinds[name]}s; it takes "
-                    "categories (--categories reads a column of numbers as categories)"
+                    f"{place}: --cross names the column {shown(name)} of {kinds[name].kind}s; it "
+                    "takes categories (--categories reads a column of numbers as categories)"
                 )
-    hashed = any(kind != "number" for kind in kinds.values())
+    hashed = any(column.kind != "number" for column in columns)
     return TableEncoder(
         columns,
         (options.hash_bits or DEFAULT_HASH_BITS) if hashed else None,
@@ -190,6 +194,11 @@ def read_json(
     starts = np.cumsum([0, *(len(line) + 1 for line in lines)])
     kept = np.flatnonzero([bool(line.strip()) for line in lines])
     n_rows = len(kept)
+    problems: list[tuple[int, str]] = []
+
+    def place_of(line: int) -> str:
+        return place(path, chunk, offset, int(starts[line]))
+
     while True:
         text = b"\n".join(lines[number] for number in kept.tolist())
         try:
@@ -198,14 +207,13 @@ def read_json(
         except pa.ArrowInvalid as error:
             row = _BAD_JSON_ROW.search(str(error))
             wrong = int(row[1]) if row and int(row[1]) < len(kept) else None
+            reason = _BAD_JSON_ROW.sub("", " ".join(str(error).split()))
+            reason += "; every line must be one JSON object, and a key must have values of one kind"
+            line = int(kept[wrong or 0])
             if on_error == "raise" or wrong is None:
-                where = place(path, chunk, offset, int(starts[kept[wrong or 0]]))
-                reason = " ".join(str(error).split())
-                raise InputError(
-                    f"{where}: {reason}; every line must be one JSON object, and a key must have "
-                    "values of one kind"
-                ) from None
+                raise InputError(f"{place_of(line)}: {reason}") from None
             kept = np.delete(kept, wrong)
+            problems.append((line, reason))
     for name in wanted or ():
         if name not in table.schema.names:
             table = table.append_column(name, pa.nulls(table.num_rows))
@@ -213,9 +221,10 @@ def read_json(
     empty = pa.RecordBatch.from_pylist([], schema=table.schema)
     return Batch(
         batch[0] if batch else empty,
-        lambda row: place(path, chunk, offset, int(starts[kept[row]])),
+        lambda row: place_of(int(kept[row])),
         n_rows - len(kept),
         lambda: kept,
+        lambda: [f"{place_of(line)}: {reason}" for line, reason in problems[:MAX_NOTES]],
     )
 
 

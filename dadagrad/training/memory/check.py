@@ -35,9 +35,7 @@ def memory_shortage(
     if needed > (memory or _UNCHECKED_BYTES):
         limit = memory or free_memory()
         if needed > limit:
-            reason = (
-                f"memory={decimal(limit)} allows less" if memory else f"{decimal(limit)} are free"
-            )
+            reason = f"{decimal(limit)} are {'allowed' if memory else 'free'}"
             return _process_shortage(estimate.process, problem, limit, reason)
     if worker is not None and worker["limit"] is not None:
         minimum = (worker["total"] or 0) - (worker["cache"] or 0)
@@ -78,7 +76,7 @@ def _advice(needed: dict[str, int], problem: Problem, limit: int) -> list[str]:
         advice.append("make smaller partitions (ingest with --partition-nnz)")
     if problem.compiled and 2 * needed["step"] > needed["total"]:
         advice.append("give a smaller batch size")
-    return [*(advice or ["use a machine with more memory"]), "allow more by memory"]
+    return [*(advice or ["use a machine with more memory"]), "allow more memory"]
 
 
 def _worker_shortage(
