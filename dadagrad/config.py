@@ -174,8 +174,8 @@ class TrainConfig:
         "auto",
         Switch(auto=True),
         "Use the mean of the weights of all steps. Step t counts 2t - 1 times. auto tries "
-        "both where it tries step sizes for the online algorithm, without l1, l2 and streams, and "
-        "is False elsewhere. With l1 or l2, averaging runs in NumPy.",
+        "both where it tries step sizes for the online algorithm or streams, without l1 and l2, "
+        "and is False elsewhere. With l1 or l2, averaging runs in NumPy.",
     )
     importance_aware: bool | Literal["auto"] = setting(
         "auto",
@@ -377,11 +377,6 @@ def _check_streams(config: TrainConfig) -> None:
             )
         return
     streams = f"streams={config.streams}"
-    if config.average is True:
-        raise InputError(
-            f"{streams} merges the sums of each coordinate, of which averages are none; leave out "
-            "average or streams"
-        )
     check_compiled(config, f"{streams} merges the sums of each coordinate, which needs")
     if config.batch_size not in (1, "auto"):
         raise InputError(

@@ -98,8 +98,7 @@ class Problem:
         """True if the trial of step sizes decides whether the model is the average."""
         config = self.settings[0].config
         tried = config.average == config.step_size == "auto" and config.update.has_step_size
-        single = self.online and config.n_streams == 1
-        return tried and self.compiled and single and not (config.l1 or config.l2)
+        return tried and self.compiled and self.online and not (config.l1 or config.l2)
 
     @property
     def learns_by_row(self) -> bool:

@@ -132,7 +132,7 @@ STREAMS_REFUSED = [
     ({"update": "coin-betting"}, "merges the sums of each coordinate, which needs one of"),
     ({"preconditioner": "full"}, "in the preconditioner 'diagonal' with l1"),
     ({"regularizer": "l2-norm:strength=1.0"}, "in the preconditioner 'diagonal' with l1"),
-    ({"average": True}, "merges the sums of each coordinate, of which averages are none"),
+    ({"average": True, "l1": 1e-6}, "of which averaging takes only the bounds"),
     ({"streams": 0}, "streams must be a whole number of at least 1 or 'auto', not 0"),
     ({"rounds": 0}, "rounds must be a whole number of at least 1, not 0"),
     ({"streams": 1}, "rounds=8 is the number of merges of several streams"),

@@ -1131,6 +1131,8 @@ def merge_streams(
     hyperparameters: Hyperparameters,
     begun: float,
     shrinks_lazily: bool,
+    base_averages: NDArray[np.float32],
+    averages: NDArray[np.float32],
 ) -> None:
     """Merge what streams learned of some features, from the same `base`, into it.
 
@@ -1150,28 +1152,34 @@ def merge_streams(
         The t of `base`.
     shrinks_lazily : bool
         True if primary values are weights, which must be shrunk for the rest of the round.
+    base_averages : (n_features, width) or (0, width) float32, changed in place
+    averages : (n, width) or (0, width) float32
+        With averaging, what averages lag behind the weights, of `base` and of the streams.
     """
     width = base.shape[1]
     following = np.append(0, ends[:-1])  # the next place of each stream
-    sums, learned = np.zeros((MERGE_BLOCK, width, 3)), np.zeros((MERGE_BLOCK, width))
+    sums, learned = np.zeros((MERGE_BLOCK, width, 4)), np.zeros((MERGE_BLOCK, width))
     changed, is_changed = np.empty(MERGE_BLOCK + 1, np.int64), np.zeros(MERGE_BLOCK, np.int64)
     _merge_streams(
         base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily,
-        following, sums, learned, changed, is_changed,
+        base_averages, averages, following, sums, learned, changed, is_changed,
     )  # fmt: skip
 
 
 @_borrowing
 def _merge_streams(
     base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily,
-    following, sums, learned, changed, is_changed,
+    base_averages, averages, following, sums, learned, changed, is_changed,
 ):  # fmt: skip
-    n_streams, width = len(ends), base.shape[1]
+    n_streams, width, averaged = len(ends), base.shape[1], len(averages) > 0
     step_size, l1, l2, low, high, delta, _, _ = hyperparameters
     settings = step_size, l1, l2
+    # Compiled averages have no penalties.
+    free, fixed = (0.0, 0.0, step_size), _fixed_settings(delta, low, high, np.float64)
     whole = 0.0
     for k in range(n_streams):
         whole += times[k] - begun
+    count, end_count = begun * begun, (begun + whole) * (begun + whole)
     while True:
         first = np.int64(-1)
         for k in range(n_streams):
@@ -1182,6 +1190,7 @@ def _merge_streams(
         n_changed = 0
         for k in range(n_streams):
             j, duration = following[k], times[k] - begun
+            slower = (end_count - count) / max(times[k] * times[k] - count, 1e-300)
             while j < ends[k] and ids[j] < first + MERGE_BLOCK:
                 feature, i = np.uint64(ids[j]), np.uint64(ids[j] - first)
                 # No branch: whether another stream has changed the feature is unpredictable.
@@ -1191,6 +1200,12 @@ def _merge_streams(
                 for m in range(width):
                     is_learned = _add_change(states[j, m], base[feature, m], sums[i, m])
                     learned[i, m] += duration if is_learned else 0.0
+                    if averaged:
+                        before, after = base[feature, m], states[j, m]
+                        moved = _weight_of(after[0], after[1], free, fixed, shrinks_lazily)
+                        moved -= _weight_of(before[0], before[1], free, fixed, shrinks_lazily)
+                        change = np.float64(averages[j, m]) - base_averages[feature, m]
+                        sums[i, m, 3] += slower * (change - count * moved)
                 j += 1
             following[k] = j
         for n in range(n_changed):
@@ -1209,11 +1224,24 @@ def _merge_streams(
                 elif share < 1.0 and (l1 > 0.0 or l2 > 0.0):
                     moment, end = begun + share * whole, begun + whole
                     primary = _at_time(primary, squares, moment, end, settings, delta)
+                if averaged:
+                    before = base[feature, m]
+                    moved = _weight_of(primary, squares, free, fixed, shrinks_lazily)
+                    moved -= _weight_of(before[0], before[1], free, fixed, shrinks_lazily)
+                    base_averages[feature, m] += count * moved + share * sums[i, m, 3]
                 base[feature, m, 0], base[feature, m, 1] = primary, squares
                 learned[i, m] = 0.0
-                for part in range(3):
+                for part in range(4):
                     sums[i, m, part] = 0.0
             is_changed[i] = 0
+
+
+@_inlined
+def _weight_of(primary, squares, settings, fixed, shrinks_lazily):
+    """The weight of a coordinate without penalties, in float64."""
+    if shrinks_lazily:
+        return np.float64(primary)
+    return _dual_weight(np.float64(primary), np.float64(squares), settings, fixed)
 
 
 @_inlined

@@ -79,9 +79,9 @@ def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
             schedule = make_schedule(few, (rows.n_rows, rows.n_rows), chunk_rows=1)
             data = MemoryDataset([rows, rows], Schema(3, problem.label_columns), "the warm-up")
             LocalEngine(data, 1).run(Coordinator(problem, schedule, state), Watcher())
-        state.weights(problem)
+        weights = state.weights(problem)
         if problem.compiled:
-            kernels.subtract_lags(state.averages, 1.0, scores.astype(np.float32).T)
+            kernels.subtract_lags(state.averages, 1.0, weights)
     for numbers in (rows.indices, rows.vocabulary):  # as they are sent
         marked(mark(numbers, rows.n_local))
     _warm.add(kind)

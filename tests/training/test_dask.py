@@ -118,7 +118,7 @@ def test_a_state_that_is_too_large_for_this_process_stays_on_the_workers(
     scheduler, data, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(estimate, "MAX_GATHERED", 0)
-    streams = replace(CONFIG, streams=3, rounds=4, batch_size=1, l1=1e-3)
+    streams = replace(CONFIG, streams=3, rounds=4, batch_size=1, average=True, l1=0.0)
     result = train(data, streams, client=scheduler)
     assert result.model.digest == train(data, streams).model.digest
     result.save(str(tmp_path / "model"), keep_state=False)
@@ -148,7 +148,8 @@ def test_workers_write_the_checkpoints_of_a_state_that_stays_with_them(
 ):
     monkeypatch.setattr(estimate, "MAX_GATHERED", 0)
     folder, copy = str(tmp_path / "run"), str(tmp_path / "copy")
-    streams = replace(CONFIG, update=update, streams=3, rounds=6, batch_size=1, l1=1e-3)
+    settings = {"average": True, "l1": 0.0} if update == "ftrl" else {"l1": 1e-3}
+    streams = replace(CONFIG, update=update, streams=3, rounds=6, batch_size=1, **settings)
     seen: list[RoundEvent] = []
 
     def stop(event: RoundEvent) -> None:

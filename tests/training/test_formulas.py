@@ -66,14 +66,20 @@ def shrink(update: GradientUpdate, weights, squares, time):
     return np.sign(weights) * np.maximum(kept * np.abs(weights) - taken, 0.0)
 
 
+def participation(base: State, ends: list[State]) -> np.ndarray:
+    squares = base.preconditioner["squares"]
+    growth = np.array([end.preconditioner["squares"] - squares for end in ends])
+    total, squared = growth.sum(axis=0), (growth**2).sum(axis=0)
+    return np.where(squared > 0, total**2 / np.where(squared > 0, squared, 1.0), 1.0)
+
+
 def merged(update: GradientUpdate, base: State, ends: list[State]) -> State:
     """The merge of streams, by the formulas of `dadagrad.training.coordinator.merge`."""
     squares = base.preconditioner["squares"]
     growth = np.array([end.preconditioner["squares"] - squares for end in ends])
     change = np.array([end.primary - base.primary for end in ends])
     times = np.array([end.t - base.t for end in ends])[:, None, None]
-    total, squared = growth.sum(axis=0), (growth**2).sum(axis=0)
-    c = np.where(squared > 0, total**2 / np.where(squared > 0, squared, 1.0), 1.0)
+    total, c = growth.sum(axis=0), participation(base, ends)
     squares = squares + total / c
     t, own = base.t + times.sum(), base.t + times.sum() / c
     phi = update.regularizer
@@ -113,15 +119,28 @@ class PlainRun:
             if not self.problem.online:
                 states = self.batch(states, *self.rows(round_.slices))
                 continue
-            ends = [self.stream(states, *self.rows(slices)) for slices in round_.stretches]
-            streams = zip(*ends, strict=True)
-            if len(ends) > 1:
-                states = [
-                    merged(update, base, list(these))
-                    for update, base, these in zip(self.updates, states, streams, strict=True)
-                ]
-            else:
+            ends, averages, average = [], [], self.average
+            for slices in round_.stretches:
+                self.average = [mean + 0.0 for mean in average]
+                ends.append(self.stream(states, *self.rows(slices)))
+                averages.append(self.average)
+            if len(ends) == 1:
                 (states,) = ends
+                continue
+            before, streams = states, [list(these) for these in zip(*ends, strict=True)]
+            states = [
+                merged(update, base, these)
+                for update, base, these in zip(self.updates, before, streams, strict=True)
+            ]
+            self.average = [
+                (before[0].t ** 2 * mean + (states[0].t ** 2 - before[0].t ** 2) * of_round)
+                / states[0].t ** 2
+                for mean, of_round in zip(
+                    average,
+                    self.round_means(before, streams, states, average, averages),
+                    strict=True,
+                )
+            ]
         self.weights, intercept = (
             self.average if config.average is True else self.weights_of(states)
         )
@@ -157,6 +176,21 @@ class PlainRun:
         share = average_count(states[0].t - part, part) / states[0].t ** 2
         for number, weights in enumerate(self.weights_of(states)):
             self.average[number] += share * (weights - self.average[number])
+
+    def round_means(self, before, streams, states, average, averages) -> list[np.ndarray]:
+        """The mean weights over a round: behind the merged ones as the streams say."""
+        means = self.weights_of(states)
+        ends = [self.weights_of(list(these)) for these in zip(*streams, strict=True)]
+        for k, end in enumerate(ends):
+            t, begun = streams[0][k].t, before[0].t
+            if t == begun:
+                continue
+            for number, weights in enumerate(end):
+                mean = t**2 * averages[k][number] - begun**2 * average[number]
+                mean = mean / (t**2 - begun**2)
+                c = participation(before[number], streams[number])
+                means[number] = means[number] - (weights - mean) / c
+        return means
 
     def slopes(self, states: list[State], x, targets, importance) -> np.ndarray:
         """The slopes of some rows, whose loss is counted."""
@@ -271,7 +305,7 @@ def test_training_is_the_plain_update(
     kind = objects.example(LOSSES, loss)
     if mode == "streams" and "low" in penalties:  # a mean of streams need not lie in a box
         penalties = {}
-    if mode == "streams" or "l1" in penalties:  # averages of these are not compiled
+    if "l1" in penalties:  # averages of these are not compiled
         average = False
     if mode != "batches":
         accumulate = "batch"

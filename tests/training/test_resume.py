@@ -89,6 +89,7 @@ CASES = {
     ),
     "online, pairs": ({"loss": "ranking", "l1": 1e-4, "batch_size": 1}, {"labels": "relevance"}),
     "streams": ({"streams": 3, "rounds": 4, "l1": 1e-3, "scale_columns": True}, {}),
+    "streams, average": ({"streams": 3, "rounds": 4, "average": True}, {}),
     "streams, settings": (
         {"streams": 2, "update": "mirror-descent", "step_size": (0.1, 0.3), "l2": (0.0, 1e-2)},
         {},

@@ -177,7 +177,7 @@ def test_the_last_weights_are_chosen_where_features_are_rare():
     assert train(as_dataset([rows], 2_000)).model.report["config"]["average"] is False
 
 
-@pytest.mark.parametrize("settings", [{"l1": 1e-6}, {"batch_size": 50}, {"streams": 2}])
+@pytest.mark.parametrize("settings", [{"l1": 1e-6}, {"batch_size": 50}])
 def test_the_average_is_not_tried_where_it_has_no_compiled_form(settings):
     result = train(make_noisy(1_000, 2), **settings)
     assert result.model.report["config"]["average"] is False

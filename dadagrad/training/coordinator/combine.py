@@ -137,7 +137,8 @@ class StreamMerge(Combination):
         ]
 
     def finish(self, stretches: list[Progress]) -> int:
-        merge_common(self.state, [each.content for each in _features(stretches)])
+        learned = [each.content for each in _features(stretches)]
+        merge_common(self.problem, self.state, learned)
         return _n_rows(stretches)
 
 
@@ -145,6 +146,7 @@ class StreamMerge(Combination):
 class RemoteMerge(Combination):
     """The same where workers of a cluster hold the state, and `state` the intercept and t."""
 
+    problem: Problem
     state: State
 
     def give(self, stretch: Progress) -> RemoteFeatures:
@@ -155,7 +157,8 @@ class RemoteMerge(Combination):
         return [MergeRemotely(tuple(self._changes(stretches)), self.state.t)]
 
     def finish(self, stretches: list[Progress]) -> int:
-        merge_common(self.state, [change.common for change in self._changes(stretches)])
+        learned = [change.common for change in self._changes(stretches)]
+        merge_common(self.problem, self.state, learned)
         return _n_rows(stretches)
 
     def _changes(self, stretches: list[Progress]) -> list[RemoteChange]:
@@ -171,7 +174,7 @@ def combination_of(problem: Problem, state: TrainingState, *, remote: bool) -> C
         return OnlineSteps(state)
     if not isinstance(state, State):
         raise TypeError(f"streams merge compiled states, not {type(state).__name__}")
-    return RemoteMerge(state) if remote else StreamMerge(problem, state)
+    return RemoteMerge(problem, state) if remote else StreamMerge(problem, state)
 
 
 def _features(stretches: list[Progress]) -> list[FeatureSlice[Any]]:

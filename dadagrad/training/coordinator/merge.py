@@ -27,6 +27,17 @@ In mirror descent the primary value is the weight itself. Each stream has shrunk
 rows; what is then missing of T / c is shrunk after the merge. The corrected sum of FTRL-proximal
 merges as a gradient sum does. The intercept is a coordinate without a penalty.
 
+The average of the weights counts the steps of all streams as if they were taken side by side, over
+the time from t to t' = t + T: a stream goes its way T / T_k times slower. Let w_k be the weight at
+the end of stream k, at its time t_k = t + T_k, and m_k its mean over the steps of that stream. The
+mean over the round is as much behind the merged weight w' as the streams say, and
+
+    m = w' - sum_k (w_k - m_k) / c,        average' = (t^2 average + (t'^2 - t^2) m) / t'^2.
+
+In the sums A that average w - A / t^2 is made of (see `dadagrad.optim.updates`), this is
+
+    A' = A + t^2 (w' - w) + sum_k (dA_k - t^2 dw_k) (t'^2 - t^2) / (t_k^2 - t^2) / c.
+
 Outputs are independent here, coupled by the loss or not, and so are features: the features are cut
 into shards, which any threads may merge. Streams are added in their order, in float64. The bits
 depend on nothing else.
@@ -45,6 +56,7 @@ from dadagrad.kernels.id_sets import unite as unite_ids
 from dadagrad.kernels.training import merge_streams, settle_streams
 from dadagrad.problem import Problem
 from dadagrad.training.state.compiled import State
+from dadagrad.training.state.intercept import intercepts
 from dadagrad.training.state.slices import FeatureSlice
 
 Learned: TypeAlias = FeatureSlice[State]
@@ -87,20 +99,26 @@ def merge_shard(problem: Problem, state: State, learned: Sequence[Learned], shar
     lazy = problem.config.update.shrinks_lazily
     for group, base in enumerate(state.accumulators):
         accumulators = np.concatenate([each.accumulators[group, own] for each, own in parts])
+        averages = np.concatenate([each.averages[group, own] for each, own in parts])
+        own_averages = state.averages[group]
         shared = times, problem.of_group(group)[1], state.t
         if not lazy:
-            merge_streams(base, ids, accumulators, ends, *shared, False)
+            merge_streams(base, ids, accumulators, ends, *shared, False, own_averages, averages)
             continue
         updates = np.concatenate([each.last_update[group, own] for each, own in parts])
         some = np.zeros(len(ids), np.bool_)
         last_update = state.last_update[group]
         settle_streams(base, last_update, ids, accumulators, updates, ends, *shared, some)
         n_learned = np.append(0, np.cumsum(some))
-        merge_streams(base, ids[some], accumulators[some], n_learned[ends], *shared, True)
+        averages = averages[some] if len(averages) else averages
+        merge_streams(
+            base, ids[some], accumulators[some], n_learned[ends], *shared, True,
+            own_averages, averages,
+        )  # fmt: skip
         last_update[ids[some]] = state.t + (times - state.t).sum()
 
 
-def merge_common(state: State, learned: Sequence[State]) -> None:
+def merge_common(problem: Problem, state: State, learned: Sequence[State]) -> None:
     """Merge the intercepts and the times that streams reached, after all features.
 
     A stream alone leaves its bits.
@@ -109,14 +127,25 @@ def merge_common(state: State, learned: Sequence[State]) -> None:
         state.intercept, state.t = learned[0].intercept, learned[0].t
     if len(learned) < 2:
         return
-    base = state.intercept
+    base, begun = state.intercept, state.t
+    end = begun + sum(each.t - begun for each in learned)
     changes = np.stack([each.intercept for each in learned]) - base
     gathered = changes.sum(axis=0)
     squared = np.square(changes[..., 1]).sum(axis=0)
     participation = np.ones_like(squared)
     np.divide(gathered[..., 1] ** 2, squared, out=participation, where=squared > 0.0)
     state.intercept = base + gathered / participation[..., None]
-    state.t += sum(each.t - state.t for each in learned)
+    if problem.averages:
+        weight = intercepts(problem, base, begun)
+        lag = begun**2 * (intercepts(problem, state.intercept, end) - weight)
+        for each, change in zip(learned, changes[..., 2], strict=True):
+            if each.t > begun:
+                slower = (end**2 - begun**2) / (each.t**2 - begun**2)
+                moved = intercepts(problem, each.intercept, each.t) - weight
+                own_lag = change.ravel() - begun**2 * moved
+                lag += slower * own_lag / participation.ravel()
+        state.intercept[..., 2] = base[..., 2] + lag.reshape(base[..., 2].shape)
+    state.t = end
 
 
 def unite(before: Learned, after: Learned) -> Learned:
@@ -125,10 +154,12 @@ def unite(before: Learned, after: Learned) -> Learned:
     latest = after.content
     n_groups, _, width, _ = latest.accumulators.shape
     lazy = before.content.last_update.size + latest.last_update.size > 0
+    averages = before.content.averages.size + latest.averages.size > 0
     state = replace(
         latest,
         accumulators=np.empty((n_groups, len(ids), width, 2), np.float32),
         last_update=np.empty((n_groups, len(ids) if lazy else 0)),
+        averages=np.empty((n_groups, len(ids) if averages else 0, width), np.float32),
     )
     for learned, place in zip((before, after), places, strict=True):
         state.push(place, learned.content)

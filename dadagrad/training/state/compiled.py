@@ -21,12 +21,12 @@ from dadagrad.training.state.intercept import intercepts, step_intercepts, zero_
 from dadagrad.training.worker.parallel import Spread
 from dadagrad.training.worker.progressive import OVERFLOW
 
+FEATURE_ARRAYS = ("accumulators", "last_update", "averages")
+"""Names of the arrays of a state with numbers for each feature."""
+
 _NO_SCORES = np.zeros((0, 0))
 CHUNK_WEIGHTS = 1 << 20
 """Weights of all features that are made at a time."""
-
-FEATURE_ARRAYS = ("accumulators", "last_update")
-"""Names of the arrays of a state with numbers for each feature, where no averages are kept."""
 
 
 @dataclass(slots=True)
