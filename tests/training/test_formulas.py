@@ -327,7 +327,7 @@ def test_training_is_the_plain_update(
     assert size > 1e-3
     # The state is kept in 32 bits: a few times 6e-8 of the largest weight. The participation of
     # streams is a quotient of differences, and less exact.
-    error = 2e-4 if mode == "streams" else 2e-6
+    error = 1e-3 if mode == "streams" else 2e-6
     got = dense_weights(result.model)
     np.testing.assert_allclose(got, expected.weights, rtol=0, atol=error * size)
     np.testing.assert_allclose(result.model.intercept, expected.intercept, rtol=error, atol=error)
