@@ -212,10 +212,10 @@ def test_results_that_have_arrived_are_not_computed_again(cluster, data, monkeyp
             before.append(client.run(n_worked, workers=[other])[other])
             cluster.by_address(doomed).kill()
 
-        result = At(52, kill, pause=0.01).train(cluster, data)
+        result = At(40, kill, pause=0.01).train(cluster, data)
         after = client.run(n_worked, workers=[other])[other] - before[0]
     # Two tasks in each step that was left, and some that were begun before the loss was noticed.
-    left = result.report["steps"] - 52
+    left = result.report["steps"] - 40
     assert left <= 10
     assert after < 2 * left + 25
     cluster.by_address(other).kill()  # it counts

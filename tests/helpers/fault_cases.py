@@ -17,11 +17,11 @@ from helpers.cluster_processes import Cluster
 from helpers.training_cases import make_data
 from helpers.zarr_cases import write_zarr
 
-CONFIG = TrainConfig(step_size=0.3, batch_size=60, l1=1e-4, passes=5)
-"""60 steps on the data of `make_dataset`: about a second on two workers."""
+CONFIG = TrainConfig(step_size=0.3, batch_size=60, l1=1e-4, passes=4)
+"""48 steps on the data of `make_dataset`: about a second on two workers."""
 
 STREAMS = replace(CONFIG, streams=4, batch_size=1, rounds=15)
-"""Some 50 rounds of streams, whose state is on the workers."""
+"""30 rounds of streams, whose state is on the workers."""
 
 DATA_SIZES = (150, 90, 130, 110, 140, 100)
 
