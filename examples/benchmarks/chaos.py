@@ -1,272 +1,469 @@
-"""Chaos: training on a cluster of separate processes that are killed, stopped or called away.
+"""Chaos: runs of `dadagrad train` that are killed, stopped, starved, and cut off from stores.
 
-First the run that nobody disturbs, on threads and on the cluster: its bits are those of the model
-and of the whole state at the end. Then `--trials` runs, each with a fault of a random kind at a
-random moment between the start of `dadagrad train` and its end, drawn from `--seed`. Workers that
-are lost are replaced; where the scheduler or the coordinator is lost, the run goes on with
-`dadagrad resume`. The exit code is 1 if any run has other bits, or does not end in time.
+A trial is a run of one algorithm, in one place, with one kind of store, and one to three faults at
+random moments. A run that ends early goes on with `dadagrad resume`, until it is complete.
+The model, and the whole state at the end, must have the bits of a run that nobody disturbed, each
+end must be one that the documentation names, and no trial may take longer than `END_SECONDS`.
+Requests to S3 pass a proxy that makes some of them fail throughout.
+
+The seed of trial N is `--seed` + N, and decides all that is drawn: a trial that fails prints its
+seed, and `--seed SEED --trials 1` repeats it. Ctrl-C ends the trials with the tables of those that
+are done. The exit code is 1 if a trial has failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
+import itertools
 import json
+import os
 import random
+import resource
 import signal
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
+import psutil
 import reporting
 
+from dadagrad import Model
 from dadagrad.data.synthetic import Corpus
+from dadagrad.errors import DadagradError
+from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.writer import CheckpointReader
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
-from helpers.cluster_processes import Cluster, Nursery, Process
-from helpers.processes import wait_until
+from helpers.cluster_processes import WARM, Cluster, Nursery, Process
+from helpers.faulty_proxy import Proxy, always, mishaps
+from helpers.servers import BUCKET, moto_server, rclone_server
 from helpers.zarr_cases import write_zarr
 
 WORKERS = 2
 END_SECONDS = 240.0
-SETTINGS = ("--step-size", "0.2", "--l1", "1e-6", "--batch-size", "2000", "--checkpoint-every", "5")
+ALGORITHMS = {
+    "batches": ("--batch-size", "50", "--l1", "1e-4"),
+    "rows": ("--batch-size", "1", "--l1", "1e-6", "--checkpoint-every", "400"),
+    "streams": ("--streams", "4", "--l1", "1e-6"),
+    "sketch": ("--batch-size", "50", "--preconditioner", "sketch:rank=5"),
+}
+SETTINGS = ("--step-size", "0.2", "--passes", "3", "--checkpoint-every", "5")
+PLACES = {"threads": 20, "cluster": 4, "workers": 1}
+STORES = {"files": 6, "moto": 2, "rclone": 2}
+"""Places and stores, and how often each is drawn."""
+
+REFUSED = {"503": 0.04, "429": 0.02, "reset": 0.03, "lose": 0.03, "cut": 0.02, "stall": 0.002}
+"""Shares of requests to S3 that fail, by what becomes of them."""
+
+ENDS = {None, 2, 128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGHUP}
+"""Exit codes of a run that a fault has ended; None where it was killed."""
+
 ENVIRONMENT = {
-    "DASK_DADAGRAD__TASK_WORK": "30000",  # small steps, yet shared by the workers
-    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "10s",
+    "DASK_DADAGRAD__TASK_WORK": "1",  # small steps, yet shared by the workers
+    "DASK_DADAGRAD__CONNECT_TIMEOUT": "3s",
+    "DASK_DADAGRAD__WORKER_TTL": "4s",
+    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "4s",
+    "DADAGRAD_STORAGE_TIMEOUT": "2",
+    "DADAGRAD_STORAGE_PATIENCE": "30",
+    "AWS_ALLOW_HTTP": "true",
+    "AWS_REGION": "us-east-1",
 }
 
 
 @dataclass(frozen=True)
+class Way:
+    """An algorithm, the place where it runs and the store of its data and checkpoints."""
+
+    algorithm: str
+    place: str
+    store: str
+
+    def __str__(self) -> str:
+        return f"{self.algorithm}, {self.place}, {self.store}"
+
+    @classmethod
+    def draw(cls, rng: random.Random, places: Sequence[str], stores: Sequence[str]) -> Way:
+        (place,) = rng.choices(places, [PLACES[name] for name in places])
+        (store,) = rng.choices(stores, [STORES[name] for name in stores])
+        return cls(rng.choice(sorted(ALGORITHMS)), place, store)
+
+
+@dataclass(frozen=True)
 class Trial:
-    """What became of a run; `bits` is None where it did not end in time."""
+    """What became of a run; `failure` is empty where it has the bits of an undisturbed run."""
 
-    kind: str
-    moment: float
+    seed: int
+    way: Way
+    faults: tuple[str, ...]
     seconds: float
-    workers: int
-    bits: str | None
+    failure: str
 
 
-class Faults:
-    """What can happen to a cluster, or to the process that coordinates the run."""
+class Run:
+    """A run in a folder of its own, which goes on where it was cut off."""
 
-    def __init__(self, cluster: Cluster, rng: random.Random) -> None:
-        self._cluster = cluster
-        self._rng = rng
+    def __init__(self, site: Site, way: Way, name: str) -> None:
+        self._site = site
+        self.folder = f"{site.urls[way.store]}/{name}"
+        self._checkpoints, self._model = f"{self.folder}/run", f"{self.folder}/model"
+        options = ALGORITHMS[way.algorithm]
+        places = ("--checkpoints", self._checkpoints, "--model", self._model)
+        self._command = ("train", f"{site.urls[way.store]}/rows", *SETTINGS, *options, *places)
+        self._place = site.options(way.place)
 
-    @staticmethod
-    def kinds() -> list[str]:
-        names = [name for name in vars(Faults) if not name.startswith("_") and name != "kinds"]
-        return [name.replace("_", "-") for name in names]
+    def start(self) -> Process:
+        """Begin the run, or continue it from its last checkpoint."""
+        command = ("resume", self._checkpoints) if self.has_begun else self._command
+        return self._site.nursery.start("dadagrad", *command, *self._place, "--json", "--quiet")
 
-    def kill_worker(self, run: Process) -> None:
-        """SIGKILL, at any moment of whatever it does."""
-        self._rng.choice(self._cluster.living).kill()
+    @property
+    def has_begun(self) -> bool:
+        """True if there is a checkpoint."""
+        with self._site.calm():
+            return bool(CheckpointReader(self._checkpoints).list())
 
-    def kill_all_workers(self, run: Process) -> None:
-        for worker in self._cluster.living:
-            worker.send(signal.SIGKILL)
+    def bits(self) -> str:
+        """sha256 of the state at the end, and of the digest of the model."""
+        with self._site.calm():
+            snapshot = CheckpointReader(self._checkpoints).load()
+            digest = Model.load(self._model).digest
+        total = hashlib.sha256(digest.encode())
+        for name in sorted(snapshot.arrays):
+            total.update(name.encode())
+            total.update(np.ascontiguousarray(snapshot.arrays[name]).tobytes())
+        kept = {name: snapshot.meta[name] for name in ("cursor", "steps", "passes", "t")}
+        total.update(json.dumps(kept, sort_keys=True).encode())
+        return total.hexdigest()
 
-    def kill_nanny(self, run: Process) -> None:
-        """SIGKILL of the process that watches over a worker."""
-        nanny = self._cluster.add_worker(nanny=True)
-        time.sleep(self._rng.uniform(0.0, 4.0))
-        nanny.kill()
+    def remove(self) -> None:
+        with self._site.calm():
+            Storage(self.folder).delete_prefix()
 
-    def kill_worker_of_nanny(self, run: Process) -> None:
-        """SIGKILL of a worker that its nanny starts again."""
-        nanny = self._cluster.add_worker(nanny=True)
-        time.sleep(self._rng.uniform(2.0, 4.0))
-        for child in nanny.children():
-            child.kill()
 
-    def freeze_worker(self, run: Process) -> None:
+class Site:
+    """All that outlives a trial: a cluster, S3 servers behind a proxy, and data."""
+
+    def __init__(self, stack: contextlib.ExitStack, folder: Path) -> None:
+        servers = {
+            "moto": stack.enter_context(moto_server(folder)),
+            "rclone": stack.enter_context(rclone_server(folder)),
+        }
+        self._behind = {name: urlsplit(each.endpoint).netloc for name, each in servers.items()}
+        # moto takes any credentials, so that all processes may use those of rclone.
+        self.proxy = stack.enter_context(Proxy(servers["rclone"]))
+        environment = ENVIRONMENT | self.proxy.server.environment
+        os.environ.update(environment)
+        self.nursery = stack.enter_context(Nursery(folder, environment, WARM))
+        self.folder = folder
+        self._stack = stack
+        self._cluster: Cluster | None = None
+        self.urls = {"files": str(folder), "moto": f"s3://{BUCKET}", "rclone": f"s3://{BUCKET}"}
+        data = Corpus(2000, 3000, 20.0).dataset(rows_per_partition=250)
+        for store, url in self.urls.items():
+            self.use(store)
+            write_zarr(data, f"{url}/rows")
+
+    def use(self, store: str) -> None:
+        """Have the proxy pass requests on to a store."""
+        self.proxy.behind = self._behind.get(store, self.proxy.behind)
+
+    @contextlib.contextmanager
+    def calm(self) -> Iterator[None]:
+        """No request of this process fails in the block, nor of any other."""
+        before, self.proxy.act = self.proxy.act, always("pass")
+        try:
+            yield
+        finally:
+            self.proxy.act = before
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster, started at its first use."""
+        if self._cluster is None:
+            self._cluster = self._stack.enter_context(Cluster(self.nursery, WORKERS))
+        return self._cluster
+
+    def options(self, place: str) -> tuple[str, ...]:
+        """The options with which a command uses a place."""
+        if place == "cluster":
+            return ("--scheduler", self.cluster.address)
+        return ("--workers", str(WORKERS)) if place == "workers" else ("--threads", "2")
+
+
+Fault = Callable[["Disturbed"], None]
+
+
+class Disturbed:
+    """A run, its process, and the faults that can happen to it."""
+
+    def __init__(self, site: Site, run: Run, rng: random.Random) -> None:
+        self._site, self._run, self._rng = site, run, rng
+        self.process = run.start()
+        self.others: list[Process] = []
+
+    @property
+    def processes(self) -> list[Process]:
+        return [self.process, *self.others]
+
+    def kill(self) -> None:
+        """SIGKILL of the coordinator."""
+        self.process.kill()
+
+    def interrupt(self) -> None:
+        """A signal that ends it with a checkpoint."""
+        self.process.send(self._rng.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
+
+    def pause(self) -> None:
+        self.process.send(signal.SIGSTOP)
+        time.sleep(self._rng.uniform(0.1, 2.0))
+        self.process.send(signal.SIGCONT)
+
+    def take_over(self) -> None:
+        """Another `resume` of the same run, while it still goes on."""
+        if self._run.has_begun:
+            self.others.append(self.process)
+            self.process = self._run.start()
+
+    def fill_disk(self) -> None:
+        """No file of the process can grow any more."""
+        self._limit(resource.RLIMIT_FSIZE, self._rng.choice((0, 500, 1500, 5000)))
+
+    def use_up_memory(self) -> None:
+        """The process gets no more addresses."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            size = psutil.Process(self.process.pid).memory_info().vms
+            self._limit(resource.RLIMIT_AS, size + self._rng.choice((0, 1 << 16, 1 << 20, 1 << 24)))
+
+    def _limit(self, kind: int, size: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            hard = resource.prlimit(self.process.pid, kind)[1]
+            resource.prlimit(self.process.pid, kind, (size, hard))
+
+    def close_store(self) -> None:
+        """For some seconds the store refuses everything, or says nothing."""
+        act, self._site.proxy.act = self._site.proxy.act, always(self._rng.choice(("503", "reset")))
+        time.sleep(self._rng.uniform(0.2, 4.0))
+        self._site.proxy.act = act
+
+    def kill_worker(self) -> None:
+        for worker in self._rng.sample(self._workers(), 1):
+            worker.kill()
+
+    def kill_all_workers(self) -> None:
+        for worker in self._workers():
+            worker.kill()
+
+    def _workers(self) -> list[psutil.Process] | list[Process]:
+        """Workers of the cluster, or those that the process has started."""
+        if "--workers" in self._run._place:
+            children = self.process.children()
+            return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+        return self._site.cluster.living
+
+    def freeze_worker(self) -> None:
         """SIGSTOP, for shorter or for longer than the scheduler waits for a sign of life."""
-        worker = self._rng.choice(self._cluster.living)
+        worker = self._rng.choice(self._site.cluster.living)
         worker.send(signal.SIGSTOP)
-        time.sleep(self._rng.uniform(1.0, 20.0))
+        time.sleep(self._rng.choice((0.5, 1.0, 2.0, 7.0)))
         worker.send(signal.SIGCONT)
 
-    def preempt_worker(self, run: Process) -> None:
-        """SIGTERM."""
-        self._rng.choice(self._cluster.living).send(signal.SIGTERM)
+    def preempt_worker(self) -> None:
+        self._rng.choice(self._site.cluster.living).send(signal.SIGTERM)
 
-    def retire_worker(self, run: Process) -> None:
+    def retire_worker(self) -> None:
         """As a cluster that shrinks: its data is moved away first."""
-        with self._cluster.client() as client:
-            workers = sorted(client.nthreads())
-            if workers:
-                client.retire_workers([self._rng.choice(workers)], close_workers=True)
+        with self._site.cluster.client() as client:
+            for worker in self._rng.sample(sorted(client.nthreads()), 1):
+                client.retire_workers([worker], close_workers=True)
 
-    def add_worker(self, run: Process) -> None:
-        self._cluster.add_worker()
+    def add_worker(self) -> None:
+        self._site.cluster.add_worker()
 
-    def restart_scheduler(self, run: Process) -> None:
-        """SIGKILL; the run has to end by itself before a new scheduler is there."""
-        self._cluster.scheduler.kill()
-        run.wait(END_SECONDS)
-        self._cluster.restart(WORKERS)
+    def restart_scheduler(self) -> None:
+        """SIGKILL, and another scheduler at once or later."""
+        self._site.cluster.scheduler.kill()
+        time.sleep(self._rng.choice((0.0, 0.5, 3.0)))
+        self._site.cluster.restart(WORKERS)
 
-    def kill_coordinator(self, run: Process) -> None:
-        """SIGKILL of the process that has the state."""
-        run.kill()
+
+ANYWHERE: list[Fault] = [
+    Disturbed.kill,
+    Disturbed.interrupt,
+    Disturbed.pause,
+    Disturbed.take_over,
+    Disturbed.use_up_memory,
+]
+FAULTS: dict[str, list[Fault]] = {
+    "files": [Disturbed.fill_disk],
+    "moto": [Disturbed.close_store],
+    "rclone": [Disturbed.close_store],
+    "threads": [],
+    "workers": [Disturbed.kill_worker, Disturbed.kill_all_workers],
+    "cluster": [
+        Disturbed.kill_worker,
+        Disturbed.kill_all_workers,
+        Disturbed.freeze_worker,
+        Disturbed.preempt_worker,
+        Disturbed.retire_worker,
+        Disturbed.add_worker,
+        Disturbed.restart_scheduler,
+    ],
+}
+
+
+class Chaos:
+    """Trials on one site, compared with undisturbed runs."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._seconds: dict[Way, float] = {}
+        self._expected: dict[str, str] = {}
+
+    def expected(self, algorithm: str) -> str:
+        """Bits of the undisturbed run on threads and files."""
+        self.seconds(Way(algorithm, "threads", "files"))
+        return self._expected[algorithm]
+
+    def seconds(self, way: Way) -> float:
+        """Duration of the undisturbed run, which is checked for its bits."""
+        if way not in self._seconds:
+            base = way.place == "threads" and way.store == "files"
+            expected = "" if base else self.expected(way.algorithm)
+            self._site.use(way.store)
+            run, begun = Run(self._site, way, "undisturbed"), time.monotonic()
+            process = run.start()
+            if process.wait(END_SECONDS) != 0:
+                raise RuntimeError(f"{way}: {process.text()}")
+            self._seconds[way] = time.monotonic() - begun
+            if base:
+                self._expected[way.algorithm] = run.bits()
+            elif run.bits() != expected:
+                raise RuntimeError(f"{way} has other bits than on threads")
+            run.remove()
+        return self._seconds[way]
+
+    def attempt(self, seed: int, places: Sequence[str], stores: Sequence[str]) -> Trial:
+        """One run with its faults."""
+        rng = random.Random(seed)
+        way = Way.draw(rng, places, stores)
+        usual, expected = self.seconds(way), self.expected(way.algorithm)
+        possible = [*ANYWHERE, *FAULTS[way.place], *FAULTS[way.store]]
+        faults = [rng.choice(possible) for _ in range(rng.choice((1, 1, 2, 3)))]
+        moments = sorted(rng.uniform(0.0, usual) for _ in faults)
+        if way.place == "cluster":
+            self._site.cluster.have_workers(WORKERS)
+        self._site.use(way.store)
+        self._site.proxy.act = mishaps(seed, REFUSED)
+        run, begun, failure = Run(self._site, way, f"trial-{seed}"), time.monotonic(), ""
+        disturbed = Disturbed(self._site, run, rng)
+        try:
+            for moment, fault in zip(moments, faults, strict=True):
+                self._go_on(disturbed, run, begun + moment)
+                fault(disturbed)
+            self._go_on(disturbed, run, begun + END_SECONDS, complete=True)
+            if run.bits() != expected:
+                failure = "other bits"
+        except (RuntimeError, TimeoutError, DadagradError) as error:
+            failure = str(error)
+        for process in disturbed.processes:
+            process.send(signal.SIGCONT)
+            process.end()
+        self._site.proxy.act = always("pass")
+        if not failure:
+            run.remove()
+        names = tuple(fault.__name__.replace("_", "-") for fault in faults)
+        return Trial(seed, way, names, time.monotonic() - begun, failure)
+
+    def _go_on(
+        self, disturbed: Disturbed, run: Run, until: float, *, complete: bool = False
+    ) -> None:
+        """Keep a run and its cluster going until a moment, or until it is complete."""
+        while time.monotonic() < until:
+            if self._site._cluster is not None:
+                for _ in range(WORKERS - len(self._site.cluster.living)):
+                    self._site.cluster.add_worker()
+            for process in disturbed.processes:
+                if not process.alive:
+                    check_end(process)
+            disturbed.others = [process for process in disturbed.others if process.alive]
+            if not disturbed.process.alive:
+                if disturbed.process.wait(1) == 0:
+                    return
+                disturbed.process = run.start()
+            time.sleep(0.02)
+        if complete:
+            raise TimeoutError(f"no end within {END_SECONDS:g} seconds")
+
+
+def check_end(process: Process) -> None:
+    """Raise `RuntimeError` unless a process ended well, was killed, or says why in one line."""
+    code, text = process.wait(1), process.log.read_text()
+    errors = [line for line in text.splitlines() if line.startswith("dadagrad: error: ")]
+    if code != 0 and (code not in ENDS or "Traceback" in text or len(errors) > 1):
+        raise RuntimeError(f"exit code {code}: {text[-600:]}")
 
 
 def main() -> int:
     options = parse()
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        data = prepare(options.folder / "chaos", options.rows)
-        with Nursery(folder, ENVIRONMENT) as nursery:
-            return measure(options, nursery, folder, data)
+    trials: list[Trial] = []
+    with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
+        chaos = Chaos(Site(stack, Path(scratch)))
+        with contextlib.suppress(KeyboardInterrupt):
+            for seed in range(options.seed, options.seed + options.trials):
+                trials.append(chaos.attempt(seed, options.places, options.stores))
+                print(line_of(trials[-1]), flush=True)
+    report(options, trials)
+    return int(any(trial.failure for trial in trials))
 
 
 def parse() -> argparse.Namespace:
     parser = reporting.parser(__doc__)
-    kinds = Faults.kinds()
     parser.add_argument("--trials", type=int, default=20, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
-    parser.add_argument(
-        "--kinds", nargs="+", choices=kinds, default=kinds, metavar="KIND",
-        help=f"of {', '.join(kinds)} (default: all)",
-    )  # fmt: skip
-    parser.add_argument("--rows", type=int, default=24_000, help="default: %(default)s")
-    parser.add_argument("--passes", type=int, default=6, help="default: %(default)s")
+    for name, choices in (("places", sorted(PLACES)), ("stores", sorted(STORES))):
+        parser.add_argument(
+            f"--{name}", nargs="+", choices=choices, default=choices, help="default: all"
+        )
     options: argparse.Namespace = parser.parse_args()
     return options
 
 
-def measure(options: argparse.Namespace, nursery: Nursery, folder: Path, data: str) -> int:
-    """The undisturbed runs, the trials and the tables; the exit code."""
-    command = ("train", data, *SETTINGS, "--passes", str(options.passes))
-    on_threads = Run(nursery, folder / "threads", command, ())
-    on_threads.start().wait(END_SECONDS)
-    with Cluster(nursery, WORKERS) as cluster:
-        where = ("--scheduler", cluster.address)
-        seconds = []
-        for number in range(3):
-            run = Run(nursery, folder / f"undisturbed-{number}", command, where)
-            begun = time.monotonic()
-            run.start().wait(END_SECONDS)
-            seconds.append(time.monotonic() - begun)
-            if run.bits() != on_threads.bits():
-                raise RuntimeError("the run has other bits on the cluster than on threads")
-        usual = statistics.median(seconds)
-        expected = on_threads.bits()
-        print(f"undisturbed: {usual:.1f} s, bits {expected[:12]}", flush=True)
-        trials = []
-        for number in range(options.trials):
-            rng = random.Random(f"{options.seed}-{number}")
-            run = Run(nursery, folder / f"trial-{number}", command, where)
-            trials.append(try_once(rng, rng.choice(options.kinds), cluster, run, usual))
-            print(" | ".join(line_of(number, trials[-1], expected)), flush=True)
-    report(options, trials, expected, usual)
-    return int(any(trial.bits != expected for trial in trials))
+def line_of(trial: Trial) -> str:
+    faults, became = ", ".join(trial.faults), trial.failure or "same bits"
+    return f"seed {trial.seed} | {trial.way} | {faults} | {trial.seconds:.1f} s | {became}"
 
 
-class Run:
-    """A run of `dadagrad train` in a folder of its own, resumed where it was cut off."""
-
-    def __init__(
-        self, nursery: Nursery, folder: Path, command: tuple[str, ...], where: tuple[str, ...]
-    ) -> None:
-        self._nursery, self._folder = nursery, folder
-        self._command, self._where = command, where
-        self._checkpoints = str(folder / "checkpoints")
-
-    def start(self) -> Process:
-        """Begin it, or go on where its last checkpoint is."""
-        if CheckpointReader(self._checkpoints).list():
-            options = ("resume", self._checkpoints)
-        else:
-            places = ("--checkpoints", self._checkpoints, "--model", str(self._folder / "model"))
-            options = (*self._command, *places)
-        return self._nursery.start("dadagrad", *options, *self._where, "--json", "--quiet")
-
-    def bits(self) -> str:
-        """sha256 of the state at the end, and of the digest of the model."""
-        snapshot = CheckpointReader(self._checkpoints).load()
-        found = hashlib.sha256()
-        for name in sorted(snapshot.arrays):
-            found.update(name.encode())
-            found.update(np.ascontiguousarray(snapshot.arrays[name]).tobytes())
-        kept = {name: snapshot.meta[name] for name in ("cursor", "steps", "passes", "t")}
-        found.update(json.dumps(kept, sort_keys=True).encode())
-        from dadagrad import Model
-
-        found.update(Model.load(str(self._folder / "model")).digest.encode())
-        return found.hexdigest()
-
-
-def try_once(rng: random.Random, kind: str, cluster: Cluster, run: Run, usual: float) -> Trial:
-    """One run, with one fault."""
-    cluster.have_workers(WORKERS)
-    fault: Callable[[Process], None] = getattr(Faults(cluster, rng), kind.replace("-", "_"))
-    moment = rng.uniform(0.0, usual)
-    begun = time.monotonic()
-    process = run.start()
-    try:
-        wait_until(lambda: not process.alive or time.monotonic() > begun + moment, END_SECONDS, "")
-        fault(process)
-        while time.monotonic() < begun + END_SECONDS:
-            for _ in range(WORKERS - len(cluster.living)):
-                cluster.add_worker()
-            if not process.alive:
-                if process.wait(1) == 0:
-                    break
-                process = run.start()
-            time.sleep(0.05)
-        else:
-            raise TimeoutError("the run does not end")
-        bits = run.bits()
-    except TimeoutError:
-        process.kill()
-        bits = None
-    return Trial(kind, moment, time.monotonic() - begun, len(cluster.living), bits)
-
-
-def line_of(number: int, trial: Trial, expected: str) -> list[str]:
-    same = "does not end" if trial.bits is None else "yes" if trial.bits == expected else "NO"
-    return [
-        f"{number}", trial.kind, f"{trial.moment:.2f}", f"{trial.seconds:.1f}",
-        f"{trial.workers}", same,
-    ]  # fmt: skip
-
-
-def report(options: argparse.Namespace, trials: list[Trial], expected: str, usual: float) -> None:
-    """All trials on standard output; what came of each kind also in the README."""
-    header = ["trial", "fault", "moment, s", "s", "workers at the end", "same bits"]
-    lines = [line_of(number, trial, expected) for number, trial in enumerate(trials)]
-    print("\n" + reporting.table(header, lines) + "\n")
-    by_kind = []
-    for kind in sorted({trial.kind for trial in trials}):
-        of_kind = [trial for trial in trials if trial.kind == kind]
-        same = sum(trial.bits == expected for trial in of_kind)
-        lost = statistics.median(trial.seconds for trial in of_kind) - usual
-        by_kind.append([kind, f"{len(of_kind)}", f"{same}", f"{lost:.1f}"])
-    same = sum(trial.bits == expected for trial in trials)
+def report(options: argparse.Namespace, trials: Sequence[Trial]) -> None:
+    """Tables by place, store and fault, on standard output and in the README."""
+    same = sum(not trial.failure for trial in trials)
+    seconds = [trial.seconds for trial in trials]
     text = (
-        f"{options.rows:,} rows, {options.passes} passes, {WORKERS} workers; undisturbed "
-        f"{usual:.1f} s. Seed {options.seed}: {same} of {len(trials)} runs with a fault ended with "
-        "the same bits.\n\n"
+        f"Seeds {options.seed} to {options.seed + len(trials) - 1}: {same:,} of {len(trials):,} "
+        f"runs ended with the bits of an undisturbed run, half of them within "
+        f"{statistics.median(seconds):.1f} s, all within {max(seconds):.0f} s.\n\n"
     )
-    header = ["fault", "trials", "same bits", "s lost (median)"]
-    reporting.publish("chaos", text + reporting.table(header, by_kind), options.markdown)
-
-
-def prepare(folder: Path, n_rows: int) -> str:
-    """The data, in partitions of 1000 rows; its URL."""
-    url = str(folder / f"rows-{n_rows}")
-    if Path(url, "zarr.json").exists():
-        return url
-    return write_zarr(Corpus(n_rows, 50_000, 66.0).dataset(rows_per_partition=1000), url)
+    made = Counter(trial.way for trial in trials)
+    kept = Counter(trial.way for trial in trials if not trial.failure)
+    rows = []
+    for place, store in itertools.product(PLACES, STORES):
+        ways = [Way(algorithm, place, store) for algorithm in ALGORITHMS]
+        rows.append([f"{place}, {store}", *(f"{kept[way]} of {made[way]}" for way in ways)])
+    text += reporting.table(["place, store", *ALGORITHMS], rows) + "\n\n"
+    struck = Counter(fault for trial in trials for fault in trial.faults)
+    survived = Counter(fault for trial in trials if not trial.failure for fault in trial.faults)
+    rows = [[fault, f"{struck[fault]}", f"{survived[fault]}"] for fault in sorted(struck)]
+    text += reporting.table(["fault", "times", "same bits"], rows)
+    reporting.publish("chaos", text, options.markdown)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from helpers.servers import BUCKET, moto_server
+from helpers.sudden_death import each_death
 
 from dadagrad import ingest, open_dataset
 from dadagrad.cli import dadagrad
@@ -142,6 +143,45 @@ def test_an_ingest_that_was_killed_can_run_again(
     ingest(sources[1], str(out))
     assert rows_of(out) == 200
     assert {path.name for path in out.iterdir()} == {"part-00000", "zarr.json"}
+
+
+DEATHS = """
+from pathlib import Path
+from dadagrad import ingest, open_dataset
+from dadagrad.data.ingest import output
+from dadagrad.data.ingest.ingest import read_dataset
+from dadagrad.errors import InputError
+
+source, = arguments
+n_rows = read_dataset(source).n_rows  # loads what all the others need
+
+def act(folder):
+    ingest(source, f"{folder}/out", partition_nnz=200)
+
+def check(folder):
+    try:
+        data = open_dataset(f"{folder}/out")
+    except InputError:
+        pass
+    else:
+        assert sum(data.read(number).n_rows for number in range(len(data.partitions))) == n_rows
+    output.DEAD_SECONDS = 0.02
+    ingest(source, f"{folder}/out", partition_nnz=10**6, overwrite=True)
+    left = sorted(path.name for path in Path(folder, "out").iterdir())
+    assert left == ["part-00000", "zarr.json"], left
+    assert sum(path.is_file() for path in Path(folder).rglob("*")) == N_FILES
+"""
+
+
+@pytest.mark.parametrize("stride", [41, pytest.param(1, marks=pytest.mark.slow)])
+def test_an_ingest_that_dies_at_a_change_of_a_file(
+    sources: list[Path], tmp_path: Path, stride: int
+) -> None:
+    """There is the whole dataset or none, and the next ingest leaves nothing else."""
+    ingest(sources[1], str(tmp_path / "alone"))
+    n_files = sum(path.is_file() for path in (tmp_path / "alone").rglob("*"))
+    program = DEATHS.replace("N_FILES", str(n_files))
+    assert each_death(tmp_path, program, sources[1], stride=stride) > 150
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

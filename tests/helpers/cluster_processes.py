@@ -85,6 +85,19 @@ for line in sys.stdin:
 """
 
 
+# Children find the kernels compiled: each would have to load them.
+WARM = """
+import obstore.store
+from dadagrad.config import TrainConfig
+from dadagrad.problem import make_problem
+from dadagrad.data.synthetic import Corpus
+from dadagrad.training.warm_up import warm_up
+
+schema = Corpus(8, n_features=64, nnz_per_row=4).dataset().schema
+warm_up(make_problem(TrainConfig(batch_size=16), schema, 16), lambda line: None)
+"""
+
+
 class Process:
     """A process that was started for a test; what it writes is in the files `out` and `log`."""
 
@@ -142,11 +155,14 @@ class Nursery:
     """Starts processes in moments, by forking; a context manager that ends them all.
 
     `folder` takes what the processes write, and their scratch files; `environment` is added to
-    that of every process.
+    that of every process. `prelude` is Python that runs once, before any is forked.
     """
 
-    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, environment: Mapping[str, str] | None = None, prelude: str = ""
+    ) -> None:
         self.folder = folder
+        self._prelude = prelude
         self._environment = dict(environment or {})
         self._started: list[Process] = []
 
@@ -155,7 +171,7 @@ class Nursery:
         paths = (HERE.parent, HERE.parent / "faults", os.environ.get("PYTHONPATH", ""))
         # Its output is read line by line; all but the answers goes elsewhere.
         self._server = subprocess.Popen(
-            [sys.executable, "-c", NURSERY],
+            [sys.executable, "-c", self._prelude + NURSERY],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from helpers import cluster_processes
-from helpers.cluster_processes import Nursery
+from helpers.cluster_processes import WARM, Nursery
 from helpers.faulty_proxy import Proxy
 from helpers.runs import Program, write_data
 from helpers.servers import BUCKET, Server, moto_server, rclone_server
@@ -64,9 +63,9 @@ def new_program(nursery: Nursery, local_data: str) -> Callable[..., Program]:
     return partial(Program, nursery, data=local_data)
 
 
-# Children find the kernels compiled: each would have to load them. And they keep to the size of a
-# file that is given in one of the nursery's files, if there is such: a write beyond it kills them.
-WARM = """
+# Children keep to the size of a file that is given in one of the nursery's files, if there is such:
+# a write beyond it kills them.
+LIMIT = """
 import os, resource, signal, sys
 
 def limit():
@@ -77,14 +76,6 @@ def limit():
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 
 os.register_at_fork(after_in_child=limit)
-import obstore.store
-from dadagrad.config import TrainConfig
-from dadagrad.problem import make_problem
-from dadagrad.data.synthetic import Corpus
-from dadagrad.training.warm_up import warm_up
-
-schema = Corpus(8, n_features=64, nnz_per_row=4).dataset().schema
-warm_up(make_problem(TrainConfig(batch_size=16), schema, 16), lambda line: None)
 """
 
 
@@ -92,8 +83,7 @@ warm_up(make_problem(TrainConfig(batch_size=16), schema, 16), lambda line: None)
 def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
     """Starts processes of `dadagrad` and `dask`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cluster_processes, "NURSERY", WARM + cluster_processes.NURSERY)
-        nursery = Nursery(tmp_path_factory.mktemp("processes"))
+        nursery = Nursery(tmp_path_factory.mktemp("processes"), prelude=LIMIT + WARM)
         patch.setenv("FILE_BYTES", str(nursery.folder / "file-bytes"))
         nursery.__enter__()
     try:

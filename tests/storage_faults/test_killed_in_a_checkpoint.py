@@ -14,6 +14,7 @@ from helpers.faulty_proxy import Proxy, once_at
 from helpers.processes import wait_until
 from helpers.runs import Program, digest, write_data
 from helpers.servers import Server
+from helpers.sudden_death import each_death
 
 from dadagrad.training.checkpoints.writer import CheckpointReader
 
@@ -93,3 +94,43 @@ def test_on_files(
     program.assert_undisturbed(program.resume())
     if what != "model":  # the next checkpoint removes what was left
         assert not list(Path(program.checkpoints).rglob("*.zst#*"))
+
+
+CHECKPOINTS = """
+import logging
+from pathlib import Path
+from dadagrad.storage import store
+from dadagrad.training.checkpoints.writer import CheckpointReader, CheckpointWriter
+from helpers.checkpoint_stores import orphans, same, snapshot
+
+def act(folder):
+    with CheckpointWriter(folder, keep=2, new=True) as writer:
+        for step in range(4):
+            writer.save(snapshot(step))
+            Path(f"{folder}.saved").write_text(str(step))
+
+def check(folder):
+    saved = Path(f"{folder}.saved")
+    step = int(saved.read_text()) if saved.exists() else -1
+    saved.unlink(missing_ok=True)
+    listed = CheckpointReader(folder).list(verify=True)
+    assert all(info.valid for info in listed), listed
+    steps = [info.step for info in listed]
+    assert steps == sorted(steps, reverse=True) and len(steps) <= 3, steps
+    assert step in (steps or [-1]) or step + 1 in steps, (step, steps)
+    if steps:
+        assert same(CheckpointReader(folder).load(), snapshot(steps[0]))
+    store.LEFTOVER_SECONDS = 0.0
+    with CheckpointWriter(folder, keep=1) as writer:
+        writer.save(snapshot(9))
+    assert [info.step for info in CheckpointReader(folder).list(verify=True)] == [9]
+    assert not orphans(folder)
+    left = sorted(path.name[:9] for path in Path(folder).iterdir())
+    assert left == ["000000000", "epoch-000", "manifest-"], left
+"""
+
+
+@pytest.mark.parametrize("stride", [17, pytest.param(1, marks=pytest.mark.slow)])
+def test_at_a_change_of_a_file(stride: int, tmp_path: Path) -> None:
+    """Writing and removing: checkpoints stay whole, and the next run leaves nothing else."""
+    assert each_death(tmp_path, CHECKPOINTS, stride=stride) > 100
