@@ -44,6 +44,8 @@ Loaded with less, some of them wait for ever or end the process.
 """
 _MEGABYTES_OF_A_CORE = 20  # address space of the threads that some of them start
 _NEARLY_NOTHING = _RESERVE = 16 << 20
+_LOOK_SECONDS = 1.0
+_START_OF_A_THREAD = threading.Thread.start.__code__
 _DEATH_OF_A_THREAD = signal.SIGUSR2 if hasattr(signal, "SIGUSR2") else signal.SIGTERM
 
 
@@ -123,12 +125,21 @@ def _address_space_was_full() -> bool:
     return free < _NEARLY_NOTHING
 
 
+def _has_limited_addresses() -> bool:
+    try:
+        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
+    except ImportError:  # not on Windows
+        return False
+    return getrlimit(RLIMIT_AS)[0] != RLIM_INFINITY
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Raise `KeyboardInterrupt` at a signal to end, and `OutOfMemory` if a thread dies of that.
 
-    A thread that waits for the dead one would wait for ever. There is no effect outside the main
-    thread, where signals cannot be caught.
+    A thread that waits for the dead one would wait for ever. A thread that cannot even begin tells
+    nobody: with limited addresses, a timer looks for a start of a thread that lasts. There is no
+    effect outside the main thread, where signals cannot be caught.
     """
     main = threading.main_thread()
     if threading.current_thread() is not main:
@@ -141,6 +152,15 @@ def interruptible() -> Iterator[None]:
     def run_out_of_memory(number: int, frame: FrameType | None) -> None:
         raise OutOfMemory(_NO_MEMORY)
 
+    starting: list[FrameType | None] = [None]
+
+    def look(number: int, frame: FrameType | None) -> None:
+        while frame is not None and frame.f_code is not _START_OF_A_THREAD:
+            frame = frame.f_back
+        if frame is not None and frame is starting[0] and _address_space_was_full():
+            raise OutOfMemory(_NO_MEMORY)
+        starting[0] = frame
+
     def on_death(death: threading.ExceptHookArgs) -> None:
         if lacks_memory(death.exc_value) and main.ident is not None:
             signal.pthread_kill(main.ident, _DEATH_OF_A_THREAD)
@@ -149,11 +169,18 @@ def interruptible() -> Iterator[None]:
 
     handlers = dict.fromkeys(signals_to_end(), interrupt)
     handlers[_DEATH_OF_A_THREAD] = run_out_of_memory
+    limited = _has_limited_addresses()
+    if limited:
+        handlers[signal.SIGALRM] = look
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     hook, threading.excepthook = threading.excepthook, on_death
+    if limited:
+        signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS, _LOOK_SECONDS)
     try:
         yield
     finally:
+        if limited:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
         threading.excepthook = hook
         for number, handler in before.items():
             signal.signal(number, handler)

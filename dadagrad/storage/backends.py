@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from dadagrad.errors import AlreadyExists, InputError, MissingKey, StorageError
 from dadagrad.storage.retries import (
     TIMEOUT,
+    UPLOAD_TIMES,
     RetryPolicy,
     RetryTimeout,
     lacks_credentials,
@@ -35,7 +36,6 @@ _CREDENTIALS = {
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
 _NETRC = "the user and password of the host in ~/.netrc (or the file that NETRC names)"
-_UPLOAD_TIMES = 4  # a part of 64 MiB at 1.1 MB/s takes 60 seconds
 
 _memory_stores: dict[str, MemoryStore] = {}
 _policies: dict[tuple[str, str], RetryPolicy] = {}
@@ -76,7 +76,7 @@ def open_store(scheme: str, name: str, url: str, *, for_uploads: bool = False) -
         with _lock:
             return _memory_stores.setdefault(name, stores.MemoryStore())
     timeout = timeout_seconds()
-    seconds = timeout * (_UPLOAD_TIMES if for_uploads else 1)
+    seconds = timeout * (UPLOAD_TIMES if for_uploads else 1)
     client: ClientConfig = {
         "connect_timeout": timedelta(seconds=min(4.0, timeout)),
         "read_timeout": timedelta(seconds=seconds),

@@ -27,6 +27,8 @@ TIMEOUT = "DADAGRAD_STORAGE_TIMEOUT"
 FIRST_SECONDS = 3.0
 """Seconds of retries for a store that has never answered: its name may be a mistake."""
 
+UPLOAD_TIMES = 4  # as long a timeout: a part of 64 MiB at 1.1 MB/s takes 60 seconds
+
 _FIRST_PAUSE = 0.1
 _MAX_PAUSE = 5.0
 _STATUS = re.compile(r"status code: ((\d{3})[^:\n]*)")
@@ -76,9 +78,9 @@ class RetryPolicy:
 
     def ask(self, call: Callable[[], T]) -> T:
         """Return what `call` returns, repeating it while its error may pass; or `RetryTimeout`."""
-        start = time.monotonic()
-        pause = _FIRST_PAUSE
+        waited, pause = 0.0, _FIRST_PAUSE
         while True:
+            begun = time.monotonic()
             try:
                 result = call()
             except Exception as error:
@@ -88,7 +90,8 @@ class RetryPolicy:
                     self.answered = True
                 if problem is None:
                     raise
-                waited = time.monotonic() - start
+                # No request takes longer: for the rest of the time this process was suspended.
+                waited += min(time.monotonic() - begun, UPLOAD_TIMES * timeout_seconds())
                 # Read in each turn: another thread may have given the store up meanwhile.
                 limit = self.seconds if self.answered else min(FIRST_SECONDS, self.seconds)
                 if waited >= limit:
@@ -99,7 +102,9 @@ class RetryPolicy:
                 self.answered = True
                 self._log(False, "answers again")
                 return result
-            time.sleep(min(pause * random.uniform(0.5, 1.0), limit - waited))
+            seconds = min(pause * random.uniform(0.5, 1.0), limit - waited)
+            time.sleep(seconds)
+            waited += seconds
             pause = min(2 * pause, _MAX_PAUSE)
 
     def _log(self, down: bool, text: str) -> None:

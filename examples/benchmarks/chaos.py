@@ -50,7 +50,7 @@ from helpers.servers import BUCKET, moto_server, rclone_server
 from helpers.zarr_cases import write_zarr
 
 WORKERS = 2
-END_SECONDS = 240.0
+END_SECONDS = 180.0
 ALGORITHMS = {
     "batches": ("--batch-size", "50", "--l1", "1e-4"),
     "rows": ("--batch-size", "1", "--l1", "1e-6", "--checkpoint-every", "400"),
@@ -95,7 +95,9 @@ class Way:
     def draw(cls, rng: random.Random, places: Sequence[str], stores: Sequence[str]) -> Way:
         (place,) = rng.choices(places, [PLACES[name] for name in places])
         (store,) = rng.choices(stores, [STORES[name] for name in stores])
-        return cls(rng.choice(sorted(ALGORITHMS)), place, store)
+        # One row after the other is learned in one place alone.
+        algorithms = [name for name in ALGORITHMS if place == "threads" or name != "rows"]
+        return cls(rng.choice(algorithms), place, store)
 
 
 @dataclass(frozen=True)
@@ -239,7 +241,7 @@ class Disturbed:
         self._limit(resource.RLIMIT_FSIZE, self._rng.choice((0, 500, 1500, 5000)))
 
     def use_up_memory(self) -> None:
-        """The process gets no more addresses."""
+        """The limit of addresses, which all processes have, falls to what the process uses."""
         with contextlib.suppress(psutil.NoSuchProcess):
             size = psutil.Process(self.process.pid).memory_info().vms
             self._limit(resource.RLIMIT_AS, size + self._rng.choice((0, 1 << 16, 1 << 20, 1 << 24)))
@@ -415,6 +417,7 @@ def check_end(process: Process) -> None:
 
 def main() -> int:
     options = parse()
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 44, resource.getrlimit(resource.RLIMIT_AS)[1]))
     trials: list[Trial] = []
     with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
         chaos = Chaos(Site(stack, Path(scratch)))
@@ -457,7 +460,8 @@ def report(options: argparse.Namespace, trials: Sequence[Trial]) -> None:
     rows = []
     for place, store in itertools.product(PLACES, STORES):
         ways = [Way(algorithm, place, store) for algorithm in ALGORITHMS]
-        rows.append([f"{place}, {store}", *(f"{kept[way]} of {made[way]}" for way in ways)])
+        cells = [f"{kept[way]} of {made[way]}" if made[way] else "" for way in ways]
+        rows.append([f"{place}, {store}", *cells])
     text += reporting.table(["place, store", *ALGORITHMS], rows) + "\n\n"
     struck = Counter(fault for trial in trials for fault in trial.faults)
     survived = Counter(fault for trial in trials if not trial.failure for fault in trial.faults)

@@ -14,6 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from dadagrad.cli import failures
 from dadagrad.cli.failures import Failure
 from dadagrad.cli.main import Program
 
@@ -133,6 +134,19 @@ def test_an_error_ends_a_command_with_a_code_and_one_line(error, code, message):
         found_code, text = outcome(action)
         assert (found_code, text[: len(message)]) == (code, message)
         assert text.count("\n") == (code != 1)
+
+
+def test_a_thread_that_cannot_begin_is_not_waited_for(monkeypatch):
+    """It lacks the memory for its first call, and the one that starts it waits for a sign."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 44, before[1]))
+    monkeypatch.setattr(threading, "_start_new_thread", lambda *arguments: 0)
+    monkeypatch.setattr(failures, "_address_space_was_full", lambda: True)
+    monkeypatch.setattr(failures, "_LOOK_SECONDS", 0.05)
+    try:
+        assert outcome(threading.Thread(target=print).start) == (2, NO_MEMORY)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,8 @@ for line in sys.stdin:
             child(order)
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except KeyboardInterrupt:  # before the command began
+            code = 130
         except BaseException:
             import traceback
             traceback.print_exc()

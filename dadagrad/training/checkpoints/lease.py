@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 BEGIN_SECONDS = 5.0
 """Time without a checkpoint after which a run that claimed the folder is taken for dead."""
 
+_LOOK_SECONDS = 0.2
 _ATTEMPTS = 50
 _CLAIM = re.compile(r"epoch-([0-9]{10,18})(-[0-9a-f]{32})?\.json")
 _PROBE = re.compile(r"probe-[0-9a-f]{32}\.json")
@@ -149,7 +150,7 @@ class Lease:
 
     def _wait_for_others(self) -> list[str]:
         """Return the keys in the folder once no other run is about to begin."""
-        begun = time.monotonic()
+        looks = 0  # not a clock, which also runs while the whole machine is suspended
         seen: set[tuple[int, str]] = set()
         while True:
             keys = self._storage.list()
@@ -157,11 +158,12 @@ class Lease:
                 raise self._lost()
             claims = set(_claims(keys))
             if not claims <= seen:
-                begun, seen = time.monotonic(), seen | claims
+                looks, seen = 0, seen | claims
                 logger.info("another run claims %s: waiting for its checkpoint", self._storage.url)
-            elif not claims or time.monotonic() - begun > BEGIN_SECONDS:
+            elif not claims or looks * _LOOK_SECONDS > BEGIN_SECONDS:
                 return keys
-            time.sleep(0.2)
+            time.sleep(_LOOK_SECONDS)
+            looks += 1
 
     def _lost(self) -> InputError:
         return InputError(

@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 
 from dadagrad.clusters import connected, seconds
 from dadagrad.data.dataset import Dataset
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, TrainingError
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.dask.batches import BatchDriver
@@ -100,7 +100,10 @@ def open_engine(data: Dataset, workers: int | None, client: Any) -> Iterator[Das
 
 @contextmanager
 def start_cluster(workers: int | None) -> Iterator[Client]:
-    """Start a cluster of so many processes, which share the cores, and end it after the block."""
+    """Start a cluster of so many processes, which share the cores, and end it after the block.
+
+    Raises `TrainingError` if they do not start.
+    """
     start = partial(
         LocalCluster,
         n_workers=workers,
@@ -124,6 +127,19 @@ def start_cluster(workers: int | None) -> Iterator[Client]:
             except KeyboardInterrupt:
                 starting.result().close()
                 raise
+            except RuntimeError as error:
+                raise _not_started(workers, error) from error
         with cluster, Client(cluster, set_as_default=False) as client:
-            client.wait_for_workers(workers, timeout=seconds("workers-timeout"))
+            try:
+                client.wait_for_workers(workers, timeout=seconds("workers-timeout"))
+            except TimeoutError as error:
+                raise _not_started(workers, error) from error
             yield client
+
+
+def _not_started(workers: int | None, error: Exception) -> TrainingError:
+    cause = error.__cause__ or error
+    return TrainingError(
+        f"the {workers} worker processes did not start ({cause}); free memory, start fewer of "
+        "them, or set dadagrad.workers-timeout in Dask's configuration"
+    )

@@ -83,7 +83,8 @@ class Peers:
         self._waiting.add(waiting)
         try:
             answers = waiting.result()
-        except (OSError, TimeoutError, CancelledError) as error:
+        # A worker that is about to leave has closed its connections: a RuntimeError.
+        except (OSError, TimeoutError, CancelledError, RuntimeError) as error:
             raise PeerLost(f"a worker does not answer ({error!r})") from error
         finally:
             self._waiting.discard(waiting)

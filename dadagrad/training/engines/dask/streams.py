@@ -178,7 +178,10 @@ class StreamDriver(DaskDriver):
         logger.warning("%s; the round begins again", reason)
         self._failures.append(reason)
         if len(self._failures) >= MAX_FAILURES:
-            raise TrainingError(" and again: ".join(self._failures[-2:]))
+            raise TrainingError(
+                f"a round failed {MAX_FAILURES} times: {' and again: '.join(self._failures[-2:])}; "
+                "if workers run out of memory, give them more, or make smaller partitions"
+            )
         self._drop_tasks()
         try:
             self._holders.assign()

@@ -1,0 +1,146 @@
+"""Clocks that jump, as after a suspended machine or a correction, in all processes at once."""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.cluster_processes import Cluster, Nursery, Process
+from helpers.faulty_proxy import Proxy, once_at
+from helpers.processes import wait_until
+from helpers.servers import BUCKET, moto_server
+
+from dadagrad.data.ingest import output
+from dadagrad.data.ingest.ingest import ingest
+from dadagrad.errors import InputError
+from dadagrad.storage import retries
+from dadagrad.storage.store import Storage
+from dadagrad.training.checkpoints.writer import CheckpointReader
+
+HOUR, DAY = 3600.0, 86400.0
+
+# Runs before anything else is imported: a process reads both offsets from a file at each call.
+CLOCKS = """
+import mmap, struct, time
+
+with open({path!r}, "rb") as file:
+    offsets = mmap.mmap(file.fileno(), 16, prot=mmap.PROT_READ)
+real_time, real_monotonic = time.time, time.monotonic
+time.time = lambda: real_time() + struct.unpack_from("d", offsets, 0)[0]
+time.monotonic = lambda: real_monotonic() + struct.unpack_from("d", offsets, 8)[0]
+"""
+SETTINGS = ("--step-size", "0.3", "--l1", "1e-4", "--passes", "20")
+
+
+class Clocks:
+    """The offsets of the wall clock and of the monotonic clock of all processes of a nursery."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._path.write_bytes(bytes(16))
+
+    def jump(self, wall: float, monotonic: float) -> None:
+        with self._path.open("r+b") as file:
+            file.write(struct.pack("dd", wall, monotonic))
+
+
+@pytest.fixture(scope="module")
+def clocks(tmp_path_factory: pytest.TempPathFactory) -> Clocks:
+    return Clocks(tmp_path_factory.mktemp("clocks") / "offsets")
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory, clocks: Clocks) -> Iterator[Nursery]:
+    environment = {"DASK_DADAGRAD__TASK_WORK": "1"}
+    prelude = CLOCKS.format(path=str(clocks._path))
+    with Nursery(tmp_path_factory.mktemp("nursery"), environment, prelude) as made:
+        yield made
+
+
+def digest(process: Process) -> str:
+    assert process.wait(100) == 0, process.text()
+    return str(json.loads(process.out.read_text())["digest"])
+
+
+JUMPS = {"a day on": (DAY, 0.0), "a day back": (-DAY, 0.0), "suspended": (HOUR, HOUR)}
+
+
+@pytest.mark.parametrize(
+    "rows", [("--batch-size", "60"), ("--streams", "4")], ids=["batches", "streams"]
+)
+@pytest.mark.parametrize(
+    "place", ["threads", *(pytest.param(x, marks=pytest.mark.slow) for x in ("cluster", "workers"))]
+)
+def test_a_run_has_the_same_bits(place, rows, nursery, clocks, data, tmp_path, request):
+    options = {"threads": ("--threads", "2"), "workers": ("--workers", "2")}
+    if place == "cluster":
+        cluster = Cluster(nursery, 2)
+        request.addfinalizer(cluster.end)
+        options["cluster"] = ("--scheduler", cluster.address)
+    common = ("dadagrad", "train", data, *SETTINGS, *rows, "--json")
+    expected = digest(nursery.start(*common, "--model", str(tmp_path / "model")))
+    for name, jump in JUMPS.items():
+        run = str(tmp_path / name / "run")
+        places = (
+            "--model",
+            str(tmp_path / name / "model"),
+            "--checkpoints",
+            run,
+            "--checkpoint-every",
+            "10",
+        )
+        process = nursery.start(*common, *places, *options[place])
+        wait_until(lambda run=run: len(CheckpointReader(run).list()) > 1, 60, "a checkpoint")
+        clocks.jump(*jump)
+        assert digest(process) == expected
+        clocks.jump(0.0, 0.0)
+
+
+class JumpingTime:
+    """The module `time`, whose monotonic clock jumps by an hour in each sleep."""
+
+    def __init__(self) -> None:
+        self.offset = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.offset += HOUR
+        time.sleep(seconds)
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.offset
+
+
+def test_an_ingest_that_lives_is_not_taken_for_dead(tmp_path, monkeypatch):
+    """A second one looks again and again, whatever the clock says meanwhile."""
+    storage = Storage(tmp_path / "out")
+    (tmp_path / "a.svm").write_text("1 1:1\n")
+    with output.claimed(storage, overwrite=False):
+        monkeypatch.setattr(output, "time", JumpingTime())
+        with pytest.raises(InputError, match="another ingest is writing"):
+            ingest(tmp_path / "a.svm", str(tmp_path / "out"))
+
+
+def test_a_store_is_asked_again_after_a_process_was_suspended(tmp_path, monkeypatch):
+    """What was under way has failed meanwhile: that is no reason to give up at once."""
+    with moto_server(tmp_path) as server, Proxy(server) as proxy:
+        proxy.server.set_environment(monkeypatch)
+        storage = Storage(f"s3://{BUCKET}/run")
+        storage.put("manifest-1", b"")
+        storage.put("manifest-2", b"")
+        clock = JumpingTime()
+        monkeypatch.setattr(retries, "time", clock)
+        proxy.act = once_at(proxy, "part", "hold")
+        writing = threading.Thread(target=storage.put, args=("a.zst", b"part"))
+        writing.start()
+        assert proxy.held.wait(10)
+        clock.offset += HOUR
+        proxy.act = lambda request: "pass"
+        for client in list(proxy.clients):
+            client.shutdown(2)
+        writing.join(20)
+        assert storage.get("a.zst") == b"part"
