@@ -124,6 +124,20 @@ def test_workers_die_before_the_last_state_is_gathered(cluster, data, often, mon
     assert not faults
 
 
+def test_workers_that_join_do_not_cost_a_round(cluster, data, often):
+    """They get shards of the state from the only worker that has them."""
+    undisturbed, at = At(0, lambda: None), At(10, lambda: join(cluster, 2), pause=0.05)
+    expected = bits(train(data, STREAMS, callbacks=[undisturbed]))
+    cluster.have_workers(1)
+    assert bits(at.train(cluster, data, STREAMS)) == expected
+    assert len(at.seen) == len(undisturbed.seen)
+
+
+def join(cluster: Cluster, n_workers: int) -> None:
+    for _ in range(n_workers):
+        cluster.add_worker()
+
+
 @pytest.mark.parametrize(
     "config", [CONFIG, pytest.param(STREAMS, marks=pytest.mark.slow)], ids=["batches", "streams"]
 )

@@ -94,6 +94,7 @@ class ShardStore:
         self._version = Version(0, 0)
         self._shards: dict[int, Shard] = {}
         self._changes: dict[str, FeatureSlice[State]] = {}
+        self._unneeded: set[int] = set()
         self._lock = threading.Lock()
         operations: dict[str, Operation] = {
             "features": self._features,
@@ -110,6 +111,7 @@ class ShardStore:
         with self._lock:
             self._version = version
             self._changes.clear()
+            self._unneeded.clear()
         self.peers.cancel()
         for number, shard in list(self._shards.items()):
             with shard.lock:
@@ -120,8 +122,8 @@ class ShardStore:
     def hold(self, layout: Layout, sources: dict[int, str | State | StoredShard | None]) -> None:
         """Get shards from other workers, from the client or a checkpoint, or, for None, zeros."""
         wanted = {n for n, holders in enumerate(layout.holders) if self.peers.address in holders}
-        for number in self._shards.keys() - wanted:
-            del self._shards[number]
+        # Until the round begins, others may still get them from here.
+        self._unneeded = self._shards.keys() - wanted
         for number, source in sources.items():
             start, stop = layout.edges[number : number + 2].tolist()
             if source is None:
@@ -313,8 +315,10 @@ class ShardStore:
         return {}
 
     def _enter(self, version: Version) -> None:
-        """Forget what belongs to earlier rounds."""
+        """Forget what belongs to earlier rounds, and shards that others hold."""
         with self._lock:
+            while self._unneeded:
+                self._shards.pop(self._unneeded.pop(), None)
             if version > self._version:
                 self._version = version
                 self._changes.clear()
