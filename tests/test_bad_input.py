@@ -131,36 +131,12 @@ def test_compressed_files_that_are_cut_or_damaged(tmp_path: Path, kind: str) -> 
     assert json.loads(result.stdout)["rows"] == 2000
 
 
-def test_skipped_rows_are_counted(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("label,x\n1,2\n0,inf\n,3\n0,3\n")
-    ingest = ["ingest", tmp_path / "a.csv", "--out", tmp_path / "out", "--on-error", "skip"]
-    report = json.loads(run(*ingest, "--json").stdout)
-    assert (report["rows"], report["skipped"]) == (2, 2)
-
-
 def test_training_that_diverges_leaves_no_model(made: Path, tmp_path: Path) -> None:
     train = ["train", made / "data", "--model", tmp_path / "m", "--loss", "squared", "--step-size"]
     error = error_of(*train, "1e300")
     assert all(words in error for words in ("not finite", "partition part-", "row ")), error
     assert not (tmp_path / "m" / "model.json").exists()
     assert "step_size must be a finite number" in error_of(*train, "nan")
-
-
-def test_labels_outside_the_classes(made: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.svmlight").write_text("1 1:1\n7 2:1\n")
-    run("ingest", tmp_path / "a.svmlight", "--out", tmp_path / "d", "--n-features", FEATURES)
-    error = error_of("evaluate", made / "model", tmp_path / "d")
-    assert "label 7" in error
-    assert "-1, 1" in error
-
-
-def test_a_model_of_another_feature_space(made: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.tsv").write_text("1\tgood day\n-1\tbad day\n")
-    run("ingest", tmp_path / "a.tsv", "--format", "text", "--out", tmp_path / "d")
-    for command in (["evaluate"], ["predict", "--out", tmp_path / "p.parquet"]):
-        error = error_of(*command, made / "model", tmp_path / "d")
-        assert all(words in error for words in ("feature space", "svmlight", "text")), error
-    assert not (tmp_path / "p.parquet").exists()
 
 
 READ = (

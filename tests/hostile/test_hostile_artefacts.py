@@ -115,7 +115,7 @@ PARTS = {
     "key": ["../../etc/passwd", "/etc/passwd", "a/../b", "a\0b", "", "a//b", ".hidden", "a\nb"],
     "sha256": ["0" * 64, "", None, 3],
     "bytes": [0, -1, 2**60, 2**63, 1.5, True, None],
-    "raw_bytes": [0, -1, 2**60, 7, 2**63, float("inf")],
+    "raw_bytes": [0, -1, 2**26, 2**60, 7, 2**63, float("inf")],
 }
 ARRAYS = {
     "dtype": ["|O", "object", "<f8,<f8", "<V8", "<U3", "<M8", "f8; import os", "<f3", "<f99"],

@@ -240,14 +240,6 @@ def rewrite(url: str, path: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("arrays 0 parts 0 key", "../secret", "not a safe key"),
-        ("arrays 0 parts 0 bytes", 0, "declares"),
-        ("arrays 0 parts 0 raw_bytes", 2**40, "declares"),
-        ("arrays 0 parts 0 raw_bytes", True, "not of type int"),
-        ("arrays 0 parts 0 sha256", "0" * 64, "another sha256"),
-        ("arrays 0 dtype", "|O", "only numbers"),
-        ("arrays 0 shape", [2**61, 2**61], "do not add up"),
-        ("arrays 0 shape", [-1], "has the shape"),
         ("arrays 1 name", "sums", "named twice"),
         ("step", 7, "manifest of step 7"),
         ("format", "other", "not the description of a checkpoint"),
