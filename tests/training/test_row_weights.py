@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.training_cases import UPDATES, as_dataset, make_data
+from helpers.training_cases import UPDATES, as_dataset, dense_rows, make_data
+from scipy.integrate import solve_ivp
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.rows import Rows
@@ -100,3 +101,32 @@ def test_mirror_descent_shrinks_by_l2_for_the_weight_of_the_rows(preconditioner)
         return float(end.state.weights(end.problem)[0, 0])
 
     assert weight_after(40) / weight_after(0) == pytest.approx(math.exp(-0.25), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels"),
+    [("logistic", "binary"), ("squared-hinge", "binary"), ("squared", "real")],
+)
+@pytest.mark.parametrize("update", ["mirror-descent", "ftrl"])
+def test_a_row_of_weight_h_is_h_rows_in_the_limit_of_many_small_parts(update, loss, labels):
+    """The limit solves dw/dh = -eta slope(<w, x>) x (Karampatziakis and Langford 2011, eq. 6)."""
+    rows = make_data((12,), labels=labels).read(0)
+    importance = np.random.default_rng(1).uniform(0.2, 5.0, 12)
+    eta, delta = 0.3, 1e6  # squares of gradients vanish beside this delta: the metric is constant
+    result = train(
+        as_dataset([with_weights(rows, importance)]), loss=loss, update=update, delta=delta,
+        step_size=eta * delta, batch_size=1, shuffle=False, importance_aware=True, average=False,
+        fit_intercept=False, scale_columns=False,
+    )  # fmt: skip
+    weights, slope = np.zeros(60), result.coordinator.problem.loss.slope
+    for x, y, h in zip(dense_rows(rows), rows.labels[:, 0], importance, strict=True):
+        flow = solve_ivp(
+            lambda _, w, x=x, y=y: -eta * slope(w @ x, y) * x,
+            (0.0, h),
+            weights,
+            rtol=1e-9,
+            atol=1e-12,
+        )
+        weights = flow.y[:, -1]
+    got = result.coordinator.state.weights(result.coordinator.problem)[:, 0]
+    np.testing.assert_allclose(got, weights, rtol=0, atol=1e-5 * np.abs(weights).max())
