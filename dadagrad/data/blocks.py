@@ -49,6 +49,8 @@ class Block:
         Places of the first of these rows, and what was wrong.
     names : dict of str to int
         Feature ids by name, where the source has names and they were asked for.
+    hashed_names : tuple of pairs
+        Names of features of a table, as arrays of Arrow, and the hashes of which they are made.
     """
 
     indptr: NDArray[np.int64]
@@ -63,6 +65,7 @@ class Block:
     skipped: int = 0
     notes: tuple[str, ...] = ()
     names: dict[str, int] = field(default_factory=dict)
+    hashed_names: tuple[tuple[Any, NDArray[np.int64]], ...] = ()
 
     @property
     def n_rows(self) -> int:

@@ -35,6 +35,7 @@ from dadagrad.data.ingest.labels import LabelEncoder
 from dadagrad.data.ingest.options import ARRAY_FORMATS, Options
 from dadagrad.data.tables.delimited import cut_at_rows
 from dadagrad.data.tables.encoder import TableEncoder
+from dadagrad.data.tables.names import NameTable
 from dadagrad.data.tables.sources import (
     TableParser,
     is_table,
@@ -165,6 +166,7 @@ class SourceSummary:
     largest_id: int = -1
     n_features: int = 0
     names: dict[str, int] = field(default_factory=dict)
+    hashed_names: NameTable = field(default_factory=NameTable)
     too_many_names: bool = False
     encoder: TableEncoder | None = None
     columns: list[str] = field(default_factory=list)
@@ -176,9 +178,12 @@ class SourceSummary:
     spaces: list[dict[str, Any] | None] = field(default_factory=list)
 
     def feature_names(self) -> dict[int, str]:
-        """Names by feature; of several names of one feature the first in alphabetical order."""
-        names = self.names if self.encoder is None else self.names | self.encoder.names_of_numbers()
-        return {feature: name for name, feature in sorted(names.items(), reverse=True)}
+        """Names by feature; of several names of one feature one, always the same."""
+        if self.encoder is None:
+            return {feature: name for name, feature in sorted(self.names.items(), reverse=True)}
+        names = self.hashed_names.by_feature(self.encoder.features_of)
+        numbers = self.encoder.names_of_numbers()
+        return names | {feature: name for name, feature in numbers.items()}
 
     @property
     def left_out(self) -> list[str]:
@@ -202,7 +207,7 @@ class SourceSummary:
         """Hashed names that share their feature with another; None if names were not kept."""
         if self.encoder is None or self.too_many_names or self.options.keep_names is False:
             return None
-        return len(self.names) - len(set(self.names.values()))
+        return self.hashed_names.collisions(self.encoder.features_of)
 
     @property
     def first_id(self) -> int:
@@ -219,8 +224,10 @@ class SourceSummary:
         self.weighted |= block.weights is not None
         if not self.too_many_names:
             self.names.update(block.names)
-            if len(self.names) > MAX_NAMES and self.options.keep_names is None:
-                self.too_many_names, self.names = True, {}
+            self.hashed_names.add(block.hashed_names)
+            n_names = len(self.names) + len(self.hashed_names)
+            if n_names > MAX_NAMES and self.options.keep_names is None:
+                self.too_many_names, self.names, self.hashed_names = True, {}, NameTable()
         if block.nnz:
             self.has_id_zero |= bool(block.ids.min() == 0)
             self.largest_id = max(self.largest_id, int(block.ids.max()))

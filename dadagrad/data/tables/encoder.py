@@ -11,6 +11,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dadagrad.data.blocks import Block, drop_entries, transform_values
 from dadagrad.data.tables.columns import Column, column_from_json
 from dadagrad.data.tables.scaling import learn_scale, scale_numbers
@@ -63,6 +66,12 @@ class TableEncoder:
     @property
     def n_features(self) -> int:
         return self.first_missing + (len(self.numbers) if self.has_missing else 0)
+
+    def features_of(self, hashed: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Features of signed hashes."""
+        n_hashed = 2 ** (self.hash_bits or 0)
+        features: NDArray[np.int64] = len(self.numbers) + (np.abs(hashed) & (n_hashed - 1))
+        return features
 
     def to_json(self) -> dict[str, Any]:
         """The transformation as a feature space of plain JSON."""

@@ -76,7 +76,7 @@ class _Encoding:
     ids: list[NDArray[np.int64]] = field(default_factory=list)
     values: list[NDArray[np.float32] | None] = field(default_factory=list)
     texts: list[Any] = field(default_factory=list)
-    names: dict[str, int] = field(default_factory=dict)
+    names: list[tuple[pa.Array, NDArray[np.int64]]] = field(default_factory=list)
     coded: dict[str, tuple[NDArray[np.int64], NDArray[np.int64], pa.Array]] = field(
         default_factory=dict
     )
@@ -121,7 +121,7 @@ class _Encoding:
             values,
             labels,
             tags=self._tags(),
-            names=self.names,
+            hashed_names=tuple(self.names),
             skipped=self.batch.skipped,
             notes=tuple([*self.batch.notes(), *self.notes][:MAX_NOTES])
             if self.note_skipped
@@ -191,16 +191,10 @@ class _Encoding:
             parsing.hash_texts(coded_prefix, offsets, data, hashed)
         return hashed
 
-    def _features(self, hashed: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Features of hashes."""
-        n_hashed = 2 ** (self.encoder.hash_bits or 0)
-        features: NDArray[np.int64] = len(self.encoder.numbers) + (np.abs(hashed) & (n_hashed - 1))
-        return features
-
-    def _note(self, prefix: str, texts: pa.Array, features: NDArray[np.int64]) -> None:
-        if self.keep_names:
-            names = (prefix + text for text in texts.to_pylist())
-            self.names.update(zip(names, features.tolist(), strict=True))
+    def _note(self, prefix: str, texts: pa.Array, hashed: NDArray[np.int64]) -> None:
+        if self.keep_names and len(texts):
+            names = pc.binary_join_element_wise(prefix, texts, "")
+            self.names.append((names, np.abs(hashed)))
 
     def _add_category(self, name: str, cells: pa.Array) -> None:
         """Add the feature ``name=category``; a missing cell is a category of its own.
@@ -209,16 +203,18 @@ class _Encoding:
         """
         codes, texts = to_categories(cells)
         hashed = self._hash(f"{name}=", texts)
-        features = self._features(hashed)
+        features = self.encoder.features_of(hashed)
         if any(name in cross for cross in self.encoder.crosses):
             self.coded[name] = codes, hashed, texts
-        if pa.types.is_floating(cells.type):
+        is_number = pa.types.is_floating(cells.type)
+        if is_number:
             features[-1] = _NO_CELL
         self._add(features[codes])
         if self.keep_names:
             used = np.zeros(len(texts), bool)
             used[codes] = True
-            self._note(f"{name}=", texts.filter(pa.array(used)), features[used])
+            used[-1] &= not is_number
+            self._note(f"{name}=", texts.filter(pa.array(used)), hashed[used])
 
     def _add_parts_of_dates(self, name: str, times: pa.Array) -> None:
         """Add month, day of the week and hour as categories; they repeat, unlike the time."""
@@ -227,17 +223,19 @@ class _Encoding:
             parts["hour"] = pc.hour(times)
         for part, numbers in parts.items():
             codes, texts = to_categories(numbers)
-            features = self._features(self._hash(f"{name}.{part}=", texts))
+            hashed = self._hash(f"{name}.{part}=", texts)
+            features = self.encoder.features_of(hashed)
             is_time = times.is_valid().to_numpy(zero_copy_only=False)
             self._add(np.where(is_time, features[codes], _NO_CELL))
-            self._note(f"{name}.{part}=", texts.slice(0, len(texts) - 1), features[:-1])
+            self._note(f"{name}.{part}=", texts.slice(0, len(texts) - 1), hashed[:-1])
 
     def _add_words(self, name: str, cells: pa.Array) -> None:
         """Add the feature ``name=word`` of each item of a list."""
         lengths = pc.fill_null(pc.list_value_length(cells), 0).to_numpy(zero_copy_only=False)
         codes, texts = to_categories(cells.flatten())
-        features = self._features(self._hash(f"{name}=", texts))
-        self._note(f"{name}=", texts.slice(0, len(texts) - 1), features[:-1])
+        hashed = self._hash(f"{name}=", texts)
+        features = self.encoder.features_of(hashed)
+        self._note(f"{name}=", texts.slice(0, len(texts) - 1), hashed[:-1])
         self._add_matrix(features[codes], np.ones(len(codes), np.float32), row_pointers(lengths))
 
     def _add_matrix(
@@ -264,8 +262,8 @@ class _Encoding:
         prefix = "" if encoder.is_text else f"{name}="
         words = pa.array(vocabulary, pa.string())
         hashed = self._hash(prefix, words)
-        features = self._features(hashed)
-        self._note(prefix, words, features)
+        features = self.encoder.features_of(hashed)
+        self._note(prefix, words, hashed)
         signs = np.where((hashed < 0) & encoder.alternate_sign, -1, 1).astype(np.float32)
         coded = np.array(codes, np.int64)
         self._add_matrix(features[coded], signs[coded], row_pointers(np.array(lengths, np.int64)))
@@ -282,16 +280,16 @@ class _Encoding:
             hashed = hashed * _FNV_PRIME ^ np.abs(hashes).astype(np.uint64)[codes]
         # The low bits of a product depend on low bits alone.
         hashed ^= hashed >> np.uint64(32)
-        features = self._features((hashed & _MASK).astype(np.int64))
-        self._add(features)
+        hashed = (hashed & _MASK).astype(np.int64)
+        self._add(self.encoder.features_of(hashed))
         if self.keep_names:
-            _, rows = np.unique(hashed, return_index=True)
+            distinct, rows = np.unique(hashed, return_index=True)
             parts = [
                 [f"{name}={text}" for text in texts.take(pa.array(codes[rows])).to_pylist()]
                 for name, (codes, _, texts) in ((name, self.coded[name]) for name in cross)
             ]
-            names = ("^".join(combined) for combined in zip(*parts, strict=True))
-            self.names.update(zip(names, features[rows].tolist(), strict=True))
+            names = ["^".join(combined) for combined in zip(*parts, strict=True)]
+            self._note("", pa.array(names, pa.string()), distinct)
 
     def _labels(self) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Labels, (n_rows, 1) numbers or (n_rows,) texts, and the rows that have one."""

@@ -22,7 +22,7 @@ import reprlib
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any
 
 import google_crc32c
@@ -104,7 +104,7 @@ def write_partition(
     columns |= {name: column for name, column in optional.items() if column is not None}
     numbers = {f"obs/{name}": column for name, column in columns.items()}
     strings: dict[str, Any] = {} if tags is None else {"obs/tag": tags}
-    local = [names.get(feature, "") for feature in rows.vocabulary.tolist()] if names else []
+    local = list(map(names.get, rows.vocabulary.tolist(), repeat(""))) if names else []
     if any(local):
         strings["var/name"] = local
     objects = _encode(rows, numbers | {"var/feature": rows.vocabulary}, strings)
