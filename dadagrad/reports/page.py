@@ -21,7 +21,6 @@ _TASKS = {
     "multiclass": "classification",
     "multilabel": "multilabel classification",
 }
-_STATUS = {"complete": "", "running": "running", "stopped": "stopped", "failed": "failed"}
 
 
 def page(document: Document, *, live: bool = False) -> str:
@@ -56,8 +55,8 @@ def _title(document: Document) -> str:
 
 
 def _header(document: Document) -> str:
-    status = _STATUS.get(document["status"], "")
-    mark = f' <span class="status {status}">{status}</span>' if status else ""
+    status = escape(document["status"])
+    mark = f' <span class="status {status}">{status}</span>' if status != "complete" else ""
     model, data = document.get("model") or {}, document.get("data") or {}
     facts = [_TASKS.get(model["task"], model["task"])] if model else []
     facts += [counted(data["rows"], "row")] if data.get("rows") else []
@@ -67,9 +66,11 @@ def _header(document: Document) -> str:
     elif labels and labels[0]["values"]:
         facts.append(counted(len(labels), "label"))
     facts += [document["created"].replace("T", " ").replace("+00:00", " UTC")]
+    error = document.get("error")
+    failed = f'<p class="error">{escape(error)}</p>' if error else ""
     return (
         f"<header><h1>{escape(_title(document))}{mark}</h1>"
-        f'<p class="facts">{escape(" · ".join(facts))}</p>{_progress(document)}</header>'
+        f'<p class="facts">{escape(" · ".join(facts))}</p>{failed}{_progress(document)}</header>'
     )
 
 

@@ -181,6 +181,21 @@ def settings(document: Document) -> str:
     return section("Data and settings", facts_table(rows))
 
 
+def workers(document: Document) -> str:
+    """Workers of the cluster now."""
+    rows = [
+        (
+            str(each["address"]),
+            f"{each['threads']}",
+            text_or_empty(each.get("memory"), lambda size: f"{size / 2**30:.2f} GiB"),
+            text_or_empty(each.get("limit"), lambda size: f"{size / 2**30:.2f} GiB"),
+        )
+        for each in document.get("workers") or ()
+    ]
+    heads = ("worker", "threads", "memory", "limit")
+    return section("Workers", number_table(heads, rows) if rows else "")
+
+
 def checkpoints(document: Document) -> str:
     """Checkpoints of the run, newest first."""
     rows = [
@@ -188,7 +203,7 @@ def checkpoints(document: Document) -> str:
             f"{each['steps']:,}",
             text_or_empty(each.get("rows"), lambda number: f"{number:,}"),
             text_or_empty(each.get("bytes"), lambda size: f"{size / 1e6:,.1f} MB"),
-            str(each.get("created") or ""),
+            str(each.get("created") or "")[:19].replace("T", " "),
         )
         for each in document.get("checkpoints") or ()
     ]
@@ -206,5 +221,7 @@ def again(document: Document) -> str:
     )
 
 
-SECTIONS = (learning, sweep, holdout, weights, timings, settings, checkpoints, again)
+SECTIONS = (
+    learning, sweep, holdout, weights, timings, workers, checkpoints, settings, again,
+)  # fmt: skip
 """Functions that return a section of a document, or nothing, in the order of the page."""

@@ -43,6 +43,10 @@ class BeginEvent:
         Step size of each setting that is trained; None for updates without one.
     checkpoints : str or None
         URL of the folder of checkpoints.
+    curve : dict
+        Learning curve before a resume, as the report of a run has it.
+    client : distributed.Client or None
+        Client of the cluster on which the run trains.
     """
 
     config: TrainConfig
@@ -54,6 +58,8 @@ class BeginEvent:
     outputs: int
     step_sizes: tuple[float | None, ...]
     checkpoints: str | None
+    curve: dict[str, Any] = field(default_factory=dict)
+    client: Any = None
 
     @property
     def has_errors(self) -> bool:

@@ -142,7 +142,7 @@ class Run:
         start = start or self.begin(engine)
         url = None if saver is None else saver.url
         watcher = Watcher(
-            self.begin_event(start, url),
+            self.begin_event(start, url, engine.client),
             [start.curve, *callbacks],
             saver=saver,
             save_seconds=None if save_every is not None else save_seconds,
@@ -173,7 +173,9 @@ class Run:
             )
         return watcher.result
 
-    def begin_event(self, start: Start, checkpoints: str | None = None) -> BeginEvent:
+    def begin_event(
+        self, start: Start, checkpoints: str | None = None, client: Any = None
+    ) -> BeginEvent:
         """Return the event at the begin of the run from `start` on."""
         problem = self.problem
         has_step_size = problem.config.update.has_step_size
@@ -187,6 +189,8 @@ class Run:
             problem.n_targets,
             tuple(each.step_size if has_step_size else None for each in problem.settings),
             checkpoints,
+            start.curve.to_json(),
+            client,
         )
 
     def begin(self, engine: Engine) -> Start:

@@ -182,7 +182,7 @@ def test_a_run_that_stopped_is_reported_from_its_checkpoints(tmp_path: Path) -> 
         train(url, step_size=0.3, batch_size=10, checkpoints=folder, save_every=4, callbacks=[stop])
     page = Page(report(folder))
     assert page.headings() == [
-        "Learning curve", "Largest weights", "Data and settings", "Checkpoints", "Make it again",
+        "Learning curve", "Largest weights", "Checkpoints", "Data and settings", "Make it again",
     ]  # fmt: skip
     assert "stopped" in page.text
     resume(folder)

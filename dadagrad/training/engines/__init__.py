@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.watcher import Watcher
@@ -19,6 +20,8 @@ class Engine(ABC):
     bytes_moved : int or None
         Size of the weights and gradients that travelled to other processes and from them; None
         without a cluster.
+    client : distributed.Client or None
+        Client of a cluster.
     loader : Loader or None
         Reader of partitions, if they are read in this process.
     trace : Trace
@@ -26,6 +29,7 @@ class Engine(ABC):
     """
 
     bytes_moved: int | None = None
+    client: Any = None
     loader: Loader | None = None
     trace: Trace = Trace()
 

@@ -1,0 +1,240 @@
+"""The live page of a run, from this process and from Dask's scheduler, and in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
+
+import pytest
+from distributed import Client
+from helpers.processes import local_cluster
+from helpers.training_cases import make_data
+from helpers.zarr_cases import write_zarr
+
+from dadagrad import InputError, TrainConfig, report, train
+from dadagrad.reports import live
+from dadagrad.reports.dashboard import Dashboard
+from dadagrad.reports.live import parse_address
+
+CONFIG = TrainConfig(step_size=0.3, passes=2, batch_size=10)
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+in_browser = pytest.mark.skipif(BROWSER is None, reason="needs Chromium (Debian: chromium)")
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Update the page at the end of each round."""
+    monkeypatch.setattr(live, "SECONDS", 0.0)
+
+
+def get(url: str) -> str:
+    with urlopen(url, timeout=20) as answer:
+        assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
+        return str(answer.read().decode())
+
+
+def test_the_page_goes_with_the_run_and_leaves_its_bits(tmp_path: Path) -> None:
+    data, seen = make_data(), []
+    page = Dashboard()
+    assert get(page.url).count("waiting") > 0
+
+    def look(event: Any) -> None:
+        if event.steps == 12:
+            seen.append(json.loads(get(page.url + "report.json")))
+            seen.append(get(page.url + "content"))
+
+    folder = str(tmp_path / "run")
+    result = train(data, CONFIG, callbacks=[page, look], checkpoints=folder, save_every=4)
+    assert result.model.digest == train(data, CONFIG).model.digest
+    plain, content = seen
+    assert plain["status"] == "running"
+    assert plain["training"]["rows"] == plain["curve"]["rows"][-1]
+    assert plain["training"]["rows_total"] == 2 * data.n_rows
+    assert plain["training"]["nonzeros"] > 0
+    assert {"read", "learn"} <= plain["training"]["seconds_by_part"].keys()
+    assert {"Learning curve", "Checkpoints"} <= set(re.findall("<h2>([^<]*)", content))
+    assert page.document["status"] == "complete"
+    assert page.document["model"]["digest"] == result.model.digest
+    with pytest.raises(URLError):
+        get(page.url)
+
+
+def test_an_open_page_gets_the_end_of_the_run() -> None:
+    page, last = Dashboard(), []
+
+    def look(event: Any) -> None:
+        if event.steps == 1:
+            get(page.url)
+            fetch.start()
+
+    def poll() -> None:
+        while not last or "running" in last[-1]:
+            time.sleep(0.02)
+            last.append(get(page.url + "content"))
+
+    fetch = threading.Thread(target=poll)
+    train(make_data(), CONFIG, callbacks=[page, look])
+    fetch.join(10)
+    assert "Largest weights" in last[-1]
+
+
+def test_a_run_that_fails_says_so_and_only_three_paths_are_there() -> None:
+    page = Dashboard()
+
+    def fail(event: Any) -> None:
+        with pytest.raises(HTTPError):
+            get(page.url + "../../etc/passwd")
+        raise RuntimeError("<b>no space")
+
+    with pytest.raises(RuntimeError):
+        train(make_data(), CONFIG, callbacks=[page, fail])
+    assert page.document["status"] == "failed"
+    shown = live.answer(page.document, "content")
+    assert shown is not None
+    assert b"&lt;b&gt;no space" in shown[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("8080", ("127.0.0.1", 8080)),
+        (":8080", ("127.0.0.1", 8080)),
+        ("0.0.0.0:80", ("0.0.0.0", 80)),
+        ("[::1]:0", ("::1", 0)),
+        ("localhost:0", ("localhost", 0)),
+    ],
+)
+def test_an_address_is_this_machine_unless_it_names_another(
+    text: str, address: tuple[str, int]
+) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["data.zarr", "1.2.3.4:99999", "http://x:80", ""])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="give HOST:PORT"):
+        parse_address(text)
+    taken = Dashboard()
+    with pytest.raises(InputError, match="give another HOST:PORT"):
+        Dashboard(taken.url.removeprefix("http://").rstrip("/"))
+    taken.close()
+
+
+def test_dask_shows_the_page_the_figures_and_the_workers(tmp_path: Path) -> None:
+    """Also after the loss of a worker."""
+    url, seen = write_zarr(make_data((60, 50, 40, 70)), tmp_path / "data"), []
+    config = TrainConfig(step_size=0.3, streams=2, rounds=8, passes=2)
+    with local_cluster(2) as cluster, Client(cluster) as client:
+        root = re.sub("/status$", "", client.dashboard_link).replace("0.0.0.0", "127.0.0.1")
+
+        def look(event: Any) -> None:
+            if event.cursor.round == 3 and event.pass_number == 1:
+                client.run(
+                    partial(signal.raise_signal, signal.SIGKILL),
+                    workers=[next(iter(client.nthreads()))], on_error="return",
+                )  # fmt: skip
+            seen.append(json.loads(get(f"{root}/dadagrad/report.json")))
+
+        result = train(url, config, client=client, callbacks=[Dashboard(), look])
+        with urlopen(f"{root}/metrics", timeout=20) as answer:
+            figures = answer.read().decode()
+        page = get(f"{root}/dadagrad")
+        content = get(f"{root}/dadagrad/content")
+    assert result.model.digest == train(url, config).model.digest
+    assert {each["status"] for each in seen} == {"running"}
+    assert len(seen[0]["workers"]) == 2
+    lists = [tuple(each["address"] for each in plain["workers"]) for plain in seen]
+    assert len(set(lists)) > 1  # one was lost
+    assert "merge" in seen[-1]["training"]["seconds_by_part"]
+    assert "<script>" in page
+    assert "Largest weights" in content
+    assert "Workers" in content
+    assert re.search(rf"(?m)^dadagrad_rows {float(result.report['rows'])}$", figures)
+    assert 'dadagrad_part_seconds{part="learn"}' in figures
+
+
+def dom(url: str, milliseconds: int = 3_000) -> str:
+    """The elements of a page after a time, as a browser has them."""
+    assert BROWSER is not None
+    words = [
+        BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+        f"--virtual-time-budget={milliseconds}", "--dump-dom", url,
+    ]  # fmt: skip
+    return subprocess.run(words, capture_output=True, text=True, timeout=100, check=True).stdout
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Callable[[str, str], str]]:
+    """A web server of files, which writes one and returns its URL."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *arguments: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path))
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def write(name: str, text: str) -> str:
+        (tmp_path / name).write_text(text)
+        return f"http://127.0.0.1:{server.server_address[1]}/{name}"
+
+    yield write
+    server.shutdown()
+    server.server_close()
+
+
+@in_browser
+def test_a_report_fits_a_phone_and_a_desk(served: Callable[[str, str], str]) -> None:
+    """No element is wider than the window, and every picture has a size."""
+    result = train(make_data((90, 80)), loss="logistic", holdout=0.3, step_size=0.3)
+    served("report.html", report(result))
+    frames = "".join(
+        f'<iframe src="report.html" width="{width}" height="900"></iframe>' for width in (400, 1280)
+    )
+    script = """<script>onload = () => { document.body.dataset.found = JSON.stringify(
+      [...document.querySelectorAll("iframe")].map(frame => {
+        const page = frame.contentDocument;
+        return [frame.clientWidth, page.documentElement.scrollWidth,
+          ...[...page.querySelectorAll("svg[role=img]")].map(e => e.getBoundingClientRect().width)];
+      })) }</script>"""
+    shown = dom(served("frames.html", f"<!doctype html><body>{frames}{script}"))
+    found = re.search(r'data-found="([^"]*)"', shown)
+    assert found is not None, shown[-500:]
+    phone, desk = json.loads(found[1].replace("&quot;", '"'))
+    assert (phone[0], desk[0]) == (400, 1280)
+    for width, content_width, *pictures in (phone, desk):
+        assert content_width <= width
+        assert len(pictures) == 5
+        assert all(250 < picture < width for picture in pictures)
+
+
+@in_browser
+def test_a_live_page_changes_without_a_reload() -> None:
+    page = Dashboard()
+    page.document = page.document | {"status": "running", "data": {"url": "before", "rows": 1}}
+
+    def change() -> None:
+        while page._seen is None:
+            time.sleep(0.05)
+        page.document = page.document | {"data": {"url": "after", "rows": 2}}
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    shown = dom(page.url)
+    thread.join(10)
+    page.close()
+    assert "<h1>after" in shown
