@@ -171,7 +171,7 @@ class ParquetDataset(Dataset):
         name = self._name(file)
         with self._storage.open(self._files[file]) as source:
             metadata = read_row_groups(source, name)
-            with _arrow_errors(InputError, f"{name} is not a whole Parquet file", "write it again"):
+            with arrow_errors(InputError, f"{name} is not a whole Parquet file", "write it again"):
                 footer = pq.ParquetFile(source).metadata
                 schema = footer.schema.to_arrow_schema()
                 names = Counter(schema.names)  # raises if a name is not UTF-8
@@ -197,7 +197,7 @@ class ParquetDataset(Dataset):
         footer, problem = self._footers[group.file], f"{self._place(partition)} cannot be decoded"
         with (
             self._storage.open(self._files[group.file]) as source,
-            _arrow_errors(CorruptionError, problem, "write or copy the file again"),
+            arrow_errors(CorruptionError, problem, "write or copy the file again"),
         ):
             file = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True)
             return file.read_row_group(group.number, columns=columns, use_threads=False)
@@ -294,7 +294,7 @@ def _check_lengths(indptr: NDArray[np.int64], ends: NDArray[np.int64], place: st
 
 
 @contextmanager
-def _arrow_errors(kind: type[DadagradError], problem: str, advice: str) -> Iterator[None]:
+def arrow_errors(kind: type[DadagradError], problem: str, advice: str) -> Iterator[None]:
     """Raise errors of pyarrow in one line: as `kind`, if the bytes are at fault."""
     try:
         yield

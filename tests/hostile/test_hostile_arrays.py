@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from dadagrad import ingest
 from dadagrad.data.ingest.arrays import open_npz
+from dadagrad.data.ingest.ingest import read_dataset
 from dadagrad.data.ingest.options import Options
 from dadagrad.errors import InputError
 
@@ -313,6 +314,28 @@ def test_h5ad_that_lies(stores: Path, tmp_path: Path) -> None:
             damage(file)
         with pytest.raises(InputError, match=said), only_our_errors(False):
             ingest(path, str(tmp_path / "out"))
+
+
+@given(data=st.data())
+def test_any_damage_of_an_h5ad_is_refused_or_harmless(
+    stores: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "damaged.h5ad"
+    path.write_bytes(data.draw(mutated_bytes((stores / "a.h5ad").read_bytes())))
+    with only_our_errors():
+        read_dataset(str(path))
+
+
+def test_objects_in_an_h5ad_are_not_unpickled(stores: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(stores / "a.h5ad", tmp_path))
+    with h5py.File(path, "r+") as file:
+        del file["obs/label"]
+        column = file["obs"].create_dataset("label", (12,), h5py.vlen_dtype(np.uint8))
+        column[:] = [np.frombuffer(pickle.dumps(Bomb(tmp_path / "trace")), np.uint8)] * 12
+        column.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+    with pytest.raises(InputError, match=r"a\.h5ad"), only_our_errors(False):
+        read_dataset(str(path))
+    assert not (tmp_path / "trace").exists()
 
 
 def test_valid_stores_are_read(stores: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dadagrad.data import open_dataset
+from dadagrad.data.ingest.ingest import read_dataset
 from dadagrad.data.parquet import N_FEATURES_KEY, ParquetDataset
 from dadagrad.errors import DadagradError, InputError
 from dadagrad.storage.store import Storage
@@ -85,6 +86,19 @@ def spoilt(draw: st.DrawFn) -> bytes:
 def test_any_damage_is_refused_or_harmless(file: bytes) -> None:
     with only_our_errors():
         use(file)
+
+
+TABLE = parquet(pa.table({"a": [0.5, 1.5, 2.5, 3.5], "b": list("xyzx"), "label": [0, 1, 0, 1]}))
+
+
+@given(mutated_bytes(TABLE))
+def test_any_damage_of_a_table_is_refused_or_harmless(
+    tmp_path_factory: pytest.TempPathFactory, file: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "table.parquet"
+    path.write_bytes(file)
+    with only_our_errors():
+        read_dataset(str(path))
 
 
 def test_a_footer_on_which_pyarrow_aborts() -> None:

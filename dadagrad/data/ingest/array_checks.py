@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from dadagrad.errors import DadagradError, InputError
+from dadagrad.errors import DadagradError, InputError, OutOfMemory
 from dadagrad.storage.store import check_regular
 
 MAX_RATIO = 1000
@@ -44,6 +44,8 @@ def readable(path: str, kind: str) -> Iterator[None]:
         yield
     except (DadagradError, ImportError):
         raise
+    except MemoryError as error:
+        raise OutOfMemory(f"there is not enough memory to read {path}; free some") from error
     except Exception as error:
         reason = " ".join(str(error).split())[:_MAX_REASON] or type(error).__name__
         raise InputError(

@@ -22,7 +22,6 @@ from dadagrad.data.arrays import drop_zero_weights
 from dadagrad.data.blocks import Block, LeftOut, compact, transform_values
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.data.ingest import arrays, svmlight, vw
-from dadagrad.data.ingest.array_checks import readable
 from dadagrad.data.ingest.files import (
     TASK_BYTES,
     Meter,
@@ -392,7 +391,6 @@ def _parquet_tasks(path: str, summary: SourceSummary) -> Iterator[Callable[[], P
 
 def _parse_group(parse: TableParser, path: str, group: int, first: int, n_bytes: int) -> Parsed:
     columns = parse.encoder.column_names()
-    with readable(path, "Parquet"):
-        batches = list(parquet_batches(path, group, first, columns))
+    batches = list(parquet_batches(path, group, first, columns))
     blocks = [(compact(parse.encode(batch)), 0) for batch in batches]
     return [*blocks[:-1], (blocks[-1][0], n_bytes)]

@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 from dadagrad.data.blocks import MAX_NOTES, Block
 from dadagrad.data.ingest.files import place
 from dadagrad.data.ingest.options import DEFAULT_HASH_BITS, OnError, Options
+from dadagrad.data.parquet import arrow_errors
+from dadagrad.data.parquet_footer import read_row_groups
 from dadagrad.data.tables.columns import find, learn_columns, no_column, shown
 from dadagrad.data.tables.delimited import (
     Layout,
@@ -27,7 +29,7 @@ from dadagrad.data.tables.delimited import (
 )
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import Batch, encode
-from dadagrad.errors import InputError
+from dadagrad.errors import CorruptionError, InputError
 from dadagrad.storage.store import open_regular
 
 HEAD_BYTES = 1 << 20
@@ -300,16 +302,22 @@ def is_table(path: str) -> bool:
 
 def parquet_tasks(path: str) -> Iterator[tuple[int, int]]:
     """Number of each row group of a Parquet file, and of its first row."""
-    metadata = pq.read_metadata(path)
     first = 0
-    for group in range(metadata.num_row_groups):
-        yield group, first
-        first += metadata.row_group(group).num_rows
+    with open(path, "rb", opener=open_regular) as file:
+        for number, group in enumerate(read_row_groups(file, path)):
+            yield number, first
+            first += group.n_rows
 
 
 def parquet_batches(
     path: str, group: int, first: int, columns: list[str] | None = None
 ) -> Iterator[Batch]:
-    """Rows of a row group; only `columns` are read, if given."""
-    table = pq.ParquetFile(path).read_row_group(group, columns=columns, use_threads=False)
+    """Rows of a row group; only `columns` are read, if given.
+
+    Raises `CorruptionError` for bytes that cannot be decoded.
+    """
+    problem = f"{path}, row group {group} cannot be decoded"
+    with arrow_errors(CorruptionError, problem, "write or copy the file again"):
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        table = file.read_row_group(group, columns=columns, use_threads=False)
     yield from table_batches(table, path, first)
