@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from dadagrad.training.schedule import streams
+
 settings.register_profile("dadagrad", deadline=None, derandomize=True, max_examples=20)
 settings.register_profile("many", deadline=None, max_examples=8000)
 settings.load_profile("dadagrad")
@@ -30,6 +32,14 @@ def _without_flushes() -> Iterator[None]:
     """Leave files in memory: no test cuts the power, and flushing takes most of the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _streams_of_few_rows() -> Iterator[None]:
+    """Let streams share the rows of small data too: one would learn from the first 2,048 alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams, "MIN_ROWS_ALONE", 5)
         yield
 
 

@@ -8,7 +8,7 @@ w = -eta u / (delta + sqrt(G)).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -25,9 +25,6 @@ from dadagrad.training.state.slices import FeatureSlice
 from dadagrad.training.worker.compute import compute
 
 Array = NDArray[np.float64]
-
-MIN_SIZE = 0.02
-"""The first round's share of a pass where rounds are a fixed share of what came before."""
 
 
 @dataclass(slots=True)
@@ -164,7 +161,7 @@ def walk(
     """The state after all rounds of `schedule`, with streams merged by `rule`."""
     state = State.zero(problem)
     for one in schedule.rounds(Cursor()):
-        walks = [_stretch(problem, partitions, state, stretch) for stretch in one.stretches]
+        walks = [stretch(problem, partitions, state, part) for part in one.stretches]
         end = state.t + sum(one.content.t - state.t for one in walks)
         ids = np.unique(np.concatenate([one.ids for one in walks]))
         share = state.pull(ids)
@@ -179,11 +176,12 @@ def walk(
     return state
 
 
-def _stretch(
-    problem: Problem, partitions: Sequence[Rows], state: State, stretch: Stretch
+def stretch(
+    problem: Problem, partitions: Sequence[Rows], state: State, slices: Stretch
 ) -> FeatureSlice[State]:
-    streams, progress = StreamMerge(problem, state), Progress(stretch)
-    for slice_ in stretch:
+    """What a stream learns from its slices of a round."""
+    streams, progress = StreamMerge(problem, state), Progress(slices)
+    for slice_ in slices:
         rows = partitions[slice_.partition]
         given = streams.give(progress)
         result = compute(problem, rows, slice_, given, f"partition {slice_.partition}")
@@ -206,15 +204,3 @@ def _merge(
         u, G = rule(changes)
         moved = changes.n > 0
         own[moved, 0], own[moved, 1] = u[moved], G[moved]
-
-
-class FixedShare(StreamSchedule):
-    """As many rounds, each a fixed share (a tenth, if there are 40) of what was seen before it."""
-
-    def _shares(self, pass_number: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-        assert pass_number == 0
-        whole, seen = 10**9, 0
-        for number in range(self.first_rounds):
-            following = round(whole * MIN_SIZE ** (1.0 - (number + 1) / self.first_rounds))
-            yield (seen, whole), (following, whole)
-            seen = following

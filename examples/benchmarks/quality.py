@@ -9,7 +9,8 @@ defaults are decided by the first, and confirmed by the second.
 rate of a grid with the least progressive error. scikit-learn's SGDClassifier has its defaults,
 also with averaging, and rows that are scaled beforehand where the set is a raw table (which sees
 all rows first). The mean and the standard deviation of the error over the orders, in percent; bold
-are the least and those within 1 % of it.
+are the least and those within 1 % of it. The second table, of ``--streams``, has the errors of
+dadagrad's streams over that of one stream, with the step size and the average that this chose.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +29,10 @@ import vw
 from numpy.typing import NDArray
 from quality_sets import CHOSEN_ON, CONFIRMED_ON, RealSet
 
-from dadagrad import dataset_from_arrays, evaluate, train
+from dadagrad import TrainConfig, dataset_from_arrays, evaluate, train
 
 RATES = (0.1, 0.25, 1.0, 2.0, 4.0)
+STREAMS = (16, 64)
 LOSSES = ("hinge", "logistic", "squared-hinge")
 NEAR = 1.01
 
@@ -38,10 +41,41 @@ def main() -> None:
     parser = reporting.parser(__doc__, data="the sets")
     parser.add_argument("--orders", type=int, default=5, help="orders of the rows (default: 5)")
     parser.add_argument("--only", default="", help="part of the name of the sets to run")
+    parser.add_argument("--streams", action="store_true", help="the second table instead")
     options = parser.parse_args()
+    if options.streams:
+        reporting.publish("quality-streams", of_streams(options), options.markdown)
+        return
     halves = {"Chosen on": CHOSEN_ON, "Confirmed on": CONFIRMED_ON}
     tables = [half(title, sets, options) for title, sets in halves.items()]
     reporting.publish("quality", "\n\n".join(table for table in tables if table), options.markdown)
+
+
+def of_streams(options: argparse.Namespace) -> str:
+    """The table of streams: mean errors, and means of the ratios to one stream."""
+    lines, all_ratios = [], []
+    for name, load in (CHOSEN_ON | CONFIRMED_ON).items():
+        if options.only not in name:
+            continue
+        data = load(options.data)
+        errors = np.array([stream_errors(data.ordered(seed)) for seed in range(options.orders)])
+        ratios = errors[:, 1:].mean(axis=0) / errors[:, 0].mean()
+        all_ratios.append(ratios)
+        lines.append([name, f"{len(data.y):,}", f"{100 * errors[:, 0].mean():.2f}"])
+        lines[-1] += [f"{ratio:.3f}" for ratio in ratios]
+        print(lines[-1], flush=True)
+    lines.append(["mean", "", "", *(f"{ratio:.3f}" for ratio in np.mean(all_ratios, axis=0))])
+    header = ["", "rows", "one stream", *(f"{streams} streams" for streams in STREAMS)]
+    return reporting.table(header, lines)
+
+
+def stream_errors(data: RealSet) -> list[float]:
+    """Errors of one stream by the defaults, and of `STREAMS` with what it chose."""
+    rows, test = dataset_from_arrays(data.x, data.y), dataset_from_arrays(data.test_x, data.test_y)
+    model = train(rows).model
+    chosen = TrainConfig.from_json(model.report["config"])
+    several = (train(rows, replace(chosen, streams=streams)).model for streams in STREAMS)
+    return [evaluate(each, test)["error"] for each in (model, *several)]
 
 
 def half(

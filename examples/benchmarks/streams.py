@@ -6,7 +6,7 @@ on) and census (the values of 33 nominal attributes, one-hot). Rows come in the 
 ingest, seed 0. Streams learn from rows of their own, one step per row, and are merged 40 times.
 
 *Rules* compares ways to merge the streams' sums, by the error on the test rows at the best step
-size of a grid, and at three times that. *Rounds* compares the two ways in which rounds can grow.
+size of a grid, and at three times that; `rounds.py` compares ways to cut a pass into rounds.
 *Penalty* shows what becomes of l1 where a coordinate has a time of its own, and where all have that
 of all rows. *Runs* is the public API: `dadagrad.train` with streams beside the online pass.
 *A cluster* is two Dask workers on this machine: batches beside streams.
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import reporting
 import scipy.sparse
-from merge_rules import RULES, FixedShare, Rule, walk
+from merge_rules import RULES, Rule, walk
 from quality_sets import CENSUS_TRAIN, ingest_reviews, read_census
 
 from dadagrad import Dataset, TrainConfig, evaluate, train
@@ -114,13 +114,13 @@ def census(options: argparse.Namespace) -> Task:
 # What is compared
 
 
-def error_of(task: Task, streams: int, step_size: float, rule: Rule, schedule: type) -> float:
+def error_of(task: Task, streams: int, step_size: float, rule: Rule) -> float:
     """The test error after a pass with streams that are merged by `rule`."""
     config = replace(LOCAL, streams=streams, step_size=step_size)
-    problem, whole = method_and_plan(task, config)
+    problem, schedule = method_and_plan(task, config)
     # On the way of what diverges, numbers are too large for their squares.
     with np.errstate(over="ignore", invalid="ignore"):
-        state = walk(problem, partitions(task), schedule(**vars(whole)), rule)
+        state = walk(problem, partitions(task), schedule, rule)
     return float(evaluate(make_model(problem, state, task.rows, {}), task.test)["error"])
 
 
@@ -140,11 +140,11 @@ def partitions(task: Task) -> list[object]:
     return _read[task.name]
 
 
-def at_best(task: Task, streams: int, rule: Rule, schedule: type = StreamSchedule) -> str:
+def at_best(task: Task, streams: int, rule: Rule) -> str:
     """The error at the best step size of the grid, that, and the error at three times it."""
-    errors = {eta: error_of(task, streams, eta, rule, schedule) for eta in GRIDS[task.name]}
+    errors = {eta: error_of(task, streams, eta, rule) for eta in GRIDS[task.name]}
     best = min(errors, key=errors.__getitem__)
-    larger = error_of(task, streams, 3 * best, rule, schedule)
+    larger = error_of(task, streams, 3 * best, rule)
     return f"{errors[best]:.4f} ({best:g}); {larger:.4f}"
 
 
@@ -160,18 +160,6 @@ def rules(tasks: Sequence[Task], options: argparse.Namespace) -> str:
         "Test error at the best step size (which it is), and at three times that, for 16 and 64 "
         f"streams:\n\n{reporting.table(header, lines)}"
     )
-
-
-def rounds(tasks: Sequence[Task], options: argparse.Namespace) -> str:
-    ways = {"growing as the root of what was seen (dadagrad)": StreamSchedule}
-    ways["a tenth of what was seen, from 2 % on"] = FixedShare
-    rule = RULES[PARTICIPATION]
-    lines = [
-        [name, *(at_best(task, streams, rule, schedule) for task in tasks for streams in STREAMS)]
-        for name, schedule in ways.items()
-    ]
-    header = ["40 rounds", *(f"{task.name}, {streams}" for task in tasks for streams in STREAMS)]
-    return f"The same for two ways to grow:\n\n{reporting.table(header, lines)}"
 
 
 def penalty(tasks: Sequence[Task], options: argparse.Namespace) -> str:
@@ -258,7 +246,7 @@ def cluster(tasks: Sequence[Task], options: argparse.Namespace) -> str:
     return f"Runs that take turns:\n\n{reporting.table(header, lines)}"
 
 
-TABLES = {"rules": rules, "rounds": rounds, "penalty": penalty, "runs": runs, "cluster": cluster}
+TABLES = {"rules": rules, "penalty": penalty, "runs": runs, "cluster": cluster}
 
 
 if __name__ == "__main__":

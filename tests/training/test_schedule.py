@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dadagrad.training.schedule import Cursor, Round, Schedule, Slice
+from dadagrad.training.schedule import streams as streams_module
 from dadagrad.training.schedule.batches import BatchSchedule, FirstRows, OnlineSchedule
 from dadagrad.training.schedule.streams import SHARING, StreamSchedule
 
@@ -162,14 +163,23 @@ def test_a_late_cursor_is_found_quickly(kind):
 
 @given(streams)
 def test_each_stream_learns_from_its_own_block_in_order(schedule):
+    """After the rows of the first pass that one stream has learned from alone."""
+    n_rows = sum(schedule.partition_rows)
     for pass_number in range(schedule.passes):
         places = in_order(schedule, pass_number)
         learned: dict[int, list[int]] = defaultdict(list)
         readers: dict[int, set[int]] = defaultdict(set)
+        alone = 0
         for round_ in all_rounds(schedule):
             if round_.cursor.pass_number != pass_number:
                 continue
             numbers = []
+            if round_.cursor == Cursor() and schedule.streams > 1:
+                (stretch,) = round_.stretches
+                alone = len(list(rows_of(stretch)))
+                assert alone == min(n_rows, max(streams_module.MIN_ROWS_ALONE, n_rows // 50))
+                assert [places[row] for row in rows_of(stretch)] == list(range(alone))
+                continue
             for stretch in round_.stretches:
                 rows = [places[row] for row in rows_of(stretch)]
                 numbers.append((rows[0] * schedule.streams + schedule.streams - 1) // len(places))
@@ -178,8 +188,8 @@ def test_each_stream_learns_from_its_own_block_in_order(schedule):
                     readers[slice_.reading].add(numbers[-1])
             assert numbers == sorted(set(numbers))
         for stream, rows in learned.items():
-            first = len(places) * stream // schedule.streams
-            assert rows == list(range(first, len(places) * (stream + 1) // schedule.streams))
+            first, stop = (n_rows * each // schedule.streams for each in (stream, stream + 1))
+            assert rows == list(range(max(first, alone), stop))
         assert max(map(len, readers.values()), default=0) <= SHARING
 
 
@@ -187,7 +197,12 @@ def test_each_stream_learns_from_its_own_block_in_order(schedule):
 def test_rounds_grow_with_the_data_seen(passes, n_streams, first_rounds):
     schedule = StreamSchedule((20_000, 30_000), passes, True, 0, 1000, 1, n_streams, first_rounds)
     total, before, number = 0, 0, 0
-    for round_ in all_rounds(schedule):
+    rounds = all_rounds(schedule)
+    if n_streams > 1:  # one stream learns from the first 2 %
+        total = before = sum(slice_.n_rows for slice_ in rounds.pop(0).slices)
+        assert total == 1_000
+        number = int(first_rounds * 0.02**0.5)
+    for round_ in rounds:
         number += 1
         wanted = min(50_000 * number**2 / first_rounds**2, 50_000 * passes)
         if round_.after.round == 0:  # a pass ends with its own round
@@ -200,7 +215,8 @@ def test_rounds_grow_with_the_data_seen(passes, n_streams, first_rounds):
     assert total == 50_000 * passes
 
 
-def test_stretches_end_with_partitions_where_some_do_nearby():
+def test_stretches_end_with_partitions_where_some_do_nearby(monkeypatch):
+    monkeypatch.setattr(StreamSchedule, "_rows_alone", lambda schedule, n_rows: 0)
     # They would end after 20, 80, 180, 320 rows and so on; 80 is two fifths of 60 from 100.
     rounds = all_rounds(StreamSchedule((100,) * 40, shuffle=False, streams=2, first_rounds=10))
     cut = [

@@ -1,15 +1,16 @@
 """The schedule of streams: the rows from which each stream learns in each round.
 
-The rows of a pass, in the order of its partitions, are cut into as many blocks of neighbours as
-there are streams. In a round each stream learns from the next stretch of its own block, one step
-per row, from the state that all share; then the states are merged
-(`dadagrad.training.coordinator.merge`).
+The first rows of the first pass are those of one stream: weights move fast, and streams that know
+nothing of each other would all learn the same. The rows of a pass, in the order of its partitions,
+are cut into as many blocks of neighbours as there are streams. In a round each stream learns from
+the next stretch of what is left of its own block, one step per row, from the state that all share;
+then the states are merged (`dadagrad.training.coordinator.merge`).
 
 Rounds grow with the data that has been seen: while weights move fast, streams must be merged
 often. After round r, (r / R)^2 passes have been seen, R being the rounds of the first pass: so
 round r is 2/r of what came before, the last of R = 40 rounds 5 % of it, and each pass has fewer
-rounds than the one before. With as many rounds in all, this learns as well as rounds of a fixed
-share of what came before, and many streams bear longer steps; see `examples/benchmarks`.
+rounds than the one before. The rounds of the rows of one stream alone, the first 5 of 40, are left
+out. `examples/benchmarks/rounds.py` compares this with other ways.
 
 Where a partition ends close to the end of a stretch, the stretch ends there: of a partition in two
 slices, the features that both touch would travel twice.
@@ -21,7 +22,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 from dadagrad.training.schedule.base import Schedule, Slice, Stretch
@@ -29,6 +30,10 @@ from dadagrad.training.schedule.base import Schedule, Slice, Stretch
 CLOSE = 2, 5
 """A stretch may end two fifths of its length from its place. Were it half, it could lose all its
 rows to its neighbours; only the last of a pass can, which may be shorter than the one before."""
+
+ALONE_SHARE, MIN_ROWS_ALONE, MAX_ROWS_ALONE = 0.02, 2_048, 262_144
+"""Share of the first pass that one stream learns from alone, and the rows of it at least and at
+most: rows at least because less data is no work for streams, at most because all threads wait."""
 
 SHARING = 4
 """Streams that share an open partition at most: others read it again, maybe elsewhere."""
@@ -80,14 +85,13 @@ class StreamSchedule(Schedule):
         """The rows of each stream in each round, in that order, cut where partitions end."""
         starts = [0, *accumulate(sizes)]
         n_rows = starts[-1]
-        blocks = [
-            (n_rows * stream // self.streams, n_rows * (stream + 1) // self.streams)
-            for stream in range(self.streams)
-        ]
-        pieces: list[_Piece] = []
-        number = 0
+        alone = 0 if pass_number else self._rows_alone(n_rows)
+        edges = [n_rows * stream // self.streams for stream in range(self.streams + 1)]
+        blocks = [(max(first, min(alone, stop)), stop) for first, stop in pairwise(edges)]
+        pieces: list[_Piece] = [(0, 0, *cut) for cut in _cut(starts, 0, alone)]
+        number = int(alone > 0)
         reached = [first for first, _ in blocks]
-        for done, following in self._shares(pass_number):
+        for done, following in self._shares(pass_number, n_rows, alone):
             ends = [_end(starts, block, done, following) for block in blocks]
             before = len(pieces)
             for stream, (first, stop) in enumerate(zip(reached, ends, strict=True)):
@@ -96,15 +100,25 @@ class StreamSchedule(Schedule):
             reached = ends
         return pieces
 
-    def _shares(self, pass_number: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-        """The shares of the pass that were seen before and after each of its rounds."""
-        whole = self.first_rounds**2
-        before, seen = pass_number * whole, 0
-        number = math.isqrt(before)
+    def _rows_alone(self, n_rows: int) -> int:
+        """Rows of the first pass that one stream learns from before all streams begin."""
+        few = min(max(int(ALONE_SHARE * n_rows), MIN_ROWS_ALONE), MAX_ROWS_ALONE)
+        return min(few, n_rows) if self.streams > 1 else 0
+
+    def _shares(
+        self, pass_number: int, n_rows: int, alone: int
+    ) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+        """The shares of what is left of the blocks that were seen before and after each round.
+
+        One stream has learned `alone` rows of the pass before.
+        """
+        passed, whole = pass_number * self.first_rounds**2, n_rows * self.first_rounds**2
+        first = seen = alone * self.first_rounds**2
+        number = math.isqrt(passed + first // max(n_rows, 1))
         while seen < whole:
             number += 1
-            following = min(number**2 - before, whole)
-            yield (seen, whole), (following, whole)
+            following = min(n_rows * (number**2 - passed), whole)
+            yield (seen - first, whole - first), (following - first, whole - first)
             seen = following
 
     def _readings(self, pass_number: int, pieces: list[_Piece]) -> dict[tuple[int, int], int]:
