@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dadagrad.data.blocks import Block, compact, drop_entries, row_pointers, take
 from dadagrad.data.dataset import MemoryDataset, Schema
-from dadagrad.data.ingest.external_shuffle import ExternalShuffle
+from dadagrad.data.external_shuffle import ExternalShuffle
 from dadagrad.data.ingest.labels import LabelEncoder, rename
 from dadagrad.data.rows import Rows, check_column, row_of
 from dadagrad.errors import InputError

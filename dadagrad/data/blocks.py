@@ -51,6 +51,8 @@ class Block:
         Feature ids by name, where the source has names and they were asked for.
     hashed_names : tuple of pairs
         Names of features of a table, as arrays of Arrow, and the hashes of which they are made.
+    origin : tuple of int
+        Place in the sources, which does not depend on who reads them; empty if it is not known.
     """
 
     indptr: NDArray[np.int64]
@@ -66,6 +68,7 @@ class Block:
     notes: tuple[str, ...] = ()
     names: dict[str, int] = field(default_factory=dict)
     hashed_names: tuple[tuple[Any, NDArray[np.int64]], ...] = ()
+    origin: tuple[int, ...] = ()
 
     @property
     def n_rows(self) -> int:
@@ -78,16 +81,30 @@ class Block:
 
 @dataclass
 class LeftOut:
-    """Rows that were wrong and left out: the first are described in the log, all are counted."""
+    """Rows that were wrong and left out: the first are described in the log, all are counted.
+
+    A worker of a cluster has a list for `notes`, which are logged when they are merged.
+    """
 
     n_rows: int = 0
     n_noted: int = 0
+    notes: list[str] | None = None
 
     def add(self, block: Block) -> None:
-        self.n_rows += block.skipped
-        for note in block.notes[: MAX_NOTES - self.n_noted]:
+        self._add(block.skipped, block.notes)
+
+    def merge(self, later: LeftOut) -> None:
+        """Add rows that a worker has left out."""
+        self._add(later.n_rows, later.notes or ())
+
+    def _add(self, n_rows: int, notes: Sequence[str]) -> None:
+        self.n_rows += n_rows
+        for note in notes[: MAX_NOTES - self.n_noted]:
             self.n_noted += 1
-            logger.warning("left out %s", note)
+            if self.notes is None:
+                logger.warning("left out %s", note)
+            else:
+                self.notes.append(note)
 
     def log_number(self) -> None:
         """Log the number of all rows, if it is larger than that of those described."""

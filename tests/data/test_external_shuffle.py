@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dadagrad.data.blocks import Block, concatenate
-from dadagrad.data.ingest.external_shuffle import ExternalShuffle
+from dadagrad.data.external_shuffle import ExternalShuffle
 from dadagrad.errors import StorageError
 
 row_lengths = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=8), min_size=1, max_size=8)

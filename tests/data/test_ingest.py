@@ -23,9 +23,9 @@ from helpers.processes import local_cluster
 from sklearn.datasets import dump_svmlight_file
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from dadagrad.data import open_dataset
+from dadagrad.data import external_shuffle, open_dataset
 from dadagrad.data.dataset import Dataset
-from dadagrad.data.ingest import external_shuffle, readers
+from dadagrad.data.ingest import files, readers, sources
 from dadagrad.data.ingest.ingest import IngestReport, ingest
 from dadagrad.data.ingest.options import guess_format
 from dadagrad.errors import InputError
@@ -287,6 +287,57 @@ def test_text_by_processes_and_by_dask_equals_text_by_one_process(tmp_path: Path
     assert dataset.read(0).values is None
     space = dataset.schema.feature_space or {}
     assert (space["hash_bits"], space["ngrams"], space["alternate_sign"]) == (8, 2, False)
+
+
+def test_a_cluster_shuffles_and_writes_the_dataset_of_one_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workers pass sorted runs of rows to each other through the folder of the dataset."""
+    from dask.dataframe import from_pandas
+    from distributed import Client
+
+    for module in (files, readers):
+        monkeypatch.setattr(module, "TASK_BYTES", 5_000)
+    monkeypatch.setattr(sources, "_GROUP_TASKS", 3)
+    monkeypatch.setattr(external_shuffle, "RUN_BYTES", 20_000)
+    random = np.random.default_rng(0)
+    frame = pandas.DataFrame(
+        {
+            "age": np.where(random.random(1500) < 0.1, np.nan, random.lognormal(3, 2, 1500)),
+            "job": random.choice(["cook", "nurse", "clerk"], 1500),
+            "y": random.choice(["yes", "no", "it depends"], 1500),
+        }
+    )
+    monkeypatch.chdir(tmp_path)
+    frame.to_csv("a.tsv", sep="\t", index=False)
+    frame.to_csv("a.csv.gz", index=False)
+    frame.to_parquet("a.parquet", row_group_size=400)
+    Path("a.svm").write_text("".join(f"{n % 2} qid:{n // 7} {n % 90}:1\n" for n in range(1500)))
+    with Path("a.tsv").open("a") as file:
+        file.write("too short\n" * 3 + "30\tcook\t\n")
+    table = {"label": "y", "partition_nnz": 1000, "on_error": "skip"}
+    with local_cluster(2, threads_per_worker=1, processes=False) as cluster, Client(cluster):
+        for source, options in (
+            (tmp_path / "a.tsv", table),
+            ([tmp_path / "a.tsv", tmp_path / "a.csv.gz"], table),
+            (tmp_path / "a.parquet", table | {"shuffle": None}),
+            (tmp_path / "a.svm", {"partition_nnz": 500}),
+            (tmp_path / "a.svm", {"partition_nnz": 500, "shuffle": None}),
+            (from_pandas(frame, npartitions=4), table),
+        ):
+            reports = [
+                ingest(source, out, overwrite=True, client=client, **options)
+                for out, client in (("alone", None), ("together", "current"))
+            ]
+            assert reports[0].partitions > 2
+            assert reports[0].skipped == reports[1].skipped
+            assert files_of(tmp_path / "alone") == files_of(tmp_path / "together")
+            assert reports[0].columns == reports[1].columns
+        Path("bad.tsv").write_text("y\tage\n" + "no\t1\nyes\t2\n" * 3000 + "no\told\n")
+        with pytest.raises(InputError, match=r"bad\.tsv, line 6002.*on the Dask worker at inproc"):
+            ingest("bad.tsv", "bad", client="current", label="y")
+    assert not list(tmp_path.glob("*runs-*"))
+    assert not Path("bad").exists()
 
 
 def test_a_scheduler_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from dadagrad import AdaGradRanker, evaluate, ingest, train
 from dadagrad.data import open_dataset
 from dadagrad.data.arrays import dataset_from_arrays
 from dadagrad.data.blocks import Block
-from dadagrad.data.ingest.external_shuffle import ExternalShuffle
+from dadagrad.data.external_shuffle import ExternalShuffle
 from dadagrad.errors import DadagradError, InputError
 from dadagrad.model.ranking import RankingScores, ndcg
 

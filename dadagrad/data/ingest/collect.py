@@ -26,14 +26,16 @@ from dadagrad.data.dataset import (
     Schema,
     checksum,
 )
+from dadagrad.data.external_shuffle import ExternalShuffle, ShuffledRows
 from dadagrad.data.ingest import parsing, vw
-from dadagrad.data.ingest.external_shuffle import ExternalShuffle
 from dadagrad.data.ingest.files import Range, read_chunks, source_bytes
 from dadagrad.data.ingest.labels import LabelEncoder, LabelTable, keep_class_names
 from dadagrad.data.ingest.options import TABLE_FORMATS, Options
-from dadagrad.data.ingest.readers import SourceSummary, ordered_map
+from dadagrad.data.ingest.readers import SourceSummary
 from dadagrad.data.ingest.sources import Source
+from dadagrad.data.ingest.workers import ClusterPool, WorkerPool
 from dadagrad.data.rows import Rows
+from dadagrad.data.stored_runs import StoredRun, store_runs
 from dadagrad.data.tables.columns import describe_columns
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.scaling import sample_size
@@ -153,7 +155,7 @@ class Collected:
 
     def __init__(
         self,
-        rows: ExternalShuffle,
+        rows: ShuffledRows,
         summary: SourceSummary,
         n_features: int | None,
         partition_nnz: int,
@@ -167,6 +169,11 @@ class Collected:
         self.schema = _schema(summary, self._labels, n_features)
         self._bounds = rows.bounds(partition_nnz, len(self.schema.label_columns))
         self.n_partitions = self._bounds.shape[1] - 1
+
+    @property
+    def is_stored(self) -> bool:
+        """True if workers of a cluster can read the rows."""
+        return isinstance(self._rows.runs[0], StoredRun)
 
     @cached_property
     def names(self) -> dict[int, str]:
@@ -260,16 +267,19 @@ def collect(
     n_features: int | None = None,
     partition_nnz: int = DEFAULT_PARTITION_NNZ,
     shuffle: Shuffle = "auto",
-    workers: int = 1,
-    client: Any = None,
+    pool: WorkerPool | None = None,
     temporary: str | None = None,
     progress: Progress | None = None,
 ) -> Collected:
-    """Read all sources; see `dadagrad.ingest`."""
+    """Read all sources; see `dadagrad.ingest`.
+
+    The workers of a cluster leave the rows in the folder `temporary`, which all of them can reach;
+    other workers return them, and this process has them in memory, or in files in `temporary`.
+    """
     options = recipe.options
     seed = (None if options.no_labels else 0) if shuffle == "auto" else shuffle
-    minimum = {"partition_nnz": 1, "shuffle": 0, "workers": 1, "n_features": 1}
-    for name, value in zip(minimum, (partition_nnz, seed, workers, n_features), strict=True):
+    minimum = {"partition_nnz": 1, "shuffle": 0, "n_features": 1}
+    for name, value in zip(minimum, (partition_nnz, seed, n_features), strict=True):
         if value is not None and value < minimum[name]:
             raise InputError(f"{name} is {value}; it must be {minimum[name]} or more")
     total_bytes, done_bytes = sum(map(source_bytes, source.paths)), 0
@@ -284,16 +294,26 @@ def collect(
         columns=list(recipe.columns),
         learned=recipe.encoder is not None,
     )
-    rows = ExternalShuffle(seed=seed, folder=temporary)
-    threads = kernel is not None or not source.paths
-    with ordered_map(workers, client, threads=threads) as run:
-        for block, n_bytes in source.blocks(summary, run):
+
+    def report(n_bytes: int, n_rows: int) -> None:
+        nonlocal done_bytes
+        done_bytes += n_bytes
+        if progress is not None:
+            progress(done_bytes, total_bytes, n_rows)
+
+    pool = pool or WorkerPool(None)
+    tasks = source.tasks(summary, pool) if isinstance(pool, ClusterPool) else None
+    rows: ShuffledRows
+    if tasks is not None:
+        assert temporary is not None
+        rows = ShuffledRows(store_runs(tasks, summary, seed, temporary, pool, report), seed, pool)
+    else:
+        rows = local = ExternalShuffle(seed=seed, folder=temporary)
+        for block, n_bytes in source.blocks(summary, pool):
             if (block := summary.add(block)).n_rows:
-                rows.append(block)
-            done_bytes += n_bytes
-            if progress is not None:
-                progress(done_bytes, total_bytes, rows.n_rows)
-    rows.finish()
+                local.append(block)
+            report(n_bytes, rows.n_rows)
+        local.finish()
     summary.wrong_rows.log_number()
     if seed is None and not options.no_labels and summary.in_order:
         logger.warning(
@@ -308,7 +328,7 @@ def collect(
 
 
 def _learn_scales(
-    encoder: TableEncoder, rows: ExternalShuffle, summary: SourceSummary
+    encoder: TableEncoder, rows: ShuffledRows, summary: SourceSummary
 ) -> TableEncoder:
     """Learn the scales of numbers from a sample of rows."""
     has_missing = summary.largest_id >= encoder.first_missing

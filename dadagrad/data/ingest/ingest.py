@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from itertools import repeat
 from typing import Any, Literal
+from uuid import uuid4
 
 from dadagrad.data import open_dataset
 from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ
 from dadagrad.data.dataset import Dataset, Partition, Schema
 from dadagrad.data.ingest.collect import (
     OPTIONS,
+    Collected,
     Progress,
     Shuffle,
     collect,
@@ -20,9 +24,9 @@ from dadagrad.data.ingest.collect import (
     make_recipe,
 )
 from dadagrad.data.ingest.files import source_bytes
-from dadagrad.data.ingest.output import check_output, claimed
-from dadagrad.data.ingest.readers import ordered_map
+from dadagrad.data.ingest.output import Claim, check_output, claimed
 from dadagrad.data.ingest.sources import MatrixSource, is_pair, is_raw, make_source
+from dadagrad.data.ingest.workers import ClusterPool, WorkerPool, worker_pool
 from dadagrad.data.views import join
 from dadagrad.data.zarr.dataset import write_partition, write_root
 from dadagrad.errors import InputError
@@ -139,7 +143,9 @@ def ingest(
         Number of threads (for svmlight and vw) or processes (for text and csv) that parse. With
         several processes, a script must call this under ``if __name__ == "__main__":``.
     client
-        A ``distributed.Client``, or the address of a Dask scheduler, whose workers parse.
+        A ``distributed.Client``, the address of a Dask scheduler, or "current" for the active
+        client. The workers parse, shuffle and write the dataset, which has the same bits. They must
+        see the sources and `out`, which is a path in a shared file system, or a URL.
     on_error
         ``"skip"`` leaves wrong rows out and counts them, ``"raise"`` stops at the first.
     zero_based
@@ -165,7 +171,8 @@ def ingest(
         For csv: the delimiter, and True if the first row has names; None guesses them from the name
         and the first rows of a file.
     temporary
-        Folder for temporary files, used if the data exceeds 128 MiB; default: the system's.
+        Folder for temporary files, used if the data exceeds 128 MiB; default: the system's. With a
+        `client`, a folder that all workers reach; default: beside `out`.
     like
         A model or a dataset, or the URL of one, whose features the rows get: the same columns,
         hashing, scales and format. Options that change features cannot be given with it.
@@ -185,39 +192,42 @@ def ingest(
     recipe = make_recipe(source, given, schema_of(like))
     storage = Storage(out)
     check_output(storage, overwrite=overwrite)
-    collected = collect(
-        source,
-        recipe,
-        n_features=n_features,
-        partition_nnz=partition_nnz,
-        shuffle=shuffle,
-        workers=workers,
-        client=client,
-        temporary=temporary,
-        progress=progress,
-    )
-    schema, summary = collected.schema, collected.summary
-    provenance = {
-        "sources": source.paths,
-        "options": asdict(recipe.options),
-        "shuffle": shuffle,
-        "skipped": summary.skipped,
-        "zero_weight": summary.zero_weight,
-    }
-    with (
-        claimed(storage, overwrite=overwrite) as claim,
-        ordered_map(min(workers, os.cpu_count() or 1), threads=True) as run,
-    ):
-
-        def write(number: int) -> Partition:
-            claim.check()
-            rows, tags = collected.read(number)
-            part = f"part-{number:05d}"
-            names = collected.names
-            return write_partition(storage, part, rows, schema.label_names, tags=tags, names=names)
-
-        # Several at a time: compression releases the GIL.
-        partitions = tuple(run(write, range(collected.n_partitions)))
+    threads = source.has_threads(recipe.options.format)
+    with ExitStack() as stack:
+        pool = stack.enter_context(worker_pool(workers, client, threads=threads))
+        if isinstance(pool, ClusterPool):
+            temporary = stack.enter_context(_folder_of_runs(temporary, storage))
+        collected = collect(
+            source,
+            recipe,
+            n_features=n_features,
+            partition_nnz=partition_nnz,
+            shuffle=shuffle,
+            pool=pool,
+            temporary=temporary,
+            progress=progress,
+        )
+        if not isinstance(pool, ClusterPool):
+            # Several at a time: compression releases the GIL.
+            writers = min(workers, os.cpu_count() or 1)
+            pool = stack.enter_context(worker_pool(writers, threads=True))
+        schema, summary = collected.schema, collected.summary
+        provenance = {
+            "sources": source.paths,
+            "options": asdict(recipe.options),
+            "shuffle": shuffle,
+            "skipped": summary.skipped,
+            "zero_weight": summary.zero_weight,
+        }
+        claim = stack.enter_context(claimed(storage, overwrite=overwrite))
+        shared: Any = collected
+        if isinstance(pool, ClusterPool) and collected.is_stored:
+            _ = collected.names
+            shared = pool.share(collected)
+        elif isinstance(pool, ClusterPool):  # only this process has the rows
+            pool = WorkerPool(None)
+        numbers = _while_claimed(claim, collected.n_partitions)
+        partitions = tuple(pool(_write_partition, repeat(shared), repeat(storage), numbers))
         claim.check()
         write_root(storage, schema, partitions, provenance)
     return IngestReport(
@@ -232,6 +242,31 @@ def ingest(
         columns=describe(schema, summary.left_out),
         collisions=summary.collisions,
     )
+
+
+@contextmanager
+def _folder_of_runs(folder: str | None, out: Storage) -> Iterator[str]:
+    """Yield a folder that all workers reach, in `folder` or beside the dataset; remove it later."""
+    name = f"runs-{uuid4().hex[:12]}"
+    url = f"{out.local_path() if out.is_local else out.url.rstrip('/')}.{name}"
+    storage = Storage(url if folder is None else f"{folder}/{name}")
+    try:
+        yield storage.url
+    finally:
+        storage.delete_prefix()
+
+
+def _while_claimed(claim: Claim, n_partitions: int) -> Iterator[int]:
+    """Yield the numbers of partitions, as long as no other ingest has taken over."""
+    for number in range(n_partitions):
+        claim.check()
+        yield number
+
+
+def _write_partition(collected: Collected, storage: Storage, number: int) -> Partition:
+    rows, tags = collected.read(number)
+    labels, part = collected.schema.label_names, f"part-{number:05d}"
+    return write_partition(storage, part, rows, labels, tags=tags, names=collected.names)
 
 
 def as_dataset(data: Any, *, like: Any = None, **options: Any) -> Dataset:

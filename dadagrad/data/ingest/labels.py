@@ -53,7 +53,7 @@ class LabelEncoder:
     """
 
     def __init__(self, *, several: bool = False) -> None:
-        self._several = several
+        self.several = several
         self._texts: dict[str, int] = {}
         self._text_counts: Counter[int] = Counter()
         self._number_counts: list[Counter[float] | None] = []
@@ -81,6 +81,24 @@ class LabelEncoder:
                     self._number_counts[number] = None
         return np.asarray(labels, np.float64)
 
+    def merge(self, other: LabelEncoder) -> NDArray[np.int64] | None:
+        """Add what `other` has counted, and return the numbers here of its texts, if it has any."""
+        texts = self._texts
+        codes = [texts.setdefault(text, len(texts)) for text in other._texts]
+        for number, count in other._text_counts.items():
+            self._text_counts[codes[number]] += count
+        if other._number_counts and not self._number_counts:
+            self._number_counts = [Counter() for _ in other._number_counts]
+        if len({len(each) for each in (self._number_counts, other._number_counts) if each}) > 1:
+            raise InputError("all sources must have the same number of label columns")
+        for number, counts in enumerate(other._number_counts):
+            mine = self._number_counts[number]
+            if mine is not None and counts is not None:
+                mine.update(counts)
+            if mine is None or counts is None or len(mine) > MAX_LISTED_VALUES:
+                self._number_counts[number] = None
+        return np.array(codes, np.int64) if codes else None
+
     def settle(self) -> LabelTable:
         """Settle the final labels, after all were encoded.
 
@@ -107,9 +125,18 @@ class LabelEncoder:
         labels = [*map(_number_text, numbers), *self._texts]
         repeats = [counts[number] for number in numbers]
         repeats += [self._text_counts[code] for code in range(len(self._texts))]
-        is_set = self._several and any("," in text for text in self._texts)
+        is_set = self.several and any("," in text for text in self._texts)
         columns, final = (_sets if is_set else _classes)(labels, repeats)
         return LabelTable(columns, np.array(numbers), final)
+
+
+def recode(labels: NDArray[np.float64], codes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Encoded labels with other numbers, `codes`, for the texts."""
+    recoded = np.array(labels)
+    is_text = np.isnan(recoded)
+    numbers = codes[recoded[is_text].view(np.int64) & _TEXT_NUMBER]
+    recoded[is_text] = (numbers | _NAN).view(np.float64)
+    return recoded
 
 
 def rename(

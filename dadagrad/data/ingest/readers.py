@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import operator
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,9 +27,10 @@ from dadagrad.data.ingest.files import (
 )
 from dadagrad.data.ingest.labels import LabelEncoder
 from dadagrad.data.ingest.options import ARRAY_FORMATS, Options
+from dadagrad.data.ingest.workers import WorkerPool
 from dadagrad.data.tables.delimited import cut_at_rows
 from dadagrad.data.tables.encoder import TableEncoder
-from dadagrad.data.tables.names import NameTable
+from dadagrad.data.tables.names import HashedNames, NameTable
 from dadagrad.data.tables.sources import (
     TableParser,
     is_table,
@@ -43,7 +39,7 @@ from dadagrad.data.tables.sources import (
     parquet_batches,
     parquet_tasks,
 )
-from dadagrad.errors import DadagradError, InputError
+from dadagrad.errors import InputError
 
 MAX_NAMES = 1 << 20
 """Features from which names are kept only if they were asked for."""
@@ -52,100 +48,10 @@ _MIN_IN_ORDER = 1000  # rows below which an order of labels is not mentioned
 
 NO_ROWS = Block(np.zeros(1, np.int64), np.zeros(0, np.int64), None, np.zeros((0, 1)))
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 Parser = Callable[..., Block]
 Parsed = list[tuple[Block, int]]
-OrderedMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 
 LINE_PARSERS: dict[str, Parser] = {"svmlight": svmlight.parse, "vw": vw.parse}
-
-
-@contextmanager
-def ordered_map(workers: int, client: Any = None, *, threads: bool) -> Iterator[OrderedMap]:
-    """Open workers, and yield a function that applies a function to items in parallel.
-
-    It yields the results in the order of the items. Memory holds a few items and results only.
-    The workers are `threads` (if the function releases the GIL: they start faster, and results
-    need not be copied), processes, this thread alone for 1, or those of a Dask `client`, which
-    must see the same files as this process.
-    """
-    if client is not None:
-        from dadagrad.clusters import connected
-
-        with connected(client) as opened:
-            n_threads = max(sum(opened.nthreads().values()), 1)
-
-            def submit(function: Any, item: Any) -> Any:
-                if isinstance(item, BlockTask):
-                    function, item = item.function, opened.compute(item.block)
-                return opened.submit(_on_worker, function, item, pure=False)
-
-            def map_on_workers(function: Any, items: Iterable[Any]) -> Iterator[Any]:
-                return _map_in_order(submit, 2 * n_threads, function, items)
-
-            yield map_on_workers
-    elif workers == 1:
-        yield map
-    else:
-        # Forking a process that has threads (numba's, zarr's) can deadlock the child.
-        context = multiprocessing.get_context("spawn")
-        pool: Executor = (
-            ThreadPoolExecutor(workers)
-            if threads
-            else ProcessPoolExecutor(workers, mp_context=context)
-        )
-        try:
-            yield partial(_map_in_order, pool.submit, 2 * workers)
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-@dataclass(frozen=True)
-class BlockTask:
-    """A function of a block of a dask collection, which is computed where the task runs."""
-
-    function: Callable[[Any], Any]
-    block: Any
-
-    def __call__(self) -> Any:
-        return self.function(self.block.compute())
-
-
-def _on_worker(function: Callable[[Item], Result], item: Item) -> Result:
-    """Apply a function on a Dask worker, whose address goes into an error."""
-    try:
-        return function(item)
-    except InputError as error:
-        from distributed import get_worker
-
-        message = f"{error} (on the Dask worker at {get_worker().address})"
-        raise InputError(message) from None
-
-
-def _map_in_order(
-    submit: Callable[..., Any],
-    max_pending: int,
-    function: Callable[[Item], Result],
-    items: Iterable[Item],
-) -> Iterator[Result]:
-    """Apply `function` to `items`, at most `max_pending` at a time; yield results in order."""
-    pending: deque[Any] = deque()
-    try:
-        for item in items:
-            pending.append(submit(function, item))
-            if len(pending) >= max_pending:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    except BrokenProcessPool as error:
-        raise DadagradError(
-            "a worker process ended abruptly: killed, or out of memory; use fewer workers, and "
-            'call ingest from a script under `if __name__ == "__main__":`'
-        ) from error
-    finally:
-        for future in pending:
-            future.cancel()
 
 
 @dataclass
@@ -172,7 +78,8 @@ class SourceSummary:
     learned: bool = False
     n_changes: int = 0
     n_labels: int = 0
-    last_label: int | None = None
+    first_label: Any = None
+    last_label: Any = None
     label_columns: tuple[LabelColumn, ...] | None = None
     spaces: list[dict[str, Any] | None] = field(default_factory=list)
 
@@ -221,38 +128,71 @@ class SourceSummary:
         self.zero_weight += dropped
         self.wrong_rows.add(block)
         self.weighted |= block.weights is not None
-        if not self.too_many_names:
-            self.names.update(block.names)
-            self.hashed_names.add(block.hashed_names)
-            n_names = len(self.names) + len(self.hashed_names)
-            if n_names > MAX_NAMES and self.options.keep_names is None:
-                self.too_many_names, self.names, self.hashed_names = True, {}, NameTable()
+        self._add_names(block.names, [block.hashed_names])
         if block.nnz:
             self.has_id_zero |= bool(block.ids.min() == 0)
             self.largest_id = max(self.largest_id, int(block.ids.max()))
         if not block.n_rows:
             return block
-        queried = block.queries is not None
+        self._check_queried(block.queries is not None)
+        labels = block.labels.reshape(block.n_rows, -1)
+        if labels.shape[1] == 1:
+            changes = int(np.count_nonzero(labels[1:] != labels[:-1]))
+            self._count_labels(changes, len(labels), labels[0, 0], labels[-1, 0])
+        return replace(block, labels=self.labels.encode(block.labels))
+
+    def _add_names(
+        self, names: Mapping[str, int], hashed: Iterable[HashedNames], *, too_many: bool = False
+    ) -> None:
+        if self.too_many_names:
+            return
+        self.names.update(names)
+        for each in hashed:
+            self.hashed_names.add(each)
+        n_names = len(self.names) + len(self.hashed_names)
+        if too_many or (n_names > MAX_NAMES and self.options.keep_names is None):
+            self.too_many_names, self.names, self.hashed_names = True, {}, NameTable()
+
+    def _check_queried(self, queried: bool) -> None:
         if self.queried not in (None, queried):
             raise InputError(
                 "some rows have a query (qid:N) and others have none; give sources with queries, "
                 "or sources without"
             )
         self.queried = queried
-        labels = self.labels.encode(block.labels)
-        self._count_changes(labels)
-        return replace(block, labels=labels)
 
-    def _count_changes(self, labels: NDArray[np.float64]) -> None:
+    def _count_labels(self, n_changes: int, n_labels: int, first: Any, last: Any) -> None:
         """Count how often the label differs from that of the row before."""
-        if labels.shape[1] != 1:
-            return
-        bits = labels[:, 0].view(np.int64)
-        self.n_changes += int(np.count_nonzero(np.diff(bits)))
-        if self.last_label is not None and len(bits):
-            self.n_changes += int(bits[0] != self.last_label)
-        self.last_label = int(bits[-1])
-        self.n_labels += len(bits)
+        self.n_changes += n_changes + int(self.n_labels > 0 and first != self.last_label)
+        self.first_label = self.first_label if self.n_labels else first
+        self.last_label = last
+        self.n_labels += n_labels
+
+    def empty(self) -> SourceSummary:
+        """A summary of no rows yet, for a part of the sources."""
+        return SourceSummary(
+            self.options,
+            LabelEncoder(several=self.labels.several),
+            LeftOut(notes=[]),
+            encoder=self.encoder,
+            columns=self.columns,
+            learned=self.learned,
+        )
+
+    def merge(self, later: SourceSummary) -> NDArray[np.int64] | None:
+        """Add the facts about later rows; return the final numbers of their text labels."""
+        self.wrong_rows.merge(later.wrong_rows)
+        self.zero_weight += later.zero_weight
+        self.weighted |= later.weighted
+        self.has_id_zero |= later.has_id_zero
+        self.largest_id = max(self.largest_id, later.largest_id)
+        self._add_names(later.names, later.hashed_names.pieces(), too_many=later.too_many_names)
+        if later.queried is not None:
+            self._check_queried(later.queried)
+        if later.n_labels:
+            labels = later.first_label, later.last_label
+            self._count_labels(later.n_changes, later.n_labels, *labels)
+        return self.labels.merge(later.labels)
 
     @property
     def in_order(self) -> bool:
@@ -261,21 +201,34 @@ class SourceSummary:
 
 
 def read_blocks(
-    paths: list[str], options: Options, run: OrderedMap, summary: SourceSummary
+    paths: list[str], options: Options, run: WorkerPool, summary: SourceSummary
 ) -> Iterator[tuple[Block, int]]:
     """Read all blocks in order, each with the number of bytes of the sources that it completes.
 
-    `run` is what `ordered_map` yields; the `summary` gets the facts that belong to whole files.
+    `run` are workers; the `summary` gets the facts that belong to whole files.
     """
     if options.format in ARRAY_FORMATS and not all(map(is_table, paths)):
         for path in paths:
             yield from array_blocks(arrays.open_arrays(path, options), summary)
             yield NO_ROWS, source_bytes(path)
         return
-    tasks = _parquet_tasks if options.format == "parquet" else _text_tasks
-    all_tasks = itertools.chain.from_iterable(tasks(path, summary) for path in paths)
-    for blocks in run(operator.call, all_tasks):
+    for blocks in run(operator.call, file_tasks(paths, summary)):
         yield from blocks
+
+
+def file_tasks(
+    paths: list[str], summary: SourceSummary, *, whole_streams: bool = False
+) -> Iterator[Task]:
+    """Tasks that read files of text and tables; each file is opened here for its first rows.
+
+    A file that can only be read from its beginning is read here, or with `whole_streams` by one
+    task.
+    """
+    for number, path in enumerate(paths):
+        if summary.options.format == "parquet":
+            yield from _parquet_tasks(path, number, summary)
+        else:
+            yield from _text_tasks(path, number, summary, whole_streams)
 
 
 def array_blocks(source: arrays.ArraySource, summary: SourceSummary) -> Iterator[tuple[Block, int]]:
@@ -303,6 +256,17 @@ def _parse_chunk(
     return [(_parse(parse, options, path, chunk, offset), n_bytes)]
 
 
+def _parse_stream(parse: Parser, options: Options, path: str) -> Iterator[tuple[Block, int]]:
+    """Blocks of a file that can only be read from its beginning."""
+    meter, done = Meter(), 0
+    chunks = read_chunks(Range(path, 0, None), TASK_BYTES, meter)
+    if isinstance(parse, TableParser) and parse.quoted:
+        chunks = cut_at_rows(path, chunks)
+    for chunk, offset in chunks:
+        yield _parse(parse, options, path, chunk, offset), meter.n_bytes - done
+        done = meter.n_bytes
+
+
 def _parse(parse: Parser, options: Options, path: str, chunk: bytes, offset: int) -> Block:
     block = parse(chunk, path=path, offset=offset)
     # The values of a table are final when its numbers are scaled.
@@ -316,7 +280,28 @@ def _finish_block(block: Block, options: Options) -> Block:
     return compact(transform_values(block, binary=options.binary, norm=options.norm))
 
 
-def _text_tasks(path: str, summary: SourceSummary) -> Iterator[Callable[[], Parsed]]:
+@dataclass(frozen=True)
+class Task:
+    """A part of the sources, of which `parse` yields blocks; its origin is `file` and `number`."""
+
+    file: int
+    number: int
+    parse: Callable[[], Iterable[tuple[Block, int]]]
+    first_block: int = 0
+
+    def __call__(self) -> Parsed:
+        """Parse all blocks."""
+        return list(self.blocks())
+
+    def blocks(self) -> Iterator[tuple[Block, int]]:
+        """Parse one block after the other."""
+        for number, (block, n_bytes) in enumerate(self.parse(), self.first_block):
+            yield replace(block, origin=(self.file, self.number, number)), n_bytes
+
+
+def _text_tasks(
+    path: str, file: int, summary: SourceSummary, whole_streams: bool
+) -> Iterator[Task]:
     options = summary.options
     if "://" in path:
         raise InputError(
@@ -337,16 +322,22 @@ def _text_tasks(path: str, summary: SourceSummary) -> Iterator[Callable[[], Pars
         if parse.quoted:
             chunks, can_seek = cut_at_rows(path, chunks), False
     if can_seek:
-        for part in ranges:
-            yield partial(_parse_range, _current(parse, summary), options, part)
+        for number, part in enumerate(ranges):
+            parse_part = partial(_parse_range, _current(parse, summary), options, part)
+            yield Task(file, number, parse_part)
         return
-    done = 0
-    for chunk, offset in chunks:
-        parse = _current(parse, summary)
-        yield partial(_parse_chunk, parse, options, path, chunk, offset, meter.n_bytes - done)
+    if whole_streams:
+        yield Task(file, 0, partial(_parse_stream, parse, options, path))
+        return
+    done, number = 0, 0
+    for number, (chunk, offset) in enumerate(chunks):
+        parse, n_bytes = _current(parse, summary), meter.n_bytes - done
+        parse_part = partial(_parse_chunk, parse, options, path, chunk, offset, n_bytes)
+        yield Task(file, 0, parse_part, number)
         done = meter.n_bytes
     if (rest := source_bytes(path) - done) > 0:  # after the last line, such as a checksum
-        yield partial(_parse_chunk, parse, options, path, b"", done, rest)
+        parse_part = partial(_parse_chunk, parse, options, path, b"", done, rest)
+        yield Task(file, 0, parse_part, number + 1)
 
 
 def open_table(path: str, chunk: bytes, summary: SourceSummary) -> TableParser:
@@ -375,7 +366,7 @@ def learn_table(head: pa.RecordBatch, path: str, summary: SourceSummary) -> Tabl
     return TableParser.of(summary.encoder, options)
 
 
-def _parquet_tasks(path: str, summary: SourceSummary) -> Iterator[Callable[[], Parsed]]:
+def _parquet_tasks(path: str, file: int, summary: SourceSummary) -> Iterator[Task]:
     """Tasks that parse the row groups of a table in Parquet."""
     groups = list(parquet_tasks(path))
     head = next(parquet_batches(path, *groups[0])) if groups else None
@@ -386,7 +377,7 @@ def _parquet_tasks(path: str, summary: SourceSummary) -> Iterator[Callable[[], P
     for group, first in groups:
         n_bytes = size * (group + 1) // len(groups) - size * group // len(groups)
         parse_now = _current(parse, summary)
-        yield partial(_parse_group, parse_now, path, group, first, n_bytes)
+        yield Task(file, group, partial(_parse_group, parse_now, path, group, first, n_bytes))
 
 
 def _parse_group(parse: TableParser, path: str, group: int, first: int, n_bytes: int) -> Parsed:

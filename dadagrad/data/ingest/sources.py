@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -24,16 +25,18 @@ from dadagrad.data.dask_blocks import dataset_from_dask, is_dask
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.ingest.arrays import ArraySource, matrix_source, stored_source
 from dadagrad.data.ingest.files import expand
-from dadagrad.data.ingest.options import Format, guess_format
+from dadagrad.data.ingest.options import ARRAY_FORMATS, Format, guess_format
 from dadagrad.data.ingest.readers import (
-    BlockTask,
-    OrderedMap,
+    LINE_PARSERS,
     Parsed,
     SourceSummary,
+    Task,
     array_blocks,
+    file_tasks,
     learn_table,
     read_blocks,
 )
+from dadagrad.data.ingest.workers import BlockTask, WorkerPool
 from dadagrad.data.tables.encoding import Batch
 from dadagrad.data.tables.sources import (
     BATCH_ROWS,
@@ -45,6 +48,8 @@ from dadagrad.data.tables.sources import (
 )
 from dadagrad.errors import InputError
 from dadagrad.summary import listed
+
+_GROUP_TASKS = 32  # 128 MiB of text
 
 ACCEPTED = (
     "give a path or URL (of a dataset, or of files of rows), a data frame (pandas, polars, "
@@ -73,11 +78,21 @@ class Source(ABC):
         """Format of the rows; tables in memory are read as those in Parquet are."""
         return "parquet"
 
+    def has_threads(self, format: Format) -> bool:
+        """True if threads read rows of this format as fast as processes: they release the GIL."""
+        return not self.paths or format in LINE_PARSERS
+
+    def tasks(
+        self, summary: SourceSummary, run: WorkerPool
+    ) -> Iterator[Callable[[], Iterable[tuple[Block, int]]]] | None:
+        """Tasks for the workers of a cluster; None if rows can only be read here."""
+        return None
+
     @abstractmethod
-    def blocks(self, summary: SourceSummary, run: OrderedMap) -> Iterator[tuple[Block, int]]:
+    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
         """Yield all blocks in order, each with the bytes of the files that it completes.
 
-        `run` is what `ordered_map` yields; the `summary` gets facts about the whole source.
+        `run` are workers; the `summary` gets facts about the whole source.
         """
 
 
@@ -91,8 +106,33 @@ class FileSource(Source):
     def guess_format(self) -> Format:
         return guess_format(self.paths[0])
 
-    def blocks(self, summary: SourceSummary, run: OrderedMap) -> Iterator[tuple[Block, int]]:
+    def tasks(
+        self, summary: SourceSummary, run: WorkerPool
+    ) -> Iterator[Callable[[], Iterable[tuple[Block, int]]]] | None:
+        options = summary.options
+        is_array = options.format in ARRAY_FORMATS and not all(map(is_table, self.paths))
+        if is_array or not all(map(os.path.isfile, self.paths)):
+            return None
+        return _grouped(file_tasks(self.paths, summary, whole_streams=True))
+
+    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
         return read_blocks(self.paths, summary.options, run, summary)
+
+
+@dataclass(frozen=True)
+class TaskGroup:
+    """Tasks of the files whose rows are collected together."""
+
+    tasks: tuple[Task, ...]
+
+    def __call__(self) -> Iterator[tuple[Block, int]]:
+        for task in self.tasks:
+            yield from task.blocks()
+
+
+def _grouped(tasks: Iterator[Task]) -> Iterator[TaskGroup]:
+    while group := tuple(itertools.islice(tasks, _GROUP_TASKS)):
+        yield TaskGroup(group)
 
 
 @dataclass
@@ -106,7 +146,7 @@ class FrameSource(Source):
         """Yield the rows, some at a time."""
         return table_batches(to_table(self.frame, self.name), self.name)
 
-    def blocks(self, summary: SourceSummary, run: OrderedMap) -> Iterator[tuple[Block, int]]:
+    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
         batches = self.batches()
         head = next(batches)
         parse = learn_table(head.table, self.name, summary)
@@ -125,7 +165,7 @@ class MatrixSource(Source):
     def guess_format(self) -> Format:
         return "npz"
 
-    def blocks(self, summary: SourceSummary, run: OrderedMap) -> Iterator[tuple[Block, int]]:
+    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
         return array_blocks(self._open(no_labels=summary.options.no_labels), summary)
 
     def to_dataset(self) -> Dataset:
@@ -165,19 +205,19 @@ class DaskFrameSource(Source):
             name = f"{self.name}, block {number}"
             yield from table_batches(to_table(block.compute(), name), name)
 
-    def blocks(self, summary: SourceSummary, run: OrderedMap) -> Iterator[tuple[Block, int]]:
+    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
+        for blocks in run(operator.call, self.tasks(summary, run)):
+            yield from blocks
+
+    def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:
         delayed = self.frame.to_delayed()
         heads = run(operator.call, (BlockTask(_head, block) for block in delayed))
         head = next((head for head in heads if len(head)), None)
         if head is None:
             return
         parse = learn_table(_first_batch(head, self.name), self.name, summary)
-        tasks = (
-            BlockTask(partial(_parse_partition, parse, f"{self.name}, block {number}"), block)
-            for number, block in enumerate(delayed)
-        )
-        for blocks in run(operator.call, tasks):
-            yield from blocks
+        for number, block in enumerate(delayed):
+            yield BlockTask(partial(_parse_partition, parse, self.name, number), block)
 
 
 def _head(frame: Any) -> Any:
@@ -188,9 +228,13 @@ def _first_batch(frame: Any, name: str) -> pa.RecordBatch:
     return next(table_batches(to_table(frame, name), name)).table
 
 
-def _parse_partition(parse: TableParser, name: str, frame: Any) -> Parsed:
-    batches = table_batches(to_table(frame, name), name)
-    return [(compact(parse.encode(batch)), 0) for batch in batches]
+def _parse_partition(parse: TableParser, name: str, number: int, frame: Any) -> Parsed:
+    name = f"{name}, block {number}"
+    blocks = map(parse.encode, table_batches(to_table(frame, name), name))
+    return [
+        (replace(compact(block), origin=(number, 0, place)), 0)
+        for place, block in enumerate(blocks)
+    ]
 
 
 def make_source(data: Any) -> Source:

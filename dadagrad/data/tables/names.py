@@ -9,6 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 Hashes = NDArray[np.int64]
+HashedNames = Sequence[tuple[pa.Array, Hashes]]
+"""Texts, and their hashes."""
 
 
 class NameTable:
@@ -26,7 +28,7 @@ class NameTable:
     def __len__(self) -> int:
         return len(self._seen)
 
-    def add(self, names: Sequence[tuple[pa.Array, Hashes]]) -> None:
+    def add(self, names: HashedNames) -> None:
         """Add texts and their hashes."""
         if not names:
             return
@@ -41,6 +43,10 @@ class NameTable:
             self._texts.append(texts.take(pa.array(first[new])))
             self._hashes.append(hashes[new])
             self._seen = np.insert(self._seen, places[new], hashes[new])
+
+    def pieces(self) -> list[HashedNames]:
+        """Names in the order in which they were added, for another table."""
+        return [[piece] for piece in zip(self._texts, self._hashes, strict=True)]
 
     def by_feature(self, to_features: Callable[[Hashes], Hashes]) -> dict[int, str]:
         """Names by feature; of several names of one feature the one that was added first."""

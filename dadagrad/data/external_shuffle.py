@@ -1,0 +1,293 @@
+"""Rows between sources and partitions, shuffled, in temporary files if memory is too small.
+
+Labels, the first id and the number of partitions are known only after the last row. So rows are
+first collected: runs of `RUN_BYTES` are written to temporary files as plain arrays, and partitions
+are then read from them. Data that fits in one run stays in memory.
+
+The shuffle is an external sort by random keys of 64 bits, one for each row. Each run is sorted by
+key; partition p of n gets the rows whose key is in the p-th of n equal parts of the range of keys,
+one slice of each run, sorted once more. Every order is equally likely, and the order depends
+neither on the number of partitions nor on that of workers.
+
+The rows of a query (for rankings) stay together: they share one key, and partitions are cut
+between queries.
+"""
+
+from __future__ import annotations
+
+import errno
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.data.blocks import PER_ROW, Block, compact, concatenate, cut, n_bytes, take
+from dadagrad.errors import StorageError
+
+RUN_BYTES = 128 << 20
+"""Rows are held in memory up to this size; making a run of them takes as much again."""
+
+Keys = NDArray[np.uint64]
+
+COLUMNS = ("indptr", "ids", "values", *PER_ROW)
+
+
+class Run(Protocol):
+    """Rows that were collected together; sorted by key, if any."""
+
+    @property
+    def n_rows(self) -> int: ...
+
+    @property
+    def nnz(self) -> int: ...
+
+    @property
+    def keys(self) -> Keys | None: ...
+
+    @property
+    def indptr(self) -> NDArray[np.int64]: ...
+
+    @property
+    def queries(self) -> NDArray[np.int64] | None: ...
+
+    def read(self, start: int, stop: int) -> tuple[Block, Keys | None]:
+        """Rows ``start:stop`` and their keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRun:
+    """A run in memory or mapped from files."""
+
+    block: Block
+    keys: Keys | None
+
+    @property
+    def n_rows(self) -> int:
+        return self.block.n_rows
+
+    @property
+    def nnz(self) -> int:
+        return self.block.nnz
+
+    @property
+    def indptr(self) -> NDArray[np.int64]:
+        return self.block.indptr
+
+    @property
+    def queries(self) -> NDArray[np.int64] | None:
+        return self.block.queries
+
+    def read(self, start: int, stop: int) -> tuple[Block, Keys | None]:
+        return cut(self.block, start, stop), None if self.keys is None else self.keys[start:stop]
+
+    def to_files(self, folder: str | None) -> LocalRun:
+        """The run with its arrays mapped from temporary files in `folder`."""
+        columns = {name: _to_file(getattr(self.block, name), folder) for name in COLUMNS}
+        return LocalRun(replace(self.block, **columns), _to_file(self.keys, folder))
+
+
+def _to_file(array: Any, folder: str | None) -> Any:
+    """`array` mapped from a file without a name, which goes with the array or the process."""
+    if array is None or not array.size:
+        return array
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+            file.flush()
+            # Writable in memory only: compiled functions have versions for writable arrays.
+            return np.asarray(np.memmap(file, array.dtype, "c", shape=array.shape))
+    except OSError as error:
+        reason = "is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else f"failed: {error}"
+        raise StorageError(
+            f"writing temporary files to {folder or tempfile.gettempdir()} {reason}; free space "
+            "there (about 8 bytes for each non-zero of the data), or name another folder in the "
+            "environment variable TMPDIR"
+        ) from error
+
+
+class ShuffledRows:
+    """Rows of `runs`, in the random order of their keys, or in their own if `seed` is None.
+
+    `map_runs` applies a function to each run, as the built-in `map` does.
+    """
+
+    def __init__(
+        self, runs: Sequence[Run], seed: int | None, map_runs: Callable[..., Iterable[Any]] = map
+    ) -> None:
+        self.runs = list(runs)
+        self.n_rows = sum(run.n_rows for run in runs)
+        self.nnz = sum(run.nnz for run in runs)
+        self._seed = seed
+        self._map = map_runs
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the workers."""
+        return self.__dict__ | {"_map": map}
+
+    @property
+    def in_memory(self) -> bool:
+        """True if no row lies in a temporary file."""
+        return all(
+            isinstance(run, LocalRun) and not isinstance(run.block.ids.base, np.memmap)
+            for run in self.runs
+        )
+
+    def sample(self, n_rows: int) -> Block:
+        """About `n_rows` rows: those of the smallest keys, or evenly spaced ones.
+
+        They are the same whatever the runs are.
+        """
+        places: list[Any] = [2**64 * n_rows // self.n_rows] * len(self.runs)
+        if self._seed is None:
+            rows = np.linspace(0, self.n_rows - 1, min(n_rows, self.n_rows)).astype(np.int64)
+            ends = np.cumsum([run.n_rows for run in self.runs])
+            starts = np.searchsorted(rows, ends[:-1])
+            places = [
+                part - (end - run.n_rows)
+                for part, end, run in zip(np.split(rows, starts), ends, self.runs, strict=True)
+            ]
+        return concatenate(list(self._map(_sample, self.runs, places)))
+
+    def bounds(self, partition_nnz: int, n_label_columns: int = 1) -> NDArray[np.int64]:
+        """Cut the rows into partitions, none of which is empty.
+
+        A partition has up to `partition_nnz` entries, of which each row counts as one more, or as a
+        quarter of its labels if it has more than four: rows without entries take memory, too.
+        Partition p takes rows ``bounds[r, p]:bounds[r, p + 1]`` of run r: as many by size, in
+        order, or equal parts of the range of keys.
+        """
+        row_size = max(1, n_label_columns // 4)
+        total = self.nnz + self.n_rows * row_size
+        n_partitions = -(-total // partition_nnz)
+        parts = np.arange(1, n_partitions, dtype=object)
+        sizes = [run.nnz + run.n_rows * row_size for run in self.runs]
+        if self._seed is not None:
+            limits = [(parts * 2**64 // n_partitions).astype(np.uint64)] * len(self.runs)
+        else:
+            ends = (parts * total // n_partitions).astype(np.int64)
+            limits = [ends - before for before in np.cumsum([0, *sizes[:-1]])]
+        found = self._map(_find, self.runs, limits, [row_size] * len(self.runs))
+        inner = zip(self.runs, found, strict=True)
+        bounds = np.array([[0, *rows, run.n_rows] for run, rows in inner], np.int64)
+        if self._seed is None:
+            bounds = self._between_queries(bounds)
+        empty = (np.diff(bounds, axis=1) == 0).all(axis=0)
+        return np.delete(bounds, np.flatnonzero(empty) + 1, axis=1)
+
+    def _between_queries(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Move `bounds` of rows in order forward to the start of the next query, if rows have any.
+
+        Bounds of one run can be moved to the next run, so rows are counted over all runs.
+        """
+        starts: list[NDArray[np.int64]] = []
+        n_rows, last = 0, None
+        for run in self.runs:
+            queries = run.queries
+            if queries is None:
+                return bounds
+            is_new = np.diff(queries, prepend=queries[:1]) != 0
+            is_new[0] = queries[0] != last
+            starts.append(np.flatnonzero(is_new) + n_rows)
+            n_rows, last = n_rows + len(queries), queries[-1]
+        rows = np.concatenate([*starts, [n_rows]])
+        moved = rows[np.searchsorted(rows, bounds.sum(axis=0))]
+        sizes = bounds[:, -1:]
+        between: NDArray[np.int64] = np.clip(moved - (np.cumsum(sizes, axis=0) - sizes), 0, sizes)
+        return between
+
+    def read(self, bounds: NDArray[np.int64], partition: int) -> Block:
+        """Rows of one partition; `bounds` is the result of the method `bounds`."""
+        ranges = bounds[:, partition : partition + 2].tolist()
+        pairs = zip(self.runs, ranges, strict=True)
+        slices = [run.read(start, stop) for run, (start, stop) in pairs if start < stop]
+        block = concatenate([rows for rows, _ in slices])
+        keys = [keys for _, keys in slices if keys is not None]
+        if len(slices) == 1 or not keys:
+            return block
+        return take(block, np.argsort(np.concatenate(keys), kind="stable"))
+
+
+class ExternalShuffle(ShuffledRows):
+    """Collects blocks and returns the rows of partitions.
+
+    Temporary files lie in `folder`, by default the system's. A `seed` of None keeps the order of
+    the rows.
+    """
+
+    def __init__(
+        self, *, seed: int | None, folder: str | None = None, run_bytes: int | None = None
+    ) -> None:
+        super().__init__([], seed)
+        self._folder = folder
+        self._run_bytes = RUN_BYTES if run_bytes is None else run_bytes
+        self._blocks: list[Block] = []
+        self._keys: list[Keys] = []
+        self._held_bytes = 0
+        self._n_appended = 0
+
+    def append(self, block: Block) -> None:
+        """Add rows. The keys of a shuffle depend on the origin of the block and of the row.
+
+        The origin is by default the number of the append.
+        """
+        block = replace(compact(block), names={}, lines=None)
+        self._blocks.append(block)
+        if self._seed is not None and block.queries is not None:
+            self._keys.append(_query_keys(self._seed, block.queries))
+        elif self._seed is not None:
+            origin = block.origin or (self._n_appended,)
+            generator = np.random.default_rng([self._seed, *origin])
+            self._keys.append(generator.integers(0, 2**64, block.n_rows, dtype=np.uint64))
+        self._n_appended += 1
+        self.n_rows += block.n_rows
+        self.nnz += block.nnz
+        self._held_bytes += n_bytes(block)
+        if self._held_bytes >= self._run_bytes:
+            self._close_run(to_files=True)
+
+    def finish(self) -> None:
+        """Close the last run. It stays in memory if it is the only one."""
+        if self._blocks:
+            self._close_run(to_files=bool(self.runs))
+
+    def _close_run(self, *, to_files: bool) -> None:
+        run = LocalRun(concatenate(self._blocks), None)
+        if self._seed is not None:
+            keys = np.concatenate(self._keys)
+            order = np.argsort(keys, kind="stable")
+            run = LocalRun(take(run.block, order), keys[order])
+        self._blocks, self._keys, self._held_bytes = [], [], 0
+        self.runs.append(self._store(run) if to_files else run)
+
+    def _store(self, run: LocalRun) -> Run:
+        """Return the run outside of the memory."""
+        return run.to_files(self._folder)
+
+
+def _sample(run: Run, place: Any) -> Block:
+    """Rows of a run whose keys are below `place`, or the rows `place`."""
+    if run.keys is None:
+        return take(run.read(0, run.n_rows)[0], place)
+    below = run.n_rows if place >= 2**64 else np.searchsorted(run.keys, np.uint64(place))
+    return run.read(0, int(below))[0]
+
+
+def _find(run: Run, limits: NDArray[Any], row_size: int) -> NDArray[np.int64]:
+    """First row of a run at each of `limits`, which are keys, or sizes of the rows before."""
+    places: NDArray[Any] | None = run.keys
+    if places is None:
+        places = run.indptr[:-1] + np.arange(run.n_rows) * row_size
+    return np.searchsorted(places, limits, side="left").astype(np.int64)
+
+
+def _query_keys(seed: int, queries: NDArray[np.int64]) -> Keys:
+    """Random keys that all rows of a query share, in any block (SplitMix64)."""
+    start = np.random.default_rng([seed, 0]).integers(0, 2**64, 1, dtype=np.uint64)
+    mixed = start + queries.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    keys: Keys = mixed ^ (mixed >> np.uint64(31))
+    return keys

@@ -1,0 +1,125 @@
+"""Workers of an ingest: threads, processes, or those of a Dask cluster."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from dadagrad.errors import DadagradError
+
+
+@dataclass(frozen=True)
+class BlockTask:
+    """A function of a block of a dask collection, which is computed where the task runs."""
+
+    function: Callable[..., Any]
+    block: Any
+
+    def __call__(self) -> Any:
+        return self.function(self.block.compute())
+
+
+class WorkerPool:
+    """Workers that apply functions to items, and yield the results in the order of the items.
+
+    Memory holds a few items and results only.
+    """
+
+    def __init__(self, submit: Callable[..., Any] | None, max_pending: int = 1) -> None:
+        self._submit, self._max_pending = submit, max_pending
+
+    def __call__(self, function: Callable[..., Any], *items: Iterable[Any]) -> Iterator[Any]:
+        """Apply `function` to the items, as `map` does."""
+        if self._submit is None:
+            return map(function, *items)
+        return self._map_in_order(self._submit, function, *items)
+
+    def _map_in_order(
+        self, submit: Callable[..., Any], function: Callable[..., Any], *items: Iterable[Any]
+    ) -> Iterator[Any]:
+        pending: deque[Any] = deque()
+        try:
+            for arguments in zip(*items, strict=False):
+                pending.append(submit(function, *arguments))
+                if len(pending) >= self._max_pending:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        except BrokenProcessPool as error:
+            raise DadagradError(
+                "a worker process ended abruptly: killed, or out of memory; use fewer workers, and "
+                'call ingest from a script under `if __name__ == "__main__":`'
+            ) from error
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+class ClusterPool(WorkerPool):
+    """Workers of a Dask cluster, which must see the same files as this process."""
+
+    def __init__(self, client: Any) -> None:
+        super().__init__(self._call, 2 * max(sum(client.nthreads().values()), 1))
+        self._client = client
+
+    def share(self, value: Any) -> Any:
+        """Send a value to all workers; the result stands for it among the items."""
+        return self._client.scatter(value, broadcast=True, hash=False)
+
+    def _call(self, function: Any, *arguments: Any) -> Any:
+        if isinstance(arguments[0], BlockTask):
+            task, *others = arguments
+            block = self._client.compute(task.block)
+            function = partial(_call_block_function, function, task.function)
+            arguments = (block, *others)
+        return self._client.submit(_on_worker, function, *arguments, pure=False)
+
+
+def _call_block_function(function: Any, block_function: Any, block: Any, *others: Any) -> Any:
+    """Apply `function` to a task whose block is computed."""
+    return function(partial(block_function, block), *others)
+
+
+def _on_worker(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Apply a function on a Dask worker, whose address goes into an error."""
+    try:
+        return function(*arguments)
+    except DadagradError as error:
+        from distributed import get_worker
+
+        message = f"{error} (on the Dask worker at {get_worker().address})"
+        raise type(error)(message) from None
+
+
+@contextmanager
+def worker_pool(workers: int, client: Any = None, *, threads: bool) -> Iterator[WorkerPool]:
+    """Open workers: those of a Dask `client`, threads, processes, or this thread alone for 1.
+
+    `threads` start faster and results need not be copied, if the function releases the GIL.
+    """
+    if client is not None:
+        from dadagrad.clusters import connected
+
+        with connected(client) as opened:
+            yield ClusterPool(opened)
+    elif workers == 1:
+        yield WorkerPool(None)
+    else:
+        # Forking a process that has threads (numba's, zarr's) can deadlock the child.
+        context = multiprocessing.get_context("spawn")
+        pool: Executor = (
+            ThreadPoolExecutor(workers)
+            if threads
+            else ProcessPoolExecutor(workers, mp_context=context)
+        )
+        try:
+            yield WorkerPool(pool.submit, 2 * workers)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
