@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from dadagrad.errors import DadagradError
+from dadagrad.errors import DadagradError, InputError
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,8 @@ def worker_pool(workers: int, client: Any = None, *, threads: bool) -> Iterator[
 
     `threads` start faster and results need not be copied, if the function releases the GIL.
     """
+    if workers < 1:
+        raise InputError(f"workers is {workers}; it must be 1 or more")
     if client is not None:
         from dadagrad.clusters import connected
 
