@@ -6,6 +6,10 @@ of all features: work for each slice and for each step must not go through the r
 A set is a bit for each number that it may contain, in words of 64. The place of an id is the number
 of set bits before it: before its word, counted once for each word, and within its word. No id is
 compared with another, and the bits stay close to the processor.
+
+Increasing numbers travel as such bits where they are many: a slice of some thousand rows touches a
+third of its partition's vocabulary, and 32 bits for each number become 3. Else the steps from each
+number to the next take 16 bits, unless one of them is too long for it.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 ONE, SIX, BITS = np.uint64(1), np.uint64(6), np.uint64(63)
+_MAX_BITS = 1 << 31  # `marked` numbers them with 32 bits
+_MAX_STEP = np.iinfo(np.uint16).max
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -293,3 +299,34 @@ def add_at(sums, places, terms):  # type: ignore[no-untyped-def]
     for j in range(len(places)):
         for k in range(sums.shape[1]):
             sums[places[j], k] += terms[j, k]
+
+
+def pack(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Increasing (k,) `numbers` as bits, uint8, or steps, uint16, or as they are.
+
+    Whichever is smallest. Numbers are not negative, int32 or int64.
+    """
+    if not len(numbers):
+        return numbers
+    last = int(numbers[-1])
+    if last < _MAX_BITS and last // 64 * 8 + 8 <= 2 * len(numbers):
+        marks: NDArray[np.uint64] = mark(numbers, last + 1)
+        return marks.astype("<u8", copy=False).view(np.uint8)
+    steps = np.diff(numbers, prepend=numbers.dtype.type(0))
+    return steps.astype(np.uint16) if steps.max() <= _MAX_STEP else numbers
+
+
+def unpack(packed: NDArray[Any], dtype: type[np.signedinteger[Any]]) -> NDArray[Any]:
+    """The numbers of `dtype` that `pack` was given."""
+    if packed.dtype == np.uint8:
+        words = np.require(packed.view("<u8").astype(np.uint64, copy=False), requirements="W")
+        numbers: NDArray[Any] = marked(words)[0]
+        return numbers.astype(dtype, copy=False)
+    if packed.dtype == np.uint16:
+        return np.cumsum(packed, dtype=dtype)
+    return packed
+
+
+def packed_bytes(touched: float, n_local: int) -> float:
+    """About what so many positions in a vocabulary take when they travel."""
+    return min(2.0 * touched, n_local / 8)

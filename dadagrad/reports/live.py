@@ -18,9 +18,9 @@ from dadagrad.training.callbacks import (
     Callback,
     CheckpointEvent,
     EndEvent,
+    LearningCurve,
     RoundEvent,
 )
-from dadagrad.training.curve import LearningCurve
 
 SECONDS = 0.5
 """Seconds between two updates."""

@@ -34,7 +34,7 @@ from dadagrad.training.schedule.batches import FirstRows
 from dadagrad.training.state import zero_state
 from dadagrad.training.state.base import Count, TrainingState
 from dadagrad.training.state.compiled import State
-from dadagrad.training.worker.parallel import Spread
+from dadagrad.training.worker import Spread
 from dadagrad.training.worker.partition_reader import Loaded, Loader
 
 logger = logging.getLogger(__name__)

@@ -27,10 +27,9 @@ from dadagrad.model.evaluate import evaluate
 from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.optim.registry import describe
 from dadagrad.problem import Problem
-from dadagrad.training.callbacks import Callback, Callbacks, as_callbacks
+from dadagrad.training.callbacks import Callback, Callbacks, LearningCurve, as_callbacks
 from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.coordinator import Coordinator
-from dadagrad.training.curve import LearningCurve
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.watcher import Watcher

@@ -20,8 +20,8 @@ from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.threads import LocalEngine
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.schedule import make_schedule
+from dadagrad.training.state.base import step_intercepts
 from dadagrad.training.state.compiled import State
-from dadagrad.training.state.intercept import step_intercepts
 from dadagrad.training.worker.compute import as_batch
 from dadagrad.training.worker.progressive import count
 

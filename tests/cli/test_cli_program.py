@@ -13,7 +13,9 @@ import dadagrad as package
 from dadagrad.cli.options import load_dask
 from dadagrad.config import SETTINGS
 
-COMMANDS = ("ingest", "train", "resume", "sweep", "evaluate", "predict", "inspect", "demo")
+COMMANDS = (
+    *("ingest", "train", "resume", "sweep", "evaluate", "predict", "inspect", "report", "demo"),
+)
 
 
 def test_help_lists_the_commands_in_80_columns(run):

@@ -6,8 +6,17 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dadagrad.kernels.id_sets import DistinctIds, common, distinct_ids, look_up, relabel, unite
-from dadagrad.kernels.packed_ids import pack, packed_bytes, unpack
+from dadagrad.kernels.id_sets import (
+    DistinctIds,
+    common,
+    distinct_ids,
+    look_up,
+    pack,
+    packed_bytes,
+    relabel,
+    unite,
+    unpack,
+)
 
 id_sets = st.sets(st.integers(0, 4_200), max_size=80)
 

@@ -29,7 +29,7 @@ from dadagrad import clusters, dry_run  # noqa: F401 (adds its defaults to the c
 from dadagrad.config import TrainConfig
 from dadagrad.data import open_dataset
 from dadagrad.errors import CorruptionError, InputError, TrainingError
-from dadagrad.kernels.packed_ids import pack, unpack
+from dadagrad.kernels.id_sets import pack, unpack
 from dadagrad.training import warm_up
 from dadagrad.training.callbacks import RoundEvent
 from dadagrad.training.engines.dask import batches as dask_batches

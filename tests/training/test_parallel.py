@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dadagrad.training.worker.parallel import serial, threaded
+from dadagrad.training.worker import serial, threaded
 
 
 @pytest.mark.parametrize(("threads", "n_jobs"), [(1, 2), (2, 0), (2, 50), (5, 1)])

@@ -15,9 +15,9 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.problem import SCALES, Problem
+from dadagrad.training.callbacks import LearningCurve
 from dadagrad.training.checkpoints.shards import join_shards, stored_state
 from dadagrad.training.checkpoints.writer import CheckpointWriter, Snapshot
-from dadagrad.training.curve import LearningCurve
 from dadagrad.training.messages import Save
 from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.state import restore_common, restore_state

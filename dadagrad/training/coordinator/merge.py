@@ -55,8 +55,8 @@ from dadagrad.kernels.id_sets import common
 from dadagrad.kernels.id_sets import unite as unite_ids
 from dadagrad.kernels.training import merge_streams, settle_streams
 from dadagrad.problem import Problem
+from dadagrad.training.state.base import intercepts
 from dadagrad.training.state.compiled import State
-from dadagrad.training.state.intercept import intercepts
 from dadagrad.training.state.slices import FeatureSlice
 
 Learned: TypeAlias = FeatureSlice[State]

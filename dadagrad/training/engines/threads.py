@@ -27,8 +27,8 @@ from dadagrad.training.messages import (
     Report,
     Save,
 )
+from dadagrad.training.worker import threaded
 from dadagrad.training.worker.compute import compute
-from dadagrad.training.worker.parallel import threaded
 from dadagrad.training.worker.partition_reader import Loaded, Loader
 
 

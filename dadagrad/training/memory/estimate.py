@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, Partition
-from dadagrad.kernels.packed_ids import packed_bytes
+from dadagrad.kernels.id_sets import packed_bytes
 from dadagrad.problem import Problem
 from dadagrad.training.memory.available import WorkerMemory, cache_bytes
 from dadagrad.training.schedule import Cursor, Schedule, Slice

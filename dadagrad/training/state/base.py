@@ -1,4 +1,11 @@
-"""The state of training, as the coordinator and the work on rows see it."""
+"""The state of training, as the coordinator and the work on rows see it, and its intercepts.
+
+Whatever preconditioner, regularizer and domain the weights have, the intercepts step by the same
+update in a diagonal preconditioner of their own. Their state is ``(n_groups, 1, width, 2)``
+float64, that of a single feature: primary sum (or value, in mirror descent) and sum of squared
+gradients. Compiled averaging has a third number, what the average lags behind the intercept, times
+t^2.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.rows import Rows
-from dadagrad.kernels.training import Batch
+from dadagrad.kernels import training as kernels
 from dadagrad.problem import Problem
 from dadagrad.training.state.gradients import GradientSum
-from dadagrad.training.worker.parallel import Spread
+from dadagrad.training.worker import Spread
 
 Count: TypeAlias = Callable[[int, int | None], None]
 """Takes note that a group of outputs has learned, with the id of a feature whose sums are no longer
 finite."""
+
+Array = NDArray[np.float64]
 
 Shapes: TypeAlias = dict[str, tuple[tuple[int, ...], int]]
 """The shape of each array of a state, and the bytes of a number of it."""
@@ -58,7 +67,7 @@ class TrainingState(Protocol):
         self,
         problem: Problem,
         rows: Rows,
-        batch: Batch,
+        batch: kernels.Batch,
         scores: NDArray[np.float64],
         count: Count,
         spread: Spread,
@@ -68,3 +77,43 @@ class TrainingState(Protocol):
         The (n_outputs, n_rows) `scores` before each step are written; `count` is called for each
         group of outputs when its scores are there. `spread` calls a function for each group.
         """
+
+
+def zero_intercept(problem: Problem) -> Array:
+    """The state of the intercepts before the first step."""
+    return np.zeros((problem.n_groups, 1, problem.group_width, 2 + problem.averages))
+
+
+def intercepts(problem: Problem, state: Array, t: float) -> Array:
+    """The (n_outputs,) intercepts at t; 0 where none is fitted."""
+    if problem.config.update.shrinks_lazily:
+        values: Array = state[..., 0].flatten()
+        return values
+    weights = np.zeros((1, problem.n_outputs))
+    kernels.dual_weights(state, free_steps(problem), t, weights)
+    found: Array = weights[0]
+    return found
+
+
+def step_intercepts(
+    problem: Problem, state: Array, t: float, gradient: Array, squares: Array
+) -> None:
+    """One step of the intercepts at `t`, in place, with the mean gradient.
+
+    `gradient` is (1, n_outputs); so is what is added to the squares, or (0, 0) for its own.
+    """
+    shape = problem.n_groups, state.shape[-1] - 2, problem.group_width
+    averages = state[..., 2:].reshape(shape)
+    if problem.config.update.shrinks_lazily:
+        last_update = np.full((problem.n_groups, 1), t)
+        steps = free_steps(problem)
+        kernels.apply_mirror(state, last_update, averages, steps, t, gradient, squares)
+    else:
+        kernels.apply_dual(state, averages, free_steps(problem), t, gradient, squares)
+    state[..., 2:] = averages.reshape(state[..., 2:].shape)
+
+
+def free_steps(problem: Problem) -> kernels.Hyperparameters:
+    """The settings of the intercepts: no penalty, no box."""
+    none = np.zeros(problem.n_groups)
+    return problem.hyperparameters._replace(l1=none, l2=none, low=-np.inf, high=np.inf)

@@ -15,10 +15,15 @@ from dadagrad.errors import InputError, TrainingError
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.id_sets import different, put, take
 from dadagrad.problem import Problem
-from dadagrad.training.state.base import Count, Shapes
+from dadagrad.training.state.base import (
+    Count,
+    Shapes,
+    intercepts,
+    step_intercepts,
+    zero_intercept,
+)
 from dadagrad.training.state.gradients import GradientSum
-from dadagrad.training.state.intercept import intercepts, step_intercepts, zero_intercept
-from dadagrad.training.worker.parallel import Spread
+from dadagrad.training.worker import Spread
 from dadagrad.training.worker.progressive import OVERFLOW
 
 FEATURE_ARRAYS = ("accumulators", "last_update", "averages")

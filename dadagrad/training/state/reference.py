@@ -20,10 +20,15 @@ from dadagrad.kernels.training import MAX_STEPS, Batch
 from dadagrad.optim.baselines import Learner, Row
 from dadagrad.optim.updates import GradientUpdate, Update, average_count
 from dadagrad.problem import Problem
-from dadagrad.training.state.base import Count, Shapes
+from dadagrad.training.state.base import (
+    Count,
+    Shapes,
+    intercepts,
+    step_intercepts,
+    zero_intercept,
+)
 from dadagrad.training.state.gradients import GradientSum
-from dadagrad.training.state.intercept import intercepts, step_intercepts, zero_intercept
-from dadagrad.training.worker.parallel import Spread
+from dadagrad.training.worker import Spread
 
 Array = NDArray[np.float64]
 _NO_SQUARES = np.zeros((0, 0))

@@ -9,8 +9,8 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dadagrad.errors import TrainingError
 from dadagrad.kernels.id_sets import look_up
-from dadagrad.kernels.packed_ids import check_touched
 
 
 class Content(Protocol):
@@ -163,6 +163,15 @@ class SentFeatures:
         if not self.partial or not len(touched):  # a partition that has been skipped touches none
             content = self.content.pull(touched.astype(np.int64))
         else:
-            check_touched(self.content.n_features, touched)
+            _check_touched(self.content.n_features, touched)
             content = self.content.copy()
         return FeatureSlice(look_up(vocabulary, touched), content)
+
+
+def _check_touched(n_given: int, touched: NDArray[np.int32]) -> None:
+    """Raise `TrainingError` where what came for some rows cannot be for what they touch."""
+    if len(touched) != n_given:
+        raise TrainingError(
+            f"what was sent for {n_given} features came to rows that touch {len(touched)}: the "
+            "data was changed during the run, or not all workers read the same"
+        )

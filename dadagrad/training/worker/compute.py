@@ -24,8 +24,8 @@ from dadagrad.training.state.slices import (
     Weights,
     not_finite,
 )
+from dadagrad.training.worker import Spread, serial
 from dadagrad.training.worker.pairs import pair_rows
-from dadagrad.training.worker.parallel import Spread, serial
 from dadagrad.training.worker.progressive import MetricsAccumulator, ProgressiveMetrics, count
 
 _NO_VALUES = np.zeros(0, np.float32)

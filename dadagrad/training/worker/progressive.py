@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.optim.losses import check_targets
-from dadagrad.training.worker.parallel import serial
+from dadagrad.training.worker import serial
 
 if TYPE_CHECKING:
     from dadagrad.kernels.training import Batch

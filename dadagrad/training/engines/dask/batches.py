@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from dadagrad.data.skipping import skipped_partitions
 from dadagrad.errors import TrainingError
-from dadagrad.kernels.id_sets import look_up
-from dadagrad.kernels.packed_ids import unpack
+from dadagrad.kernels.id_sets import look_up, unpack
 from dadagrad.training.engines.dask.driver import DaskDriver
 from dadagrad.training.engines.dask.messages import Reply, Touched, Work, n_bytes, validate
 from dadagrad.training.engines.dask.tasks import compute_slices

@@ -28,8 +28,7 @@ import numpy as np
 from distributed import Worker
 from numpy.typing import NDArray
 
-from dadagrad.kernels.id_sets import mark, marked
-from dadagrad.kernels.packed_ids import pack, unpack
+from dadagrad.kernels.id_sets import mark, marked, pack, unpack
 from dadagrad.problem import Problem
 from dadagrad.training.checkpoints.shards import StoredShard
 from dadagrad.training.coordinator.merge import merge_shard, overlay, shards, unite

@@ -26,8 +26,7 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.data.skipping import SkippingDataset, skipped_partitions
 from dadagrad.errors import DadagradError, InputError, StorageError
-from dadagrad.kernels.id_sets import common
-from dadagrad.kernels.packed_ids import pack
+from dadagrad.kernels.id_sets import common, pack
 from dadagrad.problem import Problem
 from dadagrad.storage.arrays import ArrayRecord
 from dadagrad.training import warm_up
