@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from dadagrad.errors import InputError
 from dadagrad.optim import baselines, projection_tree
+from dadagrad.optim.calibration import CALIBRATIONS, Calibration
 from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.optim.preconditioners import PRECONDITIONERS, Diagonal, Preconditioner
 from dadagrad.optim.registry import describe
@@ -198,6 +199,12 @@ class TrainConfig:
         "their number of rows. A class that is not named weighs 1.",
         "Data",
     )
+    calibration: Spec[Calibration] = setting(
+        "platt",
+        Named(CALIBRATIONS, CALIBRATIONS.names),
+        "Way to probabilities from the progressive scores of the first pass: platt or isotonic. "
+        "With none, the logistic and softmax losses alone have probabilities.",
+    )
     holdout: float = setting(
         0.0,
         Number(minimum=0, below=1),
@@ -290,18 +297,10 @@ class TrainConfig:
     def from_json(
         cls, plain: Mapping[str, Any], objects: Mapping[str, Any] | None = None
     ) -> TrainConfig:
-        """Invert `to_json`.
+        """Invert `to_json`; `objects` are those of a user's own classes, by setting.
 
-        Parameters
-        ----------
-        plain : mapping of JSON types
-        objects : mapping of str to object, optional
-            Objects of a user's own classes by setting, which `plain` has by name alone.
-
-        Raises
-        ------
-        InputError
-            A setting is not known, or an object is missing or is not the one that `plain` names.
+        Raises `InputError` if a setting is not known, or an object is missing or is not the one
+        that `plain` names.
         """
         values = dict(plain)
         for name, value in (objects or {}).items():

@@ -16,14 +16,16 @@ from dadagrad.errors import InputError
 from dadagrad.estimators.base import Columns, LinearEstimator
 from dadagrad.estimators.inputs import is_stored, open_stored
 from dadagrad.estimators.labels import LabelEncoder, as_labels, is_indicator
+from dadagrad.optim.calibration import CALIBRATIONS
 from dadagrad.optim.losses import LOSSES
 
 
 def _has_probabilities(estimator: AdaGradClassifier) -> bool:
-    if LOSSES.make(estimator.loss).link != "logit":
+    calibrated = CALIBRATIONS.make(estimator.calibration).is_fitted
+    if not calibrated and LOSSES.make(estimator.loss).link != "logit":
         raise AttributeError(
-            "probabilities come with loss='logistic' or 'softmax', not with "
-            f"loss={estimator.loss!r}"
+            "without a calibration, probabilities come with loss='logistic' or 'softmax', not with "
+            f"loss={estimator.loss!r}; give calibration='platt'"
         )
     return True
 
@@ -68,6 +70,7 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     _tasks = ("binary", "multiclass")
     _excluded_settings = ("seed",)
     _encoder: LabelEncoder
+    calibration: Any
     class_weight: Any
 
     def __sklearn_tags__(self) -> Tags:
@@ -125,8 +128,8 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return (n_rows, n_classes) probabilities, or (n_rows, n_labels) of each label.
 
-        With logistic loss and more than two classes, the probabilities of the models of the classes
-        are divided by their sum.
+        They are calibrated on the progressive scores of the first pass, see `calibration`, so that
+        that of a row whose score is near 0 may be above 0.5 for the other class.
         """
         return self._fitted.model.probabilities(self._scores(X))
 

@@ -40,7 +40,7 @@ from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 _CUMULATIVE = (
     "rows", "steps", "progressive_loss", "progressive_error", "features", "step_size",
-    "batch_size", "settings", "best",
+    "batch_size", "settings", "best", "calibration",
 )  # fmt: skip
 """Entries of a report that describe all calls of `partial_fit` together."""
 

@@ -40,7 +40,7 @@ class AdaGradRegressor(RegressorMixin, LinearEstimator):  # type: ignore[misc]
     """
 
     _tasks = ("regression",)
-    _excluded_settings = ("class_weight", "seed")
+    _excluded_settings = ("calibration", "class_weight", "seed")
     _columns: tuple[LabelColumn, ...]
     _flat: bool
     """True if y has one dimension."""

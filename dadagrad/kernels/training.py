@@ -1451,3 +1451,41 @@ def count_rows(batch, targets, other, scores):
         mistakes += importance * ((score > 0.0) != (target > 0.0))
         unknown += checked & (label != positive) & (label != other)
     return total, mistakes, unknown
+
+
+@_compiled
+def count_by_score(scores, labels, targets, compares, importance, t, first_key, histogram):
+    """Add rows to a histogram of scores (`dadagrad.optim.calibration`).
+
+    Parameters
+    ----------
+    scores : (n_targets, n_rows) float64
+    labels : (n_label_columns, n_rows) float64
+    targets : Targets
+    compares : bool
+        True if the score of each target counts as its difference to the largest of the others.
+    importance : (n_rows,) or (0,) float64
+    t : float
+        Importance of the rows before; a row counts `t` times.
+    first_key : int
+        The first 12 bits of the least float32 that is not near 0.
+    histogram : (n_bins, 2) float64
+        Changed in place.
+    """
+    middle = len(histogram) // 2
+    for row in range(scores.shape[1]):
+        weight = importance[row] if len(importance) else 1.0
+        t += weight
+        best, second = -np.inf, -np.inf
+        for k in range(len(scores) if compares else 0):
+            second = max(second, min(best, scores[k, row]))
+            best = max(best, scores[k, row])
+        for k in range(len(scores)):
+            score = scores[k, row]
+            if compares:
+                score -= second if score == best else best
+            key = (np.float32(abs(score)).view(np.int32) >> 20) - first_key
+            place = min(max(key, 0), middle - 1)
+            place = middle + place if score > 0.0 else middle - 1 - place
+            has_label = labels[targets.label_column[k], row] == targets.positive[k]
+            histogram[place, np.int64(has_label)] += weight * t

@@ -34,7 +34,14 @@ from dadagrad.errors import CorruptionError, DadagradError, InputError, MissingK
 from dadagrad.model.compatibility import check_features
 from dadagrad.model.facts import ModelFacts
 from dadagrad.model.memory_rows import MemoryPrediction
+from dadagrad.optim.calibration import (
+    CALIBRATIONS,
+    Calibration,
+    Uncalibrated,
+    probabilities,
+)
 from dadagrad.optim.losses import LOSSES, MAX_LOG_MEAN, Link, Softmax
+from dadagrad.optim.registry import describe
 from dadagrad.problem import Task
 from dadagrad.storage.arrays import (
     AnyArray,
@@ -89,6 +96,8 @@ class Model(ModelFacts, MemoryPrediction):
         How the source became features, as in `Schema`.
     names : mapping of int to str
         Names of features that have one.
+    calibration : Calibration
+        The function from scores to probabilities.
     report : dict
         Plain JSON about the training: steps, rows, progressive loss, configuration.
     """
@@ -102,6 +111,7 @@ class Model(ModelFacts, MemoryPrediction):
     label_columns: tuple[LabelColumn, ...]
     feature_space: dict[str, Any] | None = None
     names: Mapping[int, str] = dataclass_field(default_factory=dict)
+    calibration: Calibration = Uncalibrated()  # noqa: RUF009 (frozen)
     report: dict[str, Any] = dataclass_field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -191,8 +201,9 @@ class Model(ModelFacts, MemoryPrediction):
 
     @property
     def has_probabilities(self) -> bool:
-        """True if the scores are log-odds."""
-        return self.link == "logit"
+        """True if scores are log-odds, or were calibrated."""
+        classifies = self.task in ("binary", "multiclass", "multilabel")
+        return self.link == "logit" or (classifies and self.calibration.is_fitted)
 
     def predict_labels(self, scores: Vector) -> Vector:
         """The label values that (n_rows, n_outputs) `scores` stand for.
@@ -214,36 +225,23 @@ class Model(ModelFacts, MemoryPrediction):
         return labels[:, 0] if len(self.label_columns) == 1 else labels
 
     def probabilities(self, scores: Vector) -> Vector:
-        """Probabilities of the labels, for a model trained with logistic or softmax loss.
+        """Probabilities of the labels.
 
         Binary and multiclass: (n_rows, n_classes), in the order of the label's values, rows that
         sum to 1. Multilabel: (n_rows, n_label_columns), of the larger of each column's values.
-        Several classes are one logistic model each, whose probabilities are normalised; with
-        softmax loss they are exp(score), normalised.
+        The calibration gives them, of which that of several classes is divided by the sum. Without
+        one, scores of softmax loss become exp(score), divided by the sum.
 
-        Raises `InputError` for a model of another loss, whose scores are not log-odds.
+        Raises `InputError` for a model without a calibration and of another loss than logistic and
+        softmax, whose scores are not log-odds.
         """
         if not self.has_probabilities:
             raise InputError(
-                f"this model was trained with {self.loss} loss, whose scores are not "
-                "probabilities; train with loss 'logistic' or 'softmax' to have them"
+                f"this model was trained with {self.loss} loss and without a calibration, so that "
+                "its scores are not probabilities; train with calibration 'platt' to have them"
             )
-        from scipy.special import expit, softmax
-
-        scores = self._checked(scores)
-        if self.loss == Softmax.name:
-            shares: Vector = softmax(scores, axis=1)
-            return shares
-        positive: Vector = expit(scores)
-        if self.task == "multilabel":
-            return positive
-        if self.task == "binary":
-            return np.hstack([expit(-scores), positive])
-        # Classes tie if all their probabilities have underflowed to 0.
-        total = positive.sum(axis=1, keepdims=True)
-        even = np.full_like(positive, 1.0 / self.n_outputs)
-        np.divide(positive, total, out=even, where=total > 0.0)
-        return even
+        coupled = self.loss == Softmax.name
+        return probabilities(self.calibration, self.task, self._checked(scores), coupled=coupled)
 
     def _checked(self, scores: Vector) -> Vector:
         scores = np.asarray(scores, np.float64)
@@ -341,6 +339,7 @@ class Model(ModelFacts, MemoryPrediction):
             "digest": self.digest,
             "loss": self.loss,
             "task": self.task,
+            "calibration": describe(self.calibration),
             "schema": to_plain(self.schema.to_json(), "schema"),
             "arrays": [asdict(record) for record in records],
             "report": to_plain(self.report, "report"),
@@ -367,6 +366,7 @@ class Model(ModelFacts, MemoryPrediction):
                 label_columns=schema.label_columns,
                 feature_space=schema.feature_space,
                 names={int(key): str(name) for key, name in names.items()},
+                calibration=CALIBRATIONS.make(document.get("calibration", "none")),
                 report=from_plain(content["report"]),
             )
         except (

@@ -83,7 +83,7 @@ def predict(
     The columns are ``row`` (int64, counted over the whole dataset; for raw rows ``line``, counted
     from 1), ``tag`` and ``label`` if raw rows have them, ``score`` (float64),
     ``prediction`` (the label: text where labels were text, else float64), and ``probability`` (of
-    the larger label) where the loss is logistic or softmax. With several classes, and with two
+    the larger label) where the model has probabilities. With several classes, and with two
     where the loss is softmax or multiclass hinge, there is a ``score_CLASS``
     and a ``probability_CLASS`` for each, and with several label columns a ``score_COLUMN``, a
     ``prediction_COLUMN`` and a ``probability_COLUMN``.

@@ -34,6 +34,10 @@ Positive = float
 """Annotation of a parameter that is a finite number above 0."""
 NonNegative = float
 """Annotation of a parameter that is a finite number of at least 0."""
+Finite = float
+"""Annotation of a parameter that is a finite number."""
+Numbers = tuple[float, ...]
+"""Annotation of a parameter that is several finite numbers."""
 Rank = int
 """Annotation of the rank of a sketch, at least 2."""
 Count = int
@@ -193,6 +197,18 @@ def _is_non_negative(value: Any) -> bool:
     return number and math.isfinite(value) and value >= 0
 
 
+def _is_finite(value: Any) -> bool:
+    return hasattr(value, "__float__") and math.isfinite(value)
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, tuple) and all(map(_is_finite, value))
+
+
+def _parse_numbers(text: str) -> tuple[float, ...]:
+    return tuple(map(float, text.split("+")))
+
+
 def _is_whole(value: Any, minimum: int = 1) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, bool) and value >= minimum
 
@@ -224,6 +240,8 @@ KINDS = {
     "float": Kind("a number", float),
     "Positive": Kind("a finite number above 0", float, _is_positive),
     "NonNegative": Kind("a finite number of at least 0", float, _is_non_negative),
+    "Finite": Kind("a finite number", float, _is_finite),
+    "Numbers": Kind("finite numbers", _parse_numbers, _are_numbers),
     "Rank": Kind("a whole number of at least 2", int, _is_rank),
     "Count": Kind("a whole number of at least 0", int, _is_count),
     "Sizes": Kind(

@@ -29,7 +29,7 @@ InitialModel: TypeAlias = "TrainResult | InitialState | str"
 
 _FIXED = (
     "update", "loss", "accumulate", "fit_intercept", "preconditioner", "average",
-    "scale_columns",
+    "scale_columns", "calibration",
 )  # fmt: skip
 """Settings that cannot change where training goes on from a state."""
 

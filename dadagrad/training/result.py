@@ -10,6 +10,7 @@ import numpy as np
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import n_skipped, skipped_partitions
 from dadagrad.model.model import Model
+from dadagrad.optim.calibration import CALIBRATIONS, Calibration, Uncalibrated
 from dadagrad.optim.registry import describe
 from dadagrad.problem import SCALES, Problem
 from dadagrad.storage.arrays import AnyArray
@@ -108,6 +109,7 @@ def make_model(
         label_columns=problem.label_columns,
         feature_space=data.schema.feature_space,
         names=data.names(ids),
+        calibration=CALIBRATIONS.make(report["calibration"]),
         report={**report, "config": problem.config.to_json(), "data": data.url},
     )
 
@@ -152,7 +154,18 @@ def make_report(
         "complete": complete,
         "settings": settings,
         "best": best,
+        "calibration": describe(_calibrate(problem, first, best)),
     }
+
+
+def _calibrate(problem: Problem, first: ProgressiveMetrics, setting: int) -> Calibration:
+    """Fit the calibration of a setting to the scores of the first pass."""
+    histogram, calibration = first.histogram[setting], problem.config.calibration
+    if not histogram.any():
+        return calibration if problem.loss.classifies else Uncalibrated()
+    # The weights of rows, which grow with their number, are again 1 in the mean.
+    n_scores = problem.n_targets * first.weight
+    return calibration.fit(histogram * (n_scores / histogram.sum()))
 
 
 def _of_pass(metrics: ProgressiveMetrics, problem: Problem, setting: int) -> dict[str, Any]:

@@ -86,6 +86,7 @@ def choose_step_size(
         streams=1,
         rounds=SETTINGS["rounds"].default,
         average=problem.chooses_average,
+        calibration="none",
     )
     trial = replace(problem, config=config, configs=())
     if problem.compiled:
@@ -153,6 +154,8 @@ class _Record(NamedTuple):
 
 class _RecordingState:
     """State of a trial that keeps a record of each slice: of all settings, then of averages."""
+
+    t = 0.0
 
     def __init__(self, state: TrainingState) -> None:
         self._state = state

@@ -74,7 +74,7 @@ def table_of_a_run(monkeypatch: pytest.MonkeyPatch) -> str:
 
     def metrics(rows: int, mistakes: float) -> ProgressiveMetrics:
         return ProgressiveMetrics(
-            rows, 9 * rows, rows, np.array([0.3 * rows]), np.array([mistakes])
+            rows, 9 * rows, rows, np.array([0.3 * rows]), np.array([mistakes]), np.zeros((1, 0, 2))
         )
 
     begin = BeginEvent(TrainConfig(), "data", "binary", 25_000, 0, 9, 1, (0.4,), None)

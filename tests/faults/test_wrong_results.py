@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dadagrad.data import open_dataset
 from dadagrad.errors import TrainingError
+from dadagrad.optim.calibration import N_BINS
 from dadagrad.problem import make_problem
 from dadagrad.training.engines.dask.messages import validate
 from dadagrad.training.messages import Result
@@ -79,7 +80,7 @@ def column(*values: float) -> NDArray[np.float32]:
 
 
 SOUND = Result(
-    ProgressiveMetrics(20, 60, 20.0, np.ones(1), np.ones(1)),
+    ProgressiveMetrics(20, 60, 20.0, np.ones(1), np.ones(1), np.zeros((1, N_BINS, 2))),
     FeatureSlice(
         np.array([0, 3, 7]),
         Gradient(column(1, 1, 1), np.zeros((0, 0), np.float32), np.ones((2, 1))),

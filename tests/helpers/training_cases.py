@@ -253,6 +253,7 @@ def metrics_bytes(coordinator: Coordinator) -> tuple[object, ...]:
         metrics.weight,
         metrics.loss.tobytes(),
         metrics.mistakes.tobytes(),
+        metrics.histogram.tobytes(),
         coordinator.steps,
         coordinator.cursor,
     )

@@ -375,7 +375,7 @@ def test_arrays_travel_as_they_are_and_ids_as_bits():
     gradient = np.ones((5_000, 2), np.float32)
     ids = np.flatnonzero(np.random.default_rng(3).random(80_000) < 0.3)
     result = Result(
-        ProgressiveMetrics(3, 9, 3.0, np.ones(2), np.zeros(2)),
+        ProgressiveMetrics(3, 9, 3.0, np.ones(2), np.zeros(2), np.zeros((2, 0, 2))),
         FeatureSlice(
             pack(np.arange(0, 15_000, 3, dtype=np.int32)),
             Gradient(gradient, np.zeros((0, 0), np.float32), np.ones((2, 2))),

@@ -128,11 +128,14 @@ def test_tallies_of_disjoint_rows_add_up(seed, cut):
 
 @given(st.floats(0, 1e300), st.lists(st.floats(0, 1e300), min_size=1, max_size=4))
 def test_json_keeps_every_bit(weight, loss):
-    metrics = ProgressiveMetrics(3, 2**60, weight, np.array(loss), np.array([weight]))
+    metrics = ProgressiveMetrics(
+        3, 2**60, weight, np.array(loss), np.array([weight]), np.zeros((len(loss), 3, 2))
+    )
     again = ProgressiveMetrics.from_json(json.loads(json.dumps(metrics.to_json())))
     assert (again.rows, again.entries, again.weight) == (3, 2**60, weight)
     assert again.loss.tobytes() == metrics.loss.tobytes()
     assert again.mistakes.tobytes() == metrics.mistakes.tobytes()
+    assert again.histogram.tobytes() == metrics.histogram.tobytes()
 
 
 def test_a_label_that_is_no_class_is_named():

@@ -34,7 +34,8 @@ def unhurried(event: RoundEvent) -> None:
 def everything(result: TrainResult) -> tuple[object, ...]:
     """All that must not depend on having been stopped."""
     names = ("rows", "steps", "passes", "step_size", "batch_size", "nonzeros", "digest",
-             "progressive_loss", "progressive_error", "complete", "settings")  # fmt: skip
+             "progressive_loss", "progressive_error", "complete", "settings",
+             "calibration")  # fmt: skip
     return (*bits(result), *map(result.report.get, names))
 
 

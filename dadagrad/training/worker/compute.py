@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from dadagrad.problem import Problem
 from dadagrad.training.messages import RemoteFeatures, Result, SliceInput
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.base import TrainingState
+from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import (
     FeatureSlice,
     Gradient,
@@ -26,7 +28,12 @@ from dadagrad.training.state.slices import (
 )
 from dadagrad.training.worker import Spread, serial
 from dadagrad.training.worker.pairs import pair_rows
-from dadagrad.training.worker.progressive import MetricsAccumulator, ProgressiveMetrics, count
+from dadagrad.training.worker.progressive import (
+    MetricsAccumulator,
+    ProgressiveMetrics,
+    count,
+    n_bins_of,
+)
 
 _NO_VALUES = np.zeros(0, np.float32)
 _NO_IMPORTANCE = np.zeros(0)
@@ -102,8 +109,12 @@ def _learn(
     """Take one step for each row, which changes `state`; the metrics before each step."""
     batch = as_batch(rows, importance)
     scores = np.empty((problem.n_outputs, rows.n_rows))
-    accumulator = MetricsAccumulator(problem, batch, scores, *place)
-    state.learn(problem, rows, batch, scores, accumulator.count, spread)
+    accumulator = MetricsAccumulator(problem, batch, scores, *place, state.t)
+    learn = state.learn
+    if isinstance(state, State) and problem.averages and n_bins_of(problem):
+        accumulator.final_scores = np.empty_like(scores)
+        learn = partial(state.learn, average_scores=accumulator.final_scores)
+    learn(problem, rows, batch, scores, accumulator.count, spread)
     return accumulator.metrics()
 
 

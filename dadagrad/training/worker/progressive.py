@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.errors import InputError, TrainingError
+from dadagrad.optim.calibration import FIRST_KEY, N_BINS
 from dadagrad.optim.losses import check_targets
 from dadagrad.training.worker import serial
 
@@ -42,6 +43,8 @@ class ProgressiveMetrics:
     mistakes : (n_settings,) float64
         Importance-weighted count of the rows that were predicted wrong; for a multilabel task
         the mean over its labels.
+    histogram : (n_settings, N_BINS, 2) float64
+        Of the scores of each setting, by label (`dadagrad.optim.calibration`).
     """
 
     rows: int
@@ -49,10 +52,12 @@ class ProgressiveMetrics:
     weight: float
     loss: NDArray[np.float64]
     mistakes: NDArray[np.float64]
+    histogram: NDArray[np.float64]
 
     @classmethod
     def zero(cls, problem: Problem) -> ProgressiveMetrics:
-        return cls(0, 0, 0.0, np.zeros(problem.n_settings), np.zeros(problem.n_settings))
+        n, n_bins = problem.n_settings, n_bins_of(problem)
+        return cls(0, 0, 0.0, np.zeros(n), np.zeros(n), np.zeros((n, n_bins, 2)))
 
     def __add__(self, other: ProgressiveMetrics) -> ProgressiveMetrics:
         return self._combined(other, operator.add)
@@ -70,7 +75,12 @@ class ProgressiveMetrics:
     def of_settings(self, numbers: Sequence[int]) -> ProgressiveMetrics:
         """The metrics of some of the settings."""
         chosen = list(numbers)
-        return replace(self, loss=self.loss[chosen], mistakes=self.mistakes[chosen])
+        return replace(
+            self,
+            loss=self.loss[chosen],
+            mistakes=self.mistakes[chosen],
+            histogram=self.histogram[chosen],
+        )
 
     def mean_loss(self, problem: Problem) -> NDArray[np.float64]:
         """Mean loss of each setting over rows and targets; NaN before the first row."""
@@ -87,8 +97,16 @@ class ProgressiveMetrics:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> ProgressiveMetrics:
-        sums = (np.array(plain[name], np.float64) for name in ("loss", "mistakes"))
-        return cls(int(plain["rows"]), int(plain["entries"]), float(plain["weight"]), *sums)
+        loss, mistakes, histogram = (
+            np.array(plain[name], np.float64) for name in ("loss", "mistakes", "histogram")
+        )
+        counts = int(plain["rows"]), int(plain["entries"]), float(plain["weight"])
+        return cls(*counts, loss, mistakes, histogram.reshape(len(loss), -1, 2))
+
+
+def n_bins_of(problem: Problem) -> int:
+    """Bins of a histogram of scores: none if they will not be calibrated."""
+    return N_BINS if problem.loss.classifies and problem.config.calibration.is_fitted else 0
 
 
 def best_setting(passes: Sequence[ProgressiveMetrics]) -> int:
@@ -109,6 +127,14 @@ class MetricsAccumulator:
         The rows, the first of which is row `first_row` of `place`.
     scores : (n_outputs, n_rows) float64
         Those of a group must be there when it is counted, and stay.
+    t : float
+        Importance of the rows that were learned from before; so large that all rows count alike
+        in the histogram, unless each is a step.
+
+    Attributes
+    ----------
+    final_scores : (n_outputs, n_rows) float64
+        Scores of the weights that would be the model: of their averages, if the model is that.
     """
 
     def __init__(
@@ -118,12 +144,15 @@ class MetricsAccumulator:
         scores: NDArray[np.float64],
         place: str,
         first_row: int,
+        t: float = 1e12,
     ) -> None:
+        self.final_scores = scores
         self._problem = problem
         self._batch = batch
         self._scores = scores
         self._place = place
         self._first_row = first_row
+        self._t = t
         self._loss = np.zeros(problem.n_groups if problem.loss.couples else problem.n_outputs)
         self._mistakes = np.zeros(problem.n_outputs)
         # Groups of which some row cannot be counted.
@@ -228,7 +257,22 @@ class MetricsAccumulator:
             float(batch.importance.sum()) if len(batch.importance) else float(n_rows),
             loss,
             mistakes,
+            self._histogram(),
         )
+
+    def _histogram(self) -> NDArray[np.float64]:
+        from dadagrad.kernels.training import count_by_score
+
+        problem, batch = self._problem, self._batch
+        histogram = np.zeros((problem.n_settings, n_bins_of(problem), 2))
+        if not histogram.size:
+            return histogram
+        compares = problem.task == "multiclass"
+        settings = self.final_scores.reshape(problem.n_settings, problem.n_targets, -1)
+        for scores, counts in zip(settings, histogram, strict=True):
+            rest = batch.importance, self._t, FIRST_KEY, counts
+            count_by_score(scores, batch.labels, problem.kernel_targets, compares, *rest)
+        return histogram
 
     def _wrong_classes(self) -> NDArray[np.float64]:
         """(n_settings,): rows of which another class has the largest score."""

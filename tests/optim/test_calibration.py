@@ -1,0 +1,123 @@
+"""Calibration of scores: fits beside scikit-learn's, and the probabilities of runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import expit
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+
+from dadagrad import InputError, Model, dataset_from_arrays, evaluate, train
+from dadagrad.kernels.training import Targets, count_by_score
+from dadagrad.optim.calibration import CALIBRATIONS, FIRST_KEY, N_BINS, Isotonic, Platt, bin_scores
+from dadagrad.optim.registry import describe
+
+ONE_TARGET = Targets(0, 0.0, 1, np.zeros(1, np.int64), np.ones(1), True)
+
+
+def histogram_of(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """A histogram in which all rows count alike."""
+    histogram = np.zeros((N_BINS, 2))
+    rows = scores[None], np.asarray(labels, float)[None]
+    count_by_score(*rows, ONE_TARGET, False, np.zeros(0), 1e12, FIRST_KEY, histogram)
+    return histogram / 1e12
+
+
+def scores_and_labels(n_rows: int, slope: float = 3.0) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    scores = random.normal(0.3, 1.0, n_rows)
+    return scores, random.random(n_rows) < expit(slope * scores - 0.7)
+
+
+@given(st.floats(2.0**-9, 2.0**13), st.sampled_from([-1.0, 1.0]))
+def test_the_bin_of_a_score_stands_for_it(size, sign):
+    places = histogram_of(np.array([sign * size]), np.ones(1)).sum(axis=1)
+    assert bin_scores()[places > 0] == pytest.approx(sign * size, rel=1 / 15)
+
+
+def test_bins_take_every_score():
+    assert (np.diff(bin_scores()) >= 0).all()
+    scores = np.array([0.0, 1e-30, -1e-30, 1e30, -1e30, np.inf])
+    assert histogram_of(scores, np.ones(6)).sum() == pytest.approx(6.0)
+
+
+def test_platt_is_the_logistic_regression_of_labels_on_scores():
+    scores, labels = scores_and_labels(4_000)
+    fitted = Platt().fit(histogram_of(scores, labels))
+    exact = LogisticRegression(C=np.inf).fit(scores[:, None], labels)
+    assert fitted.slope == pytest.approx(exact.coef_[0, 0], rel=0.02)
+    assert fitted.offset == pytest.approx(exact.intercept_[0], abs=0.02)
+
+
+def test_isotonic_is_that_of_scikit_learn():
+    scores, labels = scores_and_labels(4_000)
+    fitted = Isotonic().fit(histogram_of(scores, labels))
+    exact = IsotonicRegression(out_of_bounds="clip").fit(scores, labels)
+    tried = np.linspace(-2.0, 2.0, 41)
+    chances = expit(fitted.log_odds(tried))
+    assert (np.diff(chances) >= 0).all()
+    assert np.abs(chances - exact.predict(tried)).mean() < 0.02
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 1, 1], [1, 1, 1, 1], [0, 0, 0, 0]])
+@pytest.mark.parametrize("kind", ["platt", "isotonic"])
+def test_few_rows_make_no_certainty(kind, labels):
+    fitted = CALIBRATIONS.make(kind).fit(
+        histogram_of(np.array([-9.0, -1.0, 1.0, 9.0]), np.array(labels))
+    )
+    chances = expit(fitted.log_odds(np.array([-50.0, 0.0, 50.0])))
+    assert (np.isfinite(chances)).all()
+    assert CALIBRATIONS.make(describe(fitted)) == fitted
+
+
+def make_rows(n_classes: int, n_rows: int = 6_000) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of overlapping classes."""
+    random = np.random.default_rng(1)
+    labels = random.integers(0, n_classes, n_rows)
+    centers = random.normal(0.0, 0.6, (n_classes, 8))
+    return centers[labels] + random.normal(size=(n_rows, 8)), labels
+
+
+@pytest.mark.parametrize("calibration", ["platt", "isotonic"])
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("loss", ["hinge", "squared-hinge", "logistic", "multiclass-hinge"])
+def test_probabilities_are_right_as_often_as_they_say(loss, n_classes, calibration, tmp_path):
+    X, y = make_rows(n_classes)
+    half = len(y) // 2
+    learned, test = (
+        dataset_from_arrays(X[part], y[part]) for part in np.split(np.arange(2 * half), 2)
+    )
+    model = train(learned, loss=loss, step_size=0.3, calibration=calibration).model
+    measured = evaluate(model, test)
+    assert measured["calibration_error"] < 0.04
+    model.save(tmp_path)
+    again = Model.load(tmp_path)
+    assert again.calibration == model.calibration
+    assert evaluate(again, test)["log_loss"] == measured["log_loss"]
+
+
+def test_without_a_calibration_scores_of_a_hinge_are_no_probabilities():
+    model = train(dataset_from_arrays(*make_rows(2, 200)), calibration="none", step_size=0.3).model
+    assert not model.has_probabilities
+    with pytest.raises(InputError, match="calibration 'platt'"):
+        model.probabilities(np.zeros((1, 1)))
+
+
+def test_rows_that_are_not_new_do_not_count():
+    data = dataset_from_arrays(*make_rows(2, 300))
+    once, often = (train(data, step_size=0.3, passes=passes).model for passes in (1, 4))
+    assert once.calibration == often.calibration
+    assert once.digest != often.digest
+
+
+def test_a_row_of_weight_two_is_two_rows():
+    scores, labels = np.array([[0.5, -2.0, -2.0]]), np.array([[1.0, 0.0, 0.0]])
+    histograms = np.zeros((2, N_BINS, 2))
+    for n_rows, weights, histogram in ((2, [1.0, 2.0], histograms[0]), (3, [], histograms[1])):
+        rows = scores[:, :n_rows].copy(), labels[:, :n_rows].copy()
+        rest = np.array(weights), 1e12, FIRST_KEY, histogram
+        count_by_score(*rows, ONE_TARGET, False, *rest)
+    np.testing.assert_allclose(histograms[0], histograms[1], rtol=1e-11)
