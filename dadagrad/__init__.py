@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         AdaGradRegressorCV,
     )
     from dadagrad.model.evaluate import evaluate
+    from dadagrad.model.export import export
     from dadagrad.model.model import Model
     from dadagrad.model.predict import predict
     from dadagrad.optim.losses import Loss
@@ -67,6 +68,7 @@ _HOMES = {
     "dataset_from_arrays": "dadagrad.data.arrays",
     "dry_run": "dadagrad.training.memory.dry_run",
     "evaluate": "dadagrad.model.evaluate",
+    "export": "dadagrad.model.export",
     "ingest": "dadagrad.data.ingest.ingest",
     "open_dataset": "dadagrad.data",
     "predict": "dadagrad.model.predict",
@@ -101,6 +103,7 @@ __all__ = [
     "dataset_from_arrays",
     "dry_run",
     "evaluate",
+    "export",
     "ingest",
     "open_dataset",
     "predict",

@@ -22,6 +22,7 @@ _COMMANDS = {
     "predict": "evaluate",
     "inspect": "inspect",
     "report": "report",
+    "export": "export",
     "demo": "demo",
 }
 """Module of this package for each command."""

@@ -128,8 +128,7 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return (n_rows, n_classes) probabilities, or (n_rows, n_labels) of each label.
 
-        They are calibrated on the progressive scores of the first pass, see `calibration`, so that
-        that of a row whose score is near 0 may be above 0.5 for the other class.
+        They are calibrated on the progressive scores of the first pass, see `calibration`.
         """
         return self._fitted.model.probabilities(self._scores(X))
 

@@ -165,7 +165,7 @@ def _labels(labels: Any, is_text: bool) -> pa.Array:
 
 @contextmanager
 def _output(url: str, overwrite: bool) -> Iterator[BinaryIO]:
-    """Yield standard output, an open pipe or device, or a `_new_file`."""
+    """Yield standard output, an open pipe or device, or a `new_file`."""
     if url in STDOUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -173,7 +173,7 @@ def _output(url: str, overwrite: bool) -> Iterator[BinaryIO]:
         with open(url, "wb", buffering=0) as file:
             yield file
     else:
-        with _new_file(url, overwrite) as file:
+        with new_file(url, overwrite) as file:
             yield file
 
 
@@ -186,7 +186,7 @@ def _is_special(url: str) -> bool:
 
 
 @contextmanager
-def _new_file(url: str, overwrite: bool) -> Iterator[BinaryIO]:
+def new_file(url: str, overwrite: bool) -> Iterator[BinaryIO]:
     """Yield a file without a name, which becomes the file at `url` at the end."""
     storage = Storage(url)
     if storage.is_local and os.path.isdir(storage.local_path()):

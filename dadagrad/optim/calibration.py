@@ -5,9 +5,10 @@ from, so that it costs no held-out rows and no further pass. A run sums a histog
 for each kind of label: histograms of disjoint rows add up. Later rows, whose scores are closer to
 those of the final model, count more: each as often as the rows that came before it.
 
-A row of two classes has one score, and so has each label of a multilabel task. With several
-classes, the score of each is the difference to the largest of the others. All classes share one
-calibration, which keeps the order of the classes, and their probabilities are divided by the sum.
+A row of two classes has one score, and so has each label of a multilabel task: the probability of a
+score of 0 is one half. With several classes, the score of each is the difference to the largest of
+the others; all classes share one calibration, and their probabilities are divided by the sum.
+Therefore the label that is predicted is always the one of the largest probability.
 """
 
 from __future__ import annotations
@@ -51,8 +52,11 @@ class Calibration(Named, ABC):
     is_fitted: ClassVar[bool] = True
 
     @abstractmethod
-    def fit(self, histogram: Histogram) -> Self:
-        """Return the calibration of this kind that suits a histogram of progressive scores."""
+    def fit(self, histogram: Histogram, *, even_at_0: bool = False) -> Self:
+        """Return the calibration of this kind that suits a histogram of progressive scores.
+
+        With `even_at_0`, the probability of a score of 0 is one half.
+        """
 
     @abstractmethod
     def log_odds(self, scores: Array) -> Array:
@@ -74,7 +78,7 @@ class Platt(Calibration):
     slope: Finite = 1.0
     offset: Finite = 0.0
 
-    def fit(self, histogram: Histogram) -> Platt:
+    def fit(self, histogram: Histogram, *, even_at_0: bool = False) -> Platt:
         scores, weights = bin_scores(), histogram.sum(axis=1)
         negative, positive = histogram.sum(axis=0)
         if not weights.any():
@@ -83,20 +87,22 @@ class Platt(Calibration):
         targets = np.divide(histogram @ [low, high], weights, where=weights > 0, out=0 * weights)
 
         def loss(point: Array) -> float:
-            odds = point[0] * scores + point[1]
+            odds = point @ features
             return float(weights @ (np.logaddexp(0.0, odds) - targets * odds))
 
-        point = np.array([0.0, np.log((positive + 1.0) / (negative + 1.0))])
-        features = np.stack([scores, np.ones(len(scores))])
+        features = np.stack([scores, np.ones(len(scores))])[: 1 if even_at_0 else 2]
+        point = np.array([0.0, np.log((positive + 1.0) / (negative + 1.0))])[: len(features)]
         for _ in range(100):
             chances = _logistic(point @ features)
             gradient = features @ (weights * (chances - targets))
             if np.abs(gradient).max() < 1e-9 * weights.sum():
                 break
             curvature = (features * (weights * chances * (1.0 - chances))) @ features.T
-            step = np.linalg.solve(curvature + 1e-12 * weights.sum() * np.eye(2), gradient)
+            ridge = 1e-12 * weights.sum() * np.eye(len(point))
+            step = np.linalg.solve(curvature + ridge, gradient)
             point = _backtrack(loss, point, step, float(gradient @ step))
-        return replace(self, slope=float(point[0]), offset=float(point[1]))
+        slope, offset = np.append(point, 0.0)[:2].tolist()
+        return replace(self, slope=slope, offset=offset)
 
     def log_odds(self, scores: Array) -> Array:
         return self.slope * scores + self.offset
@@ -121,11 +127,11 @@ class Isotonic(Calibration):
     scores: Numbers = ()
     chances: Numbers = ()
 
-    def fit(self, histogram: Histogram) -> Isotonic:
+    def fit(self, histogram: Histogram, *, even_at_0: bool = False) -> Isotonic:
         from sklearn.isotonic import isotonic_regression
 
         weights = histogram.sum(axis=1)
-        kept = weights > 0
+        kept = (weights > 0) & (bin_scores() != 0)
         if not kept.any():
             return self
         scores, weights, total = bin_scores()[kept], weights[kept], weights.sum()
@@ -135,6 +141,10 @@ class Isotonic(Calibration):
             y_min=1.0 / (total + 2.0),
             y_max=(total + 1.0) / (total + 2.0),
         )
+        if even_at_0:
+            chances = np.where(scores < 0, np.minimum(chances, 0.5), np.maximum(chances, 0.5))
+            place = np.searchsorted(scores, 0.0)
+            scores, chances = np.insert(scores, place, 0.0), np.insert(chances, place, 0.5)
         edges = np.diff(chances, prepend=np.nan, append=np.nan) != 0  # ends of the level stretches
         ends = edges[1:] | edges[:-1]
         return replace(
@@ -154,7 +164,7 @@ class Uncalibrated(Calibration):
 
     is_fitted: ClassVar[bool] = False
 
-    def fit(self, histogram: Histogram) -> Uncalibrated:
+    def fit(self, histogram: Histogram, *, even_at_0: bool = False) -> Uncalibrated:
         return self
 
     def log_odds(self, scores: Array) -> Array:

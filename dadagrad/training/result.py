@@ -165,7 +165,8 @@ def _calibrate(problem: Problem, first: ProgressiveMetrics, setting: int) -> Cal
         return calibration if problem.loss.classifies else Uncalibrated()
     # The weights of rows, which grow with their number, are again 1 in the mean.
     n_scores = problem.n_targets * first.weight
-    return calibration.fit(histogram * (n_scores / histogram.sum()))
+    weights = histogram * (n_scores / histogram.sum())
+    return calibration.fit(weights, even_at_0=problem.task != "multiclass")
 
 
 def _of_pass(metrics: ProgressiveMetrics, problem: Problem, setting: int) -> dict[str, Any]:

@@ -93,6 +93,11 @@ def test_probabilities_are_right_as_often_as_they_say(loss, n_classes, calibrati
     model = train(learned, loss=loss, step_size=0.3, calibration=calibration).model
     measured = evaluate(model, test)
     assert measured["calibration_error"] < 0.04
+    scores = np.concatenate([model.scores(test.read(0)), np.zeros((1, model.n_outputs))])
+    chances, chosen = model.probabilities(scores), model.predict_labels(scores).astype(int)
+    np.testing.assert_array_equal(
+        np.take_along_axis(chances, chosen[:, None], 1)[:, 0], chances.max(axis=1)
+    )
     model.save(tmp_path)
     again = Model.load(tmp_path)
     assert again.calibration == model.calibration

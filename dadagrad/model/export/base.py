@@ -1,0 +1,114 @@
+"""Formats of export, by name."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from abc import ABC, abstractmethod
+from typing import Any, BinaryIO, ClassVar
+
+from dadagrad.errors import InputError
+from dadagrad.model.model import Model
+from dadagrad.model.predict import new_file
+from dadagrad.optim.registry import Named, Registry
+
+
+class Format(Named, ABC):
+    """A format that models are exported to.
+
+    Attributes
+    ----------
+    suffix : str
+        End of the names of files from which the format is chosen.
+    """
+
+    __slots__ = ()
+    suffix: ClassVar[str]
+
+    @abstractmethod
+    def make(self, model: Model) -> Any:
+        """Return the exported model as an object of the other program.
+
+        Raises `InputError` if the format has no place for such a model.
+        """
+
+    @abstractmethod
+    def write(self, model: Model, file: BinaryIO) -> None:
+        """Write the exported model."""
+
+
+FORMATS: Registry[Format] = Registry("format", Format)  # type: ignore[type-abstract]
+"""Formats by name."""
+
+
+def export(
+    model: Model | str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    format: Format | str | None = None,
+    overwrite: bool = False,
+) -> Any:
+    """Export a model to a file, or to an object of another program.
+
+    Parameters
+    ----------
+    model : Model or str
+        A model, or the URL of one.
+    out : str, optional
+        Path or URL of the file. It appears once it is complete.
+    format : {"sklearn", "onnx", "csv", "parquet", "card"}, optional
+        By default that of the suffix of `out`: ``.skops``, ``.onnx``, ``.csv``, ``.parquet`` or
+        ``.md``.
+
+        - "sklearn": a fitted estimator of scikit-learn (SGDClassifier, LogisticRegression
+          or SGDRegressor). Its file is one of skops, which runs no code when it
+          is loaded, as a pickle would.
+        - "onnx": a graph from texts, if the model was trained on a column of hashed text, else from
+          ids and values.
+        - "csv", "parquet": the non-zero weights with the names of features, and the intercepts.
+        - "card": a model card in Markdown.
+    overwrite : bool
+        True to replace a file at `out`.
+
+    Returns
+    -------
+    object
+        Without `out`: the estimator, an `onnx.ModelProto`, a `pyarrow.Table` or the text of the
+        card. With `out`, None.
+
+    Raises
+    ------
+    InputError
+        The format is not known or has no place for the model, the package that it needs is missing,
+        or `out` exists.
+    """
+    if isinstance(model, str | os.PathLike):
+        model = Model.load(model)
+    chosen = FORMATS.make(_format_of(out) if format is None else format)
+    if out is None:
+        return chosen.make(model)
+    with new_file(os.fspath(out), overwrite) as file:
+        chosen.write(model, file)
+    return None
+
+
+def _format_of(out: str | os.PathLike[str] | None) -> str:
+    suffixes = {FORMATS[name].suffix: name for name in FORMATS}
+    suffix = "" if out is None else os.path.splitext(os.fspath(out))[1].lower()
+    if suffix not in suffixes:
+        raise InputError(
+            f"the format of {out} is not known; give one of {', '.join(FORMATS)}, or a name that "
+            f"ends in {', '.join(suffixes)}"
+        )
+    return suffixes[suffix]
+
+
+def needed(package: str, what: str) -> Any:
+    """Import a package of an extra; `InputError` says how to install it."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError:
+        name = package.partition(".")[0]
+        raise InputError(
+            f"{what} needs the package {name}, which is missing; pip install {name}"
+        ) from None

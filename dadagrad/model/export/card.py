@@ -1,0 +1,126 @@
+"""Model card: what a model is, how good it is, its limits and how to make it again, in Markdown."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any, BinaryIO, ClassVar
+
+import numpy as np
+
+from dadagrad._version import __version__
+from dadagrad.config import SETTINGS
+from dadagrad.model.export.base import FORMATS, Format
+from dadagrad.model.model import Model
+from dadagrad.optim.registry import register
+from dadagrad.settings import Switch
+from dadagrad.summary import features_text
+
+MAX_WEIGHTS = 10
+"""Largest weights of each output that a card names."""
+
+_METRICS = (
+    "rows", "error", "loss", "auc", "pr_auc", "f1", "log_loss", "calibration_error", "rmse", "mae",
+    "r2", "ndcg",
+)  # fmt: skip
+
+
+@register(FORMATS, "card")
+class Card(Format):
+    """A model card (Mitchell et al. 2019) in Markdown."""
+
+    suffix: ClassVar[str] = ".md"
+
+    def make(self, model: Model) -> str:
+        report = model.report
+        sections = {
+            "Data": _data(model),
+            "Metrics": _metrics(report),
+            "Largest weights": _weights(model),
+            "Limits": _limits(model),
+            "Make it again": _command(report),
+        }
+        facts = "".join(f"- {name}: {text}\n" for name, text in model.facts().items())
+        title = f"# Model card\n\nA linear model of {report.get('data', 'data in memory')}.\n\n"
+        rest = "".join(f"\n## {name}\n\n{text}\n" for name, text in sections.items() if text)
+        return f"{title}{facts}- digest: {model.digest}\n{rest}"
+
+    def write(self, model: Model, file: BinaryIO) -> None:
+        file.write(self.make(model).encode())
+
+
+def _data(model: Model) -> str:
+    lines = [f"- {model.n_features:,} features, {len(model.ids):,} with a weight"]
+    if model.feature_space:
+        lines.append(f"- {features_text(model.feature_space)}")
+    for column in model.label_columns:
+        if column.values is not None and column.counts is not None:
+            counts = zip(column.texts, column.counts, strict=True)
+            rows = ", ".join(f"{name} {count:,}" for name, count in counts)
+            lines.append(f"- rows by {column.name}: {rows}")
+    return "\n".join(lines)
+
+
+def _metrics(report: Mapping[str, Any]) -> str:
+    """Metrics of new rows: of the first pass before learning, and of those held out."""
+    columns = {
+        "before learning": {
+            name: report.get(f"progressive_{name}") for name in ("error", "loss")
+        },
+        "best constant": {name: report.get(f"constant_{name}") for name in ("error", "loss")},
+        "held out": report.get("holdout", {}),
+    }  # fmt: skip
+    shown = {name: values for name, values in columns.items() if any(values.values())}
+    lines = [f"| metric | {' | '.join(shown)} |", "|---|" + "---:|" * len(shown)]
+    for metric in _METRICS:
+        cells = [values.get(metric) for values in shown.values()]
+        if any(cell is not None for cell in cells):
+            texts = ["" if cell is None else f"{cell:.4g}" for cell in cells]
+            lines.append(f"| {metric.replace('_', ' ')} | {' | '.join(texts)} |")
+    return "\n".join(lines) if shown else ""
+
+
+def _weights(model: Model) -> str:
+    """The largest weights of either sign, by output."""
+    lines = []
+    for name, weights in zip(model.output_names, model.weights.T, strict=True):
+        largest = np.argsort(-np.abs(weights), kind="stable")[:MAX_WEIGHTS]
+        named = zip(model.ids[largest].tolist(), weights[largest].tolist(), strict=True)
+        texts = [f"{model.names.get(key, key)} {weight:+.3g}" for key, weight in named if weight]
+        lines.append(f"- {name}: {', '.join(texts)}")
+    return "\n".join(lines[:MAX_WEIGHTS])
+
+
+def _limits(model: Model) -> str:
+    lines = [
+        "- The score is a sum over features: effects of combinations are learned only if these are "
+        "features.",
+        "- Features that the training data did not have weigh nothing.",
+        "- The metrics hold for rows like those of the data, and not for others.",
+    ]
+    space = model.feature_space or {}
+    if space.get("hash_bits"):
+        lines.append("- Features are hashed: different words can share a weight.")
+    if model.has_probabilities:
+        kind = model.calibration.name if model.calibration.is_fitted else "no calibration"
+        lines.append(f"- Probabilities ({kind}) are right for the shares of classes in the data.")
+    return "\n".join(lines)
+
+
+def _command(report: Mapping[str, Any]) -> str:
+    """The command that trains the same model, from the settings that are not defaults."""
+    words = ["dadagrad", "train", str(report.get("data", "DATA"))]
+    for name, value in report.get("config", {}).items():
+        setting = SETTINGS.get(name)
+        if setting is None or str(value) == str(setting.default) or value is None:
+            continue
+        option = (setting.option or name).replace("_", "-")
+        if isinstance(setting.kind, Switch):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        elif name == "class_weight" and isinstance(value, list):
+            words += [f"--{option}", ",".join(f"{label:g}={weight:g}" for label, weight in value)]
+        elif isinstance(value, list):
+            words += [f"--{option}", ",".join(map(str, value))]
+        else:
+            words += [f"--{option}", str(value)]
+    return f"```sh\n{shlex.join([*words, '--model', 'model'])}\n```\n\ndadagrad {__version__}."

@@ -1,0 +1,120 @@
+"""Callbacks that send a run to trackers of experiments, whose packages are imported by the user.
+
+Numbers are sent at the end of each pass, and of rounds that are a second or more apart.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from dadagrad.training.callbacks import BeginEvent, Callback, EndEvent, RoundEvent
+
+MIN_SECONDS = 1.0
+"""Seconds between two rounds of a pass that are sent."""
+
+
+class _Tracker(Callback):
+    """Base: `begin` gets the parameters of a run, `log` the numbers after so many rows."""
+
+    _sent = -math.inf
+
+    @abstractmethod
+    def begin(self, parameters: Mapping[str, Any]) -> None: ...
+
+    @abstractmethod
+    def log(self, numbers: Mapping[str, float], rows: int) -> None: ...
+
+    @abstractmethod
+    def finish(self, *, failed: bool) -> None: ...
+
+    def on_begin(self, event: BeginEvent) -> None:
+        self._sent = -math.inf
+        plain = event.to_json()
+        config = plain.pop("config")
+        self.begin(plain | {name: str(value) for name, value in config.items()})
+
+    def on_round(self, event: RoundEvent) -> None:
+        if event.ends_pass or event.seconds - self._sent >= MIN_SECONDS:
+            self._sent = event.seconds
+            self.log(_numbers(event.to_json()), event.rows)
+
+    def on_end(self, event: EndEvent) -> None:
+        if event.result is not None:
+            report = event.result.report
+            held_out = {
+                f"holdout_{name}": value for name, value in report.get("holdout", {}).items()
+            }
+            self.log(_numbers(report | held_out), report["rows"])
+        self.finish(failed=event.result is None)
+
+
+def _numbers(plain: Mapping[str, Any]) -> dict[str, float]:
+    """The finite numbers of a document."""
+    kinds = int | float
+    return {
+        name: value
+        for name, value in plain.items()
+        if isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
+    }
+
+
+class WandbCallback(_Tracker):
+    """Sends a run through the API of Weights and Biases, which trackio shares.
+
+    Parameters
+    ----------
+    api : module
+        `wandb` or `trackio`.
+    **init
+        Arguments of its ``init``, such as ``project="reviews"``.
+
+    Examples
+    --------
+    ``train(data, callbacks=[WandbCallback(trackio, project="reviews")])``
+    """
+
+    def __init__(self, api: Any, **init: Any) -> None:
+        self._api = api
+        self._init = init
+
+    def begin(self, parameters: Mapping[str, Any]) -> None:
+        self._api.init(config=dict(parameters), **self._init)
+
+    def log(self, numbers: Mapping[str, float], rows: int) -> None:
+        self._api.log(dict(numbers) | {"rows": rows})
+
+    def finish(self, *, failed: bool) -> None:
+        self._api.finish()
+
+
+class MlflowCallback(_Tracker):
+    """Sends a run to MLflow: to the active run, or to a new one that ends with the training.
+
+    Parameters
+    ----------
+    api : module
+        `mlflow`.
+    **start
+        Arguments of ``mlflow.start_run``, such as ``run_name="reviews"``.
+    """
+
+    def __init__(self, api: Any, **start: Any) -> None:
+        self._api = api
+        self._start = start
+        self._is_own = False
+
+    def begin(self, parameters: Mapping[str, Any]) -> None:
+        self._is_own = self._api.active_run() is None
+        if self._is_own:
+            self._api.start_run(**self._start)
+        self._api.log_params(dict(parameters))
+
+    def log(self, numbers: Mapping[str, float], rows: int) -> None:
+        self._api.log_metrics(dict(numbers), step=rows)
+
+    def finish(self, *, failed: bool) -> None:
+        if self._is_own:
+            self._api.end_run("FAILED" if failed else "FINISHED")

@@ -1,0 +1,171 @@
+"""Exported models predict as the model does, in the programs that they are for."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import skops.io
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dadagrad
+from dadagrad import InputError, Model
+from dadagrad.cli import dadagrad as cli
+from dadagrad.model.raw import read_raw
+
+REVIEWS = [
+    "Good film, good plot", "a BAD film", "very very GOOD; don't miss it", "bad. Bad! plot", "",
+    "ÉLAN naïve film", "x y z", "so good_good 10 times",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("export")
+
+
+def text_model(folder: Path, loss: str, n_classes: int = 2, **options: Any) -> Model:
+    """A model of hashed text."""
+    source, data = folder / "reviews.tsv", folder / f"{loss}{n_classes}{options}.zarr"
+    lines = [f"class{row % n_classes}\t{text}" for row, text in enumerate(REVIEWS * 4)]
+    source.write_text("\n".join(lines) + "\n")
+    dadagrad.ingest(source, data, format="text", hash_bits=8, **options)
+    return dadagrad.train(str(data), loss=loss, step_size=0.3).model
+
+
+def run(model: Model, **inputs: Any) -> list[Any]:
+    """Outputs of the graph in onnxruntime."""
+    made = dadagrad.export(model, format="onnx").SerializeToString()
+    session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    return session.run(None, inputs)  # type: ignore[no-any-return]
+
+
+def check(outputs: list[Any], model: Model, scores: np.ndarray) -> None:
+    """The outputs are the scores, predictions and probabilities of the model."""
+    np.testing.assert_allclose(outputs[0], scores, rtol=1e-6, atol=1e-6)
+    predicted, (column, *_) = model.predict_labels(scores), model.label_columns
+    if column.names is not None:
+        predicted = np.array(column.names)[np.searchsorted(column.values, predicted)]
+        assert outputs[1].tolist() == predicted.tolist()
+    else:
+        np.testing.assert_allclose(outputs[1], predicted, rtol=1e-6)
+    if model.has_probabilities:
+        expected = model.probabilities(scores)
+        np.testing.assert_allclose(outputs[2], expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("loss", "n_classes", "options"),
+    [
+        ("hinge", 2, {"ngrams": 2, "norm": "l2", "binary": True}),
+        ("logistic", 3, {"ngrams": 3, "norm": "l2"}),
+        ("softmax", 2, {"binary": True}),
+        ("squared-hinge", 2, {}),
+    ],
+)
+def test_onnx_predicts_from_raw_texts(folder, loss, n_classes, options):
+    model = text_model(folder, loss, n_classes, **options)
+    scores = np.concatenate([model.scores(raw.rows) for raw in read_raw(model, REVIEWS)])
+    check(run(model, text=np.array(REVIEWS, object)), model, scores)
+
+
+@given(st.lists(st.text("aBcÉéñÜß _-,.;19\n\t", max_size=30), min_size=1, max_size=4))
+@settings(max_examples=30, deadline=None)
+def test_onnx_reads_texts_as_the_model_does(folder, texts):
+    model = text_model(folder, "hinge", ngrams=2, norm="l2") if not MODELS else MODELS[0]
+    MODELS[:] = [model]
+    scores = np.concatenate([model.scores(raw.rows) for raw in read_raw(model, texts)])
+    check(run(model, text=np.array(texts, object)), model, scores)
+
+
+MODELS: list[Model] = []
+
+
+def numbers(loss: str, n_classes: int = 2, calibration: str = "platt") -> tuple[Model, np.ndarray]:
+    """A model of eight columns of numbers, and rows."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(400, 8)).astype(np.float32)
+    y = X[:, :n_classes].argmax(axis=1).astype(float)
+    data = dadagrad.dataset_from_arrays(X, y)
+    settings = {} if loss in ("squared", "poisson") else {"calibration": calibration}
+    return dadagrad.train(data, loss=loss, step_size=0.1, **settings).model, X
+
+
+def scores_of(model: Model, X: np.ndarray) -> np.ndarray:
+    weights = np.zeros((model.n_features, model.n_outputs))
+    weights[model.ids] = model.weights
+    return X.astype(float) @ weights + model.intercept
+
+
+@pytest.mark.parametrize(
+    ("loss", "n_classes", "calibration"),
+    [
+        ("hinge", 2, "none"), ("logistic", 2, "isotonic"), ("multiclass-hinge", 3, "isotonic"),
+        ("softmax", 3, "none"), ("logistic", 3, "none"), ("squared", 2, ""), ("poisson", 2, ""),
+    ],
+)  # fmt: skip
+def test_onnx_predicts_from_ids_and_values(loss, n_classes, calibration):
+    model, X = numbers(loss, n_classes, calibration)
+    ids = np.tile(np.arange(8), (len(X), 1))
+    check(run(model, ids=ids, values=X.astype(float)), model, scores_of(model, X))
+
+
+@pytest.mark.parametrize(
+    ("loss", "n_classes"),
+    [("hinge", 2), ("logistic", 3), ("softmax", 2), ("softmax", 3), ("squared", 2)],
+)
+def test_an_estimator_of_scikit_learn_predicts_alike(tmp_path, loss, n_classes):
+    model, X = numbers(loss, n_classes)
+    file = tmp_path / "estimator.skops"
+    dadagrad.export(model, file)
+    for estimator in (dadagrad.export(model, format="sklearn"), skops.io.load(file)):
+        predicted = estimator.predict(X.astype(float))
+        np.testing.assert_allclose(predicted, model.predict_labels(scores_of(model, X)), rtol=1e-9)
+
+
+def test_tables_hold_every_weight_with_its_name(tmp_path):
+    data = dadagrad.dataset_from_arrays(np.eye(3), [0.0, 1.0, 2.0])
+    model = dadagrad.train(data, loss="hinge", step_size=1.0).model
+    dadagrad.export(model, tmp_path / "weights.csv")
+    dadagrad.export(model, tmp_path / "weights.parquet")
+    table = pyarrow.parquet.read_table(tmp_path / "weights.parquet")
+    assert pyarrow.csv.read_csv(tmp_path / "weights.csv").column_names == table.column_names
+    assert table.num_rows == model.n_outputs + np.count_nonzero(model.weights)
+    for row in table.to_pylist():
+        output = model.output_names.index(row["output"])
+        if row["feature"] is None:
+            assert row["weight"] == model.intercept[output]
+        else:
+            place = np.searchsorted(model.ids, row["feature"])
+            assert row["weight"] == model.weights[place, output]
+
+
+def test_the_command_of_a_card_makes_the_model_again(tmp_path):
+    data = tmp_path / "data.zarr"
+    (tmp_path / "a.svmlight").write_text("1 3:0.5 9:2\n-1 1:1\n1 3:-1 4:0.25\n" * 5)
+    dadagrad.ingest(tmp_path / "a.svmlight", data)
+    settings = {"loss": "logistic", "l1": 0.01, "passes": 2, "class_weight": {-1.0: 2.0}}
+    model = dadagrad.train(str(data), average=False, fit_intercept=False, **settings).model
+    card = dadagrad.export(model, format="card")
+    command = card.split("```sh\n")[1].split("\n")[0].replace("model model", f"model {tmp_path}/m")
+    assert CliRunner().invoke(cli, shlex.split(command)[1:]).exit_code == 0
+    assert Model.load(tmp_path / "m").digest == model.digest
+
+
+def test_what_cannot_be_exported_is_said(tmp_path):
+    model, _ = numbers("hinge")
+    with pytest.raises(InputError, match=r"poisson.*export the model as onnx"):
+        dadagrad.export(numbers("poisson")[0], format="sklearn")
+    with pytest.raises(InputError, match=r"sklearn.*\.onnx"):
+        dadagrad.export(model, tmp_path / "model.xyz")
+    (tmp_path / "a.csv").touch()
+    with pytest.raises(InputError, match="already"):
+        dadagrad.export(model, tmp_path / "a.csv")
