@@ -202,8 +202,8 @@ class TrainConfig:
     calibration: Spec[Calibration] = setting(
         "platt",
         Named(CALIBRATIONS, CALIBRATIONS.names),
-        "Way to probabilities from the progressive scores of the first pass: platt or isotonic. "
-        "With none, the logistic and softmax losses alone have probabilities.",
+        "Fit of probabilities to progressive scores. platt is a logistic curve and isotonic any "
+        "that does not fall; with none, only logistic and softmax loss have probabilities.",
     )
     holdout: float = setting(
         0.0,

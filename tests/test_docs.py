@@ -29,7 +29,13 @@ def commands(block: str) -> list[list[str]]:
     return [words[1:] for words in lines if words and words[0] == "dadagrad"]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/guides/coming-from.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md", "docs/tutorial.md", "docs/guides/coming-from.md", "docs/guides/export.md",
+        "docs/guides/tools.md",
+    ],
+)  # fmt: skip
 def test_the_first_steps_run_as_written(tmp_path, monkeypatch, page):
     monkeypatch.chdir(tmp_path)
     for name in ("train.vw", "test.vw"):  # a user of Vowpal Wabbit has such files

@@ -1,4 +1,4 @@
-"""``dadagrad evaluate`` and ``dadagrad predict``: a model on other data."""
+"""``dadagrad evaluate``, ``predict`` and ``export``: use of a model."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def predict(
     DATA is a dataset, or a file that `ingest` reads, or - for standard input: its rows get the
     features of the model, and are predicted as they arrive. The columns are row (or line), tag and
     label if there are any, score (one for each class or label), prediction, and probability if the
-    loss is logistic or softmax. The file appears when it is complete.
+    loss classifies. The file appears when it is complete.
     """
     if out == "-" and display.as_json:
         raise click.UsageError("--out - and --json both write to standard output; leave out one")
@@ -77,3 +77,26 @@ def predict(
     else:
         n_bytes = () if result["bytes"] is None else ("bytes",)
         display.show_result({**result, "out": out}, n_bytes=n_bytes)
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "--format",
+    "format_",
+    metavar="NAME",
+    help="Format of the file. sklearn, onnx, csv, parquet or card; the default is that of the "
+    "suffix, which is .skops, .onnx, .csv, .parquet or .md.",
+)
+@click.option("--out", required=True, metavar="URL", help="File to write.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@output_options
+def export(model: str, format_: str | None, out: str, overwrite: bool, display: Display) -> None:
+    """Export a model for other programs.
+
+    sklearn is an estimator of scikit-learn in a file of skops, which runs no code when it is
+    loaded; onnx is a graph from raw texts, or from ids and values of features; csv and parquet are
+    the weights with the names of features; card is a model card in Markdown.
+    """
+    dadagrad.export(model, out, format=format_, overwrite=overwrite)
+    display.show_result({"model": model, "out": out})

@@ -22,7 +22,7 @@ _COMMANDS = {
     "predict": "evaluate",
     "inspect": "inspect",
     "report": "report",
-    "export": "export",
+    "export": "evaluate",
     "demo": "demo",
 }
 """Module of this package for each command."""

@@ -109,7 +109,7 @@ def make_model(
         label_columns=problem.label_columns,
         feature_space=data.schema.feature_space,
         names=data.names(ids),
-        calibration=CALIBRATIONS.make(report["calibration"]),
+        calibration=CALIBRATIONS.make(report.get("calibration", "none")),
         report={**report, "config": problem.config.to_json(), "data": data.url},
     )
 
@@ -154,11 +154,11 @@ def make_report(
         "complete": complete,
         "settings": settings,
         "best": best,
-        "calibration": describe(_calibrate(problem, first, best)),
+        "calibration": describe(calibrate(problem, first, best)),
     }
 
 
-def _calibrate(problem: Problem, first: ProgressiveMetrics, setting: int) -> Calibration:
+def calibrate(problem: Problem, first: ProgressiveMetrics, setting: int) -> Calibration:
     """Fit the calibration of a setting to the scores of the first pass."""
     histogram, calibration = first.histogram[setting], problem.config.calibration
     if not histogram.any():

@@ -35,7 +35,7 @@ from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.execution import Run, resolve_config
 from dadagrad.training.messages import Report, Save
-from dadagrad.training.result import TrainResult, make_model
+from dadagrad.training.result import TrainResult, calibrate, make_model
 from dadagrad.training.schedule import Cursor
 from dadagrad.training.state.compiled import State
 from dadagrad.training.warm_up import warm_up
@@ -298,7 +298,9 @@ class _Sweep:
                 "step sizes, or normalise the rows"
             )
         for place in np.flatnonzero(np.isfinite(values)).tolist() if complete else ():
-            model = make_model(problem, coordinator.state, run.readable, {"best": place})
+            calibration = describe(calibrate(problem, coordinator.passes[0], place))
+            report = {"best": place, "calibration": calibration}
+            model = make_model(problem, coordinator.state, run.readable, report)
             entry = self.table[self.numbers[place]]
             entry["nonzeros"] = int(np.count_nonzero(model.weights))
             if run.held_out is not None:

@@ -37,8 +37,8 @@ def test_estimator(estimator: Any, check: Any) -> None:
     ("estimator", "loss", "excluded"),
     [
         (AdaGradClassifier, "hinge", set()),
-        (AdaGradRegressor, "squared", {"class_weight"}),
-        (AdaGradRanker, "ranking", {"class_weight", "fit_intercept"}),
+        (AdaGradRegressor, "squared", {"calibration", "class_weight"}),
+        (AdaGradRanker, "ranking", {"calibration", "class_weight", "fit_intercept"}),
     ],
 )
 def test_parameters_are_the_settings(estimator: Any, loss: str, excluded: set[str]) -> None:

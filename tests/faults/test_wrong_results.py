@@ -167,5 +167,6 @@ def test_of_several_settings_only_one_with_an_infinite_loss_may_have_diverged(da
         intercept=np.ones((2, 2)),
         loss=np.array(loss),
         mistakes=np.ones(2),
+        histogram=np.zeros((2, N_BINS, 2)),
     )
     assert validate(result, problem, SLICE, np.arange(8)) == error

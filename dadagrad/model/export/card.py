@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import Any, BinaryIO, ClassVar
 
-import numpy as np
-
 from dadagrad._version import __version__
-from dadagrad.config import SETTINGS
 from dadagrad.model.export.base import FORMATS, Format
+from dadagrad.model.facts import largest_weights
 from dadagrad.model.model import Model
 from dadagrad.optim.registry import register
-from dadagrad.settings import Switch
+from dadagrad.reports.document import commands
 from dadagrad.summary import features_text
 
 MAX_WEIGHTS = 10
-"""Largest weights of each output that a card names."""
+"""Largest weights of each sign and output that a card names, and outputs of which it does."""
 
 _METRICS = (
     "rows", "error", "loss", "auc", "pr_auc", "f1", "log_loss", "calibration_error", "rmse", "mae",
@@ -83,12 +80,12 @@ def _metrics(report: Mapping[str, Any]) -> str:
 def _weights(model: Model) -> str:
     """The largest weights of either sign, by output."""
     lines = []
-    for name, weights in zip(model.output_names, model.weights.T, strict=True):
-        largest = np.argsort(-np.abs(weights), kind="stable")[:MAX_WEIGHTS]
-        named = zip(model.ids[largest].tolist(), weights[largest].tolist(), strict=True)
-        texts = [f"{model.names.get(key, key)} {weight:+.3g}" for key, weight in named if weight]
+    for output, name in enumerate(model.output_names[:MAX_WEIGHTS]):
+        weights = [*largest_weights(model, output, 1, MAX_WEIGHTS)]
+        weights += largest_weights(model, output, -1, MAX_WEIGHTS)
+        texts = [f"{each['name'] or each['feature']} {each['weight']:+.3g}" for each in weights]
         lines.append(f"- {name}: {', '.join(texts)}")
-    return "\n".join(lines[:MAX_WEIGHTS])
+    return "\n".join(lines)
 
 
 def _limits(model: Model) -> str:
@@ -108,19 +105,5 @@ def _limits(model: Model) -> str:
 
 
 def _command(report: Mapping[str, Any]) -> str:
-    """The command that trains the same model, from the settings that are not defaults."""
-    words = ["dadagrad", "train", str(report.get("data", "DATA"))]
-    for name, value in report.get("config", {}).items():
-        setting = SETTINGS.get(name)
-        if setting is None or str(value) == str(setting.default) or value is None:
-            continue
-        option = (setting.option or name).replace("_", "-")
-        if isinstance(setting.kind, Switch):
-            words.append(f"--{option}" if value else f"--no-{option}")
-        elif name == "class_weight" and isinstance(value, list):
-            words += [f"--{option}", ",".join(f"{label:g}={weight:g}" for label, weight in value)]
-        elif isinstance(value, list):
-            words += [f"--{option}", ",".join(map(str, value))]
-        else:
-            words += [f"--{option}", str(value)]
-    return f"```sh\n{shlex.join([*words, '--model', 'model'])}\n```\n\ndadagrad {__version__}."
+    lines = "\n".join(commands(report.get("config", {}), report.get("data"), None))
+    return f"```sh\n{lines}\n```\n\ndadagrad {__version__}." if lines else ""

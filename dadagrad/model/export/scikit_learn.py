@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression, SGDClassifier, SGDRegressor
 
 from dadagrad.errors import InputError
 from dadagrad.model.export.base import FORMATS, Format, needed
@@ -59,6 +58,8 @@ class ScikitLearn(Format):
 
 def _estimator(model: Model) -> Any:
     """An estimator of the class whose scores and predictions are those of the model."""
+    from sklearn.linear_model import LogisticRegression, SGDClassifier, SGDRegressor
+
     loss = model.loss.partition(":")[0]
     if model.task == "regression":
         return SGDRegressor(loss=_REGRESSORS.get(loss, "squared_error"))

@@ -1,0 +1,73 @@
+"""Estimators and models in the tools that people have, with the real packages."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.inspection import partial_dependence, permutation_importance
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from dadagrad import AdaGradClassifier
+
+SETTINGS = {"step_size": 0.3, "passes": 2, "average": False}
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(300, 4))
+    return X, np.where(X[:, 0] - 0.5 * X[:, 1] > 0.3 * random.normal(size=300), "yes", "no")
+
+
+@pytest.fixture(scope="module")
+def fitted(rows) -> AdaGradClassifier:
+    return AdaGradClassifier(**SETTINGS).fit(*rows)
+
+
+def test_a_grid_of_pipelines(rows):
+    pipeline = make_pipeline(StandardScaler(), AdaGradClassifier(**SETTINGS))
+    grid = GridSearchCV(
+        pipeline, {"adagradclassifier__l2": [0.0, 0.01]}, cv=2, scoring="neg_log_loss"
+    )
+    assert grid.fit(*rows).score(*rows) > -0.4
+
+
+def test_calibration_by_cross_validation(rows):
+    calibrated = CalibratedClassifierCV(AdaGradClassifier(**SETTINGS), cv=2).fit(*rows)
+    assert calibrated.score(*rows) > 0.9
+
+
+def test_importance_and_partial_dependence(rows, fitted):
+    importance = permutation_importance(fitted, *rows, n_repeats=2, random_state=0)
+    assert importance.importances_mean.argmax() == 0
+    chances = partial_dependence(fitted, rows[0], [0], grid_resolution=5)["average"][0]
+    assert (np.diff(chances) > 0).all()
+
+
+def test_explanations_of_shap_add_up_to_the_score(rows, fitted):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its own imports
+        import shap
+    X = rows[0]
+    explained = shap.LinearExplainer((fitted.coef_[0], fitted.intercept_[0]), X)
+    by_estimator = shap.LinearExplainer(fitted, X)
+    for explainer in (explained, by_estimator):
+        values = explainer.shap_values(X[:5])
+        total = values.sum(axis=1) + explainer.expected_value
+        np.testing.assert_allclose(total, fitted.decision_function(X[:5]), atol=1e-6)
+
+
+def test_a_report_of_skore(rows, fitted):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from skore import EstimatorReport
+
+        X, y = rows
+        report = EstimatorReport(fitted, X_test=X, y_test=y, pos_label="yes")
+        assert report.metrics.accuracy() == fitted.score(X, y)
+        assert 0.0 < report.metrics.brier_score() < 0.1

@@ -1,0 +1,66 @@
+"""Runs in trackers of experiments, with the real packages and local stores."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import sys
+import numpy as np
+import dadagrad
+from dadagrad.training.trackers import MlflowCallback, WandbCallback
+
+X = np.random.default_rng(0).normal(size=(300, 4))
+data = dadagrad.dataset_from_arrays(X, X[:, 0] > 0)
+api, *rest = sys.argv[1:]
+if api == "trackio":
+    import trackio
+    callback = WandbCallback(trackio, project="reviews", auto_log_gpu=False)
+else:
+    import mlflow
+    callback = MlflowCallback(mlflow, run_name="reviews")
+result = dadagrad.train(data, passes=2, step_size=0.3, callbacks=[callback])
+print(result.report["progressive_loss"])
+"""
+
+
+def train_with(api: str, folder: Path) -> float:
+    """Progressive loss of a run that a process sends to a tracker, whose store is in `folder`."""
+    stores = {
+        "TRACKIO_DIR": str(folder), "MLFLOW_TRACKING_URI": folder.as_uri(),
+        "MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true",
+        "HF_HUB_OFFLINE": "1",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, api],
+        env=os.environ | stores,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return float(done.stdout.split()[-1])
+
+
+def test_trackio_gets_the_numbers_of_a_run(tmp_path: Path) -> None:
+    loss = train_with("trackio", tmp_path)
+    with sqlite3.connect(tmp_path / "reviews.db") as store:
+        rows = [json.loads(row) for (row,) in store.execute("SELECT metrics FROM metrics")]
+        (config,) = (json.loads(row) for (row,) in store.execute("SELECT config FROM configs"))
+    assert [row["rows"] for row in rows] == [300, 600, 600]
+    assert rows[-1]["progressive_loss"] == rows[0]["loss"] == loss
+    assert config["loss"] == "hinge"
+
+
+def test_mlflow_gets_the_numbers_of_a_run(tmp_path: Path) -> None:
+    loss = train_with("mlflow", tmp_path / "store")
+    (run,) = (path.parent for path in tmp_path.glob("store/*/*/meta.yaml"))
+    assert (run / "params" / "loss").read_text() == "hinge"
+    lines = (run / "metrics" / "loss").read_text().splitlines()
+    assert [line.split()[2] for line in lines] == ["300", "600"]
+    assert float((run / "metrics" / "progressive_loss").read_text().split()[1]) == loss
+    assert "end_time: null" not in (run / "meta.yaml").read_text()
