@@ -158,14 +158,18 @@ def make_report(
     }
 
 
-def calibrate(problem: Problem, first: ProgressiveMetrics, setting: int) -> Calibration:
-    """Fit the calibration of a setting to the scores of the first pass."""
-    histogram, calibration = first.histogram[setting], problem.config.calibration
+def calibrate(
+    problem: Problem,
+    first: ProgressiveMetrics,
+    setting: int,
+    calibration: Calibration | None = None,
+) -> Calibration:
+    """Fit the calibration of a setting, or another, to the scores of the first pass."""
+    histogram, calibration = first.histogram[setting], calibration or problem.config.calibration
     if not histogram.any():
         return calibration if problem.loss.classifies else Uncalibrated()
     # The weights of rows, which grow with their number, are again 1 in the mean.
-    n_scores = problem.n_targets * first.weight
-    weights = histogram * (n_scores / histogram.sum())
+    weights = histogram * (problem.n_targets * first.weight / histogram.sum())
     return calibration.fit(weights, even_at_0=problem.task != "multiclass")
 
 

@@ -1,0 +1,53 @@
+"""Calibration of probabilities after one pass with nothing chosen but the loss.
+
+The expected calibration error (10 bins of the probability of the predicted class: Guo et al. 2017,
+equation 3) on test rows, in percent: by Platt's curve (the default), by isotonic regression, and of
+the scores as log-odds (logistic loss alone). All are fitted to progressive scores of the one pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import reporting
+from quality_sets import RealSet, a9a, census, imdb, mnist
+
+from dadagrad import dataset_from_arrays, evaluate, train
+from dadagrad.optim.calibration import CALIBRATIONS
+from dadagrad.training.result import calibrate
+
+LOSSES = ("hinge", "squared-hinge", "logistic")
+SETS = {"IMDB": imdb, "census": census, "a9a": a9a, "MNIST, 10 classes": mnist}
+
+
+def main() -> None:
+    parser = reporting.parser(__doc__, data="the sets")
+    parser.add_argument("--only", default="", help="part of the name of the sets to run")
+    options = parser.parse_args()
+    rows = [
+        [name, *(cell for loss in LOSSES for cell in errors(load(options.data).ordered(0), loss))]
+        for name, load in SETS.items()
+        if options.only in name
+    ]
+    header = [f"{loss}, {kind}" for loss in LOSSES for kind in CALIBRATIONS]
+    columns = [0, *(1 + n for n, text in enumerate(header) if not text.endswith("hinge, none"))]
+    lines = np.array([["", *header], *rows])[:, columns].tolist()
+    reporting.publish("calibration", reporting.table(lines[0], lines[1:]), options.markdown)
+
+
+def errors(data: RealSet, loss: str) -> list[str]:
+    """Calibration error of each kind of calibration of the same model."""
+    test = dataset_from_arrays(data.test_x, data.test_y)
+    result = train(dataset_from_arrays(data.x, data.y), loss=loss)
+    end, model = result.coordinator, result.model
+    cells = []
+    for kind in CALIBRATIONS:
+        fitted = calibrate(end.problem, end.passes[0], 0, CALIBRATIONS.make(kind))
+        measured = evaluate(replace(model, calibration=fitted), test)
+        cells.append(f"{100 * measured.get('calibration_error', np.nan):.2f}")
+    return cells
+
+
+if __name__ == "__main__":
+    main()
