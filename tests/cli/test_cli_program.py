@@ -14,7 +14,8 @@ from dadagrad.cli.options import load_dask
 from dadagrad.config import SETTINGS
 
 COMMANDS = (
-    *("ingest", "train", "resume", "sweep", "evaluate", "predict", "inspect", "report", "demo"),
+    *("ingest", "train", "resume", "sweep", "evaluate", "predict", "inspect", "report"),
+    *("export", "demo"),
 )
 
 
