@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import zstandard
 from numpy.typing import NDArray
 
 from dadagrad.errors import (
@@ -117,8 +118,6 @@ def write_arrays(
     storage: Storage, folder: str, arrays: Mapping[str, AnyArray]
 ) -> tuple[ArrayRecord, ...]:
     """Write `arrays` under a new `folder`, flush them to disk, and return their records."""
-    import zstandard
-
     check_arrays(arrays)
     # The checksum of the frame covers the raw bytes, and so also errors of the memory.
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
@@ -182,8 +181,6 @@ def check_parts(storage: Storage, records: Sequence[ArrayRecord], place: str) ->
 
 def _fill(storage: Storage, part: Part, target: NDArray[np.uint8], place: str) -> None:
     """Read one part, check it, and decompress it into `target`."""
-    import zstandard
-
     data = _get(storage, part, place)
     place = f"{place}: part {part.key}"
     try:
