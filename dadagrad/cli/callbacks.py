@@ -22,7 +22,7 @@ class RunDisplay(Callback):
         self._shown: RunBar | RunTable | None = None
 
     def on_begin(self, event: BeginEvent) -> None:
-        if event.rows_done:
+        if event.rows_done and event.checkpoints is not None:
             self._display.say(f"resuming after {event.rows_done:,} rows")
         run = self._display.run(Start(event.rows_done), has_errors=event.has_errors)
         self._shown = self._stack.enter_context(run)

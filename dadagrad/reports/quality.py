@@ -26,6 +26,7 @@ _METRICS = {
     "r2": three, "ndcg": three,
 }  # fmt: skip
 _MAX_CONFUSION = 12  # classes up to which the confusion matrix is drawn
+_MAX_SIDE_BY_SIDE = 4  # classes up to which it fits beside another table
 
 
 def holdout(document: Document) -> str:
@@ -45,7 +46,10 @@ def holdout(document: Document) -> str:
     ]
     source = held.get("data")
     title = "Holdout" if source in (None, "rows held out") else f"Holdout: {last_part(source)}"
-    return section(title, grid(*charts, facts_table(facts)), grid(_confusion(held), _classes(held)))
+    tables: tuple[str, ...] = (_confusion(held), _classes(held))
+    if len(held.get("classes") or ()) <= _MAX_SIDE_BY_SIDE:
+        tables = (grid(*tables),)
+    return section(title, grid(*charts, facts_table(facts)), *tables)
 
 
 def _unit(label: str) -> Axis:

@@ -39,7 +39,7 @@ def learning(document: Document) -> str:
     points = list(zip(*(curve.get(name, ()) for name in _POINT), strict=True))
     first = [point for point in points if point[1] == 1]
     later = [point for point in points if point[1] > 1]
-    if len(first) < 2:
+    if len(points) < 2 or not first:
         return ""
     training = document.get("training") or {}
     charts = []
@@ -49,10 +49,9 @@ def learning(document: Document) -> str:
     ):
         if first[0][place] is None:
             continue
-        series = [
-            Series("between two points", list(_between(first, place)), "b"),
-            Series("first pass", [(point[0], point[place]) for point in first], "a"),
-        ]
+        series = [Series("first pass", [(point[0], point[place]) for point in first], "a")]
+        if len(first) > 1:
+            series.insert(0, Series("between two points", list(_between(first, place)), "b"))
         if later:
             seen = [(point[0], point[place]) for point in later]
             series.append(Series("later passes (training)", seen, "d"))

@@ -205,7 +205,7 @@ class _Sweep:
         start = run.begin(self.engine)
         self.curve = start.curve
         self.watcher = _SweepWatcher(
-            run.begin_event(start),
+            run.begin_event(start, client=self.engine.client),
             [start.curve, *self.callbacks],
             seconds_before=start.seconds,
             trace=self.engine.trace,
