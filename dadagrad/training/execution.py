@@ -368,7 +368,12 @@ class Run:
         return TrainResult(model, report, complete, coordinator)
 
     def _compare_with_constant(self, report: dict[str, Any]) -> None:
-        """Warn of a model that predicted the rows of the first pass worse than a constant does."""
+        """Warn of a model that predicted the rows of the first pass worse than a constant does.
+
+        What predicted them were the weights that step, of which an average says nothing.
+        """
+        if self.problem.config.average is True:
+            return
         names = [name for name in ("loss", "error") if report.get(f"constant_{name}") is not None]
         pairs = [(report[f"progressive_{name}"], report[f"constant_{name}"]) for name in names]
         if all(reached > constant for reached, constant in pairs):

@@ -51,6 +51,8 @@ def test_a_run_says_loudly_that_a_constant_is_better(caplog):
     for data in (learnable, random):
         train(data, step_size=10.0, loss="logistic")
     assert caplog.text.count("worse than a constant") == 1
+    train(random, step_size=10.0, loss="logistic", average=True)  # it may be better than its steps
+    assert caplog.text.count("worse than a constant") == 1
 
 
 @pytest.mark.parametrize("classes", [2, 3])
