@@ -3,36 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import wraps
 from typing import Any
 
 from dadagrad.cli.display import Display
 from dadagrad.cli.options import grouped
-from dadagrad.cli.progress import RunBar, RunTable, Start
-from dadagrad.training.callbacks import BeginEvent, Callback, EndEvent, RoundEvent
-
-
-class RunDisplay(Callback):
-    """Progress of a run on a display, from the end of all preparations on."""
-
-    def __init__(self, display: Display) -> None:
-        self._display = display
-        self._stack = ExitStack()
-        self._shown: RunBar | RunTable | None = None
-
-    def on_begin(self, event: BeginEvent) -> None:
-        if event.rows_done and event.checkpoints is not None:
-            self._display.say(f"resuming after {event.rows_done:,} rows")
-        run = self._display.run(Start(event.rows_done), has_errors=event.has_errors)
-        self._shown = self._stack.enter_context(run)
-
-    def on_round(self, event: RoundEvent) -> None:
-        assert self._shown is not None, "a run begins before its rounds"
-        self._shown.update(event)
-
-    def on_end(self, event: EndEvent) -> None:
-        self._stack.close()
+from dadagrad.progress.display import RunDisplay
+from dadagrad.training.callbacks import Callback
 
 
 def callback_options(command: Callable[..., None]) -> Callable[..., None]:

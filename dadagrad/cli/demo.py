@@ -15,11 +15,11 @@ import click
 from rich.filesize import decimal
 
 import dadagrad
-from dadagrad.cli.callbacks import RunDisplay
 from dadagrad.cli.display import Display, number, print_json
 from dadagrad.cli.failures import Interrupted
 from dadagrad.cli.options import COUNT, load_dask, output_options
 from dadagrad.errors import InputError
+from dadagrad.progress.display import RunDisplay
 
 if TYPE_CHECKING:
     from dadagrad import TrainResult

@@ -11,8 +11,6 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from dadagrad.cli.callbacks import RunDisplay
-from dadagrad.cli.display import Display
 from dadagrad.clusters import has_active_client
 from dadagrad.config import TrainConfig
 from dadagrad.data.dask_blocks import DaskDataset
@@ -21,6 +19,7 @@ from dadagrad.errors import InputError
 from dadagrad.model.model import Model
 from dadagrad.model.raw import is_unprepared
 from dadagrad.problem import Problem
+from dadagrad.progress.display import ProgressDisplay, RunDisplay
 from dadagrad.storage.arrays import AnyArray
 from dadagrad.summary import run_lines
 from dadagrad.training.callbacks import Callbacks, as_callbacks
@@ -138,7 +137,7 @@ def _shown(verbose: int, callbacks: Callbacks | None) -> dict[str, Any]:
     receivers = as_callbacks(callbacks)
     if verbose <= 0:
         return {"callbacks": receivers}
-    display = Display()
+    display = ProgressDisplay()
     return {"callbacks": [RunDisplay(display), *receivers], "messages": display.say}
 
 
@@ -176,7 +175,7 @@ def fit(
         result = train(data, config, **resources, checkpoints=checkpoints, **shown)
     if verbose > 0:
         for line in run_lines(result.report, result.model.loss):
-            Display().say(line)
+            ProgressDisplay().say(line)
     if not result.complete:
         later = f"; fit again to go on from {checkpoints}" if checkpoints else ""
         raise KeyboardInterrupt(f"training was interrupted{later}")

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from dadagrad.cli import dadagrad
-from dadagrad.cli.progress import Bar, RunTable
 from dadagrad.data.synthetic import Corpus
+from dadagrad.progress.bars import Bar, RunTable
 from dadagrad.training.callbacks import RoundEvent
 
 N_FEATURES = 400

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from dadagrad import Model, TrainConfig, ingest, open_dataset, train
 from dadagrad.cli.display import Display
-from dadagrad.cli.progress import Line, RunTable, Start
+from dadagrad.progress.bars import Line, RunTable, Start
 from dadagrad.summary import run_lines
 from dadagrad.training.callbacks import BeginEvent, RoundEvent
 from dadagrad.training.schedule.base import Cursor

@@ -1,0 +1,1 @@
+"""Progress of long work for people."""
