@@ -346,6 +346,7 @@ def test_streams_count_in_full_where_squares_no_longer_grow(update):
         update=update,
         step_size=1.0,
         streams=3,
+        average=False,
         fit_intercept=False,
         scale_columns=False,
     )
