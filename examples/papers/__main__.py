@@ -6,6 +6,7 @@ import argparse
 import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -29,19 +30,21 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="the folder of data sets")
     parser.add_argument("--out", type=Path, default=HERE, help="where results and page go")
     given = parser.parse_args(arguments)
-    options = record.Options(given.quick, given.data)
-    names = EXPERIMENTS if given.experiment == "all" else (given.experiment,)
-    sections = []
-    for name in names:
+    options, results = record.Options(given.quick, given.data), given.out / "results"
+    for name in EXPERIMENTS if given.experiment == "all" else (given.experiment,):
         print(f"{name} ...", file=sys.stderr, flush=True)
-        module = importlib.import_module(f"examples.papers.{name}")
         with threadpool_limits(1):  # small matrices: threads would only wait for each other
-            outcome = module.run(options)
-        record.write(name, outcome, given.out / "results")
-        sections.append(record.section(module, name, outcome, "results"))
-        print(sections[-1], flush=True)
-    if given.experiment == "all":
-        (given.out / "README.md").write_text(record.page(sections, given.quick))
+            outcome = experiment(name).run(options)
+        record.write(name, outcome, results, given.quick)
+        print(record.section(experiment(name), name, results), flush=True)
+    made = [name for name in EXPERIMENTS if (results / f"{name}.json").exists()]
+    sections = (record.section(experiment(name), name, results) for name in made)
+    (given.out / "README.md").write_text(record.page(sections))
+
+
+def experiment(name: str) -> Any:
+    """The module of an experiment."""
+    return importlib.import_module(f"examples.papers.{name}")
 
 
 if __name__ == "__main__":

@@ -98,10 +98,11 @@ def show(value: Cell) -> str:
     return f"{value:,}" if isinstance(value, int) else value
 
 
-def write(name: str, outcome: Outcome, folder: Path) -> None:
+def write(name: str, outcome: Outcome, folder: Path, quick: bool) -> None:
     """Write NAME.json and the plots of an experiment."""
     folder.mkdir(parents=True, exist_ok=True)
     document = {
+        "quick": quick,
         "tables": [
             {"title": table.title, "columns": list(table.columns), "rows": table.rows}
             for table in outcome.tables
@@ -112,29 +113,31 @@ def write(name: str, outcome: Outcome, folder: Path) -> None:
         ],
         "remarks": list(outcome.remarks),
     }
-    (folder / f"{name}.json").write_text(json.dumps(document, indent=1, default=list) + "\n")
+    (folder / f"{name}.json").write_text(json.dumps(document, default=list) + "\n")
     for plot in outcome.plots:
         plot.save(folder)
 
 
-def section(module: ModuleType, name: str, outcome: Outcome, folder: str) -> str:
-    """The part of the page that tells of one experiment."""
+def section(module: ModuleType, name: str, folder: Path) -> str:
+    """The part of the page that tells of one experiment, from its NAME.json."""
+    saved = json.loads((folder / f"{name}.json").read_text())
     title, _, text = (module.__doc__ or name).strip().partition("\n")
     parts = [f"## {title.rstrip('.')}", text.strip(), f"`python -m examples.papers {name}`"]
-    for table in outcome.tables:
-        parts += [f"**{table.title}**", table.markdown()]
-    parts += [f"![{plot.title}]({folder}/{plot.name}.svg)" for plot in outcome.plots]
-    parts += outcome.remarks
-    return "\n\n".join(parts)
+    if saved["quick"]:
+        parts.append("These are figures of a small size (`--quick`): an order, not a result.")
+    for table in saved["tables"]:
+        parts += [f"**{table['title']}**", Table(**table).markdown()]
+    parts += [f"![{plot['title']}]({folder.name}/{plot['name']}.svg)" for plot in saved["plots"]]
+    return "\n\n".join([*parts, *saved["remarks"]])
 
 
-def page(sections: Iterable[str], quick: bool) -> str:
+def page(sections: Iterable[str]) -> str:
     """README.md of this folder."""
-    size = "Small sizes (`--quick`): orders, not figures." if quick else "Sizes of the papers."
     head = (
         "# Experiments of the papers\n\n"
         "Each script makes an experiment of one of the five papers again, on the public interface, "
-        "and writes its figures beside the paper's own. This page is written by\n\n"
-        "```sh\npython -m examples.papers all --data FOLDER\n```\n\n" + size
+        "and writes its figures beside the paper's own. Each run of a script writes its section of "
+        "this page; all are made by\n\n"
+        "```sh\npython -m examples.papers all --data FOLDER\n```"
     )
     return "\n\n".join([head, *sections]) + "\n"
