@@ -336,8 +336,9 @@ def test_training_is_the_plain_update(
 
 
 @pytest.mark.parametrize("update", ["dual-averaging", "mirror-descent"])
-def test_streams_count_in_full_where_squares_no_longer_grow(update):
+def test_streams_count_in_full_where_squares_no_longer_grow(monkeypatch, update):
     """The first row of each has such squares that the others add 1e-5 each, as in one stream."""
+    monkeypatch.setattr("dadagrad.training.schedule.streams.MAX_ROWS_ALONE", 0)
     values, labels = np.ones(300, np.float32), np.full((300, 1), 1e9)
     values[::100] = 1e5
     data = as_dataset([Rows.from_csr(np.arange(301), np.zeros(300, int), values, labels)])
