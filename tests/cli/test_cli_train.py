@@ -73,7 +73,7 @@ def test_a_model_is_a_folder(run, places, tmp_path):
 
 def test_progress_on_a_terminal_is_a_bar(run, places, tmp_path, monkeypatch):
     terminal = partial(Console, force_terminal=True, width=120)
-    monkeypatch.setattr("dadagrad.cli.display.Console", terminal)
+    monkeypatch.setattr("dadagrad.progress.display.Console", terminal)
     shown = run("train", places.train, "--passes", 10, "--model", tmp_path / "model").stderr
     for part in (
         "pass 10/10  ",
@@ -173,7 +173,7 @@ def test_options_replace_the_settings_of_a_file(run, places, tmp_path):
         ("l1 = ", "run.toml is not TOML"),
         ("l1 = 'much'", "run.toml: l1 must be a finite number"),
         ("shuffle = 'no'", "run.toml: shuffle must be True or False"),
-        ("class_weight = 3", "class_weight must be None, 'balanced' or a mapping"),
+        ("class_weight = 3", "--class-weight must be None, 'balanced' or a mapping"),
         (None, "cannot read run.toml: No such file"),
     ],
 )
@@ -215,7 +215,7 @@ def test_errors_that_are_found_before_training(run, places, tmp_path):
         ("holds a dataset", places.train, "n", "--checkpoints", places.test),
         ("cannot write", places.train, "file/m"),
         ("only one class", one_class, "m", "--checkpoints", tmp_path / "c"),
-        ("batch_size", places.train, "m", "--batch-size", 1, "--workers", 2),
+        ("--batch-size 1 takes", places.train, "m", "--batch-size", 1, "--workers", 2),
     ):
         assert message in run("train", data, "--model", tmp_path / model, *options).error
     assert open_dataset(str(places.test)).n_rows == 1000

@@ -44,7 +44,7 @@ def test_estimator(estimator: Any, check: Any) -> None:
 def test_parameters_are_the_settings(estimator: Any, loss: str, excluded: set[str]) -> None:
     defaults = {name: setting.default for name, setting in SETTINGS.items() if name != "seed"}
     defaults |= {"loss": loss, "passes": 5}
-    defaults |= dict.fromkeys(("random_state", "threads", "client", "checkpoints"))
+    defaults |= dict.fromkeys(("random_state", "threads", "client", "checkpoints", "callbacks"))
     defaults |= {"verbose": 0}
     expected = {name: value for name, value in defaults.items() if name not in excluded}
     assert estimator().get_params() == expected
