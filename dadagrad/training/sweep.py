@@ -178,7 +178,9 @@ class _SweepWatcher(Watcher):
         n_settings = len(self.run.step_sizes)
         loss, mistakes = np.full(n_settings, np.finfo(float).max), np.zeros(n_settings)
         loss[self.numbers], mistakes[self.numbers] = metrics.loss, metrics.mistakes
-        return replace(metrics, loss=loss, mistakes=mistakes)
+        histogram = np.zeros((n_settings, *metrics.histogram.shape[1:]))
+        histogram[self.numbers] = metrics.histogram
+        return replace(metrics, loss=loss, mistakes=mistakes, histogram=histogram)
 
 
 @dataclass

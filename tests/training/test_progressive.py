@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dadagrad.config import TrainConfig
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError, TrainingError
+from dadagrad.optim.calibration import N_BINS
 from dadagrad.optim.losses import LOSSES
 from dadagrad.problem import Problem
 from dadagrad.training.worker.compute import as_batch
@@ -128,9 +129,9 @@ def test_tallies_of_disjoint_rows_add_up(seed, cut):
 
 @given(st.floats(0, 1e300), st.lists(st.floats(0, 1e300), min_size=1, max_size=4))
 def test_json_keeps_every_bit(weight, loss):
-    metrics = ProgressiveMetrics(
-        3, 2**60, weight, np.array(loss), np.array([weight]), np.zeros((len(loss), 3, 2))
-    )
+    histogram = np.zeros((len(loss), N_BINS, 2))
+    histogram[-1, [0, 7, -1], 1] = 1.0, weight, 1e-9
+    metrics = ProgressiveMetrics(3, 2**60, weight, np.array(loss), np.array([weight]), histogram)
     again = ProgressiveMetrics.from_json(json.loads(json.dumps(metrics.to_json())))
     assert (again.rows, again.entries, again.weight) == (3, 2**60, weight)
     assert again.loss.tobytes() == metrics.loss.tobytes()

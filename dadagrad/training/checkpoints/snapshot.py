@@ -179,7 +179,7 @@ def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, 
             HoldoutRecord(list(map(float, meta.get("holdout_losses", []))), best),
             LearningCurve.from_json(meta["curve"]) if "curve" in meta else LearningCurve(),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError) as error:
         raise CorruptionError(
             f"the checkpoint of step {snapshot.step} at {place} is not one of training: {error!r}"
         ) from None

@@ -231,7 +231,9 @@ class Coordinator:
             self._before = self.metrics
             self.passes.append(ProgressiveMetrics.zero(self.problem))
         for metrics in counted:
-            self.passes[-1] += metrics
+            # Scores of rows that were learned from before are no measure of new ones.
+            seen = len(self.passes) > 1
+            self.passes[-1] += metrics.without_histogram() if seen else metrics
 
     def _first_save_after(self, steps: int) -> int | None:
         every = self._save_every

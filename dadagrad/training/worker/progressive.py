@@ -92,16 +92,25 @@ class ProgressiveMetrics:
             return None
         return self.mistakes / self.weight if self.weight else np.full(problem.n_settings, np.nan)
 
+    def without_histogram(self) -> ProgressiveMetrics:
+        """The metrics of rows whose scores are not to be calibrated."""
+        return replace(self, histogram=np.zeros_like(self.histogram))
+
     def to_json(self) -> dict[str, Any]:
-        return {each.name: np.asarray(getattr(self, each.name)).tolist() for each in fields(self)}
+        plain = {each.name: np.asarray(getattr(self, each.name)).tolist() for each in fields(self)}
+        weights = self.histogram.ravel()
+        places = np.flatnonzero(weights)  # few of them
+        plain["histogram"] = [places.tolist(), weights[places].tolist()] if weights.size else None
+        return plain
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> ProgressiveMetrics:
-        loss, mistakes, histogram = (
-            np.array(plain[name], np.float64) for name in ("loss", "mistakes", "histogram")
-        )
+        loss, mistakes = (np.array(plain[name], np.float64) for name in ("loss", "mistakes"))
         counts = int(plain["rows"]), int(plain["entries"]), float(plain["weight"])
-        return cls(*counts, loss, mistakes, histogram.reshape(len(loss), -1, 2))
+        histogram = np.zeros((len(loss), 0 if plain["histogram"] is None else N_BINS, 2))
+        places, weights = plain["histogram"] or ([], [])
+        np.put(histogram, np.array(places, np.int64), weights)
+        return cls(*counts, loss, mistakes, histogram)
 
 
 def n_bins_of(problem: Problem) -> int:

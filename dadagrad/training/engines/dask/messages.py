@@ -145,10 +145,6 @@ def wrong_metrics(metrics: ProgressiveMetrics, problem: Problem, slice_: Slice) 
             return f"its {name} is not finite"
     if not 0 <= metrics.rows <= slice_.n_rows or not 0.0 <= metrics.weight < np.inf:
         return f"it counts {metrics.rows} rows of weight {metrics.weight:g}"
-    if metrics.histogram.shape != ProgressiveMetrics.zero(problem).histogram.shape:
-        return f"its histogram has the shape {metrics.histogram.shape}"
-    if not (np.isfinite(metrics.histogram) & (metrics.histogram >= 0.0)).all():
-        return "its histogram is not one of weights"
     histogram = metrics.histogram
     if histogram.shape != (problem.n_settings, n_bins_of(problem), 2):
         return f"its histogram has the shape {histogram.shape}"
