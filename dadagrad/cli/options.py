@@ -10,6 +10,7 @@ from functools import partial, wraps
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from dadagrad.cli.display import Display
 from dadagrad.cli.failures import MEGABYTES, check_memory
@@ -80,11 +81,14 @@ class GroupedCommand(click.Command):
         try:
             return super().invoke(ctx)
         except InputError as error:
-            raise InputError(self._with_options(str(error))) from error
+            raise InputError(self._with_options(str(error), ctx)) from error
 
-    def _with_options(self, message: str) -> str:
+    def _with_options(self, message: str, ctx: click.Context) -> str:
         for param in self.params:
             name, option = str(param.name), param.opts[0]
+            is_default = ctx.get_parameter_source(name) is ParameterSource.DEFAULT
+            if is_default and ctx.params.get("file"):
+                continue  # the name is that of a setting in --config FILE
             if isinstance(param, click.Option) and not message.startswith(f"{option} "):
                 # A short name may be another word of the sentence.
                 where = r"(?<![\w'/=-])" if "_" in name else r"^|(?<=like and )|(?<=leave )"

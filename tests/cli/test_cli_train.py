@@ -173,7 +173,7 @@ def test_options_replace_the_settings_of_a_file(run, places, tmp_path):
         ("l1 = ", "run.toml is not TOML"),
         ("l1 = 'much'", "run.toml: l1 must be a finite number"),
         ("shuffle = 'no'", "run.toml: shuffle must be True or False"),
-        ("class_weight = 3", "--class-weight must be None, 'balanced' or a mapping"),
+        ("class_weight = 3", "class_weight must be None, 'balanced' or a mapping"),
         (None, "cannot read run.toml: No such file"),
     ],
 )
