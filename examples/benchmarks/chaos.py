@@ -258,8 +258,8 @@ class Disturbed:
         self._site.proxy.act = act
 
     def kill_worker(self) -> None:
-        for worker in self._rng.sample(self._workers(), 1):
-            worker.kill()
+        if workers := self._workers():
+            self._rng.choice(workers).kill()
 
     def kill_all_workers(self) -> None:
         for worker in self._workers():
@@ -274,19 +274,22 @@ class Disturbed:
 
     def freeze_worker(self) -> None:
         """SIGSTOP, for shorter or for longer than the scheduler waits for a sign of life."""
+        if not self._site.cluster.living:
+            return
         worker = self._rng.choice(self._site.cluster.living)
         worker.send(signal.SIGSTOP)
         time.sleep(self._rng.choice((0.5, 1.0, 2.0, 7.0)))
         worker.send(signal.SIGCONT)
 
     def preempt_worker(self) -> None:
-        self._rng.choice(self._site.cluster.living).send(signal.SIGTERM)
+        if workers := self._site.cluster.living:
+            self._rng.choice(workers).send(signal.SIGTERM)
 
     def retire_worker(self) -> None:
         """As a cluster that shrinks: its data is moved away first."""
         with self._site.cluster.client() as client:
-            for worker in self._rng.sample(sorted(client.nthreads()), 1):
-                client.retire_workers([worker], close_workers=True)
+            if workers := sorted(client.nthreads()):
+                client.retire_workers([self._rng.choice(workers)], close_workers=True)
 
     def add_worker(self) -> None:
         self._site.cluster.add_worker()
@@ -409,7 +412,7 @@ class Chaos:
 
 def check_end(process: Process) -> None:
     """Raise `RuntimeError` unless a process ended well, was killed, or says why in one line."""
-    code, text = process.wait(1), process.log.read_text()
+    code, text = process.wait(1), process.text()
     errors = [line for line in text.splitlines() if line.startswith("dadagrad: error: ")]
     if code != 0 and (code not in ENDS or "Traceback" in text or len(errors) > 1):
         raise RuntimeError(f"exit code {code}: {text[-600:]}")

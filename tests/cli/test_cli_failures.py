@@ -177,9 +177,11 @@ dadagrad(sys.argv[1:])
 """
 
 
-def test_a_cluster_that_is_about_to_start_is_closed_in_silence(places, tmp_path):
+@pytest.mark.parametrize("starts", [True, False])
+def test_a_cluster_that_is_about_to_start_is_closed_in_silence(places, tmp_path, starts):
     command = ["train", places.train, "--model", tmp_path / "m", "--workers", "1"]
-    program = [sys.executable, "-c", INTERRUPTED, *map(str, command)]
+    driver = INTERRUPTED if starts else INTERRUPTED.replace("start(nanny)", "None.start")
+    program = [sys.executable, "-c", driver, *map(str, command)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=60)
     assert done.stderr == f"{BEGINNING}interrupted\n"
 

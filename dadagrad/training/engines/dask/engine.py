@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -125,7 +125,8 @@ def start_cluster(workers: int | None) -> Iterator[Client]:
             try:
                 cluster = starting.result()
             except KeyboardInterrupt:
-                starting.result().close()
+                with suppress(RuntimeError):  # it did not start
+                    starting.result().close()
                 raise
             except RuntimeError as error:
                 raise _not_started(workers, error) from error
