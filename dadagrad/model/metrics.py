@@ -62,7 +62,7 @@ class ClassMetrics:
         columns = zip(precision.tolist(), recall.tolist(), f1.tolist(), strict=True)
         plain: dict[str, Any] = {"f1": float(f1[1] if len(f1) == 2 else f1.mean())}
         if self._model.has_probabilities:
-            plain["log_loss"] = self._log_loss / total
+            plain["log_loss"] = self._log_loss / float(total)
             gaps = np.abs(self._bins[:, 1] - self._bins[:, 2])
             plain["calibration_error"] = float(gaps.sum() / total)
         plain["classes"] = {
