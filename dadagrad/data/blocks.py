@@ -215,10 +215,12 @@ def _per_row(block: Block, rows: slice | NDArray[np.int64]) -> dict[str, Any]:
 @njit(cache=True, nogil=True)
 def _gather(indptr, rows, out_indptr, column, out):  # type: ignore[no-untyped-def]
     for position in range(len(rows)):
-        start = indptr[rows[position]]
-        target = out_indptr[position]
-        for offset in range(out_indptr[position + 1] - target):
-            out[target + offset] = column[start + offset]
+        start, target = indptr[rows[position]], out_indptr[position]
+        size = out_indptr[position + 1] - target
+        # Views are copied several numbers at a time: an index into them is never negative.
+        source, copy = column[start : start + size], out[target : target + size]
+        for offset in range(size):
+            copy[offset] = source[offset]
 
 
 def drop_entries(block: Block, keep: NDArray[np.bool_]) -> Block:

@@ -131,9 +131,14 @@ def learn_columns(
     else:
         features = [name for name in names if name not in (label, row_name)]
     features = [name for name in features if name not in ignored]
+    kinds: dict[str, Kind] = dict.fromkeys(categories, "category")
+    if text is not None:
+        kinds[text] = "text"
+    chosen = {*kinds, *(name for cross in options.cross for name in cross)}
+    kinds |= {n: _kind(head.column(n), n, place) for n in features if n not in kinds}
     if options.columns is None:
-        chosen = categories | {text} | {name for cross in options.cross for name in cross}
-        distinct = {n for n in features if n not in chosen and _names_rows(head.column(n))}
+        categorical = {name for name in features if kinds[name] == "category"} - chosen
+        distinct = {name for name in categorical if _names_rows(head.column(name))}
         features = [name for name in features if name not in distinct] or features
         for name in distinct.difference(features):
             reason = f"no value occurs twice in the first {head.num_rows} rows"
@@ -150,11 +155,7 @@ def learn_columns(
             f"{place}: the first row has {listed}; needed are a label and at least one feature "
             "(commas or tabs separate columns, see --delimiter)"
         )
-    columns = []
-    for name in features:
-        kind: Kind | None = "text" if name == text else "category" if name in categories else None
-        columns.append(Column(name, kind or _kind(head.column(name), name, place)))
-    return label, row_name, tuple(columns)
+    return label, row_name, tuple(Column(name, kinds[name]) for name in features)
 
 
 def _text_column(
@@ -202,7 +203,7 @@ def _kind(cells: pa.Array, name: str, place: str) -> Kind:
 
 def _names_rows(cells: pa.Array) -> bool:
     """True for short strings that all differ: they name rows, and teach nothing about others."""
-    if not is_text(cells.type) or _kind(cells, "", "") != "category":
+    if not is_text(cells.type):
         return False
     filled = cells.filter(pc.not_equal(pc.utf8_trim_whitespace(cells), ""))
     return len(filled) >= _MIN_DISTINCT and pc.count_distinct(filled).as_py() == len(filled)

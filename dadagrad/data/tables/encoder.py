@@ -9,6 +9,7 @@ single text column has the features of scikit-learn's `HashingVectorizer`.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from dadagrad.data.tables.scaling import learn_scale, scale_numbers
 from dadagrad.errors import InputError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TableEncoder:
     """Transformation of a table: its columns, and how their cells become features.
 
@@ -48,7 +49,7 @@ class TableEncoder:
     row_name: str | None = None
     has_missing: bool = False
 
-    @property
+    @cached_property
     def numbers(self) -> list[Column]:
         """Columns of numbers and dates, which have features of their own."""
         return [column for column in self.columns if column.is_number]
