@@ -24,7 +24,6 @@ from pathlib import Path
 
 import numpy as np
 import reporting
-import scipy.sparse
 import vw
 from numpy.typing import NDArray
 from quality_sets import CHOSEN_ON, CONFIRMED_ON, RealSet
@@ -129,8 +128,8 @@ def vowpal_wabbit(data: RealSet) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         multi = int(data.y.max()) > 1
-        write(folder / "train.vw", data.x, data.y, multi)
-        write(folder / "test.vw", data.test_x, data.test_y, multi)
+        vw.write_matrix(folder / "train.vw", data.x, data.y)
+        vw.write_matrix(folder / "test.vw", data.test_x, data.test_y)
         flags = ["-b", "22", *(["--oaa", str(int(data.y.max()) + 1)] if multi else [])]
 
         def run(*options: str) -> tuple[float, float]:
@@ -152,18 +151,6 @@ def vowpal_wabbit(data: RealSet) -> dict[str, float]:
         tuned = min((run(*hinge, "-l", str(rate), *binary) for rate in RATES), key=lambda r: r[0])
         logistic = run("--loss_function", "logistic")
         return {"hinge": run(*hinge)[1], "hinge, tuned": tuned[1], "logistic": logistic[1]}
-
-
-def write(path: Path, x: scipy.sparse.csr_array, y: NDArray[np.int64], multi: bool) -> None:
-    """Write rows as VW text; ones have no value."""
-    labels = (y + 1 if multi else np.where(y > 0, 1, -1)).tolist()
-    ids, values, indptr = x.indices.tolist(), x.data.tolist(), x.indptr.tolist()
-    ones = bool((x.data == 1).all())
-    with open(path, "w") as file:
-        for row, label in enumerate(labels):
-            entries = range(indptr[row], indptr[row + 1])
-            texts = (f"{ids[j]}" if ones else f"{ids[j]}:{values[j]:.6g}" for j in entries)
-            file.write(f"{label} |{vw.NAMESPACE} {' '.join(texts)}\n")
 
 
 def scikit_learn(data: RealSet) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The real data sets of `quality.py`, as sparse matrices."""
+"""The data sets of `quality.py`, `peers.py` and other benchmarks, as sparse matrices."""
 
 from __future__ import annotations
 
@@ -17,11 +17,15 @@ from typing import Any
 import numpy as np
 import scipy.io
 import scipy.sparse
+from criteo_rows import StandIn, features
 from numpy.typing import NDArray
 
 from dadagrad import Dataset, ingest, open_dataset
+from dadagrad.data.synthetic import Corpus
 
 CENSUS_TRAIN = 199_523
+CLICKS = 150_000
+DOCUMENTS = (60_000, 20_000)  # to learn from, and to test on
 TRAIN_SHARE = 0.7  # of the rows of a set that comes without a split
 WORDS = re.compile(r"[a-z']+")
 COUNTED = (
@@ -202,6 +206,31 @@ def cancer(data: Path) -> RealSet:
     from sklearn.datasets import load_breast_cancer
 
     return split_randomly(*load_breast_cancer(return_X_y=True))
+
+
+# Made rows
+
+
+def criteo(data: Path) -> RealSet:
+    """The stand-in for Criteo's click logs, hashed to 2^20 features."""
+    blocks = list(StandIn(CLICKS).blocks())
+    ids = np.concatenate([features(block, 20) for block in blocks])
+    indptr = np.arange(0, ids.size + 1, ids.shape[1])
+    rows = scipy.sparse.csr_array((np.ones(ids.size), ids.ravel(), indptr), (len(ids), 1 << 20))
+    rows.sum_duplicates()
+    clicked = np.concatenate([block.clicked for block in blocks])
+    return split(rows, clicked, int(0.8 * CLICKS))
+
+
+def rcv1_shaped(data: Path) -> RealSet:
+    """A corpus with the statistics of Reuters RCV1."""
+    matrices, labels = [], []
+    for part, n_rows in enumerate(DOCUMENTS):
+        for block in Corpus(n_rows, part=part).blocks():
+            content = block.values, block.ids, block.indptr
+            matrices.append(scipy.sparse.csr_array(content, (len(block.labels), 47_236)))
+            labels.append(block.labels[:, 0])
+    return split(scipy.sparse.vstack(matrices), np.concatenate(labels), DOCUMENTS[0])
 
 
 # Film reviews

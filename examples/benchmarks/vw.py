@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from dadagrad import Dataset
@@ -77,3 +78,15 @@ def write_text(data: Dataset, path: Path) -> None:
                         "".join(f"{words[i]}:{v:.7g}" for i, v in zip(locals_, values, strict=True))
                     )
                 file.write("\n")
+
+
+def write_matrix(path: Path, x: scipy.sparse.csr_array, y: NDArray[np.int64]) -> None:
+    """Write rows as VW text: labels are -1 and 1, or 1 to k; values of 1 are left out."""
+    labels = (y + 1 if y.max() > 1 else np.where(y > 0, 1, -1)).tolist()
+    ids, values, indptr = x.indices.tolist(), x.data.tolist(), x.indptr.tolist()
+    ones = bool((x.data == 1).all())
+    with open(path, "w") as file:
+        for row, label in enumerate(labels):
+            entries = range(indptr[row], indptr[row + 1])
+            texts = (f"{ids[j]}" if ones else f"{ids[j]}:{values[j]:.6g}" for j in entries)
+            file.write(f"{label} |{NAMESPACE} {' '.join(texts)}\n")
