@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,11 @@ EXPERIMENTS = (
     "per_coordinate",
     "strongly_convex",
     "l1_projections",
+    "text_classification",
+    "sparsity",
+    "ranking",
+    "digits_kernels",
+    "census_income",
     "ada_fd_regression",
 )
 """Modules of this folder, in the order of the page."""
@@ -28,13 +34,21 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("experiment", choices=("all", *EXPERIMENTS))
     parser.add_argument("--quick", action="store_true", help="use small sizes")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="the folder of data sets")
+    parser.add_argument("--full", action="store_true", help="use the sizes of the papers")
+    parser.add_argument("--fetch", action="store_true", help="fetch data sets from the internet")
     parser.add_argument("--out", type=Path, default=HERE, help="where results and page go")
     given = parser.parse_args(arguments)
-    options, results = record.Options(given.quick, given.data), given.out / "results"
+    options = record.Options(given.quick, given.data, given.full, given.fetch)
+    results = given.out / "results"
+    logging.getLogger("dadagrad").setLevel(logging.ERROR)  # many settings of a grid are bad
     for name in EXPERIMENTS if given.experiment == "all" else (given.experiment,):
         print(f"{name} ...", file=sys.stderr, flush=True)
-        with threadpool_limits(1):  # small matrices: threads would only wait for each other
-            outcome = experiment(name).run(options)
+        try:
+            with threadpool_limits(1):  # small matrices: threads would only wait for each other
+                outcome = experiment(name).run(options)
+        except record.MissingData as reason:
+            print(f"{name} {reason}", file=sys.stderr)
+            continue
         record.write(name, outcome, results, given.quick)
         print(record.section(experiment(name), name, results), flush=True)
     made = [name for name in EXPERIMENTS if (results / f"{name}.json").exists()]

@@ -26,10 +26,27 @@ class Options:
         A small size that shows the same order in seconds.
     data : Path or None
         The folder of public data sets; experiments that need one are left out without it.
+    full : bool
+        The sizes of the paper, where they take more than some minutes.
+    fetch : bool
+        Fetch data sets that are not there from the internet.
     """
 
     quick: bool = False
     data: Path | None = None
+    full: bool = False
+    fetch: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The folder of data sets."""
+        if self.data is None:
+            raise MissingData("needs data sets; give their folder by --data FOLDER")
+        return self.data
+
+
+class MissingData(Exception):
+    """An experiment needs a data set that is not there."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +64,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Plot:
-    """Lines by name, each (x, y), and the axes that are logarithmic: "", "x", "y" or "xy"."""
+    """Lines by name, each (x, y), and the axes that are logarithmic: "", "x", "y" or "xy".
+
+    A line whose name is that of an earlier line, a comma and more is dashed in its colour.
+    """
 
     name: str
     title: str
@@ -65,9 +85,13 @@ class Plot:
 
         with pyplot.rc_context({"svg.hashsalt": "dadagrad", "svg.fonttype": "none"}):
             figure, axes = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
-            for style, (label, (xs, ys)) in enumerate(self.lines.items()):
-                dashes = ("-", "--", "-.", ":")[style // 10 % 4]
-                axes.plot(xs, ys, dashes, marker="o" if len(xs) < 20 else "", ms=3, label=label)
+            colours: dict[str, str] = {}
+            for label, (xs, ys) in self.lines.items():
+                first = label.rpartition(", ")[0]
+                dashes = "--" if first in colours else "-"
+                colours[label] = colours.get(first, f"C{len(set(colours.values())) % 10}")
+                marker = "o" if dashes == "-" and len(xs) < 20 else ""
+                axes.plot(xs, ys, dashes, color=colours[label], marker=marker, ms=3, label=label)
             axes.set(title=self.title, xlabel=self.x, ylabel=self.y)
             if "x" in self.log:
                 axes.set_xscale("log")

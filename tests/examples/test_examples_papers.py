@@ -7,9 +7,12 @@ import json
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
+from dadagrad import evaluate
 from dadagrad.optim.updates import DualAveraging, MirrorDescent
 from examples.papers import __main__ as program
+from examples.papers.algorithms import ALGORITHMS, learn, make_dataset
 from examples.papers.record import Cell, Options, Outcome
 
 
@@ -74,6 +77,58 @@ def test_one_preconditioner_serves_the_grid_of_online_regression():
         assert row["regret"] == pytest.approx(regret, rel=1e-6)
 
 
+def test_every_algorithm_learns_to_classify():
+    (row, *of_paper) = rows(make("text_classification"))
+    for name in ALGORITHMS:
+        error, _, proportion = str(row[name]).partition(" ")
+        assert float(error) < 0.1
+        assert (proportion == "") == (name in ("PA", "AROW"))
+    assert of_paper[0]["set"] == "paper, RCV1: ECAT"
+
+
+def test_a_path_of_l1_becomes_sparser():
+    script = importlib.import_module("examples.papers.sparsity")
+    digits = importlib.import_module("examples.papers.sets").digits()
+    path, arow = script.trace(digits.x, digits.y == 1, [1e-4, 1e-2, 1.0])
+    proportions = [proportion for _, proportion, _ in path]
+    assert proportions == sorted(proportions, reverse=True)
+    assert proportions[0] > 0.5
+    assert proportions[-1] == 0.0
+    assert 0.0 < arow < min(error for _, _, error in path)
+
+
+def test_rankers_are_measured_by_the_place_of_their_class():
+    learned = [row for row in rows(make("ranking")) if "paper" not in str(row["algorithm"])]
+    for row in learned:
+        assert 0.7 < row["average precision"] <= row["P@1"] <= 1.0
+    precision = {row["algorithm"]: row["average precision"] for row in learned}
+    assert precision["AdaGrad-RDA"] > precision["RDA"]
+
+
+def test_kernels_are_those_of_scipy():
+    script = importlib.import_module("examples.papers.digits_kernels")
+    support = np.random.default_rng(0).random((5, 3))
+    kernel = script.Kernel(support)
+    distances = cdist(support, support, "sqeuclidean")
+    width = script.WIDTH * distances.mean()
+    np.testing.assert_allclose(kernel(support), np.exp(-distances / width))
+    assert all(row["test error"] < 0.3 for row in rows(make("digits_kernels")))
+
+
+def test_parts_of_the_census_are_one_pass():
+    script = importlib.import_module("examples.papers.census_income")
+    digits = importlib.import_module("examples.papers.sets").digits()
+    test = make_dataset(digits.test_x, digits.test_y == 1, np.arange(len(digits.test_y)))
+    parts = script.shuffle(digits.x, digits.y == 1, 0)
+    together = make_dataset(
+        digits.x, digits.y == 1, np.random.default_rng(0).permutation(len(digits.y))
+    )
+    for name, value in (("RDA", 1.0), ("AdaGrad-RDA", 0.1), ("AROW", 1.0)):
+        followed = script.follow(name, value, 0.0, parts, test)
+        result = learn(name, together, value)
+        assert followed[-1, 0] == evaluate(result.model, test)["error"]
+
+
 def test_the_program_writes_tables_plots_and_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(program, "EXPERIMENTS", ("strongly_convex",))
     program.main(["all", "--quick", "--out", str(tmp_path)])
@@ -84,6 +139,13 @@ def test_the_program_writes_tables_plots_and_the_page(tmp_path, monkeypatch, cap
     assert saved["tables"][0]["rows"][0][0] == "SVM in a ball"
     for ending in ("svg", "png"):
         assert (tmp_path / "results" / f"strongly_convex.{ending}").stat().st_size > 1000
+
+
+def test_an_experiment_without_its_data_is_left_out(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(program, "EXPERIMENTS", ("ranking",))
+    program.main(["all", "--out", str(tmp_path)])
+    assert "ranking needs data sets; give their folder by --data" in capsys.readouterr().err
+    assert not (tmp_path / "results" / "ranking.json").exists()
 
 
 def test_a_module_that_is_not_named_is_refused(capsys):

@@ -1,0 +1,109 @@
+"""Data sets of the experiments; scikit-learn's digits are in their place at small sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from examples.benchmarks import quality_sets
+from examples.benchmarks.quality_sets import RealSet
+from examples.papers.record import Options
+
+Labels = NDArray[np.bool_]
+GROUPS = {"comp": range(1, 6), "rec": range(7, 11), "sci": range(11, 15), "talk": range(16, 20)}
+"""Classes of the four large groups of 20 Newsgroups."""
+RCV1_CATEGORIES = ("ECAT", "CCAT", "GCAT", "MCAT")
+SMALL_ATTRIBUTES = 9
+"""Values of the census attributes that have a product with every other."""
+
+
+def texts(options: Options) -> Iterator[tuple[str, Any, dict[str, Labels]]]:
+    """Sets of texts with 0/1 features: name, rows, and labels by category."""
+    if options.quick:
+        known = digits()
+        yield "digits", known.x, {str(digit): known.y == digit for digit in (1,)}
+        return
+    if corpus := rcv1(options):
+        yield corpus
+    data = options.folder
+    rows, labels = reviews(options)
+    yield "IMDB", rows, {"positive": labels}
+    news = whole(quality_sets.newsgroups(data))
+    groups = {name: np.isin(news.y, classes) for name, classes in GROUPS.items()}
+    yield "20 Newsgroups", binary(news.x), groups
+    sample = whole(quality_sets.rcv1(data))
+    yield "RCV1, 1,500 rows", binary(sample.x), {"CCAT": sample.y == 1}
+
+
+def rcv1(options: Options) -> tuple[str, Any, dict[str, Labels]] | None:
+    """The whole of RCV1 with scikit-learn's features, if it can be had."""
+    from sklearn.datasets import fetch_rcv1
+
+    try:
+        corpus = fetch_rcv1(download_if_missing=options.fetch)
+    except OSError:
+        return None
+    names = list(corpus.target_names)
+    columns = [names.index(category) for category in RCV1_CATEGORIES]
+    about = corpus.target[:, columns].toarray().T > 0
+    return "RCV1", binary(corpus.data), dict(zip(RCV1_CATEGORIES, about, strict=True))
+
+
+def reviews(options: Options, min_rows: int = 40) -> tuple[Any, Labels]:
+    """IMDB: words and pairs of words that are in `min_rows` rows or more, present or not."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    texts, labels, _ = quality_sets.read_reviews(options.folder)
+    words = CountVectorizer(ngram_range=(1, 2), binary=True, min_df=min_rows, dtype=np.float32)
+    return scipy.sparse.csr_array(words.fit_transform(texts)), np.array(labels) == max(labels)
+
+
+def newsgroups(options: Options) -> RealSet:
+    """20 Newsgroups with rows of length 1, to learn from and to test on."""
+    return digits() if options.quick else quality_sets.newsgroups(options.folder, tf_idf=True)
+
+
+def census(options: Options) -> RealSet:
+    """0/1 values of attributes with few values, and of their products."""
+    if options.quick:
+        return digits()
+    (archive,) = (options.folder / "kdd_census_income").glob("*.tar.xz")
+    values, positive = quality_sets.read_census(archive)
+    few = [k for k, column in enumerate(values.T) if len(np.unique(column)) <= SMALL_ATTRIBUTES]
+    values = values[:, few]
+    first, second = np.triu_indices(len(few), 1)
+    products = (int(values.max()) + 1) * (1 + values[:, first]) + values[:, second]
+    present = (values[:, first] >= 0) & (values[:, second] >= 0)
+    numbers = np.hstack([values, np.where(present, products, -1)]).astype(np.int32)
+    return quality_sets.split(quality_sets.one_hot(numbers), positive, quality_sets.CENSUS_TRAIN)
+
+
+def images(options: Options) -> RealSet:
+    """MNIST with pixels from 0 to 1."""
+    return digits() if options.quick else quality_sets.mnist(options.folder)
+
+
+def digits() -> RealSet:
+    """The digits of scikit-learn with pixels 0 or 1."""
+    known = quality_sets.digits(quality_sets.Path())
+    rows = [
+        scipy.sparse.csr_array((each > 7).astype(np.float32)) for each in (known.x, known.test_x)
+    ]
+    return RealSet(rows[0], known.y, rows[1], known.test_y)
+
+
+def whole(known: RealSet) -> RealSet:
+    """All rows together, as those to learn from."""
+    rows = scipy.sparse.csr_array(scipy.sparse.vstack([known.x, known.test_x]))
+    return RealSet(rows, np.append(known.y, known.test_y), known.test_x[:0], known.test_y[:0])
+
+
+def binary(rows: Any) -> Any:
+    """The same rows with ones for all values."""
+    rows = scipy.sparse.csr_array(rows, dtype=np.float32, copy=True)
+    rows.data[:] = 1.0
+    return rows
