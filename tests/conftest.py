@@ -1,9 +1,7 @@
 """Settings of all tests, and the marker of those that start processes."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -28,7 +26,7 @@ PROCESS_WORDS = {"LocalCluster", "subprocess", "multiprocessing", "workers", "--
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _without_flushes() -> Iterator[None]:
+def _without_flushes():
     """Leave files in memory: no test cuts the power, and flushing takes most of the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
@@ -36,19 +34,19 @@ def _without_flushes() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _streams_of_few_rows() -> Iterator[None]:
+def _streams_of_few_rows():
     """Let streams share the rows of small data too: one would learn from the first 2,048 alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streams, "MIN_ROWS_ALONE", 5)
         yield
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     """Add the option that writes the golden files of tests/cli/test_screens.py."""
     parser.addoption("--write-screens", action="store_true", help="write tests/cli/screens")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Mark each test that starts processes, itself or by its fixtures and helpers."""
     known: dict[Callable[..., Any], bool] = {}
     for item in items:
@@ -59,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.process)
 
 
-def starts_processes(function: Any, known: dict[Callable[..., Any], bool]) -> bool:
+def starts_processes(function, known):
     """True if a function names anything that starts processes, or calls one that does."""
     function = getattr(function, "__func__", getattr(function, "__wrapped__", function))
     if not isinstance(function, FunctionType) or function.__module__.startswith("dadagrad"):
@@ -74,7 +72,7 @@ def starts_processes(function: Any, known: dict[Callable[..., Any], bool]) -> bo
     return known[function]
 
 
-def names_in(code: CodeType) -> Iterator[str]:
+def names_in(code):
     """Names, strings and keywords in a function and in the functions inside it."""
     yield from code.co_names
     for constant in code.co_consts:
@@ -86,6 +84,6 @@ def names_in(code: CodeType) -> Iterator[str]:
             yield from (entry for entry in constant if isinstance(entry, str))
 
 
-def module_of(value: Any) -> str:
+def module_of(value):
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
     return str(name)

@@ -1,7 +1,5 @@
 """Whatever is wrong with the input is one line that says what and where, and exit code 2."""
 
-from __future__ import annotations
-
 import ctypes
 import gzip
 import io
@@ -11,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +25,7 @@ from dadagrad.data.synthetic import Corpus
 FEATURES = 200
 
 
-def run(*arguments: object) -> Any:
+def run(*arguments):
     """The result of ``dadagrad ARGUMENTS`` in this process; only expected failures are caught."""
     result = CliRunner().invoke(dadagrad, [str(argument) for argument in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -36,7 +33,7 @@ def run(*arguments: object) -> Any:
     return result
 
 
-def error_of(*arguments: object) -> str:
+def error_of(*arguments):
     """The one line that a command fails with."""
     result = run(*arguments)
     assert result.exit_code == 2, (result.stdout, result.stderr)
@@ -48,7 +45,7 @@ def error_of(*arguments: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     """A folder with the dataset ``data``, ``other`` data, a ``model`` and ``run``, its run."""
     folder = tmp_path_factory.mktemp("made")
     for name, part in (("data", 0), ("other", 1)):
@@ -61,19 +58,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def places(made: Path, tmp_path: Path) -> Path:
+def places(made, tmp_path):
     """A copy of `made` to damage."""
     return Path(shutil.copytree(made, tmp_path / "made"))
 
 
-def parquet(**changes: Any) -> bytes:
+def parquet(**changes):
     columns = {"indices": [[0, 2], [1]], "values": [[1.0, 2.0], [1.0]], "label": [0.0, 1.0]}
     sink = io.BytesIO()
     pq.write_table(pa.table(columns | changes), sink)
     return sink.getvalue()
 
 
-def npz(**changes: Any) -> bytes:
+def npz(**changes):
     arrays = {
         "data": np.ones(3), "indices": [0, 2, 1], "indptr": [0, 2, 3], "shape": [2, 3],
         "labels": [0.0, 1.0],
@@ -105,12 +102,12 @@ BAD_FILES: list[tuple[str, str | bytes, list[str]]] = [
 ]
 
 
-def test_a_bad_file_is_named_with_the_place_and_the_reason(tmp_path: Path) -> None:
+def test_a_bad_file_is_named_with_the_place_and_the_reason(tmp_path):
     for name, content, said in BAD_FILES:
         check_ingest(tmp_path, name, content, said)
 
 
-def check_ingest(folder: Path, name: str, content: str | bytes, said: list[str]) -> None:
+def check_ingest(folder, name, content, said):
     source, out = folder / name, folder / "out"
     source.write_bytes(content.encode() if isinstance(content, str) else content)
     error = error_of("ingest", source, "--out", out)
@@ -119,7 +116,7 @@ def check_ingest(folder: Path, name: str, content: str | bytes, said: list[str])
 
 
 @pytest.mark.parametrize("kind", COMPRESS)
-def test_compressed_files_that_are_cut_or_damaged(tmp_path: Path, kind: str) -> None:
+def test_compressed_files_that_are_cut_or_damaged(tmp_path, kind):
     whole = COMPRESS[kind](b"1 1:1\n0 2:1\n" * 500) * 2  # two streams, one after the other
     name, half = f"a.svmlight.{kind}", len(whole) // 2
     damaged = bytearray(whole)
@@ -131,7 +128,7 @@ def test_compressed_files_that_are_cut_or_damaged(tmp_path: Path, kind: str) -> 
     assert json.loads(result.stdout)["rows"] == 2000
 
 
-def test_training_that_diverges_leaves_no_model(made: Path, tmp_path: Path) -> None:
+def test_training_that_diverges_leaves_no_model(made, tmp_path):
     train = ["train", made / "data", "--model", tmp_path / "m", "--loss", "squared", "--step-size"]
     error = error_of(*train, "1e300")
     assert all(words in error for words in ("not finite", "partition part-", "row ")), error
@@ -146,7 +143,7 @@ READ = (
 
 
 @pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
-def test_a_damaged_dataset(places: Path, how: str) -> None:
+def test_a_damaged_dataset(places, how):
     """Each file that is read is missed by one command, and one file by every command."""
     out, data = places / "p.parquet", places / "data"
     commands = [
@@ -171,7 +168,7 @@ def test_a_damaged_dataset(places: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
-def test_a_damaged_model_or_checkpoint(places: Path, how: str) -> None:
+def test_a_damaged_model_or_checkpoint(places, how):
     digest = json.loads(run("inspect", places / "model", "--json").stdout)["digest"]
     part = min((places / "model").glob("parts-*/*"))
     damage(part, how)
@@ -185,7 +182,7 @@ def test_a_damaged_model_or_checkpoint(places: Path, how: str) -> None:
     assert json.loads(result.stdout)["digest"] == digest
 
 
-def damage(file: Path, how: str) -> None:
+def damage(file, how):
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 0x20
     if how == "gone":
@@ -194,7 +191,7 @@ def damage(file: Path, how: str) -> None:
         file.write_bytes(content if how == "flipped" else content[: len(content) // 2])
 
 
-def test_checkpoints_of_other_data_or_of_another_run(places: Path) -> None:
+def test_checkpoints_of_other_data_or_of_another_run(places):
     error = error_of("resume", places / "run", "--data", places / "other")
     assert "digest" in error
     assert "start a new run" in error
@@ -208,9 +205,7 @@ def test_checkpoints_of_other_data_or_of_another_run(places: Path) -> None:
         assert sorted((places / name).rglob("*")) == before
 
 
-def test_a_missing_bucket_and_an_endpoint_that_does_not_answer(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_bucket_and_an_endpoint_that_does_not_answer(made, tmp_path, monkeypatch):
     gone = "s3://no-such-bucket/it"
     with rclone_server(tmp_path) as server:
         server.set_environment(monkeypatch)
@@ -222,7 +217,7 @@ def test_a_missing_bucket_and_an_endpoint_that_does_not_answer(
     assert "AWS_ENDPOINT_URL" in error_of("evaluate", made / "model", gone)
 
 
-def commands(made: Path, url: str) -> list[list[object]]:
+def commands(made, url):
     """One command for each way to use `url`."""
     train = ["train", made / "data", "--step-size", 0.3]
     return [
@@ -236,7 +231,7 @@ def commands(made: Path, url: str) -> list[list[object]]:
     ]
 
 
-def test_folders_without_permission(places: Path) -> None:
+def test_folders_without_permission(places):
     """In processes of their own, as root without root's right to pass over permissions."""
     closed, hidden = places / "closed", places / "hidden"
     closed.mkdir(mode=0o555)
@@ -270,14 +265,14 @@ def test_folders_without_permission(places: Path) -> None:
     assert list(closed.iterdir()) == []
 
 
-def _obey_permissions() -> None:
+def _obey_permissions():
     """Drop CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH for the program that starts now."""
     libc = ctypes.CDLL(None)
     for capability in (1, 2):
         libc.prctl(24, capability, 0, 0, 0)
 
 
-def test_output_that_nobody_reads_or_that_has_no_place(made: Path) -> None:
+def test_output_that_nobody_reads_or_that_has_no_place(made):
     command = [sys.executable, "-m", "dadagrad", "inspect", str(made / "model")]
     read, write = os.pipe()
     os.close(read)
@@ -290,9 +285,7 @@ def test_output_that_nobody_reads_or_that_has_no_place(made: Path) -> None:
     assert done.stderr.startswith("dadagrad: error: No space left on device")
 
 
-def test_paths_with_spaces_umlauts_tildes_and_slashes(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_with_spaces_umlauts_tildes_and_slashes(made, tmp_path, monkeypatch):
     home = tmp_path / "my höme"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))

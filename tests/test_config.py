@@ -1,7 +1,5 @@
 """Settings: permitted values, errors, and the way to JSON and back."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """The documentation is true: the tutorial runs, and its commands and options exist."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path
@@ -18,12 +16,12 @@ COMMANDS = {name: dadagrad.get_command(CONTEXT, name) for name in dadagrad.list_
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def blocks(page: Path) -> list[tuple[str, str]]:
+def blocks(page):
     """Language and text of each block of code."""
     return re.findall(r"^```(sh|python)\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
 
 
-def commands(block: str) -> list[list[str]]:
+def commands(block):
     """The words after `dadagrad` in each line of a shell block."""
     lines = map(shlex.split, block.replace("\\\n", " ").splitlines())
     return [words[1:] for words in lines if words and words[0] == "dadagrad"]

@@ -1,7 +1,5 @@
 """No error shows the credentials of a URL."""
 
-from __future__ import annotations
-
 import pickle
 from string import ascii_letters, digits
 

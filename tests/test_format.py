@@ -1,7 +1,5 @@
 """The page of formats is a specification: a reader that knows only that page agrees."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

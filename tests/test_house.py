@@ -1,7 +1,5 @@
 """Rules of the layout: no import circles, few files in a folder, short files, a light import."""
 
-from __future__ import annotations
-
 import ast
 import graphlib
 import re
@@ -19,7 +17,7 @@ MAX_LINES = 400
 CLUMSY_STARTS = re.compile(r"(What|Of|Those|Whether|How|Where|That|Who|So|As)\b")
 
 
-def module_name(path: Path) -> str:
+def module_name(path):
     """The name by which a file is imported."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -28,7 +26,7 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in FILES}
 
 
-def imported_modules(name: str) -> set[str]:
+def imported_modules(name):
     """Modules of the package that a module imports, at its top or anywhere inside."""
     modules = set()
     for node in ast.walk(ast.parse(MODULES[name].read_text("utf-8"))):

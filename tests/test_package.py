@@ -1,7 +1,5 @@
 """Names of the package."""
 
-from __future__ import annotations
-
 import dadagrad
 
 

@@ -1,7 +1,5 @@
 """A configuration meets its data: tasks, outputs, targets and the weights of classes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +8,7 @@ import pytest
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import LabelColumn, Schema
 from dadagrad.errors import InputError
-from dadagrad.problem import Problem, make_problem
+from dadagrad.problem import make_problem
 
 BINARY = LabelColumn("y", (-1.0, 1.0), (30, 10))
 CLASSES = LabelColumn("topic", (2.0, 5.0, 7.0), (10, 20, 30), ("cat", "dog", "eel"))
@@ -18,11 +16,11 @@ COLUMNS = (LabelColumn("a", (0.0, 1.0), (3, 1)), LabelColumn("b", (1.0, 2.0), (2
 REAL = LabelColumn("price")
 
 
-def several_columns(count: int) -> tuple[LabelColumn, ...]:
+def several_columns(count):
     return tuple(replace(BINARY, name=f"label{number}") for number in range(count))
 
 
-def make(*columns: LabelColumn, **settings) -> Problem:
+def make(*columns, **settings):
     return make_problem(TrainConfig(**settings), Schema(9, columns), 4)
 
 

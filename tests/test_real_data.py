@@ -4,8 +4,6 @@
 text, by tabs) and ``adult_a9a/a9a`` and ``a9a.t`` (svmlight).
 """
 
-from __future__ import annotations
-
 import lzma
 import os
 from pathlib import Path
@@ -24,7 +22,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def imdb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def imdb(tmp_path_factory):
     """Datasets of the training and test reviews: binary uni- and bigrams, rows normalised."""
     folder = tmp_path_factory.mktemp("imdb")
     source = Path(os.environ["DADAGRAD_DATA"]) / "imdb" / "aclImdb_labelled.tsv.xz"
@@ -50,9 +48,7 @@ def imdb(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("batch_size", [1, 97])
 @pytest.mark.parametrize(("step_size", "most"), [("auto", 0.098), (0.3, 0.0965)])
-def test_one_pass_over_imdb(
-    imdb: Path, batch_size: int, step_size: float | str, most: float
-) -> None:
+def test_one_pass_over_imdb(imdb, batch_size, step_size, most):
     config = dadagrad.TrainConfig(loss="hinge", step_size=step_size, batch_size=batch_size)
     result = dadagrad.train(str(imdb / "train"), config)
     assert dadagrad.evaluate(result.model, str(imdb / "test"))["error"] <= most
@@ -60,9 +56,7 @@ def test_one_pass_over_imdb(
 
 @pytest.mark.parametrize(("streams", "most"), [(16, 0.099), (64, 0.102)])
 @pytest.mark.parametrize("step_size", ["auto", 0.3])
-def test_one_pass_of_streams_over_imdb(
-    imdb: Path, streams: int, most: float, step_size: float | str
-) -> None:
+def test_one_pass_of_streams_over_imdb(imdb, streams, most, step_size):
     config = dadagrad.TrainConfig(streams=streams, step_size=step_size)
     assert config.rounds <= 45
     result = dadagrad.train(str(imdb / "train"), config)
@@ -71,14 +65,14 @@ def test_one_pass_of_streams_over_imdb(
 
 @pytest.mark.parametrize("streams", [16, 64])
 @pytest.mark.parametrize("step_size", [0.1, 0.9])
-def test_streams_over_imdb_do_not_diverge(imdb: Path, streams: int, step_size: float) -> None:
+def test_streams_over_imdb_do_not_diverge(imdb, streams, step_size):
     """A third of the best step size, and three times that."""
     config = dadagrad.TrainConfig(streams=streams, step_size=step_size)
     result = dadagrad.train(str(imdb / "train"), config)
     assert dadagrad.evaluate(result.model, str(imdb / "test"))["error"] <= 0.13
 
 
-def test_one_pass_over_a9a(tmp_path: Path) -> None:
+def test_one_pass_over_a9a(tmp_path):
     source = Path(os.environ["DADAGRAD_DATA"]) / "adult_a9a"
     for name in ("a9a", "a9a.t"):
         dadagrad.ingest(str(source / name), str(tmp_path / name), format="svmlight")

@@ -1,7 +1,5 @@
 """Tiny datasets for the tests of the command line, and a way to run a command."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -30,7 +28,7 @@ class Answer:
     stderr: str
 
     @property
-    def json(self) -> dict[str, Any]:
+    def json(self):
         """The one JSON object on stdout."""
         assert self.code == 0, self.stderr
         (line,) = self.stdout.splitlines()
@@ -38,12 +36,12 @@ class Answer:
         return result
 
     @property
-    def lines(self) -> list[str]:
+    def lines(self):
         """Lines of stdout, with single spaces."""
         return [" ".join(line.split()) for line in self.stdout.splitlines()]
 
     @property
-    def error(self) -> str:
+    def error(self):
         """The one line on stderr of a command that failed."""
         assert (self.code, self.stdout) == (2, ""), self.stderr
         (line,) = self.stderr.splitlines()
@@ -55,11 +53,11 @@ Run = Callable[..., Answer]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(monkeypatch):
     """Runs ``dadagrad ARGUMENTS`` in this process, on a terminal of no known width."""
     monkeypatch.delenv("COLUMNS", raising=False)
 
-    def call(*arguments: object) -> Answer:
+    def call(*arguments):
         words, width = [str(argument) for argument in arguments], int(os.environ.get("COLUMNS", 80))
         result = CliRunner().invoke(dadagrad, words, terminal_width=min(width, 100) - 2)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -70,13 +68,13 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 @pytest.fixture
-def stop_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+def stop_after(monkeypatch):
     """Sends a signal to this process once, when a command has shown so many rows as done."""
 
-    def prepare(rows: int, number: int) -> None:
+    def prepare(rows, number):
         updates = {Bar: Bar.update, RunTable: RunTable.update}
 
-        def update_and_stop(shown: Bar | RunTable, done: Any, *details: Any) -> None:
+        def update_and_stop(shown, done, *details):
             updates[type(shown)](shown, done, *details)
             if (done.rows if isinstance(done, RoundEvent) else done) >= rows:
                 for kind, update in updates.items():
@@ -100,7 +98,7 @@ class Places:
 
 
 @pytest.fixture(scope="session")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
+def places(tmp_path_factory):
     """3000 rows to train on in several partitions, 1000 to test on, and a model."""
     from dadagrad import ingest, train
 

@@ -1,7 +1,5 @@
 """The table of the guide to algorithms is true."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path
@@ -20,7 +18,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "algorithms.md"
 N_FEATURES = 100
 
 
-def table() -> list[tuple[str, list[str]]]:
+def table():
     """The options of every line and variant, with the six cells beside them."""
     text = GUIDE.read_text("utf-8")
     match = re.search(r"<!-- algorithms -->\n(.*?)<!-- /algorithms -->", text, re.DOTALL)
@@ -35,7 +33,7 @@ def table() -> list[tuple[str, list[str]]]:
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory) -> str:
+def rows(tmp_path_factory):
     folder = tmp_path_factory.mktemp("table")
     Corpus(30, N_FEATURES, 6.0, seed=1).write_text(folder / "rows.svmlight")
     ingest(folder / "rows.svmlight", str(folder / "data"), n_features=N_FEATURES)

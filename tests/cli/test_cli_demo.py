@@ -1,7 +1,5 @@
 """``dadagrad demo``: a real cluster, a real stop, a real resume."""
 
-from __future__ import annotations
-
 from dadagrad import Model, evaluate
 from dadagrad.cli.demo import summary_text
 

@@ -1,7 +1,5 @@
 """``dadagrad train --dry-run`` and ``--memory``."""
 
-from __future__ import annotations
-
 import os
 
 import dadagrad

@@ -1,7 +1,5 @@
 """``dadagrad evaluate`` and ``dadagrad predict``."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """``dadagrad ingest``."""
 
-from __future__ import annotations
-
 import inspect
 import re
 

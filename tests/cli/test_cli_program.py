@@ -1,7 +1,5 @@
 """The group of commands: help, versions, one-line errors, and a start that imports little."""
 
-from __future__ import annotations
-
 import logging
 import re
 import subprocess

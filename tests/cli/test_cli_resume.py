@@ -1,7 +1,5 @@
 """``dadagrad resume`` and ``dadagrad train --or-resume``, after a stop of any kind."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

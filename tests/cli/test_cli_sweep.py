@@ -1,7 +1,5 @@
 """``dadagrad sweep``: the table, the best model, and the files of the path."""
 
-from __future__ import annotations
-
 import csv
 import json
 

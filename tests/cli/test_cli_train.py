@@ -1,7 +1,5 @@
 """``dadagrad train``: settings, files of settings, the result, and what is checked before."""
 
-from __future__ import annotations
-
 import importlib
 import time
 from dataclasses import fields
@@ -16,7 +14,7 @@ from dadagrad import Model, TrainConfig, evaluate, ingest, open_dataset, train
 from dadagrad.cli import train as module
 
 
-def config_of(model: Path) -> TrainConfig:
+def config_of(model):
     return TrainConfig.from_json(Model.load(model).report["config"])
 
 

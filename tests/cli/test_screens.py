@@ -3,8 +3,6 @@
 ``pytest tests/cli/test_screens.py --write-screens`` writes the files; look at what has changed.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from dataclasses import replace
@@ -51,7 +49,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def progress_lines(width: int) -> str:
+def progress_lines(width):
     """The line of progress at moments of a run and of an ingest."""
     facts, left = ("error 10.4 %", "loss 0.301"), "0:00:21 left"
     lines = [
@@ -66,13 +64,13 @@ def progress_lines(width: int) -> str:
     return "\n".join(shown)
 
 
-def table_of_a_run(monkeypatch: pytest.MonkeyPatch) -> str:
+def table_of_a_run(monkeypatch):
     """The lines of three reports in a first pass and one in a second."""
     lines: list[str] = []
     monkeypatch.setattr("time.monotonic", lambda: 2.0)
     table = RunTable(lines.append, Start(0, 1.0), has_errors=True)
 
-    def metrics(rows: int, mistakes: float) -> ProgressiveMetrics:
+    def metrics(rows, mistakes):
         return ProgressiveMetrics(
             rows, 9 * rows, rows, np.array([0.3 * rows]), np.array([mistakes]), np.zeros((1, 0, 2))
         )

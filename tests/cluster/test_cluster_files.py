@@ -1,7 +1,5 @@
 """The files of cluster/: held to the published schemas, the shell's pitfalls, and the programs."""
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 import json
@@ -13,7 +11,6 @@ import sys
 import tomllib
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import click
 import dask.config
@@ -27,7 +24,7 @@ from dadagrad.cli import dadagrad
 from dadagrad.training.engines.dask.engine import CLUSTER_SETTINGS
 
 
-def package(name: str) -> Path:
+def package(name):
     """The folder of an installed package, which is not imported."""
     spec = importlib.util.find_spec(name)
     assert spec is not None
@@ -35,7 +32,7 @@ def package(name: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def check_schema(schema: Any, document: dict[str, Any], wrong: dict[str, Any], error: str) -> None:
+def check_schema(schema, document, wrong, error):
     """Raise unless a document suits its schema, and a wrong one does not."""
     validator = jsonschema.validators.validator_for(schema)(schema)
     validator.validate(document)
@@ -44,17 +41,17 @@ def check_schema(schema: Any, document: dict[str, Any], wrong: dict[str, Any], e
 
 
 @pytest.fixture(scope="module")
-def compose() -> dict[str, Any]:
+def compose():
     return yaml.safe_load((CLUSTER / "compose.yaml").read_text())
 
 
 @pytest.fixture(scope="module")
-def manifests() -> dict[str, dict[str, Any]]:
+def manifests():
     documents = yaml.safe_load_all((CLUSTER / "kubernetes.yaml").read_text())
     return {document["kind"]: document for document in documents}
 
 
-def check_options(command: list[str]) -> None:
+def check_options(command):
     """Raise if the program of `command` does not take its arguments."""
     from distributed.cli import dask_scheduler, dask_worker
 
@@ -134,7 +131,7 @@ def test_the_image_has_what_is_installed_from():
     assert int(version) >= int(project["requires-python"].removeprefix(">=3."))
 
 
-def strict(schema: Any) -> Any:
+def strict(schema):
     """A schema of Kubernetes that also refuses what it would ignore."""
     if isinstance(schema, list):
         return [strict(one) for one in schema]
@@ -168,7 +165,7 @@ class TestKubernetes:
         with pytest.raises(ValidationError, match="backoffLimits"):
             V1Job.model_validate(job | {"spec": job["spec"] | {"backoffLimits": 1}})
 
-    def pods(self, manifests) -> dict[str, dict[str, Any]]:
+    def pods(self, manifests):
         cluster = manifests["DaskCluster"]["spec"]
         job = manifests["Job"]["spec"]["template"]["spec"]
         pods = {"scheduler": cluster["scheduler"]["spec"], "worker": cluster["worker"]["spec"]}
@@ -215,7 +212,7 @@ class TestKubernetes:
                     assert answer.read() == expected
 
 
-def shellcheck(script: Path) -> None:
+def shellcheck(script):
     """Raise if ShellCheck finds a fault, except for files that it cannot follow."""
     found = shutil.which("shellcheck", path=str(Path(sys.executable).parent))
     command = [found or "shellcheck", "--exclude", "SC1091", str(script)]

@@ -3,8 +3,6 @@
 Hosts, ports and folders are replaced by those of the test, nothing else.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -12,7 +10,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +29,7 @@ SETTINGS = "--step-size 0.3"
 
 
 @pytest.fixture(scope="module")
-def reviews(tmp_path_factory) -> Path:
+def reviews(tmp_path_factory):
     """400 texts with labels."""
     rng = np.random.default_rng(5)
     path = tmp_path_factory.mktemp("reviews") / "reviews.tsv"
@@ -46,7 +43,7 @@ def reviews(tmp_path_factory) -> Path:
     return path
 
 
-def shell(script: str, folder: Path, variables: dict[str, str]) -> str:
+def shell(script, folder, variables):
     """What a script prints that succeeds."""
     answer = subprocess.run(
         ["bash", "-ec", script],
@@ -60,7 +57,7 @@ def shell(script: str, folder: Path, variables: dict[str, str]) -> str:
     return answer.stdout
 
 
-def digest_of_threads(url: str, model: Model) -> str:
+def digest_of_threads(url, model):
     """What training on threads of this process comes to, with the same settings."""
     chosen = {name: model.report[name] for name in ("batch_size", "streams")}
     return train(url, step_size=0.3, **chosen).model.digest
@@ -109,16 +106,14 @@ def test_by_hand_with_tls(reviews, tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def services() -> dict[str, Any]:
+def services():
     return yaml.safe_load((CLUSTER / "compose.yaml").read_text())["services"]
 
 
-def processes(
-    service: dict[str, Any], places: dict[str, str], keys: dict[str, str]
-) -> tuple[list[str], dict[str, str]]:
+def processes(service, places, keys):
     """The command and the variables of a service of compose.yaml, as docker compose makes them."""
 
-    def made(text: str) -> str:
+    def made(text):
         text = re.sub(r"\$\{(\w+)(:\?[^}]*)?\}", lambda found: keys[found[1]], text)
         return replaced(text.replace("$$", "$"), places)
 

@@ -1,7 +1,5 @@
 """The settings of dadagrad in Dask's configuration, and its commands on Dask's command line."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -63,7 +61,7 @@ def test_dask_has_the_commands_too():
     ((name, value),) = project["entry-points"]["dask_cli"].items()
 
     @click.group()
-    def interface() -> None:
+    def interface():
         """Stand for the command `dask`."""
 
     _register_command_ep(interface, EntryPoint(name, value, "dask_cli"))

@@ -1,7 +1,5 @@
 """TLS between client, scheduler and workers: real processes, certificates made here."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc
@@ -9,9 +7,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import dask.config
 import distributed  # noqa: F401 (adds its defaults to the configuration)
@@ -29,7 +25,7 @@ from dadagrad.data.synthetic import Corpus
 TRAIN = ("--batch-size", "100", "--step-size", "0.3", "--json", "--quiet")
 
 
-def write_certificates(folder: Path) -> dict[str, str]:
+def write_certificates(folder):
     """An authority and a certificate that it signed; the variables that have Dask use them."""
     folder.mkdir()
     authority = trustme.CA()
@@ -50,7 +46,7 @@ def write_certificates(folder: Path) -> dict[str, str]:
     )
 
 
-def expired(certificates: dict[str, str], role: str) -> dict[str, str]:
+def expired(certificates, role):
     """The variables of a role, with a certificate that has expired."""
     return {
         name: path.replace("certificate", "expired").replace("/key", "/expired-key")
@@ -60,7 +56,7 @@ def expired(certificates: dict[str, str], role: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_sockets_left() -> Iterator[None]:
+def no_sockets_left():
     """A handshake that failed in another thread may leave its socket until the end of the tests."""
     yield
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
@@ -68,24 +64,24 @@ def no_sockets_left() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("tls")
 
 
 @pytest.fixture(scope="module")
-def certificates(folder) -> dict[str, str]:
+def certificates(folder):
     return write_certificates(folder / "ours")
 
 
 @pytest.fixture(scope="module")
-def data(folder) -> Path:
+def data(folder):
     Corpus(600, 100, 10.0, seed=1).write_text(folder / "train.svmlight")
     ingest(folder / "train.svmlight", str(folder / "train"), partition_nnz=2000)
     return folder / "train"
 
 
 @pytest.fixture(scope="module")
-def scheduler(certificates) -> Iterator[str]:
+def scheduler(certificates):
     """The host and port of a scheduler that requires TLS, and has a worker."""
     variables = os.environ | certificates
     options = ("--nthreads", "1", "--no-nanny", "--no-dashboard")
@@ -97,7 +93,7 @@ def scheduler(certificates) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def configured(variables: dict[str, str]) -> Iterator[None]:
+def configured(variables):
     """Dask configured as a process is that starts with these variables."""
     with dask.config.set(dask.config.merge(dask.config.config, dask.config.collect_env(variables))):
         yield
@@ -191,7 +187,7 @@ def test_a_scheduler_whose_certificate_is_wrong(case, certificates, data, tmp_pa
     assert ("expired" if case == "expired" else "CERTIFICATE_VERIFY_FAILED") in error
 
 
-def refused(data: Path, address: str, folder: Path) -> str:
+def refused(data, address, folder):
     """The single line with which `dadagrad train` ends: promptly, and with exit code 2."""
     begun = time.monotonic()
     arguments = ["train", str(data), *TRAIN, "--model", str(folder / "model")]
@@ -204,10 +200,10 @@ def refused(data: Path, address: str, folder: Path) -> str:
     return line
 
 
-def release_sockets() -> None:
+def release_sockets():
     """Make Tornado close the socket of a failed handshake, which it keeps until another loop."""
 
-    async def use_another_loop() -> None:
+    async def use_another_loop():
         IOLoop.current()
 
     asyncio.run(use_another_loop())

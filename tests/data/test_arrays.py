@@ -1,7 +1,5 @@
 """Datasets in memory: any matrix gives the rows it has, and nothing wrong goes through."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -32,7 +30,7 @@ FORMS: list[Any] = [
 
 @given(st.sampled_from(FORMS), matrices, st.integers(1, 20))
 @settings(max_examples=100)
-def test_every_form_of_a_matrix_gives_its_rows(form: Any, matrix: np.ndarray, nnz: int) -> None:
+def test_every_form_of_a_matrix_gives_its_rows(form, matrix, nnz):
     y = np.arange(len(matrix))
     dataset = dataset_from_arrays(form(matrix), y, partition_nnz=nnz)
     found, labels = dense_dataset(dataset)
@@ -42,7 +40,7 @@ def test_every_form_of_a_matrix_gives_its_rows(form: Any, matrix: np.ndarray, nn
     assert dataset.n_rows == len(matrix)
 
 
-def test_duplicates_are_summed_and_zeros_dropped_without_touching_the_input() -> None:
+def test_duplicates_are_summed_and_zeros_dropped_without_touching_the_input():
     data, indices, indptr = [1.0, 2.0, 0.0, 5.0, 1.0, -1.0, 1e-60], [3, 3, 1, 0, 2, 2, 1], [0, 3, 7]
     matrix = scipy.sparse.csr_array((data, indices, indptr), shape=(2, 4))
     dataset = dataset_from_arrays(matrix, [0, 1])
@@ -51,7 +49,7 @@ def test_duplicates_are_summed_and_zeros_dropped_without_touching_the_input() ->
     assert (matrix.data.tolist(), matrix.indices.tolist()) == (data, indices)
 
 
-def test_shuffle_is_a_permutation_set_by_the_seed() -> None:
+def test_shuffle_is_a_permutation_set_by_the_seed():
     matrix, y = np.eye(50), np.arange(50)
     one, two, other = (
         dense_dataset(dataset_from_arrays(matrix, y, shuffle=seed, partition_nnz=size))
@@ -64,7 +62,7 @@ def test_shuffle_is_a_permutation_set_by_the_seed() -> None:
     assert sorted(one[1][:, 0]) == y.tolist()
 
 
-def test_rows_of_weight_zero_are_as_if_never_there() -> None:
+def test_rows_of_weight_zero_are_as_if_never_there():
     matrix = np.array([[1.0, 0], [0, 2], [3, 0]])
     weighted = dataset_from_arrays(matrix, [0, 7, 1], sample_weight=[2, 0, 1])
     assert weighted.n_rows == 2
@@ -77,7 +75,7 @@ def test_rows_of_weight_zero_are_as_if_never_there() -> None:
     assert plain.digest == dataset_from_arrays(matrix[[0, 2]], [0, 1]).digest
 
 
-def test_label_columns() -> None:
+def test_label_columns():
     matrix = np.eye(3)
     assert dataset_from_arrays(matrix, [1, 2, 2]).schema.label_names == ["label"]
     two = dataset_from_arrays(matrix, np.arange(6).reshape(3, 2))
@@ -112,6 +110,6 @@ def test_label_columns() -> None:
         (np.eye(2), [0, 1], {"query": [0.5, 1]}, "query has dtype float64"),
     ],
 )
-def test_wrong_arrays_are_named(X: Any, y: Any, options: dict[str, Any], message: str) -> None:
+def test_wrong_arrays_are_named(X, y, options, message):
     with pytest.raises(InputError, match=message):
         dataset_from_arrays(X, y, **options)

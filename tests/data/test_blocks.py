@@ -1,7 +1,5 @@
 """Blocks of rows: joined, cut, reordered and scaled; vocabularies."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.blocks import block_rows, dense_block, make_block
@@ -14,9 +12,7 @@ lengths = st.lists(st.integers(0, 9), min_size=1, max_size=8)
 
 
 @given(lengths, st.data())
-def test_cut_take_and_concatenate_agree_with_lists_of_rows(
-    sizes: list[int], data: st.DataObject
-) -> None:
+def test_cut_take_and_concatenate_agree_with_lists_of_rows(sizes, data):
     block = make_block(sizes)
     rows = block_rows(block)
     start = data.draw(st.integers(0, len(rows)))
@@ -28,7 +24,7 @@ def test_cut_take_and_concatenate_agree_with_lists_of_rows(
     assert block_rows(concatenate(parts)) == rows
 
 
-def test_columns_that_only_some_blocks_have_are_filled() -> None:
+def test_columns_that_only_some_blocks_have_are_filled():
     plain = Block(np.array([0, 1]), np.array([3]), None, np.array([[1.0]]))
     rows = block_rows(concatenate([plain, make_block([2], 7)]))
     assert rows[0] == (1.0, ((3, 1.0),), 1.0, "", 0)
@@ -36,7 +32,7 @@ def test_columns_that_only_some_blocks_have_are_filled() -> None:
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_l2_norm_scales_each_row_to_length_one(binary: bool) -> None:
+def test_l2_norm_scales_each_row_to_length_one(binary):
     block = transform_values(make_block([3, 0, 1]), binary=binary, norm="l2")
     assert (block.values is None) == binary
     norms = np.linalg.norm(dense_block(block, 1000), axis=1)

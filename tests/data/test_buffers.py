@@ -1,7 +1,5 @@
 """Arrays in large pages are arrays like others."""
 
-from __future__ import annotations
-
 import mmap
 import pickle
 

@@ -1,7 +1,5 @@
 """External shuffle: rows come out whole, in order or shuffled, from memory or from files."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -12,16 +10,14 @@ from helpers.blocks import block_rows, make_block
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dadagrad.data.blocks import Block, concatenate
+from dadagrad.data.blocks import concatenate
 from dadagrad.data.external_shuffle import ExternalShuffle
 from dadagrad.errors import StorageError
 
 row_lengths = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=8), min_size=1, max_size=8)
 
 
-def partitions(
-    blocks: list[Block], folder: Path, *, seed: int | None, run_bytes: int, nnz: int = 20
-) -> list[Block]:
+def partitions(blocks, folder, *, seed, run_bytes, nnz=20):
     collected = ExternalShuffle(seed=seed, folder=str(folder), run_bytes=run_bytes)
     for block in blocks:
         collected.append(block)
@@ -32,9 +28,7 @@ def partitions(
 
 @given(row_lengths, st.integers(1, 40), st.sampled_from([1, 500, 1 << 30]))
 @settings(max_examples=30)
-def test_without_a_seed_rows_keep_their_order(
-    tmp_path_factory: pytest.TempPathFactory, lengths: list[list[int]], nnz: int, run_bytes: int
-) -> None:
+def test_without_a_seed_rows_keep_their_order(tmp_path_factory, lengths, nnz, run_bytes):
     blocks = [make_block(sizes, 10 * number, number) for number, sizes in enumerate(lengths)]
     folder = tmp_path_factory.mktemp("shuffle")
     parts = partitions(blocks, folder, seed=None, run_bytes=run_bytes, nnz=nnz)
@@ -46,8 +40,8 @@ def test_without_a_seed_rows_keep_their_order(
 @given(row_lengths, st.integers(0, 5), st.integers(1, 40))
 @settings(max_examples=20)
 def test_a_shuffle_keeps_rows_whole_and_depends_only_on_the_seed(
-    tmp_path_factory: pytest.TempPathFactory, lengths: list[list[int]], seed: int, nnz: int
-) -> None:
+    tmp_path_factory, lengths, seed, nnz
+):
     blocks = [make_block(sizes, 10 * number, number) for number, sizes in enumerate(lengths)]
     folder = tmp_path_factory.mktemp("shuffle")
     results = [
@@ -59,7 +53,7 @@ def test_a_shuffle_keeps_rows_whole_and_depends_only_on_the_seed(
 
 
 @pytest.mark.parametrize("queried", [False, True])
-def test_every_order_is_equally_likely(tmp_path: Path, queried: bool) -> None:
+def test_every_order_is_equally_likely(tmp_path, queried):
     """The test before shows that the order depends on the seed, and not on files."""
     n_seeds = 600
     blocks = [make_block([1, 1], 0), make_block([1, 9], 2)]
@@ -75,7 +69,7 @@ def test_every_order_is_equally_likely(tmp_path: Path, queried: bool) -> None:
     assert chi_square < 49.7  # 23 degrees of freedom: a chance of 0.001, and the seeds are fixed
 
 
-def test_only_large_data_goes_to_files_which_have_no_names(tmp_path: Path) -> None:
+def test_only_large_data_goes_to_files_which_have_no_names(tmp_path):
     """Files without names go with the process, however it ends."""
     for run_bytes, n_files in ((None, 0), (1, 1)):
         collected = ExternalShuffle(seed=1, folder=str(tmp_path), run_bytes=run_bytes)
@@ -86,9 +80,7 @@ def test_only_large_data_goes_to_files_which_have_no_names(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's full device")
-def test_a_disk_that_cannot_be_written_is_explained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_cannot_be_written_is_explained(tmp_path, monkeypatch):
     collected = ExternalShuffle(seed=None, folder=str(tmp_path / "none"), run_bytes=1)
     with pytest.raises(StorageError, match=r"temporary files to .*none failed: .* TMPDIR"):
         collected.append(make_block([1]))

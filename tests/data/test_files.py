@@ -1,7 +1,5 @@
 """Text files in chunks: every line exactly once, from any kind of file, damaged ones named."""
 
-from __future__ import annotations
-
 import gzip
 import lzma
 import os
@@ -18,7 +16,7 @@ from dadagrad.data.ingest.files import Range, place, plan_ranges, read_chunks
 from dadagrad.errors import InputError
 
 
-def incompressible_lines(n: int) -> bytes:
+def incompressible_lines(n):
     return b"".join(b"%d %d\n" % (i, i * 2654435761 % 2**61) for i in range(n))
 
 
@@ -28,13 +26,7 @@ def incompressible_lines(n: int) -> bytes:
     range_bytes=st.integers(1, 40),
     chunk_bytes=st.integers(1, 30),
 )
-def test_ranges_cover_every_line_once(
-    tmp_path_factory: pytest.TempPathFactory,
-    lines: list[bytes],
-    ended: bool,
-    range_bytes: int,
-    chunk_bytes: int,
-) -> None:
+def test_ranges_cover_every_line_once(tmp_path_factory, lines, ended, range_bytes, chunk_bytes):
     text = b"-" + b"\n".join(lines) + (b"\n" if ended else b"")  # "-" begins no compressed file
     path = tmp_path_factory.mktemp("text") / "lines"
     path.write_bytes(text)
@@ -50,9 +42,7 @@ def test_ranges_cover_every_line_once(
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-def test_compression_is_recognised_by_content_and_streams_are_joined(
-    tmp_path: Path, suffix: str
-) -> None:
+def test_compression_is_recognised_by_content_and_streams_are_joined(tmp_path, suffix):
     first, last = incompressible_lines(20_000), b"no newline at the end\r"
     text = first + last
     path = tmp_path / "misleading.txt"
@@ -67,15 +57,13 @@ def test_compression_is_recognised_by_content_and_streams_are_joined(
     assert place(str(path), b"", text.index(b"\n777 ") + 1, 0) == f"{path}, line 778"
 
 
-def test_an_xz_file_may_end_in_zeros(tmp_path: Path) -> None:
+def test_an_xz_file_may_end_in_zeros(tmp_path):
     (tmp_path / "a.xz").write_bytes(lzma.compress(b"one\n") + bytes(512) + lzma.compress(b"two"))
     chunks = read_chunks(Range(str(tmp_path / "a.xz"), 0, None), 99)
     assert b"".join(chunk for chunk, _ in chunks) == b"one\ntwo"
 
 
-def test_a_chunk_grows_for_a_long_line_up_to_a_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chunk_grows_for_a_long_line_up_to_a_limit(tmp_path, monkeypatch):
     path = tmp_path / "long"
     path.write_bytes(b"short\n" + b"x" * 10_000 + b"\nlast")
     chunks = list(read_chunks(Range(str(path), 0, None), 100))
@@ -85,7 +73,7 @@ def test_a_chunk_grows_for_a_long_line_up_to_a_limit(
         list(read_chunks(Range(str(path), 0, None), 100))
 
 
-def test_empty_files_have_no_chunks(tmp_path: Path) -> None:
+def test_empty_files_have_no_chunks(tmp_path):
     path = tmp_path / "empty"
     path.touch()
     assert plan_ranges(str(path)) == []
@@ -93,7 +81,7 @@ def test_empty_files_have_no_chunks(tmp_path: Path) -> None:
     assert [list(read_chunks(source, 100)) for source in plan_ranges(str(path))] == [[]]
 
 
-def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_named(tmp_path):
     with pytest.raises(InputError, match=r"cannot read .*nowhere: No such file"):
         plan_ranges(str(tmp_path / "nowhere"))
     with pytest.raises(InputError, match=r"cannot read .*nowhere: No such file"):
@@ -102,7 +90,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         plan_ranges(str(tmp_path))
 
 
-def test_a_compressed_pipe_is_streamed(tmp_path: Path) -> None:
+def test_a_compressed_pipe_is_streamed(tmp_path):
     path = str(tmp_path / "pipe")
     os.mkfifo(path)
     (source,) = plan_ranges(path)
@@ -115,7 +103,7 @@ def test_a_compressed_pipe_is_streamed(tmp_path: Path) -> None:
     assert place(path, b"ab\ncd", 7, 3) == f"{path}, line at byte 10"
 
 
-def test_place_counts_lines_of_the_whole_file(tmp_path: Path) -> None:
+def test_place_counts_lines_of_the_whole_file(tmp_path):
     path = tmp_path / "lines"
     path.write_bytes(b"a\nb\nc\nd\n")
     assert place(str(path), b"b\nc\nd\n", 2, 0) == f"{path}, line 2"

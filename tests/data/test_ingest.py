@@ -1,12 +1,9 @@
 """Ingest: from files to a dataset, the same for any number of workers, and never half of one."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +21,6 @@ from sklearn.datasets import dump_svmlight_file
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from dadagrad.data import external_shuffle, open_dataset
-from dadagrad.data.dataset import Dataset
 from dadagrad.data.ingest import files, readers, sources
 from dadagrad.data.ingest.ingest import IngestReport, ingest
 from dadagrad.data.ingest.options import guess_format
@@ -32,12 +28,12 @@ from dadagrad.errors import InputError
 from dadagrad.model.compatibility import check_features
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
+def files_of(folder):
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-def write_and_ingest(folder: Path, files: dict[str, str], **options: Any) -> Dataset:
+def write_and_ingest(folder, files, **options):
     """The dataset of files with these contents, in their order."""
     for name, content in files.items():
         (folder / name).write_text(content)
@@ -48,7 +44,7 @@ def write_and_ingest(folder: Path, files: dict[str, str], **options: Any) -> Dat
 
 
 @contextmanager
-def refused(message: str, out: Path) -> Iterator[None]:
+def refused(message, out):
     """The block raises `InputError`, and leaves no dataset."""
     before = files_of(out) if out.exists() else None
     with pytest.raises(InputError, match=message):
@@ -56,13 +52,13 @@ def refused(message: str, out: Path) -> Iterator[None]:
     assert before == (files_of(out) if out.exists() else None)
 
 
-def ingested(source: Path, out: Path, **options: Any) -> Dataset:
+def ingested(source, out, **options):
     """The dataset of one source."""
     ingest(source, str(out), **({"shuffle": None} | options))
     return open_dataset(str(out))
 
 
-def make_svmlight(path: Path, n_rows: int, *, zero_based: bool = True, seed: int = 0) -> Any:
+def make_svmlight(path, n_rows, *, zero_based=True, seed=0):
     matrix = scipy.sparse.random_array(
         (n_rows, 30), density=0.2, rng=np.random.default_rng(seed), format="csr"
     )
@@ -75,7 +71,7 @@ def make_svmlight(path: Path, n_rows: int, *, zero_based: bool = True, seed: int
 
 
 @pytest.mark.parametrize("option", [True, False, "auto"])
-def test_svmlight_rows_keep_their_order_over_files(tmp_path: Path, option: Any) -> None:
+def test_svmlight_rows_keep_their_order_over_files(tmp_path, option):
     paths, zero_based = [tmp_path / "a.svm", tmp_path / "b.svm"], option is True
     expected = [
         make_svmlight(path, n_rows, zero_based=zero_based, seed=n_rows)
@@ -105,13 +101,13 @@ def test_svmlight_rows_keep_their_order_over_files(tmp_path: Path, option: Any) 
     assert dataset.schema.feature_space == space
 
 
-def test_one_zero_id_anywhere_makes_all_ids_zero_based(tmp_path: Path) -> None:
+def test_one_zero_id_anywhere_makes_all_ids_zero_based(tmp_path):
     files = {"a.svm": "1 2:1\n", "b.svm": "0 0:1 3:1\n"}
     dataset = write_and_ingest(tmp_path, files, n_features=5)  # more than the sources show
     assert dense_dataset(dataset)[0].tolist() == [[0, 0, 1, 0, 0], [1, 0, 0, 1, 0]]
 
 
-def test_several_labels_become_columns(tmp_path: Path) -> None:
+def test_several_labels_become_columns(tmp_path):
     files = {"a.svm": "10 1:1\n2 1:1\n", "b.svm": "2,10 1:1\n9 1:1\n"}
     dataset = write_and_ingest(tmp_path, files)
     assert [column.name for column in dataset.schema.label_columns] == ["2", "9", "10"]
@@ -119,7 +115,7 @@ def test_several_labels_become_columns(tmp_path: Path) -> None:
     assert dense_dataset(dataset)[1].tolist() == [[0, 0, 1], [1, 0, 0], [1, 0, 1], [0, 1, 0]]
 
 
-def test_vw_weights_names_and_tags(tmp_path: Path) -> None:
+def test_vw_weights_names_and_tags(tmp_path):
     content = "1 2 'x|w red:2\n-1 0 |w blue\n1 |w blue\n"
     dataset = write_and_ingest(tmp_path, {"a.vw": content}, hash_bits=10, keep_names=True)
     assert (dataset.n_rows, dataset.schema.n_features, dataset.schema.weighted) == (2, 1024, True)
@@ -134,7 +130,7 @@ def test_vw_weights_names_and_tags(tmp_path: Path) -> None:
     assert dataset.schema.label_columns[0].values == (1.0,)
 
 
-def test_names_of_vw_are_hashed_to_18_bits_unless_they_are_numbers(tmp_path: Path) -> None:
+def test_names_of_vw_are_hashed_to_18_bits_unless_they_are_numbers(tmp_path):
     for content, n_features in (
         ("1 |f 9:0.5 14:2\n-1 |f 3:1\n", 15),
         ("1 |f 9:0.5 14:2\n-1 |g 3:1\n", 2**18),
@@ -144,9 +140,7 @@ def test_names_of_vw_are_hashed_to_18_bits_unless_they_are_numbers(tmp_path: Pat
         assert dataset.schema.n_features == n_features
 
 
-def test_rows_that_are_sorted_by_label_are_mentioned(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_that_are_sorted_by_label_are_mentioned(tmp_path, caplog):
     lines = ["1 1:1\n"] * 600 + ["0 2:1\n"] * 600
     write_and_ingest(tmp_path, {"a.svm": "".join(lines)})
     assert "the labels come in order" in caplog.text
@@ -156,7 +150,7 @@ def test_rows_that_are_sorted_by_label_are_mentioned(
     assert caplog.text == ""
 
 
-def test_csv_with_names_and_categories(tmp_path: Path) -> None:
+def test_csv_with_names_and_categories(tmp_path):
     files = {"a.csv": "age,y,pay\n2,1,\n,0,0.5\n", "b.csv": "y,pay,age\n1,,2\n0,0.5,\n"}
     dataset = write_and_ingest(tmp_path, files, label="y", scale="none")
     assert dense_dataset(dataset)[0].tolist() == [[2, 0, 0, 1], [0, 0.5, 1, 0]] * 2
@@ -169,7 +163,7 @@ def test_csv_with_names_and_categories(tmp_path: Path) -> None:
     assert dense_dataset(dataset)[0].sum() == 1  # the number is its own center
 
 
-def test_text_labels_after_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_labels_after_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(readers, "TASK_BYTES", 1 << 10)
     lines = [f"{number % 3}\tgood film\n" for number in range(3000)]
     content = "".join([*lines, "unknown\tbad film\n", "1\tbad\n"])
@@ -183,7 +177,7 @@ def test_text_labels_after_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         write_and_ingest(tmp_path, {"a.tsv": content}, format="text")
 
 
-def test_npz_with_labels_inside_or_beside(tmp_path: Path) -> None:
+def test_npz_with_labels_inside_or_beside(tmp_path):
     matrix = scipy.sparse.csr_array(np.array([[0, 2.0], [1, 0], [3, 3]]))
     scipy.sparse.save_npz(tmp_path / "a.npz", matrix)
     with refused(r"a\.npz has no labels: .* save the labels as .*a\.label", tmp_path / "out"):
@@ -199,7 +193,7 @@ def test_npz_with_labels_inside_or_beside(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("suffix", "sparse"), [("h5ad", True), ("zarr", False)])
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
-def test_anndata(tmp_path: Path, suffix: str, sparse: bool) -> None:
+def test_anndata(tmp_path, suffix, sparse):
     matrix = np.array([[0, 2.0, 0], [1, 0, 0], [3, 3, 0]], np.float32)
     obs = pandas.DataFrame({"kind": pandas.Categorical(["b", "a", "b"])}, index=list("xyz"))
     var = pandas.DataFrame(index=["g1", "g2", "g3"])
@@ -215,7 +209,7 @@ def test_anndata(tmp_path: Path, suffix: str, sparse: bool) -> None:
         ingest(path, str(tmp_path / "out2"))
 
 
-def test_parquet_and_datasets_can_be_ingested(tmp_path: Path) -> None:
+def test_parquet_and_datasets_can_be_ingested(tmp_path):
     lists = {"indices": [[1, 4], [], [0]], "values": [[2.0, 1.0], [], [3.0]]}
     table = pyarrow.table({**lists, "label": [1.0, 0.0, 1.0]})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
@@ -234,9 +228,7 @@ def test_parquet_and_datasets_can_be_ingested(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [None, 3])
-def test_the_bytes_depend_neither_on_workers_nor_on_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shuffle: int | None
-) -> None:
+def test_the_bytes_depend_neither_on_workers_nor_on_memory(tmp_path, monkeypatch, shuffle):
     monkeypatch.setattr(readers, "TASK_BYTES", 2000)
     expected = make_svmlight(tmp_path / "a.svm", 400)
     results = []
@@ -252,7 +244,7 @@ def test_the_bytes_depend_neither_on_workers_nor_on_memory(
     assert sorted(map(tuple, matrix)) == sorted(map(tuple, expected))
 
 
-def test_text_by_processes_and_by_dask_equals_text_by_one_process(tmp_path: Path) -> None:
+def test_text_by_processes_and_by_dask_equals_text_by_one_process(tmp_path):
     from distributed import Client
 
     generator = np.random.default_rng(0)
@@ -289,9 +281,7 @@ def test_text_by_processes_and_by_dask_equals_text_by_one_process(tmp_path: Path
     assert (space["hash_bits"], space["ngrams"], space["alternate_sign"]) == (8, 2, False)
 
 
-def test_a_cluster_shuffles_and_writes_the_dataset_of_one_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_shuffles_and_writes_the_dataset_of_one_machine(tmp_path, monkeypatch):
     """The workers pass sorted runs of rows to each other through the folder of the dataset."""
     from dask.dataframe import from_pandas
     from distributed import Client
@@ -340,7 +330,7 @@ def test_a_cluster_shuffles_and_writes_the_dataset_of_one_machine(
     assert not Path("bad").exists()
 
 
-def test_a_scheduler_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_that_does_not_answer(tmp_path, monkeypatch):
     import dask.config
 
     import dadagrad.clusters  # noqa: F401 (adds its defaults to the configuration)
@@ -352,9 +342,7 @@ def test_a_scheduler_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("name", ["a.svm.bz2", "a.svm.xz", "a.csv.gz"])
-def test_progress_through_one_compressed_file_is_in_its_own_bytes(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_through_one_compressed_file_is_in_its_own_bytes(tmp_path, name, monkeypatch):
     monkeypatch.setattr(readers, "TASK_BYTES", 1 << 17)
     monkeypatch.setattr("dadagrad.data.ingest.files._READ_BYTES", 1 << 13)
     # Ten tasks of noise: compressed bytes come in step with the rows.
@@ -376,7 +364,7 @@ def test_progress_through_one_compressed_file_is_in_its_own_bytes(
     assert len(dense) == len(numbers)
 
 
-def test_a_pipe_can_be_read(tmp_path: Path) -> None:
+def test_a_pipe_can_be_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     content = 'a,"good, film"\nb,"two\nlines"\n'
     writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=(content,))
@@ -393,7 +381,7 @@ def test_a_pipe_can_be_read(tmp_path: Path) -> None:
 # --- the place of the dataset
 
 
-def test_a_dataset_is_replaced_only_if_asked_and_after_all_is_read(tmp_path: Path) -> None:
+def test_a_dataset_is_replaced_only_if_asked_and_after_all_is_read(tmp_path):
     make_svmlight(tmp_path / "a.svm", 30)
     out = tmp_path / "out"
     ingest(tmp_path / "a.svm", str(out), partition_nnz=50)
@@ -431,12 +419,12 @@ def test_a_dataset_is_replaced_only_if_asked_and_after_all_is_read(tmp_path: Pat
         ({"no_labels": True, "multilabel": True}, "no_labels and multilabel exclude each other"),
     ],
 )
-def test_wrong_options_are_explained(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_wrong_options_are_explained(tmp_path, options, message):
     with refused(message, tmp_path / "out"):
         write_and_ingest(tmp_path, {"a.svm": "1 1:1 3:2\n"}, **options)
 
 
-def test_sources_without_rows(tmp_path: Path) -> None:
+def test_sources_without_rows(tmp_path):
     out = tmp_path / "out"
     for name, content, options, reason in (
         ("a.svm", "", {}, "; give sources"),
@@ -454,9 +442,7 @@ def test_sources_without_rows(tmp_path: Path) -> None:
         ingest([], str(out))
 
 
-def test_skipped_rows_are_counted_in_all_tasks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_skipped_rows_are_counted_in_all_tasks(tmp_path, monkeypatch):
     monkeypatch.setattr(readers, "TASK_BYTES", 16)
     (tmp_path / "a.svm").write_text("1 1:1\nbad\n" * 20)
     report = ingest(tmp_path / "a.svm", str(tmp_path / "out"), on_error="skip")
@@ -482,12 +468,12 @@ SVMLIGHT_LINES = (
         ("a.libsvm", "", "svmlight"),
     ],
 )  # fmt: skip
-def test_formats_are_guessed(tmp_path: Path, name: str, content: str, format: str) -> None:
+def test_formats_are_guessed(tmp_path, name, content, format):
     (tmp_path / name).write_text(content)
     assert guess_format(str(tmp_path / name)) == format
 
 
-def test_a_format_that_cannot_be_guessed(tmp_path: Path) -> None:
+def test_a_format_that_cannot_be_guessed(tmp_path):
     message = r"its first line is 'lorem ipsum'; .* --format svmlight"
     with refused(message, tmp_path / "out"):
         write_and_ingest(tmp_path, {"a": "lorem ipsum\n"})
@@ -516,9 +502,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize("name", LABELLED)
-def test_rows_to_predict_need_no_labels(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_to_predict_need_no_labels(tmp_path, name, monkeypatch):
     options: dict[str, Any] = {"format": "text"} if name == "a.tsv" else {}
     labelled = write_and_ingest(tmp_path, {name: LABELLED[name]}, **options)
     expected = dense_dataset(labelled)[0]
@@ -541,7 +525,7 @@ def test_rows_to_predict_need_no_labels(
         )
 
 
-def test_arrays_without_labels(tmp_path: Path) -> None:
+def test_arrays_without_labels(tmp_path):
     matrix = scipy.sparse.random_array((20, 6), density=0.3, rng=np.random.default_rng(0))
     scipy.sparse.save_npz(tmp_path / "x.npz", scipy.sparse.csr_array(matrix))
     with refused(r"has no labels.*--no-labels", tmp_path / "a"):

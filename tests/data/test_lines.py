@@ -1,12 +1,9 @@
 """The parsers of svmlight and Vowpal Wabbit against parsers in plain Python and scikit-learn."""
 
-from __future__ import annotations
-
 import io
 import re
 import struct
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,23 +24,23 @@ from dadagrad.errors import InputError
 BITS = 12
 
 
-def svm(chunk: bytes, **options: Any) -> Block:
+def svm(chunk, **options):
     return svmlight.parse(chunk, path="a.svm", offset=0, options=Options("svmlight", **options))
 
 
-def wabbit(chunk: bytes, **options: Any) -> Block:
+def wabbit(chunk, **options):
     options = {"hash_bits": BITS} | options
     return vw.parse(chunk, path="a.vw", offset=0, options=Options("vw", **options))
 
 
-def same_bits(left: float, right: float) -> bool:
+def same_bits(left, right):
     return struct.pack("d", left) == struct.pack("d", right)
 
 
 # --- references: a row, None for a line without one, ValueError for a wrong line
 
 
-def svm_row(line: bytes) -> tuple[Any, ...] | None:
+def svm_row(line):
     words = re.split(rb"[ \t\v\f\r]+", line.partition(b"#")[0].strip(b" \t\v\f\r"))
     if words == [b""]:
         return None
@@ -65,24 +62,24 @@ def svm_row(line: bytes) -> tuple[Any, ...] | None:
     return label, tuple(features.items()), 1.0, "", query
 
 
-def svm_rows(chunk: bytes) -> tuple[list[tuple[Any, ...]], int]:
+def svm_rows(chunk):
     rows, wrong = reference_rows(chunk, svm_row)
     queried = [row for row in rows if row[-1] >= 0]
     return (queried, wrong + len(rows) - len(queried)) if queried else (rows, wrong)
 
 
-def hashed(name: bytes) -> int:
+def hashed(name):
     return int(abs(int(murmurhash3_32(name, seed=0))) % 2**BITS)
 
 
-def scaled_word(word: bytes) -> tuple[bytes, float]:
+def scaled_word(word):
     name, colon, value = word.partition(b":")
     if not name:
         raise ValueError(word)
     return name, exact_number(value) if colon else 1.0
 
 
-def vw_row(line: bytes) -> tuple[Any, ...] | None:
+def vw_row(line):
     if not line.strip():
         return None
     header, *namespaces = line.split(b"|")
@@ -140,14 +137,14 @@ word = st.builds("{}{}".format, name, number.map(lambda text: ":" + text) | st.j
 
 
 @st.composite
-def svm_lines(draw: st.DrawFn) -> str:
+def svm_lines(draw):
     words = [draw(number), *(f"{feature}:{draw(number)}" for feature in draw(ids))]
     line = "".join(word + draw(st.text(" \t", min_size=1, max_size=2)) for word in words)
     return draw(st.sampled_from(["", " "])) + line + draw(st.sampled_from(["", "# 1:2, x", "\r"]))
 
 
 @st.composite
-def vw_lines(draw: st.DrawFn) -> str:
+def vw_lines(draw):
     line = draw(number)
     if draw(st.booleans()):
         line += " " + draw(st.floats(0, 1e3).map(repr))
@@ -162,7 +159,7 @@ def vw_lines(draw: st.DrawFn) -> str:
 
 @given(st.data(), st.booleans())
 @pytest.mark.parametrize("kind", PARSERS)
-def test_right_lines_match_the_reference(kind: str, data: st.DataObject, ended: bool) -> None:
+def test_right_lines_match_the_reference(kind, data, ended):
     lines = data.draw(st.lists({"a.svm": svm_lines, "a.vw": vw_lines}[kind](), max_size=5))
     chunk = "\n".join(lines).encode() + (b"\n" if ended else b"")
     parse, reference = PARSERS[kind]
@@ -186,12 +183,12 @@ FRAGMENTS = {
 }  # fmt: skip
 
 
-def mess(kind: str) -> st.SearchStrategy[bytes]:
+def mess(kind):
     parts = st.sampled_from(FRAGMENTS[kind]) | st.sampled_from(TOKENS)
     return st.lists(parts, max_size=25).map(b"".join) | st.binary(max_size=60)
 
 
-def check_any_bytes(kind: str, chunk: bytes) -> None:
+def check_any_bytes(kind, chunk):
     parse, reference = PARSERS[kind]
     expected, wrong = reference(b"   " + chunk[3:] if chunk[:3] == b"\xef\xbb\xbf" else chunk)
     block = parse(chunk, on_error="skip")
@@ -209,7 +206,7 @@ def check_any_bytes(kind: str, chunk: bytes) -> None:
 @example(b"1 qid:3 1:1\n1 1:1\n1 3:1 qid:4")
 @example(b"1 1:1e400 2:1e400\n1e400 1:1\n2 3:4")
 @example(b"1 00000000000000000000000000003:1")
-def test_any_bytes_of_svmlight_give_rows_or_an_input_error(chunk: bytes) -> None:
+def test_any_bytes_of_svmlight_give_rows_or_an_input_error(chunk):
     check_any_bytes("a.svm", chunk.replace(b",", b""))
     for multilabel in (None, True, False):
         block = svm(chunk, on_error="skip", multilabel=multilabel)
@@ -225,7 +222,7 @@ def test_any_bytes_of_svmlight_give_rows_or_an_input_error(chunk: bytes) -> None
 @example(b"1|||a|")
 @example(b"0.0 | 0:0.01312080180977767 0 0")  # summed in double precision
 @example(b"\xef\xbb\xbf1 | a")
-def test_any_bytes_of_vw_give_rows_or_an_input_error(chunk: bytes) -> None:
+def test_any_bytes_of_vw_give_rows_or_an_input_error(chunk):
     check_any_bytes("a.vw", chunk)
     wabbit(chunk, on_error="skip", keep_names=True)
     try:
@@ -246,7 +243,7 @@ def test_any_bytes_of_vw_give_rows_or_an_input_error(chunk: bytes) -> None:
 @example("4.35e-3")
 @example("0.30000000000000004")
 @example("1.0000001788139343261718749")  # halfway between two float32 numbers, but for the end
-def test_numbers_are_exact(text: str) -> None:
+def test_numbers_are_exact(text):
     block = svm(f"{text} 1:{text}".encode(), on_error="skip")
     if block.n_rows:
         assert same_bits(block.labels[0, 0], float(text))
@@ -256,7 +253,7 @@ def test_numbers_are_exact(text: str) -> None:
         assert abs(float(text)) > 3.4e38
 
 
-def test_sixteen_and_seventeen_digits_are_exact() -> None:
+def test_sixteen_and_seventeen_digits_are_exact():
     numbers = np.random.default_rng(5).random(20_000)
     texts = [f"{number:.{digits}g}" for number in numbers for digits in (16, 17)]
     assert svm("\n".join(texts).encode()).labels[:, 0].tolist() == [float(text) for text in texts]
@@ -265,7 +262,7 @@ def test_sixteen_and_seventeen_digits_are_exact() -> None:
 # --- scikit-learn
 
 
-def test_svmlight_agrees_with_scikit_learn() -> None:
+def test_svmlight_agrees_with_scikit_learn():
     rng = np.random.default_rng(3)
     matrix = rng.standard_normal((40, 30)) * (rng.random((40, 30)) < 0.2)
     target, groups = rng.standard_normal(40), np.sort(rng.integers(0, 5, 40))
@@ -280,7 +277,7 @@ def test_svmlight_agrees_with_scikit_learn() -> None:
     np.testing.assert_array_equal([block.labels[:, 0], block.queries], columns)
 
 
-def test_hash_is_that_of_feature_hasher() -> None:
+def test_hash_is_that_of_feature_hasher():
     rng = np.random.default_rng(2)
     documents = [
         [f"{'é' * int(rng.integers(3))}w{number}" for number in rng.integers(0, 10**6, 200)]
@@ -300,20 +297,20 @@ def test_hash_is_that_of_feature_hasher() -> None:
 # --- special content
 
 
-def test_lists_of_labels_are_texts() -> None:
+def test_lists_of_labels_are_texts():
     assert svm(b"1,3 4:1.0\n2 5:1\n").labels.tolist() == ["1,3", "2"]
     block = svm(b"\n 4:1.0\n2,3#x\nqid:1 3:1", multilabel=True, on_error="skip")
     assert (block.labels.tolist(), block.skipped) == ([""], 2)
 
 
-def test_names_of_hashed_features_have_their_namespace() -> None:
+def test_names_of_hashed_features_have_their_namespace():
     block = wabbit(b"1 |f:2 a b:3 |g a:0.5 | c:0 a\n", keep_names=True)
     values = dict(block_rows(block)[0][1])
     found = {name: values[id] for name, id in block.names.items() if id in values}
     assert found == {"f^a": 2.0, "f^b": 6.0, "g^a": 0.5, "a": 1.0}
 
 
-def test_names_that_are_integers_are_ids() -> None:
+def test_names_that_are_integers_are_ids():
     largest = parsing.MAX_ID
     (row,) = block_rows(wabbit(b"1 | 7:2 %d 3:1 7:-1 3:-1" % largest, hash_bits=None))
     assert row[1] == ((7, 1.0), (largest, 1.0))
@@ -370,7 +367,7 @@ ERRORS = {
 @pytest.mark.parametrize(
     ("kind", "line"), [(kind, line) for kind in ERRORS for line in ERRORS[kind]]
 )
-def test_errors_name_file_line_and_reason(tmp_path: Path, kind: str, line: str) -> None:
+def test_errors_name_file_line_and_reason(tmp_path, kind, line):
     options: dict[str, Any] = {"format": "vw", "hash_bits": BITS}
     right, parse = "1 | a", vw.parse
     if kind == "a.svm":
@@ -380,7 +377,7 @@ def test_errors_name_file_line_and_reason(tmp_path: Path, kind: str, line: str) 
 
 
 @pytest.mark.parametrize("line", ["1 | word", "1 |f 3:1", "1 | 3:1 4x", "1 | -3"])
-def test_names_need_hash_bits(line: str) -> None:
+def test_names_need_hash_bits(line):
     """It is the options that are wrong, not the line, so it is not skipped."""
     with pytest.raises(InputError, match=r"line 2: feature '.*' is not an integer .*--hash-bits"):
         wabbit(f"1 | 3:2\n{line}\n".encode(), hash_bits=None, on_error="skip")
@@ -388,14 +385,14 @@ def test_names_need_hash_bits(line: str) -> None:
         wabbit(b"1 | 9223372036854775800", hash_bits=None)
 
 
-def test_the_first_wrong_line_is_reported() -> None:
+def test_the_first_wrong_line_is_reported():
     with pytest.raises(InputError, match="line 2: value of feature '2' is '1e999'"):
         svm(b"1 2:1\n1 2:1e999\nx 3:1\n")
     with pytest.raises(InputError, match="line 3: no 'qid:'"):
         svm(b"1 qid:1 2:1\n\n1 2:1\n")
 
 
-def test_each_format_compiles_once() -> None:
+def test_each_format_compiles_once():
     svm(b"1 2:3\n")
     svm(b"1,2 2:3 4:1\nx", on_error="skip", zero_based=False)
     wabbit(b"1 | a b\n")

@@ -1,9 +1,5 @@
 """Parquet without checksums that changes while a run uses it."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +14,7 @@ CONFIG = dadagrad.TrainConfig(step_size=0.1, batch_size=50, passes=3)
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def source(tmp_path):
     random = np.random.default_rng(0)
     ids = [np.sort(random.choice(50, 4, replace=False)) for _ in range(N_ROWS)]
     values = random.random((N_ROWS, 4)).astype(np.float32)
@@ -32,7 +28,7 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "a.parquet"
 
 
-def flip_a_value(path: Path) -> None:
+def flip_a_value(path):
     """Change one bit of a value in the last row group: it decodes, to another number."""
     last = pq.ParquetFile(path).read_row_group(3)["values"][7].as_py()
     data, value = path.read_bytes(), np.array(last, np.float32).tobytes()
@@ -41,7 +37,7 @@ def flip_a_value(path: Path) -> None:
     path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
 
 
-def test_a_later_reading_is_compared_with_the_first(source: Path) -> None:
+def test_a_later_reading_is_compared_with_the_first(source):
     data = dadagrad.open_dataset(str(source))
     data.read(3)
     data.read(3)
@@ -50,7 +46,7 @@ def test_a_later_reading_is_compared_with_the_first(source: Path) -> None:
         data.read(3)
 
 
-def test_a_resumed_run_compares_with_the_first_reading(source: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_compares_with_the_first_reading(source, tmp_path):
     config, run = {"checkpoints": str(tmp_path / "run"), "save_every": 10}, tmp_path / "run"
     dadagrad.train(str(source), CONFIG, **config)
     for manifest in sorted(run.glob("manifest-*"))[2:]:
@@ -60,7 +56,7 @@ def test_a_resumed_run_compares_with_the_first_reading(source: Path, tmp_path: P
         dadagrad.resume(str(run))
 
 
-def test_workers_compare_with_each_other(source: Path) -> None:
+def test_workers_compare_with_each_other(source):
     data = dadagrad.open_dataset(str(source))
     data.read(3)  # the data that this process has read
     flip_a_value(source)

@@ -1,10 +1,6 @@
 """Parquet as it comes: what is read equals what was written, and bad columns are named."""
 
-from __future__ import annotations
-
 import pickle
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +22,7 @@ VALUES = [[0.5, 1.5], [], [1.0, 2.0, 3.0], [-1.0]]
 LABELS = [1.0, -1.0, 1.0, -1.0]
 
 
-def columns(**changed: Any) -> dict[str, pa.Array]:
+def columns(**changed):
     """The columns of a good table, some `changed` or left out (None)."""
     made = {
         "indices": pa.array(INDICES, pa.list_(pa.int32())),
@@ -38,7 +34,7 @@ def columns(**changed: Any) -> dict[str, pa.Array]:
     return {name: column for name, column in made.items() if column is not None}
 
 
-def put(storage: Storage, key: str, made: dict[str, pa.Array], **options: Any) -> None:
+def put(storage, key, made, **options):
     n_features = options.pop("n_features", None)
     table = pa.table(made)
     if n_features is not None:
@@ -49,11 +45,11 @@ def put(storage: Storage, key: str, made: dict[str, pa.Array], **options: Any) -
 
 
 @pytest.fixture
-def storage() -> Storage:
+def storage():
     return Storage(f"{memory_url()}/some data é")
 
 
-def rows_of(indices: Any, values: Any, labels: Any, weights: Any = None) -> Rows:
+def rows_of(indices, values, labels, weights=None):
     """The rows that such columns hold."""
     flat = np.array([value for row in values for value in row], np.float32)
     return Rows.from_csr(
@@ -66,7 +62,7 @@ def rows_of(indices: Any, values: Any, labels: Any, weights: Any = None) -> Rows
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_reads_row_groups_of_a_folder(local: bool, storage: Storage, tmp_path: Path) -> None:
+def test_reads_row_groups_of_a_folder(local, storage, tmp_path):
     storage = Storage(tmp_path / "some data é") if local else storage
     put(storage, "b.parquet", columns(), row_group_size=3)
     put(storage, "a/x.parquet", columns())
@@ -94,14 +90,14 @@ def test_reads_row_groups_of_a_folder(local: bool, storage: Storage, tmp_path: P
     assert len({partition.name for partition in dataset.partitions}) == 3
 
 
-def test_a_dataset_of_one_file_is_pickled(storage: Storage) -> None:
+def test_a_dataset_of_one_file_is_pickled(storage):
     put(storage, "x.parquet", columns(label=pa.array(["b", "a", "b", "a"])))
     dataset = open_dataset(f"{storage.url}/x.parquet")
     again = pickle.loads(pickle.dumps(dataset))
     assert (again.digest, checksum(again.read(0))) == (dataset.digest, checksum(dataset.read(0)))
 
 
-def test_the_digest_follows_the_content(storage: Storage) -> None:
+def test_the_digest_follows_the_content(storage):
     prints = set()
     for label in ([1.0, -1.0, 1.0, -1.0], [1.0, 1.0, 1.0, -1.0], [2.0, -1.0, 1.0, -1.0]):
         put(storage, "x.parquet", columns(label=pa.array(label)))
@@ -109,7 +105,7 @@ def test_the_digest_follows_the_content(storage: Storage) -> None:
     assert len(prints) == 3
 
 
-def test_fixed_size_lists(storage: Storage) -> None:
+def test_fixed_size_lists(storage):
     indices = pa.array([[1, 2], [0, 3]], pa.list_(pa.int32(), 2))
     put(storage, "x.parquet", {"indices": indices, "label": pa.array([True, False])})
     rows = ParquetDataset(storage.url).read(0)
@@ -120,7 +116,7 @@ def test_fixed_size_lists(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("dictionary", [False, True])
-def test_text_labels_become_codes(storage: Storage, dictionary: bool) -> None:
+def test_text_labels_become_codes(storage, dictionary):
     for key, names in (("a", ["no", "yes", "no", "é"]), ("b", ["yes", "yes", "no", "no"])):
         label = pa.array(names)
         label = label.dictionary_encode() if dictionary else label
@@ -132,7 +128,7 @@ def test_text_labels_become_codes(storage: Storage, dictionary: bool) -> None:
     assert dataset.read(1).labels[:, 0].tolist() == [1.0, 1.0, 0.0, 0.0]
 
 
-def test_any_number_of_label_columns(storage: Storage) -> None:
+def test_any_number_of_label_columns(storage):
     several = {"label_b": pa.array([1, 2, 3, 4]), "label_a": pa.array([0, 1, 0, 1])}
     put(storage, "x.parquet", columns(label=None, **several))
     dataset = ParquetDataset(storage.url)
@@ -144,7 +140,7 @@ def test_any_number_of_label_columns(storage: Storage) -> None:
     assert dataset.read(0).labels.shape == (4, 0)
 
 
-def test_many_distinct_labels_are_a_regression(storage: Storage) -> None:
+def test_many_distinct_labels_are_a_regression(storage):
     n_rows = 1001
     indices = pa.array([[1]] * n_rows, pa.list_(pa.int32()))
     put(storage, "x.parquet", {"indices": indices, "label": pa.array(np.arange(n_rows) / 7)})
@@ -156,7 +152,7 @@ def test_many_distinct_labels_are_a_regression(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("statistics", [True, False])
-def test_number_of_features(storage: Storage, statistics: bool) -> None:
+def test_number_of_features(storage, statistics):
     put(storage, "x.parquet", columns(), write_statistics=statistics, row_group_size=2)
     assert ParquetDataset(storage.url).schema.n_features == 10
     put(storage, "x.parquet", columns(), n_features=77, write_statistics=statistics)
@@ -203,23 +199,21 @@ INTS, FLOATS = pa.list_(pa.int32()), pa.list_(pa.float32())
         ),
     ],
 )
-def test_bad_columns_and_entries_are_named(
-    storage: Storage, changed: dict[str, Any], message: str
-) -> None:
+def test_bad_columns_and_entries_are_named(storage, changed, message):
     put(storage, "x.parquet", columns(**changed), n_features=10)
     with pytest.raises(InputError, match=rf"x\.parquet.*: {message}"):
         ParquetDataset(storage.url).read(0)
 
 
 @pytest.mark.parametrize("other", [{"weight": None}, {"label": pa.array(["a", "b", "a", "b"])}])
-def test_files_with_other_columns_are_named(storage: Storage, other: dict[str, Any]) -> None:
+def test_files_with_other_columns_are_named(storage, other):
     put(storage, "a.parquet", columns())
     put(storage, "b.parquet", columns(**other))
     with pytest.raises(InputError, match=r"b\.parquet has the columns .* all files need the same"):
         ParquetDataset(storage.url)
 
 
-def test_what_is_no_parquet(storage: Storage) -> None:
+def test_what_is_no_parquet(storage):
     with pytest.raises(InputError, match="no Parquet file at"):
         ParquetDataset(storage.url)
     put(storage, "x.parquet", columns())
@@ -234,7 +228,7 @@ def test_what_is_no_parquet(storage: Storage) -> None:
         ParquetDataset(storage.url)
 
 
-def test_damaged_pages_are_found(storage: Storage) -> None:
+def test_damaged_pages_are_found(storage):
     random = np.random.default_rng(0)
     n_rows = 2000
     ids = np.sort(random.integers(0, 10**6, (n_rows, 8)), axis=1)
@@ -251,7 +245,7 @@ def test_damaged_pages_are_found(storage: Storage) -> None:
 
 @given(st.data(), st.integers(1, 4))
 @settings(max_examples=60)
-def test_any_table_is_read_as_it_is(data: st.DataObject, group: int) -> None:
+def test_any_table_is_read_as_it_is(data, group):
     """All types of ids, values and lists, in row groups of any size."""
     ids = data.draw(st.sampled_from([pa.int8(), pa.uint16(), pa.int64(), pa.uint64()]))
     value = data.draw(st.sampled_from([pa.float32(), pa.float64(), pa.int32()]))

@@ -1,9 +1,6 @@
 """Rows as people have them in Python: the functions take each kind, and read it the same way."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 from typing import Any
 
 import dask.array as da
@@ -21,7 +18,7 @@ from dadagrad.errors import InputError
 SETTINGS: dict[str, Any] = {"loss": "logistic", "step_size": 0.5, "threads": 1}
 
 
-def make_frame(n_rows: int = 300) -> pandas.DataFrame:
+def make_frame(n_rows=300):
     random = np.random.default_rng(0)
     job, age = random.choice(["cook", "nurse", "clerk"], n_rows), random.normal(40, 9, n_rows)
     rich = np.where(age + 20 * (job == "nurse") > 50, "yes", "no")
@@ -35,7 +32,7 @@ X = np.random.default_rng(0).normal(size=(300, 4))
 Y = (X[:, 0] > 0).astype(int)
 
 
-def write_csv(folder: Path) -> str:
+def write_csv(folder):
     FRAME.to_csv(folder / "a.csv", index=False)
     return str(folder / "a.csv")
 
@@ -52,7 +49,7 @@ TABLES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_each_function_takes_a_table(kind: str, tmp_path: Path) -> None:
+def test_each_function_takes_a_table(kind, tmp_path):
     table, out = TABLES[kind](tmp_path), str(tmp_path / "data")
     model = dadagrad.train(table, label="rich", **SETTINGS).model
     report = dadagrad.ingest(table, out, label="rich")
@@ -76,7 +73,7 @@ def test_each_function_takes_a_table(kind: str, tmp_path: Path) -> None:
         (BLOCKS[FEATURES], BLOCKS["rich"]),
     ],
 )
-def test_a_table_and_its_labels_are_a_table(pair: Any) -> None:
+def test_a_table_and_its_labels_are_a_table(pair):
     model = dadagrad.train(pair, **SETTINGS).model
     whole = BLOCKS if isinstance(pair[0], dd.DataFrame) else FRAME
     assert model.digest == dadagrad.train(whole, label="rich", **SETTINGS).model.digest
@@ -92,7 +89,7 @@ def test_a_table_and_its_labels_are_a_table(pair: Any) -> None:
         (da.from_array(X, chunks=(100, 4)), da.from_array(Y, chunks=100)),
     ],
 )
-def test_each_function_takes_a_matrix(pair: Any, tmp_path: Path) -> None:
+def test_each_function_takes_a_matrix(pair, tmp_path):
     model = dadagrad.train(pair, **SETTINGS).model
     assert dadagrad.evaluate(model, pair)["auc"] > 0.9
     assert dadagrad.predict(model, pair[0], tmp_path / "p.csv")["rows"] == 300
@@ -103,7 +100,7 @@ def test_each_function_takes_a_matrix(pair: Any, tmp_path: Path) -> None:
     assert dadagrad.ingest(copy, str(tmp_path / "again")).nnz == copy.nnz
 
 
-def test_columns_that_are_missing_in_a_block_are_missing_cells() -> None:
+def test_columns_that_are_missing_in_a_block_are_missing_cells():
     frame = pandas.DataFrame(
         {"a": ["x", "y", "x", None, None, None], "b": [1.0, 2, 3, np.nan, np.nan, np.nan]}
     )
@@ -128,13 +125,11 @@ def test_columns_that_are_missing_in_a_block_are_missing_cells() -> None:
         (FRAME, {"lable": "rich"}, "'lable' is not known"),
     ],
 )
-def test_other_data_are_refused_with_what_is_possible(
-    data: Any, options: dict[str, Any], message: str
-) -> None:
+def test_other_data_are_refused_with_what_is_possible(data, options, message):
     with pytest.raises(InputError, match=message):
         dadagrad.train(data, **SETTINGS, **options)
 
 
-def test_labels_in_the_place_of_the_configuration_are_refused() -> None:
+def test_labels_in_the_place_of_the_configuration_are_refused():
     with pytest.raises(InputError, match=re.escape("as a pair (X, y)")):
         dadagrad.train(X, Y)  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """The made-up corpus: its statistics, its seeds, and that text and arrays hold the same."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,10 +1,7 @@
 """Tables: each kind of column as features, the same from every source, and applied again."""
 
-from __future__ import annotations
-
 import datetime
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,12 +34,12 @@ FRAME = pandas.DataFrame(
 OPTIONS: dict[str, Any] = {"label": "y", "categories": "zip", "cross": "job:zip", "hash_bits": 12}
 
 
-def dense(sources: Any, **options: Any) -> np.ndarray:
+def dense(sources, **options):
     return dense_dataset(read_dataset(sources, shuffle=None, **(OPTIONS | options)))[0]
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> dict[str, Path]:
+def files(tmp_path):
     """The table in each format."""
     names = ("csv", "tsv", "jsonl", "parquet")
     paths = {name: tmp_path / f"a.{name}" for name in names}
@@ -56,18 +53,18 @@ def files(tmp_path: Path) -> dict[str, Path]:
 class OfArrow:
     """A table of a library that only gives an Arrow stream, as polars does."""
 
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+    def __arrow_c_stream__(self, requested_schema=None):
         return pa.Table.from_pandas(FRAME).__arrow_c_stream__(requested_schema)
 
 
-def test_a_table_has_the_same_features_from_every_source(files: dict[str, Path]) -> None:
+def test_a_table_has_the_same_features_from_every_source(files):
     expected = dense(FRAME)
     assert np.count_nonzero(expected[0]) > 10
     for source in (*files.values(), pa.Table.from_pandas(FRAME), OfArrow()):
         np.testing.assert_array_equal(dense(source), expected)
 
 
-def test_categories_are_hashed_as_feature_hasher_does() -> None:
+def test_categories_are_hashed_as_feature_hasher_does():
     table = pa.table({"a": ["x", "y", ""], "b": ["1", "u", "v"], "label": [0, 1, 0]})
     names = [[f"{name}={row[name]}" for name in ("a", "b")] for row in table.to_pylist()]
     hasher = FeatureHasher(8, input_type="string", alternate_sign=False)  # some collide
@@ -80,7 +77,7 @@ numbers = st.floats(-1e6, 1e6, width=32) | st.just(0.0) | st.none()
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=30))
-def test_numbers_are_scaled_by_their_quartiles(rows: list[tuple[float | None, ...]]) -> None:
+def test_numbers_are_scaled_by_their_quartiles(rows):
     array = np.array(rows, float)
     table = pa.table({"a": array[:, 0], "b": array[:, 1], "label": np.arange(len(rows))})
     data = read_dataset(table, label="label", shuffle=None)
@@ -105,7 +102,7 @@ def test_numbers_are_scaled_by_their_quartiles(rows: list[tuple[float | None, ..
         np.testing.assert_array_equal(matrix[:, 2:], missing)
 
 
-def test_names_and_collisions(tmp_path: Path) -> None:
+def test_names_and_collisions(tmp_path):
     report = ingest(FRAME, str(tmp_path / "a"), **(OPTIONS | {"hash_bits": 3}))
     data = open_dataset(str(tmp_path / "a"))
     names = data.names(np.arange(data.schema.n_features))
@@ -120,7 +117,7 @@ def test_names_and_collisions(tmp_path: Path) -> None:
     assert "text: column 4 'said'" in report.columns
 
 
-def test_lists_of_words_and_nested_columns() -> None:
+def test_lists_of_words_and_nested_columns():
     items = [{"tags": ["a", "b", "a"], "in": {"side": 2}, "label": 1}, {"tags": [], "label": 0}]
     data = read_dataset(pa.Table.from_pylist(items), hash_bits=8, scale="none")
     by_name = {name: k for k, name in data.names(np.arange(data.schema.n_features)).items()}
@@ -131,9 +128,7 @@ def test_lists_of_words_and_nested_columns() -> None:
     assert row[by_name["in.side"]] == 2
 
 
-def test_the_recorded_transformation_is_applied_again(
-    tmp_path: Path, files: dict[str, Path]
-) -> None:
+def test_the_recorded_transformation_is_applied_again(tmp_path, files):
     ingest(files["csv"], str(tmp_path / "all"), **OPTIONS)
     data = open_dataset(str(tmp_path / "all"))
     space = json.loads(json.dumps(data.schema.feature_space))
@@ -149,7 +144,7 @@ def test_the_recorded_transformation_is_applied_again(
         assert (row == expected).all(axis=1).any()
 
 
-def test_columns_without_names_may_lack_the_label(tmp_path: Path) -> None:
+def test_columns_without_names_may_lack_the_label(tmp_path):
     (tmp_path / "a.tsv").write_text("1\t2\tx\n0\t5\ty\n1\t3\tx\n")
     ingest(tmp_path / "a.tsv", str(tmp_path / "a"), label=0, shuffle=None)
     data = open_dataset(str(tmp_path / "a"))
@@ -161,7 +156,7 @@ def test_columns_without_names_may_lack_the_label(tmp_path: Path) -> None:
         read_dataset(str(tmp_path / "c.tsv"), like=data, no_labels=True)
 
 
-def test_rows_keep_their_order_only_without_a_shuffle(tmp_path: Path) -> None:
+def test_rows_keep_their_order_only_without_a_shuffle(tmp_path):
     table = pa.table({"x": np.arange(200.0), "label": np.arange(200) // 100})
     ordered = dense_dataset(read_dataset(table, shuffle=None))[1][:, 0]
     mixed = dense_dataset(read_dataset(table))[1][:, 0]
@@ -179,13 +174,13 @@ def test_rows_keep_their_order_only_without_a_shuffle(tmp_path: Path) -> None:
         ({"columns": "y,age"}, r"--columns has the label 'y'; leave it out"),
     ],
 )
-def test_wrong_choices_are_explained(options: dict[str, Any], message: str) -> None:
+def test_wrong_choices_are_explained(options, message):
     with pytest.raises(InputError, match=message):
         dense(FRAME, **options)
 
 
 @pytest.mark.parametrize("wrong", ["red,2024-01-01", "7,yesterday", "inf,2024-01-01"])
-def test_cells_of_the_wrong_kind_are_named_or_skipped(tmp_path: Path, wrong: str) -> None:
+def test_cells_of_the_wrong_kind_are_named_or_skipped(tmp_path, wrong):
     path, out = tmp_path / "a.csv", str(tmp_path / "out")
     right = [f"{n % 2},{n},2024-01-{n + 1:02d}" for n in range(25)]
     path.write_text("\n".join(["y,n,day", *right]))
@@ -197,16 +192,14 @@ def test_cells_of_the_wrong_kind_are_named_or_skipped(tmp_path: Path, wrong: str
     assert read_dataset(str(path), like=out, on_error="skip").n_rows == 26
 
 
-def test_dates_have_parts() -> None:
+def test_dates_have_parts():
     days = [datetime.datetime(2024, 1, 1, 5) + datetime.timedelta(days=n) for n in range(3)]
     data = read_dataset(pa.table({"t": days, "label": [0, 1, 0]}))
     names = set(data.names(np.arange(data.schema.n_features)).values())
     assert {"t", "t.month=1", "t.weekday=0", "t.weekday=2", "t.hour=5"} <= names
 
 
-def test_strings_that_all_differ_are_left_out_and_said_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_strings_that_all_differ_are_left_out_and_said_so(tmp_path, caplog):
     table = pa.table(
         {
             "id": [f"k{number}" for number in range(200)],
@@ -229,7 +222,7 @@ def test_strings_that_all_differ_are_left_out_and_said_so(
     assert "categories: column 0 'id'" in only.columns  # there is nothing else to learn from
 
 
-def test_few_whole_numbers_are_categories_too() -> None:
+def test_few_whole_numbers_are_categories_too():
     codes = np.arange(600) % 20
     table = pa.table({"code": codes, "size": np.arange(600), "label": codes % 7 < 3})
     data = read_dataset(table, hash_bits=12)

@@ -1,10 +1,7 @@
 """Delimited text: rows as the csv module reads them, and features as scikit-learn makes them."""
 
-from __future__ import annotations
-
 import csv
 import io
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from dadagrad.data.blocks import Block, concatenate, transform_values
+from dadagrad.data.blocks import concatenate, transform_values
 from dadagrad.data.ingest.files import Range, read_chunks
 from dadagrad.data.tables.columns import Column
 from dadagrad.data.tables.delimited import (
@@ -34,7 +31,7 @@ WORDS = ["good", "bad", "film", "Plot", "x", "élan", "naïve", "ten"]
 documents = st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join), min_size=1)
 
 
-def parse(chunk: str | bytes, layout: Layout = TAB, **options: Any) -> Block:
+def parse(chunk, layout=TAB, **options):
     data = chunk.encode() if isinstance(chunk, str) else chunk
     on_error: Any = options.pop("on_error", "raise")
     place: Any = {"path": "f.tsv", "offset": options.pop("offset", 0), "on_error": on_error}
@@ -44,7 +41,7 @@ def parse(chunk: str | bytes, layout: Layout = TAB, **options: Any) -> Block:
     return encode(encoder, read_batch(data, layout, **place), on_error=on_error)
 
 
-def cells(chunk: bytes, delimiter: Any, width: int, **options: Any) -> list[tuple[str, ...]]:
+def cells(chunk, delimiter, width, **options):
     options = {"path": "f.csv", "offset": 0, "on_error": "raise"} | options
     layout = Layout(delimiter, tuple(map(str, range(width))))
     table = read_batch(chunk, layout, **options).table
@@ -62,8 +59,8 @@ def cells(chunk: bytes, delimiter: Any, width: int, **options: Any) -> list[tupl
     st.booleans(),
 )
 def test_csv_is_cut_at_rows_and_read_as_the_csv_module_does(
-    rows: list[tuple[str, str]], n_lines: int, newline: str, quote_all: bool, ended: bool
-) -> None:
+    rows, n_lines, newline, quote_all, ended
+):
     out = io.StringIO(newline="")
     quoting = csv.QUOTE_ALL if quote_all else csv.QUOTE_MINIMAL
     csv.writer(out, quoting=quoting, lineterminator=newline).writerows(rows)
@@ -80,16 +77,16 @@ def test_csv_is_cut_at_rows_and_read_as_the_csv_module_does(
 
 @example(["a\vb", "c\x85d", "e\u2028f", 'g"h', '"i"', "j\x1ck", "+"])
 @given(st.lists(st.text(st.characters(exclude_characters="\t\n\r\0\ufeff", codec="utf-8"))))
-def test_only_tabs_and_newlines_separate_tab_separated_text(fields: list[str]) -> None:
+def test_only_tabs_and_newlines_separate_tab_separated_text(fields):
     data = "".join(f"x\t{field}\r\n" for field in fields).encode()
     assert cells(data, "\t", 2) == [("x", field) for field in fields]
 
 
-def test_a_carriage_return_alone_is_a_space() -> None:
+def test_a_carriage_return_alone_is_a_space():
     assert cells(b'a,b\rc\r\nd,"e\rf"\n', ",", 2) == [("a", "b c"), ("d", "e f")]
 
 
-def test_a_quote_that_never_closes_names_its_line(tmp_path: Path) -> None:
+def test_a_quote_that_never_closes_names_its_line(tmp_path):
     path = tmp_path / "f.csv"
     path.write_text('1,good\n0,"bad\n1,fine\n')
     with pytest.raises(InputError, match=r"f\.csv, line 2: a quote opens in this row"):
@@ -106,7 +103,7 @@ def test_a_quote_that_never_closes_names_its_line(tmp_path: Path) -> None:
         (b"1\tgood\n1\tb\xe9\n", TAB, r"line 2: the row is not UTF-8"),
     ],
 )
-def test_wrong_rows_are_named_or_skipped(chunk: bytes, layout: Layout, message: str) -> None:
+def test_wrong_rows_are_named_or_skipped(chunk, layout, message):
     with pytest.raises(InputError, match=r"f\.tsv, " + message):
         parse(chunk, layout)
     block = parse(chunk, layout, on_error="skip")
@@ -115,19 +112,19 @@ def test_wrong_rows_are_named_or_skipped(chunk: bytes, layout: Layout, message: 
     assert (block.n_rows, block.skipped) == (0, 1)
 
 
-def test_header_and_byte_order_mark_are_left_out_at_the_start_only() -> None:
+def test_header_and_byte_order_mark_are_left_out_at_the_start_only():
     layout = Layout("\t", ("label", "text"), header=True)
     assert parse("\ufefflabel\ttext\n1\tgood\n", layout).labels.tolist() == [[1.0]]
     assert parse("1\tgood\n0\tbad\n", layout, offset=50).labels.tolist() == [[1], [0]]
 
 
-def test_a_very_long_field_is_read() -> None:
+def test_a_very_long_field_is_read():
     block = parse('1,"' + " ".join(["word"] * 50_000) + '"\n', COMMA, hash_bits=10)
     assert block.values is not None
     assert abs(block.values.sum()) == 50_000
 
 
-def test_a_header_names_columns_once() -> None:
+def test_a_header_names_columns_once():
     layout = read_layout("f", b"\xef\xbb\xbfa\tb\t1\r\n1\t2\t3\n", "\t", header=True)
     assert layout == Layout("\t", ("a", "b", "1"), header=True)
     with pytest.raises(InputError, match=r"f: the first row names the column 'a' twice"):
@@ -145,7 +142,7 @@ def test_a_header_names_columns_once() -> None:
         (b"NA,x\n1,2\n2,3\n", True),
     ],
 )
-def test_a_header_is_detected(head: bytes, header: bool) -> None:
+def test_a_header_is_detected(head, header):
     assert read_layout("f", head, ",", None).header == header
 
 
@@ -158,7 +155,7 @@ def test_a_header_is_detected(head: bytes, header: bool) -> None:
         ("a.txt", b"x,y\n\t", ","),
     ],
 )
-def test_the_delimiter_is_guessed(path: str, head: bytes, delimiter: str) -> None:
+def test_the_delimiter_is_guessed(path, head, delimiter):
     assert guess_delimiter(path, head) == delimiter
 
 
@@ -166,9 +163,7 @@ def test_the_delimiter_is_guessed(path: str, head: bytes, delimiter: str) -> Non
 
 
 @given(documents, st.integers(1, 3), st.booleans(), st.sampled_from(["l2", "none"]), st.booleans())
-def test_features_are_those_of_hashing_vectorizer(
-    texts: list[str], ngrams: int, binary: bool, norm: str, alternate_sign: bool
-) -> None:
+def test_features_are_those_of_hashing_vectorizer(texts, ngrams, binary, norm, alternate_sign):
     chunk = "".join(f"1\t{line}\n" for line in texts)
     block = parse(chunk, ngrams=ngrams, hash_bits=6, binary=binary, alternate_sign=alternate_sign)
     block = transform_values(block, binary=binary, norm=norm)
@@ -183,12 +178,12 @@ def test_features_are_those_of_hashing_vectorizer(
     assert (block.values is None) <= binary
 
 
-def test_labels_are_numbers_if_all_are() -> None:
+def test_labels_are_numbers_if_all_are():
     assert parse("1\ta\n-2.5\tb\n +3 \tc\n").labels.tolist() == [[1.0], [-2.5], [3.0]]
     assert parse("pos\ta\n 1\tb\n").labels.tolist() == ["pos", "1"]
     assert parse("1_0\ta\n2\tb\n").labels.tolist() == ["1_0", "2"]
 
 
-def test_blocks_of_a_file_can_be_joined() -> None:
+def test_blocks_of_a_file_can_be_joined():
     blocks = [parse(b"1\tgood\n"), parse(b"x\n", on_error="skip"), parse(b"0\tbad\n")]
     assert concatenate(blocks).labels.tolist() == [[1], [0]]

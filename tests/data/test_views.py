@@ -1,7 +1,5 @@
 """Several datasets as one, and rows that are held out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -12,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dadagrad import InputError, dataset_from_arrays, open_dataset
-from dadagrad.data.dataset import Dataset
 from dadagrad.data.views import hold_out, join
 
 
-def contents(data: Dataset) -> list[tuple]:
+def contents(data):
     """Label, ids and values of each row, in order."""
     rows = []
     for number, partition in enumerate(data.partitions):

@@ -1,14 +1,10 @@
 """The project's own format: AnnData reads it, it reads back the same, every bad byte is found."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,19 +26,19 @@ from dadagrad.storage.store import Storage
 NAMES = ["label", "other"]
 
 
-def write(storage: Storage, *parts: Rows, **extra: Any) -> None:
+def write(storage, *parts, **extra):
     names = NAMES[: parts[0].labels.shape[1]]
     schema = Schema(N_FEATURES, tuple(LabelColumn(name) for name in names), True, {"format": "x"})
     write_zarr(MemoryDataset(parts, schema), storage.url, **extra)
 
 
 @pytest.fixture(params=["path", "memory"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+def storage(request, tmp_path):
     return Storage(tmp_path / "a dataset é" if request.param == "path" else memory_url())
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_reads_what_was_written(storage: Storage, plain: bool) -> None:
+def test_reads_what_was_written(storage, plain):
     parts = [some_rows(seed, n_labels=1 if plain else 2, plain=plain) for seed in range(3)]
     write(storage, *parts)
     dataset = open_dataset(storage.url)
@@ -60,14 +56,14 @@ def test_reads_what_was_written(storage: Storage, plain: bool) -> None:
 
 
 @st.composite
-def any_rows(draw: st.DrawFn) -> Rows:
+def any_rows(draw):
     vocabulary = np.array(sorted(draw(st.sets(st.integers(0, N_FEATURES - 1), max_size=8))), int)
     positions = st.sets(st.integers(0, max(len(vocabulary) - 1, 0)), max_size=len(vocabulary))
     rows = draw(st.lists(positions.map(sorted), max_size=6))
     indices = np.array([position for row in rows for position in row], np.int32)
     indptr = np.cumsum([0] + [len(row) for row in rows])
 
-    def column(shape: Any, dtype: type, **bounds: Any) -> Any:
+    def column(shape, dtype, **bounds):
         width = np.dtype(dtype).itemsize * 8
         finite = st.floats(allow_nan=False, allow_infinity=False, width=width, **bounds)
         return draw(stn.arrays(dtype, shape, elements=finite))
@@ -86,7 +82,7 @@ def any_rows(draw: st.DrawFn) -> Rows:
 
 @given(any_rows())
 @settings(max_examples=15)
-def test_any_rows_survive(rows: Rows) -> None:
+def test_any_rows_survive(rows):
     storage = Storage(memory_url())
     write(storage, rows)
     if rows.values is not None and (rows.values == 1).all():
@@ -96,7 +92,7 @@ def test_any_rows_survive(rows: Rows) -> None:
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_anndata_reads_a_partition(tmp_path: Path, plain: bool) -> None:
+def test_anndata_reads_a_partition(tmp_path, plain):
     import anndata
 
     queries, tags = np.arange(40), [f"row é{number}" for number in range(40)]
@@ -126,7 +122,7 @@ def test_anndata_reads_a_partition(tmp_path: Path, plain: bool) -> None:
         np.testing.assert_array_equal(read.obs["row_scale"], rows.row_scale)
 
 
-def test_zarr_reads_every_array_without_the_consolidated_metadata(tmp_path: Path) -> None:
+def test_zarr_reads_every_array_without_the_consolidated_metadata(tmp_path):
     rows = some_rows()
     write(Storage(tmp_path), rows)
     root = zarr.open_group(tmp_path, mode="r", use_consolidated=False)
@@ -139,7 +135,7 @@ def test_zarr_reads_every_array_without_the_consolidated_metadata(tmp_path: Path
 
 @given(st.sets(st.integers(0, 2**63 - 1), max_size=20) | st.sets(st.integers(0, 200)))
 @settings(max_examples=10)
-def test_the_index_of_features_is_their_ids_as_text(ids: set[int]) -> None:
+def test_the_index_of_features_is_their_ids_as_text(ids):
     vocabulary = np.array(sorted(ids), np.int64)
     none = np.zeros(0, np.int32)
     rows = Rows(vocabulary, np.zeros(1, np.int64), none, None, np.zeros((0, 1)))
@@ -149,14 +145,14 @@ def test_the_index_of_features_is_their_ids_as_text(ids: set[int]) -> None:
         assert group["var/_index"][:].tolist() == [str(feature) for feature in sorted(ids)]
 
 
-def test_ones_are_not_stored() -> None:
+def test_ones_are_not_stored():
     storage, rows = Storage(memory_url()), some_rows(plain=True)
     write(storage, rows, replace(rows, values=np.ones(rows.nnz, np.float32)))
     assert not [key for key in storage.list() if "X/data/c/" in key]
     assert ZarrDataset(storage.url).read(1).values is None
 
 
-def test_several_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_chunks(tmp_path, monkeypatch):
     import anndata
 
     monkeypatch.setattr(codec, "MAX_CHUNK", 16)
@@ -167,13 +163,13 @@ def test_several_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     np.testing.assert_array_equal(anndata.read_zarr(tmp_path / "part-00000").X.data, rows.values)
 
 
-def test_slices_are_written_from_their_start() -> None:
+def test_slices_are_written_from_their_start():
     storage, rows = Storage(memory_url()), some_rows()
     write(storage, replace(rows.slice(10, 20), indptr=rows.indptr[10:21]))
     assert checksum(ZarrDataset(storage.url).read(0)) == checksum(rows.slice(10, 20))
 
 
-def test_names_are_read_across_partitions() -> None:
+def test_names_are_read_across_partitions():
     storage, first, second = Storage(memory_url()), some_rows(1), some_rows(2)
     ids = [*first.vocabulary[::2].tolist(), *second.vocabulary[::2].tolist()]
     names = {feature: f"f{feature}é" for feature in ids}
@@ -185,7 +181,7 @@ def test_names_are_read_across_partitions() -> None:
     assert dataset.names(np.array([], np.int64)) == {}
 
 
-def test_digests_follow_the_content_and_survive_pickling(tmp_path: Path) -> None:
+def test_digests_follow_the_content_and_survive_pickling(tmp_path):
     storages = [Storage(tmp_path), Storage(memory_url())]
     for storage in storages:
         write(storage, some_rows(1))
@@ -211,7 +207,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_every_damaged_chunk_is_found(damage: str) -> None:
+def test_every_damaged_chunk_is_found(damage):
     storage, rows = Storage(memory_url()), some_rows()
     write(storage, rows, names={int(feature): "a" for feature in rows.vocabulary})
     dataset = ZarrDataset(storage.url)
@@ -232,7 +228,7 @@ def test_every_damaged_chunk_is_found(damage: str) -> None:
         storage.put(key, whole)
 
 
-def test_partitions_cannot_be_swapped() -> None:
+def test_partitions_cannot_be_swapped():
     storage = Storage(memory_url())
     write(storage, some_rows(1), some_rows(2))
     for key in [key for key in storage.list() if key.startswith("part-00000/")]:
@@ -246,7 +242,7 @@ def test_partitions_cannot_be_swapped() -> None:
         dataset.read(1)
 
 
-def test_a_flipped_bit_in_the_root_is_found() -> None:
+def test_a_flipped_bit_in_the_root_is_found():
     storage = Storage(memory_url())
     write(storage, some_rows())
     original = storage.get("zarr.json")
@@ -258,7 +254,7 @@ def test_a_flipped_bit_in_the_root_is_found() -> None:
             ZarrDataset(storage.url).read(0)
 
 
-def test_errors_of_folders_that_are_not_datasets(storage: Storage) -> None:
+def test_errors_of_folders_that_are_not_datasets(storage):
     with pytest.raises(InputError, match="no dataset at"):
         open_dataset(storage.url)
     write_partition(storage, "part-00007", some_rows(), NAMES)
@@ -290,7 +286,7 @@ def test_errors_of_folders_that_are_not_datasets(storage: Storage) -> None:
         ),
     ],
 )
-def test_what_cannot_be_stored_is_not_written(wrong: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_stored_is_not_written(wrong, message):
     storage = Storage(memory_url())
     given = {"name": "part-00000", "rows": some_rows(), "label_names": NAMES} | wrong
     with pytest.raises(InputError, match=message):
@@ -302,7 +298,7 @@ def test_what_cannot_be_stored_is_not_written(wrong: dict[str, Any], message: st
     assert storage.list() == []
 
 
-def test_reading_does_not_load_heavy_libraries(tmp_path: Path) -> None:
+def test_reading_does_not_load_heavy_libraries(tmp_path):
     write(Storage(tmp_path), some_rows())
     program = (
         "import sys; from dadagrad.data.zarr.dataset import ZarrDataset\n"

@@ -1,9 +1,6 @@
 """scikit-learn's own checks of its conventions, on the estimators in several settings."""
 
-from __future__ import annotations
-
 import inspect
-from typing import Any
 
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -29,7 +26,7 @@ EXPECTED = {
 
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=lambda estimator: EXPECTED)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-def test_estimator(estimator: Any, check: Any) -> None:
+def test_estimator(estimator, check):
     check(estimator)
 
 
@@ -41,7 +38,7 @@ def test_estimator(estimator: Any, check: Any) -> None:
         (AdaGradRanker, "ranking", {"calibration", "class_weight", "fit_intercept"}),
     ],
 )
-def test_parameters_are_the_settings(estimator: Any, loss: str, excluded: set[str]) -> None:
+def test_parameters_are_the_settings(estimator, loss, excluded):
     defaults = {name: setting.default for name, setting in SETTINGS.items() if name != "seed"}
     defaults |= {"loss": loss, "passes": 5}
     defaults |= dict.fromkeys(("random_state", "threads", "client", "checkpoints", "callbacks"))

@@ -1,7 +1,5 @@
 """Estimators that choose step size and penalties by cross-validation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ from dadagrad import AdaGradClassifier, AdaGradClassifierCV, AdaGradRegressorCV,
 GRID: dict[str, Any] = {"step_size": [0.05, 0.5], "l1": [1e-4, 1e-1]}
 
 
-def make_rows(n_rows: int = 240) -> tuple[np.ndarray, np.ndarray]:
+def make_rows(n_rows=240):
     random = np.random.default_rng(0)
     X = random.normal(size=(n_rows, 8))
     return X, X[:, 0] + 0.5 * X[:, 1] + 0.3 * random.normal(size=n_rows)
@@ -73,5 +71,5 @@ EXPECTED = {
     expected_failed_checks=lambda estimator: EXPECTED,
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-def test_conventions_of_scikit_learn(estimator: Any, check: Any) -> None:
+def test_conventions_of_scikit_learn(estimator, check):
     check(estimator)

@@ -1,11 +1,8 @@
 """Estimators: quality of their models, kinds of input, and the bits of `partial_fit`."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -42,20 +39,19 @@ from dadagrad import (
     ingest,
 )
 from dadagrad.data.dataset import MemoryDataset
-from dadagrad.data.rows import Rows
 
 UPDATES = ["dual-averaging", "mirror-descent", "ftrl"]
 N_ROWS = 120
 IN_ORDER: dict[str, Any] = {"shuffle": False, "step_size": 0.3}
 
 
-def make_data(classes: int = 2, rows: int = N_ROWS) -> tuple[Any, Any]:
+def make_data(classes=2, rows=N_ROWS):
     return make_classification(
         rows, 12, n_informative=6, n_classes=classes, n_clusters_per_class=1, random_state=0
     )
 
 
-def same_bits(first: Any, second: Any) -> bool:
+def same_bits(first, second):
     return first.model_.digest == second.model_.digest
 
 
@@ -64,7 +60,7 @@ def same_bits(first: Any, second: Any) -> bool:
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
 @pytest.mark.parametrize("name", ["digits", "breast cancer", "two clusters"])
-def test_classifiers_are_as_good_as_those_of_scikit_learn(name: str, loss: str) -> None:
+def test_classifiers_are_as_good_as_those_of_scikit_learn(name, loss):
     peers = [SGDClassifier(random_state=0), LogisticRegression()]
     if name == "digits":
         (X, y), peers = load_digits(return_X_y=True), peers[:1]
@@ -82,7 +78,7 @@ def test_classifiers_are_as_good_as_those_of_scikit_learn(name: str, loss: str) 
 @pytest.mark.parametrize(
     "data", [load_diabetes(return_X_y=True), make_regression(1000, 20, bias=9, random_state=0)]
 )
-def test_regression_of_unscaled_targets_is_as_good_as_that_of_scikit_learn(data: Any) -> None:
+def test_regression_of_unscaled_targets_is_as_good_as_that_of_scikit_learn(data):
     score, peer_score = (
         cross_val_score(make_pipeline(StandardScaler(), estimator), *data, cv=5).mean()
         for estimator in (AdaGradRegressor(), SGDRegressor(random_state=0))
@@ -91,7 +87,7 @@ def test_regression_of_unscaled_targets_is_as_good_as_that_of_scikit_learn(data:
 
 
 @pytest.mark.parametrize("kind", ["arrays", "one block of dask"])
-def test_shuffling_helps_where_rows_are_sorted_by_class(kind: str) -> None:
+def test_shuffling_helps_where_rows_are_sorted_by_class(kind):
     X, y = make_data(classes=3, rows=900)
     order = np.argsort(y, kind="stable")
     X, y = X[order], y[order]
@@ -102,7 +98,7 @@ def test_shuffling_helps_where_rows_are_sorted_by_class(kind: str) -> None:
     assert same_bits(shuffled, clone(shuffled).fit(data, y))
 
 
-def test_random_state_decides_the_bits_and_numpys_generator_is_not_used() -> None:
+def test_random_state_decides_the_bits_and_numpys_generator_is_not_used():
     X, y = make_data()
     state = np.random.get_state()[1].copy()
     default = AdaGradClassifier().fit(X, y)
@@ -115,7 +111,7 @@ def test_random_state_decides_the_bits_and_numpys_generator_is_not_used() -> Non
     assert same_bits(first, second)
 
 
-def test_l1_makes_zeros_and_sparse_coefficients_predict_the_same() -> None:
+def test_l1_makes_zeros_and_sparse_coefficients_predict_the_same():
     X, y = make_data(rows=500)
     model = AdaGradClassifier(l1=0.05, step_size=0.3).fit(X, y)
     dense, scores = model.coef_, model.decision_function(X)
@@ -135,7 +131,7 @@ def test_l1_makes_zeros_and_sparse_coefficients_predict_the_same() -> None:
         np.array([3, 40]), np.array([2**60, 2**60 + 1]), np.array(["ant", "bee", "cat", "dog"]),
     ],
 )  # fmt: skip
-def test_labels_of_any_type(labels: Any) -> None:
+def test_labels_of_any_type(labels):
     X, y = make_data(classes=len(labels), rows=400)
     model = AdaGradClassifier(loss="logistic").fit(X, labels[y])
     assert_array_equal(model.classes_, labels)
@@ -150,7 +146,7 @@ def test_labels_of_any_type(labels: Any) -> None:
     assert (model.coef_.shape, model.intercept_.shape) == ((n_outputs, 12), (n_outputs,))
 
 
-def test_labels_of_a_matrix_are_learned_as_each_alone() -> None:
+def test_labels_of_a_matrix_are_learned_as_each_alone():
     X, y = make_multilabel_classification(300, 15, n_classes=4, random_state=0)
     model = AdaGradClassifier(loss="logistic").fit(X, y)
     for predictions in (model.predict(X), model.predict_proba(X), model.decision_function(X)):
@@ -166,7 +162,7 @@ def test_labels_of_a_matrix_are_learned_as_each_alone() -> None:
     assert pieces.predict(X).shape == y.shape
 
 
-def test_targets_of_a_matrix_are_learned_as_each_alone_and_in_pieces() -> None:
+def test_targets_of_a_matrix_are_learned_as_each_alone_and_in_pieces():
     X, y = make_regression(300, 10, n_targets=3, random_state=0)
     model = AdaGradRegressor(step_size=30.0, passes=1, shuffle=False).fit(X, y)
     alone = clone(model).fit(X, y[:, 1])
@@ -182,7 +178,7 @@ def test_targets_of_a_matrix_are_learned_as_each_alone_and_in_pieces() -> None:
 
 
 @pytest.mark.parametrize("update", UPDATES)
-def test_weights_stand_for_repetitions(update: str) -> None:
+def test_weights_stand_for_repetitions(update):
     """Rows are in the same order, unlike in the checks of scikit-learn."""
     X, y = make_data(classes=3)
     weights = np.random.default_rng(0).integers(0, 4, N_ROWS)
@@ -193,7 +189,7 @@ def test_weights_stand_for_repetitions(update: str) -> None:
     assert weighted.t_ == repeated.t_ == 5 * weights.sum()
 
 
-def test_rows_of_weight_0_change_nothing() -> None:
+def test_rows_of_weight_0_change_nothing():
     X, y = make_data(classes=3)
     kept = y != 2
     weighted = AdaGradClassifier().fit(X, y, sample_weight=kept.astype(float))
@@ -204,7 +200,7 @@ def test_rows_of_weight_0_change_nothing() -> None:
     assert weighted.model_.digest == before
 
 
-def test_class_weights_are_weights_of_rows() -> None:
+def test_class_weights_are_weights_of_rows():
     X, y = make_data()
     y = np.array(["a", "b"])[y]
     by_class = AdaGradClassifier(class_weight={"b": 3.0}).fit(X, y)
@@ -228,9 +224,7 @@ def test_class_weights_are_weights_of_rows() -> None:
     weighted=st.booleans(),
 )
 @settings(max_examples=25)
-def test_pieces_give_the_bits_of_the_whole(
-    cuts: list[int], update: str, classes: int, weighted: bool
-) -> None:
+def test_pieces_give_the_bits_of_the_whole(cuts, update, classes, weighted):
     X, y = make_data(classes)
     X = scipy.sparse.csr_array(np.where(np.abs(X) > 0.8, X, 0))  # features come and go
     weights = np.random.default_rng(0).uniform(0, 2.5, N_ROWS) if weighted else np.ones(N_ROWS)
@@ -245,7 +239,7 @@ def test_pieces_give_the_bits_of_the_whole(
     assert_allclose(whole.report_["progressive_loss"], pieces.report_["progressive_loss"])
 
 
-def test_partial_fit_continues_from_fit_and_after_pickling() -> None:
+def test_partial_fit_continues_from_fit_and_after_pickling():
     X, y = make_data()
     fitted = AdaGradClassifier(passes=2, **IN_ORDER).fit(X, y)
     restored = pickle.loads(pickle.dumps(fitted))
@@ -256,7 +250,7 @@ def test_partial_fit_continues_from_fit_and_after_pickling() -> None:
 
 
 @pytest.mark.parametrize("options", [{"update": "arow"}, {}])
-def test_partial_fit_reports_as_fit_does_and_keeps_its_step_size(options: dict[str, Any]) -> None:
+def test_partial_fit_reports_as_fit_does_and_keeps_its_step_size(options):
     X, y = make_data()
     whole = AdaGradClassifier(**options, passes=1, shuffle=False).fit(X, y).report_
     model = AdaGradClassifier(**options, shuffle=False).partial_fit(X, y, classes=[0, 1])
@@ -265,7 +259,7 @@ def test_partial_fit_reports_as_fit_does_and_keeps_its_step_size(options: dict[s
     assert model.partial_fit(X[:1], y[:1]).report_["step_size"] == whole["step_size"]
 
 
-def test_each_call_of_partial_fit_has_its_own_reproducible_order() -> None:
+def test_each_call_of_partial_fit_has_its_own_reproducible_order():
     X, y = make_data()
     models = []
     for _ in range(2):
@@ -279,7 +273,7 @@ def test_each_call_of_partial_fit_has_its_own_reproducible_order() -> None:
     assert not same_bits(models[0], first.partial_fit(X, y))
 
 
-def test_partial_fit_refuses_other_labels_features_and_settings() -> None:
+def test_partial_fit_refuses_other_labels_features_and_settings():
     X, y = make_data()
     with pytest.raises(ValueError, match="classes must be passed on the first call"):
         AdaGradClassifier().partial_fit(X, y)
@@ -301,7 +295,7 @@ def test_partial_fit_refuses_other_labels_features_and_settings() -> None:
 # Inputs.
 
 
-def test_formats_of_x_give_the_same_bits() -> None:
+def test_formats_of_x_give_the_same_bits():
     X, y = make_data()
     X = np.where(np.abs(X) > 0.5, X, 0).astype(np.float32)
     expected = AdaGradClassifier().fit(X, y)
@@ -318,7 +312,7 @@ def test_formats_of_x_give_the_same_bits() -> None:
         assert_allclose(model.decision_function(data), expected.decision_function(X), rtol=1e-6)
 
 
-def test_names_of_columns_are_names_of_features() -> None:
+def test_names_of_columns_are_names_of_features():
     X, y = make_data()
     frame = pd.DataFrame(X, columns=[f"column {k}" for k in range(12)])
     model = AdaGradClassifier().fit(frame, y)
@@ -329,7 +323,7 @@ def test_names_of_columns_are_names_of_features() -> None:
 
 
 @pytest.mark.parametrize("kind", ["array", "unknown", "columns", "frame", "sparse", "numpy y"])
-def test_dask_collections_give_the_bits_of_arrays(kind: str) -> None:
+def test_dask_collections_give_the_bits_of_arrays(kind):
     X, y = make_data(classes=3)
     weights = np.random.default_rng(0).integers(0, 3, N_ROWS).astype(float)
     chunks = (50, 40, 30)
@@ -358,11 +352,11 @@ def test_dask_collections_give_the_bits_of_arrays(kind: str) -> None:
     assert same_bits(piece, clone(expected).set_params(passes=1).fit(X, y, weights))
 
 
-def test_dask_blocks_are_computed_one_at_a_time() -> None:
+def test_dask_blocks_are_computed_one_at_a_time():
     X, y = make_data()
     computed = []
 
-    def scheduler(graph: Any, keys: Any, **options: Any) -> Any:
+    def scheduler(graph, keys, **options):
         computed.append(len(keys))
         return dask.get(graph, keys, **options)
 
@@ -372,7 +366,7 @@ def test_dask_blocks_are_computed_one_at_a_time() -> None:
     assert computed == [1] * 4 * 3
 
 
-def test_errors_of_dask_collections_name_the_block_and_row() -> None:
+def test_errors_of_dask_collections_name_the_block_and_row():
     X, y = make_data()
     blocks = da.from_array(X, chunks=(40, 12))
     spoiled = X.copy()
@@ -388,7 +382,7 @@ def test_errors_of_dask_collections_name_the_block_and_row() -> None:
             AdaGradClassifier().fit(data, labels)
 
 
-def write_dataset(folder: Path, X: Any, y: Any) -> str:
+def write_dataset(folder, X, y):
     """Write rows as a dataset of several partitions and return its URL."""
     lines = (
         " ".join([str(label), *(f"{k}:{value!r}" for k, value in enumerate(row))])
@@ -399,7 +393,7 @@ def write_dataset(folder: Path, X: Any, y: Any) -> str:
     return str(folder / "data")
 
 
-def test_datasets_and_their_urls(tmp_path: Path) -> None:
+def test_datasets_and_their_urls(tmp_path):
     X, y = make_data(classes=3)
     url = write_dataset(tmp_path, X, y)
     model = AdaGradClassifier(**IN_ORDER).fit(url)
@@ -417,7 +411,7 @@ def test_datasets_and_their_urls(tmp_path: Path) -> None:
         on_arrays.predict(url)
 
 
-def test_the_current_client_trains_on_a_dataset_with_the_same_bits(tmp_path: Path) -> None:
+def test_the_current_client_trains_on_a_dataset_with_the_same_bits(tmp_path):
     X, y = make_data()
     url = write_dataset(tmp_path, X, y)
     model = AdaGradClassifier(client="current", batch_size=20, **IN_ORDER)
@@ -428,7 +422,7 @@ def test_the_current_client_trains_on_a_dataset_with_the_same_bits(tmp_path: Pat
     assert same_bits(model, clone(model).set_params(client=None).fit(url))
 
 
-def test_datasets_in_memory() -> None:
+def test_datasets_in_memory():
     X, y = make_data()
     names = np.array(["ham", "spam"])
     data = dataset_from_arrays(X, names[y])
@@ -458,14 +452,14 @@ class InterruptedDataset(MemoryDataset):
 
     reads = 0
 
-    def read(self, partition: int) -> Rows:
+    def read(self, partition):
         self.reads += 1
         if self.reads == 3:
             os.kill(os.getpid(), signal.SIGINT)
         return super().read(partition)
 
 
-def test_an_interrupted_fit_resumes_from_its_checkpoints(tmp_path: Path) -> None:
+def test_an_interrupted_fit_resumes_from_its_checkpoints(tmp_path):
     X, y = make_data(rows=600)
     data = dataset_from_arrays(X, y, partition_nnz=1000)
     partitions = [data.read(i) for i in range(len(data.partitions))]
@@ -487,7 +481,7 @@ def test_an_interrupted_fit_resumes_from_its_checkpoints(tmp_path: Path) -> None
 # Together with scikit-learn.
 
 
-def test_grid_search_in_a_pipeline() -> None:
+def test_grid_search_in_a_pipeline():
     X, y = make_data(rows=300)
     steps = {"scale": StandardScaler(), "classifier": AdaGradClassifier()}
     grid = {"classifier__step_size": np.logspace(-3, 0, 3), "classifier__passes": np.arange(1, 3)}
@@ -500,7 +494,7 @@ def test_grid_search_in_a_pipeline() -> None:
 
 
 @pytest.mark.parametrize("estimator", [AdaGradClassifier("logistic"), AdaGradRegressor()])
-def test_a_pickle_is_small_and_has_the_same_bits(estimator: Any) -> None:
+def test_a_pickle_is_small_and_has_the_same_bits(estimator):
     X, y = make_data(rows=2000)
     estimator = clone(estimator).set_params(passes=1, step_size=0.3).fit(X, y)
     pickled = pickle.dumps(estimator)
@@ -512,7 +506,7 @@ def test_a_pickle_is_small_and_has_the_same_bits(estimator: Any) -> None:
     assert restored.get_params() == estimator.get_params()
 
 
-def test_probabilities_need_a_calibration_or_the_logistic_loss() -> None:
+def test_probabilities_need_a_calibration_or_the_logistic_loss():
     assert hasattr(AdaGradClassifier(), "predict_proba")
     assert hasattr(AdaGradClassifier("logistic", calibration="none"), "predict_proba")
     with pytest.raises(AttributeError) as caught:
@@ -535,7 +529,7 @@ def test_probabilities_need_a_calibration_or_the_logistic_loss() -> None:
         ({"class_weight": {"z": 1.0}}, "class_weight names class 'z'"),
     ],
 )
-def test_fit_names_a_wrong_setting(options: dict[str, Any], message: str) -> None:
+def test_fit_names_a_wrong_setting(options, message):
     with pytest.raises(InputError, match=message):
         AdaGradClassifier(**options).fit(*make_data())
 
@@ -552,12 +546,12 @@ def test_fit_names_a_wrong_setting(options: dict[str, Any], message: str) -> Non
         ("Negative values in data passed to sample_weight", lambda X, y: (X, y, 0 * y - 1)),
     ],
 )
-def test_fit_names_what_is_wrong_in_the_data(message: str, arguments: Any) -> None:
+def test_fit_names_what_is_wrong_in_the_data(message, arguments):
     with pytest.raises(ValueError, match=message):
         AdaGradClassifier().fit(*arguments(*make_data()))
 
 
-def test_verbose_shows_the_run_and_its_result(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbose_shows_the_run_and_its_result(capsys):
     X, y = make_data()
     settings = {"passes": 2, "step_size": 0.3}
     shown = AdaGradClassifier(verbose=1, **settings).fit(X, y)
@@ -572,9 +566,7 @@ def test_verbose_shows_the_run_and_its_result(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err == ""
 
 
-def test_an_active_client_that_is_not_used_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_active_client_that_is_not_used_is_named(tmp_path, monkeypatch):
     X, y = make_data()
     (tmp_path / "rows.svmlight").write_text("1 1:1\n-1 2:1\n" * 20)
     ingest(tmp_path / "rows.svmlight", str(tmp_path / "data"))

@@ -1,8 +1,5 @@
 """Estimators that are made of models: they predict, show the settings and learn on."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +20,7 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_an_estimator_of_a_saved_model_goes_on_from_its_state(tmp_path: Path) -> None:
+def test_an_estimator_of_a_saved_model_goes_on_from_its_state(tmp_path):
     result = dadagrad.train((X[:200], Y[:200]), **SETTINGS)
     result.save(str(tmp_path / "model"))
     estimator = AdaGradClassifier.from_model(tmp_path / "model")
@@ -37,7 +34,7 @@ def test_an_estimator_of_a_saved_model_goes_on_from_its_state(tmp_path: Path) ->
     assert_array_equal(estimator.coef_, whole.coef_)
 
 
-def test_a_model_without_its_state_only_predicts() -> None:
+def test_a_model_without_its_state_only_predicts():
     model = dadagrad.train((X, X[:, 0]), loss="squared").model
     estimator = AdaGradRegressor.from_model(model)
     assert_allclose(estimator.predict(X), model.predict(X), rtol=1e-5)
@@ -48,7 +45,7 @@ def test_a_model_without_its_state_only_predicts() -> None:
     assert estimator.fit(X, X[:, 0]).score(X, X[:, 0]) > 0.9
 
 
-def test_an_estimator_of_a_model_of_a_table_predicts_tables() -> None:
+def test_an_estimator_of_a_model_of_a_table_predicts_tables():
     frame = pandas.DataFrame(
         {"age": X[:, 0], "job": np.where(X[:, 1] > 0, "cook", "nurse"), "y": Y}
     )

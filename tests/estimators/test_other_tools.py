@@ -1,7 +1,5 @@
 """Estimators and models in the tools that people have, with the real packages."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
@@ -18,14 +16,14 @@ SETTINGS = {"step_size": 0.3, "passes": 2, "average": False}
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[np.ndarray, np.ndarray]:
+def rows():
     random = np.random.default_rng(0)
     X = random.normal(size=(300, 4))
     return X, np.where(X[:, 0] - 0.5 * X[:, 1] > 0.3 * random.normal(size=300), "yes", "no")
 
 
 @pytest.fixture(scope="module")
-def fitted(rows) -> AdaGradClassifier:
+def fitted(rows):
     return AdaGradClassifier(**SETTINGS).fit(*rows)
 
 

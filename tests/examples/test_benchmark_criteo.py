@@ -1,7 +1,5 @@
 """``examples/benchmarks/criteo.py``: published files, and a run on a small stand-in."""
 
-from __future__ import annotations
-
 import gzip
 import importlib
 
@@ -15,7 +13,7 @@ def _scripts(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES / "benchmarks"))
 
 
-def published(rows) -> bytes:
+def published(rows):
     """Rows as Criteo published them."""
     lines = [
         [

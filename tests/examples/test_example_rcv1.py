@@ -1,7 +1,5 @@
 """``examples/rcv1.py`` on a synthetic corpus with the interface of scikit-learn's RCV1."""
 
-from __future__ import annotations
-
 from urllib.error import URLError
 
 import numpy as np
@@ -14,7 +12,7 @@ from sklearn.utils import Bunch
 from dadagrad.data.synthetic import Corpus
 
 
-def fetch(*, subset: str) -> Bunch:
+def fetch(*, subset):
     """A small substitute for ``fetch_rcv1``."""
     sizes = {"train": 3000, "test": 1000}
     corpus = Corpus(sizes[subset], 2000, 30.0, part=int(subset == "test"))
@@ -42,7 +40,7 @@ def test_rcv1(tmp_path, monkeypatch, capsys):
 
 
 def test_without_the_internet(tmp_path, monkeypatch):
-    def unreachable(*, subset: str) -> Bunch:
+    def unreachable(*, subset):
         raise URLError("Name or service not known")
 
     monkeypatch.setattr(sklearn.datasets, "fetch_rcv1", unreachable)

@@ -1,7 +1,5 @@
 """Every example script can be imported, and the benchmarks of one process run at small sizes."""
 
-from __future__ import annotations
-
 import contextlib
 import runpy
 import sys

@@ -1,9 +1,5 @@
 """Clusters of real processes and data for them, shared by the tests of faults."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import dask.config
 import pytest
 from helpers.cluster_processes import Cluster, Nursery
@@ -15,7 +11,7 @@ from dadagrad.training.run import train
 
 
 @pytest.fixture(scope="session")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+def nursery(tmp_path_factory):
     environment = {
         # Else the steps of small data would be left to one worker.
         "DASK_DADAGRAD__TASK_WORK": "1",
@@ -26,13 +22,13 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
 
 
 @pytest.fixture(scope="session")
-def shared_cluster(nursery: Nursery) -> Iterator[Cluster]:
+def shared_cluster(nursery):
     with Cluster(nursery, 2) as made:
         yield made
 
 
 @pytest.fixture
-def cluster(shared_cluster: Cluster) -> Cluster:
+def cluster(shared_cluster):
     """A cluster of two workers; what an earlier test has killed is there again."""
     if shared_cluster.scheduler.alive:
         shared_cluster.have_workers(2)
@@ -42,17 +38,17 @@ def cluster(shared_cluster: Cluster) -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+def data(tmp_path_factory):
     """Six partitions, of 720 rows in all."""
     return make_dataset(tmp_path_factory.mktemp("data") / "train", DATA_SIZES)
 
 
 @pytest.fixture(scope="session")
-def expected(data: str) -> tuple[object, ...]:
+def expected(data):
     """The bits of the run of `CONFIG` that nobody disturbed, on threads."""
     return bits(train(data, CONFIG))
 
 
 @pytest.fixture(autouse=True)
-def every_row_is_worth_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def every_row_is_worth_a_task(monkeypatch):
     monkeypatch.setitem(dask.config.config["dadagrad"], "task-work", 1)

@@ -1,7 +1,5 @@
 """``examples/benchmarks/chaos.py``: what it says of runs, and a few of them for real."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from argparse import Namespace

@@ -1,7 +1,5 @@
 """Partitions that disappear or are damaged: named, or left out where that was asked for."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -31,7 +29,7 @@ VICTIM = "part-00003"
 DAMAGE = ("vanish", "chunk", "flip", "metadata")
 
 
-def damage(url: str, kind: str, partition: str = VICTIM) -> None:
+def damage(url, kind, partition=VICTIM):
     folder = Path(url) / partition
     (chunk,) = (folder / "X/indices/c").iterdir()
     if kind == "vanish":
@@ -47,7 +45,7 @@ def damage(url: str, kind: str, partition: str = VICTIM) -> None:
 
 
 @pytest.fixture
-def url(tmp_path) -> str:
+def url(tmp_path):
     """Data of its own, to be damaged."""
     return make_dataset(tmp_path / "train", DATA_SIZES)
 
@@ -95,7 +93,7 @@ def test_a_cluster_skips_with_the_same_bits(cluster, url, streams):
 def test_a_partition_is_damaged_during_the_run(cluster, url):
     """Workers that have read it go on with it; those that have to read it again cannot."""
 
-    def strike() -> None:
+    def strike():
         damage(url, "vanish")
         for worker in cluster.living:
             worker.kill()
@@ -114,7 +112,7 @@ def test_a_skipped_partition_stays_skipped_after_a_resume(url, tmp_path):
     expected = bits(train(url, CONFIG, on_error="skip"))
     folder = str(tmp_path / "run")
 
-    def fail(report) -> None:
+    def fail(report):
         if report.steps == 20:
             raise KeyboardInterrupt
 
@@ -192,7 +190,7 @@ def test_what_is_no_damage_ends_the_run(case, url, tmp_path, monkeypatch):
     assert train(data, CONFIG, on_error="skip").report["skipped_partitions"] == []
 
 
-def write_parquet(url: str, folder: Path) -> str:
+def write_parquet(url, folder):
     """The same rows as a Parquet file."""
     data, columns = open_dataset(url), {"indices": [], "values": [], "label": []}
     for number in range(len(data.partitions)):

@@ -1,7 +1,5 @@
 """A cluster or a coordinator that goes away: said in time, and the run goes on where it was."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -9,38 +7,36 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import dask.config
 import pytest
 from distributed import Client
-from helpers.cluster_processes import Cluster, Nursery, Process
+from helpers.cluster_processes import Cluster
 from helpers.fault_cases import CONFIG, At
 from helpers.processes import START_SECONDS, wait_until
 
-from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.errors import TrainingError
 from dadagrad.training.engines.dask import monitor
 from dadagrad.training.run import train
 
 
-def kill_scheduler(cluster: Cluster) -> None:
+def kill_scheduler(cluster):
     cluster.scheduler.send(signal.SIGKILL)
 
 
-def restart_scheduler(cluster: Cluster) -> None:
+def restart_scheduler(cluster):
     """The client connects again by itself; what was under way is gone all the same."""
     cluster.scheduler.kill()
     cluster.start_scheduler()
 
 
-def freeze_scheduler(cluster: Cluster) -> None:
+def freeze_scheduler(cluster):
     """Its connections stay open, and say nothing."""
     cluster.scheduler.send(signal.SIGSTOP)
 
 
-def kill_workers(cluster: Cluster) -> None:
+def kill_workers(cluster):
     for worker in cluster.living:
         worker.kill()
 
@@ -82,12 +78,12 @@ def test_a_run_ends_in_time_if_its_cluster_does_not_come_back(
 class KillingDataset(ZarrDataset):
     """A dataset that ends the process which reads its partition 3."""
 
-    def read(self, partition: int) -> Rows:
+    def read(self, partition):
         if partition == 3:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().read(partition)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return KillingDataset, (self.url,)
 
 
@@ -107,8 +103,8 @@ class TestCommandLine:
     SETTINGS = ("--step-size", "0.3", "--batch-size", "60", "--l1", "1e-4", "--passes", "10")
 
     @pytest.fixture
-    def started(self, nursery: Nursery, data: str, tmp_path) -> Callable[[Cluster], Process]:
-        def start(cluster: Cluster) -> Process:
+    def started(self, nursery, data, tmp_path):
+        def start(cluster):
             return nursery.start(
                 *("dadagrad", "train", data, *self.SETTINGS, "--scheduler", cluster.address),
                 *("--model", str(tmp_path / "model"), "--checkpoints", str(tmp_path / "run")),
@@ -118,14 +114,14 @@ class TestCommandLine:
 
         return start
 
-    def wait_for_checkpoint(self, folder, steps: int) -> None:
-        def newest() -> int:
+    def wait_for_checkpoint(self, folder, steps):
+        def newest():
             names = [path.name for path in (folder / "run").glob("manifest-*")]
             return max((int(re.findall(r"\d+", name)[0]) for name in names), default=-1)
 
         wait_until(lambda: newest() >= steps, 60, f"the checkpoint of step {steps}")
 
-    def refusal(self, run: Process) -> str:
+    def refusal(self, run):
         """The last line of a run that ends in time, and says nothing else that matters."""
         begun = time.monotonic()
         assert run.wait(60) == 2
@@ -135,7 +131,7 @@ class TestCommandLine:
         assert "Traceback" not in log
         return log.splitlines()[-1]
 
-    def n_clients(self, client: Client) -> int:
+    def n_clients(self, client):
         """The number of clients of a scheduler, `client` among them."""
         return int(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.clients)))
 
@@ -207,7 +203,7 @@ class TestCommandLine:
             assert self.refusal(run).startswith("dadagrad: error: ")
 
 
-async def give_up(address: str, dask_scheduler: Any) -> None:
+async def give_up(address, dask_scheduler):
     """What a scheduler does with a worker that has not been heard of for too long."""
     await dask_scheduler.remove_worker(address, stimulus_id="test")
 

@@ -1,15 +1,12 @@
 """Whatever happens to the workers of a run, it goes on, with the same bits."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import psutil
 import pytest
@@ -24,7 +21,7 @@ from dadagrad.training.run import train
 
 
 @contextlib.contextmanager
-def stopped(process: Process) -> Iterator[None]:
+def stopped(process):
     """Have a process stand still for as long as the block lasts."""
     process.send(signal.SIGSTOP)
     try:
@@ -33,14 +30,14 @@ def stopped(process: Process) -> Iterator[None]:
         process.send(signal.SIGCONT)
 
 
-def kill_one(cluster: Cluster) -> None:
+def kill_one(cluster):
     """Anywhere in a step, not only at its end."""
     time.sleep(random.uniform(0.0, 0.03))
     random.choice(cluster.living).kill()
     cluster.add_worker()
 
 
-def kill_all(cluster: Cluster) -> None:
+def kill_all(cluster):
     """Tasks had been asked of those that were; Dask alone would leave them where they are."""
     for worker in cluster.living:
         worker.send(signal.SIGKILL)
@@ -48,23 +45,23 @@ def kill_all(cluster: Cluster) -> None:
     cluster.add_worker()
 
 
-def preempt(cluster: Cluster) -> None:
+def preempt(cluster):
     cluster.add_worker()
     cluster.living[0].send(signal.SIGTERM)
 
 
-def freeze_for_a_while(cluster: Cluster) -> None:
+def freeze_for_a_while(cluster):
     with stopped(cluster.living[0]):
         time.sleep(2)
 
 
-def freeze_until_given_up(cluster: Cluster) -> None:
+def freeze_until_given_up(cluster):
     """What it does when it goes on, perhaps in the same step, does not matter."""
     with stopped(cluster.living[0]), cluster.client() as client:
         wait_until(lambda: len(client.nthreads()) == 1, 60, "the worker to be given up")
 
 
-def retire_many(cluster: Cluster) -> None:
+def retire_many(cluster):
     for _ in range(4):
         cluster.add_worker()
         time.sleep(0.3)
@@ -72,7 +69,7 @@ def retire_many(cluster: Cluster) -> None:
             client.retire_workers([next(iter(client.nthreads()))])
 
 
-def suspend_scheduler(cluster: Cluster) -> None:
+def suspend_scheduler(cluster):
     """A machine that slept: time has passed, and nobody has failed to answer."""
     with stopped(cluster.scheduler):
         time.sleep(0.5)
@@ -92,7 +89,7 @@ FAST = (kill_one, kill_all)
 
 
 @pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
+def often(monkeypatch):
     """Look for workers so often that a short run sees them come and go."""
     monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.1)
 
@@ -113,7 +110,7 @@ def test_the_run_goes_on_with_the_same_bits(mishap, config, cluster, data, often
 def test_workers_die_before_the_last_state_is_gathered(cluster, data, often, monkeypatch, fault):
     gather, faults = StreamDriver._gather, [fault]
 
-    def kill_and_gather(driver: StreamDriver) -> None:
+    def kill_and_gather(driver):
         while faults:
             faults.pop()(cluster)
         gather(driver)
@@ -134,7 +131,7 @@ def test_workers_that_join_do_not_cost_a_round(cluster, data, often):
     assert len(at.seen) == len(undisturbed.seen)
 
 
-def join(cluster: Cluster, n_workers: int) -> None:
+def join(cluster, n_workers):
     for _ in range(n_workers):
         cluster.add_worker()
 
@@ -167,7 +164,7 @@ def test_a_nanny_or_its_worker_is_killed(cluster, data, expected, killed):
 def test_a_worker_is_killed_while_the_workers_get_ready(cluster, data, expected, monkeypatch):
     """Some answers to the call for preparations never come."""
 
-    def prepare(problem: object, dask_worker: Any) -> None:
+    def prepare(problem, dask_worker):
         if dask_worker.name == doomed:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -183,7 +180,7 @@ def test_a_worker_that_freezes_at_the_end_does_not_delay_it(cluster, data):
     cluster.have_workers(3)
     config = replace(CONFIG, partitions_per_batch=1)  # one or two of the three have work
 
-    def stop_at_the_end(report) -> None:
+    def stop_at_the_end(report):
         if report.cursor.pass_number == config.passes:
             cluster.living[2].send(signal.SIGSTOP)
 
@@ -193,13 +190,13 @@ def test_a_worker_that_freezes_at_the_end_does_not_delay_it(cluster, data):
     assert bits(result) == bits(train(data, config))
 
 
-def count_work() -> None:
+def count_work():
     """Have this worker count the tasks that it works on slices in."""
     from dadagrad.training.engines.dask import tasks
 
     work = tasks.compute_slices
 
-    def counting(*arguments: Any) -> Any:
+    def counting(*arguments):
         counting.calls += 1  # type: ignore[attr-defined]
         return work(*arguments)
 
@@ -207,7 +204,7 @@ def count_work() -> None:
     tasks.compute_slices = counting
 
 
-def n_worked() -> int:
+def n_worked():
     from dadagrad.training.engines.dask import tasks
 
     return tasks.compute_slices.calls  # type: ignore[attr-defined, no-any-return]
@@ -222,7 +219,7 @@ def test_results_that_have_arrived_are_not_computed_again(cluster, data, monkeyp
     with cluster.client() as client:
         client.run(count_work, workers=[other])
 
-        def kill() -> None:
+        def kill():
             assert len(client.has_what([doomed])[doomed]) > 40
             before.append(client.run(n_worked, workers=[other])[other])
             cluster.by_address(doomed).kill()

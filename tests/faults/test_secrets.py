@@ -1,17 +1,13 @@
 """Credentials stay where they are: in nothing that is sent, logged or shown."""
 
-from __future__ import annotations
-
 import pickle
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import cloudpickle
 import pytest
 from helpers.cluster_processes import Cluster
 from helpers.fault_cases import CONFIG, At, make_dataset
-from helpers.servers import BUCKET, Server, rclone_server
+from helpers.servers import BUCKET, rclone_server
 from helpers.training_cases import bits
 
 from dadagrad.storage.store import Storage
@@ -19,7 +15,7 @@ from dadagrad.training.run import train
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[Server]:
+def server(tmp_path_factory):
     with rclone_server(tmp_path_factory.mktemp("rclone")) as made:
         yield made
 
@@ -35,7 +31,7 @@ def cluster(nursery, server, monkeypatch):
 
 
 @pytest.fixture
-def sent(monkeypatch) -> list[bytes]:
+def sent(monkeypatch):
     """All that is given to Dask to be sent, pickled as Dask does."""
     from distributed import Client
 
@@ -52,14 +48,14 @@ def sent(monkeypatch) -> list[bytes]:
     return seen
 
 
-def check_clean(server: Server, *texts: bytes | str) -> None:
+def check_clean(server, *texts):
     for text in texts:
         plain = text.encode() if isinstance(text, str) else text
         assert server.secret.encode() not in plain
         assert server.key.encode() not in plain
 
 
-def logs_of(cluster: Cluster) -> str:
+def logs_of(cluster):
     return "\n".join(process.text() for process in (cluster.scheduler, *cluster.workers))
 
 
@@ -83,13 +79,13 @@ def test_they_are_in_no_task_key_graph_or_log(cluster, server, sent, caplog, tmp
     check_clean(server, *sent, stories[0], logs, caplog.text, repr(result), str(result.report))
 
 
-def upload(folder: str, prefix: str) -> None:
+def upload(folder, prefix):
     source, target = Storage(folder), Storage(f"s3://{BUCKET}/{prefix}")
     for key in source.list():
         target.put(key, source.get(key))
 
 
-def everything_known(dask_scheduler: Any) -> bytes:
+def everything_known(dask_scheduler):
     """Whatever a scheduler has of tasks, what they are given, messages and events."""
     tasks = {key: task.run_spec for key, task in dask_scheduler.tasks.items()}
     told = (tasks, dask_scheduler.get_events(), list(dask_scheduler.transition_log))

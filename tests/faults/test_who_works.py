@@ -1,17 +1,13 @@
 """Workers that join, leave and pause during a run: work follows them, bits do not."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import dask.config
 import numpy as np
 import pytest
-from helpers.cluster_processes import Cluster, Nursery
+from helpers.cluster_processes import Cluster
 from helpers.fault_cases import CONFIG, STREAMS, At
 from helpers.processes import wait_until
 from helpers.training_cases import bits
@@ -24,12 +20,12 @@ MEMORY_LIMIT = 600 << 20
 
 
 @pytest.fixture
-def worked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def worked(monkeypatch):
     """The addresses of the workers that worked on slices, in the order of arrival."""
     addresses: list[str] = []
     validate = batches.BatchDriver._validate
 
-    def spy(self: Any, computes: Any, results: Any, worker: str) -> str | None:
+    def spy(self, computes, results, worker):
         addresses.append(worker)
         return validate(self, computes, results, worker)
 
@@ -43,7 +39,7 @@ def test_a_worker_that_joins_gets_work_at_once(cluster, data, worked):
     cluster.have_workers(1)
     (first,) = cluster.names().values()
 
-    def join() -> None:
+    def join():
         cluster.add_worker()
         cluster.wait_for_workers(2)
 
@@ -57,7 +53,7 @@ def test_a_worker_that_joins_gets_work_at_once(cluster, data, worked):
     assert later.total() > 20
 
 
-def n_held(dask_worker: Any) -> int:
+def n_held(dask_worker):
     """Shards that a worker holds."""
     from dadagrad.training.engines.dask import shards
 
@@ -68,7 +64,7 @@ def test_a_worker_that_joins_holds_a_part_of_the_state_of_streams(cluster, data,
     monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.1)
     cluster.have_workers(1)
 
-    def join() -> None:
+    def join():
         cluster.add_worker()
         cluster.wait_for_workers(2)
         with cluster.client() as client:
@@ -83,7 +79,7 @@ def test_a_retired_worker_gets_no_more_work(cluster, data, expected, worked):
     gone, _ = cluster.names().values()
     before: list[int] = []
 
-    def retire() -> None:
+    def retire():
         with cluster.client() as client:
             client.retire_workers([gone])
         before.append(len(worked))
@@ -93,17 +89,17 @@ def test_a_retired_worker_gets_no_more_work(cluster, data, expected, worked):
     assert gone not in worked[before[0] + 4 :]
 
 
-def fill_memory(n_bytes: int, dask_worker: Any) -> None:
+def fill_memory(n_bytes, dask_worker):
     """Take memory until this worker pauses; 0 gives it back."""
     dask_worker.of_a_test = np.ones(n_bytes, np.uint8)
 
 
-def pause(cluster: Cluster, workers: list[str]) -> None:
+def pause(cluster, workers):
     """Fill the memory of workers, which then take no tasks by Dask's own limits."""
     with cluster.client() as client:
         client.run(fill_memory, MEMORY_LIMIT, workers=workers)
 
-        def paused() -> bool:
+        def paused():
             known = client.scheduler_info(n_workers=-1)["workers"]
             return all(known[worker]["status"] == "paused" for worker in workers)
 
@@ -111,7 +107,7 @@ def pause(cluster: Cluster, workers: list[str]) -> None:
 
 
 @pytest.fixture
-def small_cluster(nursery: Nursery) -> Iterator[Cluster]:
+def small_cluster(nursery):
     """Two workers that pause soon."""
     limits = {"PAUSE": "0.7", "TARGET": "false", "SPILL": "false", "MONITOR_INTERVAL": "20ms"}
     environment = {f"DASK_DISTRIBUTED__WORKER__MEMORY__{x}": limits[x] for x in limits}
@@ -129,7 +125,7 @@ def test_workers_that_pause_get_no_work(small_cluster, data, expected, worked, n
     workers = list(small_cluster.names().values())
     before: list[int] = []
 
-    def strike() -> None:
+    def strike():
         pause(small_cluster, workers[:n_paused])
         before.append(len(worked))
         if n_paused == 2:

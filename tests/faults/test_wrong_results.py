@@ -1,16 +1,12 @@
 """What comes back from a worker and cannot be right: computed again elsewhere, else named."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 import pytest
 from helpers.fault_cases import CONFIG, STREAMS
 from helpers.training_cases import bits
-from numpy.typing import NDArray
 
 from dadagrad.data import open_dataset
 from dadagrad.errors import TrainingError
@@ -24,7 +20,7 @@ from dadagrad.training.state.slices import FeatureSlice, Gradient
 from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 
-def break_results(n_broken: int, what: str = "numbers") -> None:
+def break_results(n_broken, what="numbers"):
     """Have this worker make as many wrong results; negative: without end."""
     from dadagrad.training.engines.dask import tasks as dask_tasks
 
@@ -75,7 +71,7 @@ def test_a_run_ends_if_all_workers_send_wrong_results(cluster, data, broken):
     assert first.startswith(f"{data}, partition part-0000")
 
 
-def column(*values: float) -> NDArray[np.float32]:
+def column(*values):
     return np.array(values, np.float32)[:, None]
 
 
@@ -89,7 +85,7 @@ SOUND = Result(
 SLICE = Slice(0, 0, 0, 20, False)
 
 
-def changed(result: Result, **changes: Any) -> Result:
+def changed(result, **changes):
     """`result` with other values of some fields, of its metrics, its positions or its change."""
     assert result.change is not None
     parts = []

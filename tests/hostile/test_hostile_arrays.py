@@ -1,7 +1,5 @@
 """Array files that mean harm: npz, npy and AnnData. Nothing in them is unpickled or evaluated."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
@@ -37,20 +35,20 @@ NPZ = Options("npz")
 class Bomb:
     """Whoever unpickles it leaves a trace."""
 
-    def __init__(self, trace: Path) -> None:
+    def __init__(self, trace):
         self.trace = trace
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return os.mkdir, (str(self.trace),)
 
 
-def npz(**arrays: Any) -> bytes:
+def npz(**arrays):
     sink = io.BytesIO()
     np.savez(sink, **{name: np.asarray(array) for name, array in arrays.items()})
     return sink.getvalue()
 
 
-def saved(kind: str) -> dict[str, Any]:
+def saved(kind):
     """The arrays that `scipy.sparse.save_npz` stores for a matrix of some format."""
     sink = io.BytesIO()
     scipy.sparse.save_npz(sink, MATRIX.asformat(kind))
@@ -76,7 +74,7 @@ ODD: list[Any] = [
 
 
 @st.composite
-def archives(draw: st.DrawFn) -> bytes:
+def archives(draw):
     """An npz file of which some arrays are not what they should be, or some bytes."""
     arrays = dict(VALID[draw(st.sampled_from(sorted(VALID)))])
     for _ in range(draw(st.integers(0, 2))):
@@ -92,7 +90,7 @@ def archives(draw: st.DrawFn) -> bytes:
     return draw(mutated_bytes(data)) if draw(st.integers(0, 3)) == 0 else data
 
 
-def check_npz(folder: Path, data: bytes) -> None:
+def check_npz(folder, data):
     path = folder / "a.npz"
     path.write_bytes(data)
     with only_our_errors():
@@ -104,12 +102,12 @@ def check_npz(folder: Path, data: bytes) -> None:
 
 
 @given(archives())
-def test_archives(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_archives(tmp_path_factory, data):
     check_npz(tmp_path_factory.getbasetemp(), data)
 
 
 @pytest.mark.parametrize("kind", sorted(VALID))
-def test_what_is_valid_is_read(kind: str, tmp_path: Path) -> None:
+def test_what_is_valid_is_read(kind, tmp_path):
     (tmp_path / "a.npz").write_bytes(npz(**VALID[kind]))
     blocks = list(open_npz(str(tmp_path / "a.npz"), NPZ).blocks)
     assert sum(block.nnz for block in blocks) == MATRIX.nnz
@@ -131,20 +129,20 @@ BROKE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", BROKE)
-def test_what_broke(name: str, tmp_path: Path) -> None:
+def test_what_broke(name, tmp_path):
     arrays, said = BROKE[name]
     (tmp_path / "a.npz").write_bytes(npz(**arrays))
     with pytest.raises(InputError, match=rf"a\.npz.*{said}"), only_our_errors(False):
         list(open_npz(str(tmp_path / "a.npz"), NPZ).blocks)
 
 
-def test_a_wide_matrix_without_rows_takes_no_memory(tmp_path: Path) -> None:
+def test_a_wide_matrix_without_rows_takes_no_memory(tmp_path):
     wide = {"data": [], "indices": [], "indptr": [0, 0], "shape": [1, 2**60], "labels": [1.0]}
     (tmp_path / "a.npz").write_bytes(npz(**wide))
     assert sum(block.n_rows for block in open_npz(str(tmp_path / "a.npz"), NPZ).blocks) == 1
 
 
-def npy(header: str, data: bytes = b"", version: int = 1) -> bytes:
+def npy(header, data=b"", version=1):
     length = struct.pack("<H" if version == 1 else "<I", len(header))
     return b"\x93NUMPY" + bytes([version, 0]) + length + header.encode() + data
 
@@ -164,9 +162,7 @@ HEADERS = st.one_of(
 
 @given(HEADERS, st.integers(1, 3))
 @settings(max_examples=60, deadline=None)
-def test_headers_of_arrays(
-    tmp_path_factory: pytest.TempPathFactory, header: str, version: int
-) -> None:
+def test_headers_of_arrays(tmp_path_factory, header, version):
     """Nothing in a header is evaluated, and no memory is taken for its shape."""
     folder = tmp_path_factory.mktemp("headers")
     array = npy(header, bytes(8), version)
@@ -181,7 +177,7 @@ def test_headers_of_arrays(
     assert not (folder / "trace").exists()
 
 
-def test_headers_of_other_programs(tmp_path: Path) -> None:
+def test_headers_of_other_programs(tmp_path):
     for header in (
         '{"shape":(1,1),"fortran_order":False,"descr":"<f8"}',
         GOOD.replace("1,", "1,1"),
@@ -195,7 +191,7 @@ def test_headers_of_other_programs(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")
-def test_two_arrays_of_one_name(tmp_path: Path) -> None:
+def test_two_arrays_of_one_name(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         for content in (bytes(8), struct.pack("<d", 2.5)):
             archive.writestr("X.npy", npy(GOOD, content))
@@ -207,7 +203,7 @@ def test_two_arrays_of_one_name(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stores(tmp_path_factory):
     """The same data as ``a.h5ad``, and as a Zarr store of both versions of the format."""
     import anndata
     import pandas
@@ -225,7 +221,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 
 
-def edit_zarr(folder: Path, path: str, change: dict[str, Any]) -> None:
+def edit_zarr(folder, path, change):
     """Change the metadata of an array, which is then consolidated no more."""
     (folder / ".zmetadata").unlink(missing_ok=True)
     for document in folder.rglob("zarr.json"):
@@ -238,9 +234,7 @@ def edit_zarr(folder: Path, path: str, change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("where", ["filters", "compressor", "codecs", "sharding"])
 @pytest.mark.parametrize("name", ["pickle", "somebodys_own"])
-def test_no_codec_of_zarr_unpickles(
-    stores: Path, where: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_codec_of_zarr_unpickles(stores, where, name, tmp_path, monkeypatch):
     # Whatever the release of numcodecs is: not all of them ask before they unpickle.
     monkeypatch.setattr(numcodecs.pickles, "ALLOW_UNSAFE_PICKLE_DECODE", True, raising=False)
     version = 2 if where in ("filters", "compressor") else 3
@@ -262,7 +256,7 @@ def test_no_codec_of_zarr_unpickles(
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_shapes_of_zarr_that_lie(stores: Path, version: int, tmp_path: Path) -> None:
+def test_shapes_of_zarr_that_lie(stores, version, tmp_path):
     huge = [2**40]
     grid = {"name": "regular", "configuration": {"chunk_shape": huge}}
     chunks: dict[str, Any] = {"chunks": huge} if version == 2 else {"chunk_grid": grid}
@@ -275,16 +269,16 @@ def test_shapes_of_zarr_that_lie(stores: Path, version: int, tmp_path: Path) -> 
             shutil.rmtree(folder)
 
 
-def test_h5ad_that_lies(stores: Path, tmp_path: Path) -> None:
+def test_h5ad_that_lies(stores, tmp_path):
     secret = tmp_path / "secret.h5"
     with h5py.File(secret, "w") as file:
         file["x"] = np.arange(12.0)
     (tmp_path / "secret.bin").write_bytes(bytes(96))
 
-    def label(file: Any, **options: Any) -> None:
+    def label(file, **options):
         file["obs"].create_dataset("label", dtype="f8", **options)
 
-    def virtual(file: Any) -> None:
+    def virtual(file):
         layout = h5py.VirtualLayout(shape=(12,), dtype="f8")
         layout[:] = h5py.VirtualSource(str(secret), "x", shape=(12,))
         file.create_virtual_dataset("obs/label", layout)
@@ -317,16 +311,14 @@ def test_h5ad_that_lies(stores: Path, tmp_path: Path) -> None:
 
 
 @given(data=st.data())
-def test_any_damage_of_an_h5ad_is_refused_or_harmless(
-    stores: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_any_damage_of_an_h5ad_is_refused_or_harmless(stores, tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "damaged.h5ad"
     path.write_bytes(data.draw(mutated_bytes((stores / "a.h5ad").read_bytes())))
     with only_our_errors():
         read_dataset(str(path))
 
 
-def test_objects_in_an_h5ad_are_not_unpickled(stores: Path, tmp_path: Path) -> None:
+def test_objects_in_an_h5ad_are_not_unpickled(stores, tmp_path):
     path = Path(shutil.copy(stores / "a.h5ad", tmp_path))
     with h5py.File(path, "r+") as file:
         del file["obs/label"]
@@ -338,7 +330,7 @@ def test_objects_in_an_h5ad_are_not_unpickled(stores: Path, tmp_path: Path) -> N
     assert not (tmp_path / "trace").exists()
 
 
-def test_valid_stores_are_read(stores: Path, tmp_path: Path) -> None:
+def test_valid_stores_are_read(stores, tmp_path):
     for name in ("a.h5ad", "v2.zarr", "v3.zarr"):
         report = ingest(stores / name, str(tmp_path / f"out-{name}"), format="anndata")
         assert (report.rows, report.nnz) == (12, MATRIX.nnz)

@@ -1,7 +1,5 @@
 """Models and checkpoints whose documents lie, with checksums that fit."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any
@@ -28,7 +26,7 @@ ROWS = Rows.from_csr(
 )
 
 
-def made_model() -> Storage:
+def made_model():
     url = memory_url()
     Model(
         n_features=64,
@@ -45,7 +43,7 @@ def made_model() -> Storage:
     return Storage(url)
 
 
-def made_run() -> Storage:
+def made_run():
     url = memory_url()
     arrays = {"a": np.arange(10.0), "b": np.zeros((3, 2), np.float32)}
     with CheckpointWriter(url) as writer:
@@ -59,12 +57,12 @@ MODEL_BODY = unseal(MODEL.get("model.json"), "test")
 RUN_BODY = unseal(RUN.get(MANIFEST), "test")
 
 
-def show(*arguments: str) -> None:
+def show(*arguments):
     result = CliRunner().invoke(dadagrad, ["inspect", *arguments])
     assert result.exit_code in (0, 2), result.exception
 
 
-def use_model() -> None:
+def use_model():
     model = Model.load(MODEL)
     scores = model.scores(ROWS)
     assert np.isfinite(scores).all()
@@ -74,7 +72,7 @@ def use_model() -> None:
     show(MODEL.url, "--json")
 
 
-def use_run() -> None:
+def use_run():
     reader = CheckpointReader(RUN)
     for info in reader.list(verify=True):
         assert info.step == 5
@@ -84,13 +82,13 @@ def use_run() -> None:
     reader.load()
 
 
-def check_model(body: Any) -> None:
+def check_model(body):
     MODEL.put("model.json", sealed(body))
     with only_our_errors():
         use_model()
 
 
-def check_run(body: Any) -> None:
+def check_run(body):
     RUN.put(MANIFEST, sealed(body))
     with only_our_errors():
         use_run()
@@ -100,12 +98,12 @@ CHECKS: list[Any] = [(check_model, MODEL_BODY), (check_run, RUN_BODY)]
 
 
 @pytest.mark.parametrize(("check", "body"), CHECKS)
-def test_any_damage_is_refused_or_harmless(check: Any, body: Any) -> None:
+def test_any_damage_is_refused_or_harmless(check, body):
     given(mutated(body))(check)()
 
 
 @pytest.mark.parametrize("case", corpus("model.json"), ids=lambda case: case["broke"])
-def test_what_broke_a_model(case: dict[str, Any]) -> None:
+def test_what_broke_a_model(case):
     MODEL.put("model.json", sealed(changed(MODEL_BODY, case["path"], case["value"])))
     with pytest.raises(CorruptionError, match=case["said"]), only_our_errors(False):
         use_model()
@@ -132,7 +130,7 @@ ARRAYS = {
         (RUN, MANIFEST, RUN_BODY, lambda storage: CheckpointReader(storage).load()),
     ],
 )
-def test_arrays_that_lie(storage: Storage, key: str, body: Any, read: Any) -> None:
+def test_arrays_that_lie(storage, key, body, read):
     cases = [(f"arrays 0 parts 0 {name}", value) for name in PARTS for value in PARTS[name]]
     cases += [(f"arrays 0 {name}", value) for name in ARRAYS for value in ARRAYS[name]]
     for path, value in cases:
@@ -141,14 +139,14 @@ def test_arrays_that_lie(storage: Storage, key: str, body: Any, read: Any) -> No
             read(storage)
 
 
-def put_part(storage: Storage, key: str, body: Any, part: dict[str, Any], data: bytes) -> None:
+def put_part(storage, key, body, part, data):
     """Put other bytes in the place of a part, to which size and checksum fit."""
     storage.put(part["key"], data)
     part.update(bytes=max(len(data), 1), sha256=hashlib.sha256(data).hexdigest())
     storage.put(key, sealed(body))
 
 
-def test_a_part_that_is_a_bomb() -> None:
+def test_a_part_that_is_a_bomb():
     """Its frame declares what the document does; the content is a thousand times as large."""
     storage = made_run()
     key = next(key for key in storage.list() if key.startswith("manifest-"))
@@ -165,7 +163,7 @@ def test_a_part_that_is_a_bomb() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("name", ["weights", "intercept"])
-def test_weights_that_are_not_finite(name: str, value: float) -> None:
+def test_weights_that_are_not_finite(name, value):
     storage = made_model()
     body = unseal(storage.get("model.json"), "test")
     record = next(record for record in body["arrays"] if record["name"] == name)
@@ -178,7 +176,7 @@ def test_weights_that_are_not_finite(name: str, value: float) -> None:
 
 @pytest.mark.parametrize("depth", [200, 900, 100_000])
 @pytest.mark.parametrize("member", ["report", "schema", "meta", "arrays"])
-def test_deep_nesting(member: str, depth: int) -> None:
+def test_deep_nesting(member, depth):
     storage, key, body, use = (
         (RUN, MANIFEST, RUN_BODY, use_run)
         if member == "meta"
@@ -191,7 +189,7 @@ def test_deep_nesting(member: str, depth: int) -> None:
         use()
 
 
-def test_documents_that_are_too_large() -> None:
+def test_documents_that_are_too_large():
     url = memory_url()
     Storage(url).put("model.json", b" " * (65 << 20))
     with pytest.raises(DadagradError, match="more than"):

@@ -1,14 +1,10 @@
 """Pipes, devices and sockets in the place of files."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,11 +20,11 @@ SECONDS = 120.0
 LINES = "".join(f"{label} 1:0.5 {number}:1\n" for number, label in enumerate([1, -1] * 20, 2))
 
 
-def in_time(call: Callable[[], object]) -> BaseException | None:
+def in_time(call):
     """Return the error of `call`; fail if it hangs."""
     raised: list[BaseException | None] = []
 
-    def run() -> None:
+    def run():
         try:
             call()
             raised.append(None)
@@ -43,7 +39,7 @@ def in_time(call: Callable[[], object]) -> BaseException | None:
     return raised[0]
 
 
-def refused(call: Callable[[], object], path: Path, what: str = "a named pipe") -> None:
+def refused(call, path, what="a named pipe"):
     """`call` must say in one line that `path` is no file."""
     error = in_time(call)
     assert isinstance(error, InputError), error
@@ -53,7 +49,7 @@ def refused(call: Callable[[], object], path: Path, what: str = "a named pipe") 
 
 
 @contextmanager
-def pipe_at(path: Path) -> Iterator[None]:
+def pipe_at(path):
     """A pipe in the place of the file."""
     content = path.read_bytes()
     path.unlink()
@@ -64,7 +60,7 @@ def pipe_at(path: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A dataset, and a model and the checkpoints of a run on it."""
     (tmp_path / "text").write_text(LINES)
     dadagrad.ingest(tmp_path / "text", str(tmp_path / "data"), format="svmlight")
@@ -74,11 +70,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def files_of(folder: Path) -> list[Path]:
+def files_of(folder):
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def use_data(folder: Path) -> None:
+def use_data(folder):
     data = dadagrad.open_dataset(str(folder / "data"))
     for number in range(len(data.partitions)):
         data.read(number)

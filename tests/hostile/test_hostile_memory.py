@@ -4,8 +4,6 @@ Readers run in processes that may take little more memory than their libraries h
 a reader that trusts a header there gets a `MemoryError`, not an error of dadagrad.
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import hashlib
@@ -74,7 +72,7 @@ PROGRAM = """
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def good(tmp_path_factory):
     folder = tmp_path_factory.mktemp("good")
     lines = [f"{row % 2} {1 + row % 7}:0.5 {10 + row % 5}:1" for row in range(200)]
     (folder / "good.svmlight").write_text("\n".join(lines))
@@ -86,7 +84,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def datasets(good: Path, folder: Path) -> list[tuple[str, str]]:
+def datasets(good, folder):
     """Datasets that declare far more rows, entries or features than they have."""
     huge = 2**31 - 1
     cases = []
@@ -105,7 +103,7 @@ def datasets(good: Path, folder: Path) -> list[tuple[str, str]]:
     return cases
 
 
-def inflated(document: Any, length: int) -> bytes:
+def inflated(document, length):
     """The metadata of a partition, with arrays of so many numbers."""
     chunks = document["attributes"]["dadagrad"]["chunks"]
     for path, array in document["consolidated_metadata"]["metadata"].items():
@@ -118,19 +116,19 @@ def inflated(document: Any, length: int) -> bytes:
     return json.dumps(document).encode()
 
 
-def check(output: str, cases: list[tuple[str, str]]) -> None:
+def check(output, cases):
     lines = output.splitlines()
     assert len(lines) == len(cases), output
     for line, (what, path) in zip(lines, cases, strict=True):
         assert line.startswith(f"{path} refused"), (what, line)
 
 
-def npy(shape: str, data: bytes = b"") -> bytes:
+def npy(shape, data=b""):
     header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data
 
 
-def write(folder: Path, name: str, data: bytes) -> str:
+def write(folder, name, data):
     (folder / name).write_bytes(data)
     return str(folder / name)
 
@@ -143,13 +141,13 @@ COMPRESSORS: dict[str, Any] = {
 }
 
 
-def endless(kind: str) -> bytes:
+def endless(kind):
     """600 MB without a newline; a line that long is in no text."""
     return bytes(COMPRESSORS[kind](b"1" * (1 << 20)) * 600)
 
 
 @pytest.mark.slow
-def test_texts_without_an_end(good: Path, tmp_path: Path) -> None:
+def test_texts_without_an_end(good, tmp_path):
     names = ("svmlight.gz", "svmlight.bz2", "svmlight.xz", "vw.zst", "csv.zst", "text.zst")
     cases = [
         (name.partition(".")[0], write(tmp_path, name, endless(name.partition(".")[2])))
@@ -161,14 +159,14 @@ def test_texts_without_an_end(good: Path, tmp_path: Path) -> None:
     check(in_little_memory(PROGRAM, good, json.dumps(cases)), cases)
 
 
-def zipped(content: bytes, method: int = zipfile.ZIP_STORED) -> bytes:
+def zipped(content, method=zipfile.ZIP_STORED):
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w", method) as archive:
         archive.writestr("X.npy", content)
     return sink.getvalue()
 
 
-def files(folder: Path) -> list[tuple[str, str]]:
+def files(folder):
     """Files that declare, or expand to, far more than they have."""
     zeros = npy("(1, 5000000)", bytes(40_000_000))
     return [
@@ -181,7 +179,7 @@ def files(folder: Path) -> list[tuple[str, str]]:
     ]
 
 
-def billion_rows() -> bytes:
+def billion_rows():
     """A Parquet file whose footer declares a billion rows of one value."""
     content = pa.table({"indices": pa.array([[0]] * 9, pa.list_(pa.int32())), "label": [0.0] * 9})
     sink = io.BytesIO()
@@ -194,7 +192,7 @@ def billion_rows() -> bytes:
     return data[:start] + footer + struct.pack("<I", len(footer)) + b"PAR1"
 
 
-def artefacts(good: Path, folder: Path) -> list[tuple[str, str]]:
+def artefacts(good, folder):
     """A model and a checkpoint that declare 256 GB in parts that are not there."""
     cases = []
     for what, name, pattern in (("load", "model", "model.json"), ("checkpoints", "run", "man*")):
@@ -218,6 +216,6 @@ def artefacts(good: Path, folder: Path) -> list[tuple[str, str]]:
     return cases
 
 
-def test_what_declares_too_much(good: Path, tmp_path: Path) -> None:
+def test_what_declares_too_much(good, tmp_path):
     cases = [*datasets(good, tmp_path), *files(tmp_path), *artefacts(good, tmp_path)]
     check(in_little_memory(PROGRAM, good, json.dumps(cases)), cases)

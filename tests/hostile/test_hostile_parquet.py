@@ -1,7 +1,5 @@
 """Parquet files whose footers and pages lie."""
 
-from __future__ import annotations
-
 import io
 import struct
 import subprocess
@@ -23,7 +21,7 @@ from dadagrad.errors import DadagradError, InputError
 from dadagrad.storage.store import Storage
 
 
-def table(**changes: Any) -> pa.Table:
+def table(**changes):
     columns: dict[str, Any] = {
         "indices": pa.array([[0, 2], [1], [], [1, 3]], pa.list_(pa.int32())),
         "values": [[1.0, 2.0], [1.0], [], [0.5, 0.25]],
@@ -33,19 +31,19 @@ def table(**changes: Any) -> pa.Table:
     return pa.table(columns | changes)
 
 
-def parquet(content: pa.Table, **options: Any) -> bytes:
+def parquet(content, **options):
     sink = io.BytesIO()
     pq.write_table(content, sink, row_group_size=3, **options)
     return sink.getvalue()
 
 
-def split(data: bytes) -> tuple[bytes, bytes]:
+def split(data):
     """What lies before the footer, and the footer."""
     start = len(data) - 8 - struct.unpack("<I", data[-8:-4])[0]
     return data[:start], data[start:-8]
 
 
-def joined(body: bytes, footer: bytes) -> bytes:
+def joined(body, footer):
     return body + footer + struct.pack("<I", len(footer)) + b"PAR1"
 
 
@@ -59,7 +57,7 @@ FILES = [
 STORAGE = Storage(f"{memory_url()}/a.parquet")
 
 
-def use(file: bytes) -> None:
+def use(file):
     """Read everything of a Parquet file."""
     STORAGE.put("", file)
     data = ParquetDataset(STORAGE.url)
@@ -72,7 +70,7 @@ def use(file: bytes) -> None:
 
 
 @st.composite
-def spoilt(draw: st.DrawFn) -> bytes:
+def spoilt(draw):
     body, footer = split(draw(st.sampled_from(FILES)))
     where = draw(st.sampled_from(["body", "footer", "footer", "both"]))
     if where != "footer":
@@ -83,7 +81,7 @@ def spoilt(draw: st.DrawFn) -> bytes:
 
 
 @given(spoilt())
-def test_any_damage_is_refused_or_harmless(file: bytes) -> None:
+def test_any_damage_is_refused_or_harmless(file):
     with only_our_errors():
         use(file)
 
@@ -92,16 +90,14 @@ TABLE = parquet(pa.table({"a": [0.5, 1.5, 2.5, 3.5], "b": list("xyzx"), "label":
 
 
 @given(mutated_bytes(TABLE))
-def test_any_damage_of_a_table_is_refused_or_harmless(
-    tmp_path_factory: pytest.TempPathFactory, file: bytes
-) -> None:
+def test_any_damage_of_a_table_is_refused_or_harmless(tmp_path_factory, file):
     path = tmp_path_factory.getbasetemp() / "table.parquet"
     path.write_bytes(file)
     with only_our_errors():
         read_dataset(str(path))
 
 
-def test_a_footer_on_which_pyarrow_aborts() -> None:
+def test_a_footer_on_which_pyarrow_aborts():
     """pyarrow's metadata of columns end the process on this file."""
     program = (
         "import sys\n"
@@ -118,7 +114,7 @@ def test_a_footer_on_which_pyarrow_aborts() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def varint(number: int) -> bytes:
+def varint(number):
     number = (number << 1) ^ (number >> 63)
     out = bytearray()
     while number > 127:
@@ -129,7 +125,7 @@ def varint(number: int) -> bytes:
 
 @given(st.sampled_from([2**31, 2**40, 2**62, -1, -(2**40)]) | st.integers(-(2**62), 2**62))
 @settings(max_examples=40)
-def test_sizes_that_no_file_has(value: int) -> None:
+def test_sizes_that_no_file_has(value):
     """Each number 3 of the footer, one of which counts the rows, becomes another number."""
     body, footer = split(parquet(table().slice(0, 3)))
     errors = ""
@@ -144,7 +140,7 @@ def test_sizes_that_no_file_has(value: int) -> None:
     assert "cannot be in a file of" in errors or 0 <= value < 2**25
 
 
-def declared(n_features: bytes) -> pa.Table:
+def declared(n_features):
     return table().replace_schema_metadata({N_FEATURES_KEY: n_features})
 
 
@@ -164,12 +160,12 @@ WIDE = pa.array([[2**64 - 1], [1], [], [1]], pa.list_(pa.uint64()))
         (table(indices=WIDE), "largest feature is 18446744073709551615"),
     ],
 )
-def test_schemas_that_lie(content: pa.Table, said: str) -> None:
+def test_schemas_that_lie(content, said):
     with pytest.raises(InputError, match=said), only_our_errors(False):
         use(parquet(content))
 
 
-def test_statistics_that_lie_are_noticed() -> None:
+def test_statistics_that_lie_are_noticed():
     """A largest id that is too small: ids beyond it are refused when they are read."""
     body, footer = split(parquet(table(), write_page_index=False))
     largest = struct.pack("<i", 3)
@@ -178,7 +174,7 @@ def test_statistics_that_lie_are_noticed() -> None:
         use(joined(body, footer.replace(largest, struct.pack("<i", 1))))
 
 
-def test_files_that_change_meanwhile() -> None:
+def test_files_that_change_meanwhile():
     STORAGE.put("", parquet(table()))
     data = open_dataset(STORAGE.url)
     STORAGE.put("", parquet(table(label=["a", "z", "a", "b"])))

@@ -1,8 +1,5 @@
 """Hostile text: numbers, names and quotes that no parser expects."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +22,7 @@ CSV = b'label,a,b\n1,2,3\n0,,1e3\n1,"4",5\n'
 
 
 @st.composite
-def spoilt(draw: st.DrawFn) -> bytes:
+def spoilt(draw):
     """`CSV` with some of its bytes replaced by tokens that are hard to parse."""
     out = bytearray(CSV)
     for _ in range(draw(st.integers(1, 4))):
@@ -36,9 +33,7 @@ def spoilt(draw: st.DrawFn) -> bytes:
 
 
 @given(spoilt(), st.sampled_from(["raise", "skip"]), st.booleans())
-def test_spoilt_tables_give_sound_blocks_or_an_input_error(
-    data: bytes, on_error: Any, tabs: bool
-) -> None:
+def test_spoilt_tables_give_sound_blocks_or_an_input_error(data, on_error, tabs):
     data = data.replace(b",", b"\t") if tabs else data
     delimiter: Any = "\t" if tabs else ","
     with only_our_errors():
@@ -70,21 +65,21 @@ BROKE = {
 
 
 @pytest.mark.parametrize("name", BROKE)
-def test_files_that_broke_a_reader_once(name: str, tmp_path: Path) -> None:
+def test_files_that_broke_a_reader_once(name, tmp_path):
     with pytest.raises(InputError, match=BROKE[name]), only_our_errors(False):
         ingest(CORPUS / name, str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("length", [255, 256])
-def test_only_long_tags_are_skipped(length: int) -> None:
+def test_only_long_tags_are_skipped(length):
     data = b"1 | 1\n1 '" + b"t" * length + b"| 1\n0 | 1\n"
     block = vw.parse(data, path="a.vw", offset=0, options=Options("vw", on_error="skip"))
     assert (block.n_rows, block.skipped) == ((3, 0) if length == 255 else (2, 1))
 
 
 @pytest.mark.parametrize("kind", ["gz", "xz"])
-def test_a_line_without_an_end(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_an_end(kind, tmp_path, monkeypatch):
     """A megabyte of ones is a kilobyte of gzip: it is an error when the limit is reached."""
     monkeypatch.setattr("dadagrad.data.ingest.files.MAX_LINE_BYTES", 1 << 20)
     (tmp_path / "a").write_bytes(COMPRESS[kind](b"1 1:1\n" + b"1" * (5 << 20)))
@@ -102,9 +97,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "latin-1", "utf-8-sig"])
 @pytest.mark.parametrize("name", TEXTS)
-def test_other_encodings_are_read_whole_or_refused(
-    name: str, encoding: str, tmp_path: Path
-) -> None:
+def test_other_encodings_are_read_whole_or_refused(name, encoding, tmp_path):
     (tmp_path / name).write_bytes(TEXTS[name].encode(encoding))
     try:
         with only_our_errors(False):

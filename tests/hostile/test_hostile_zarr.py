@@ -1,15 +1,11 @@
 """Zarr metadata that lies, with checksums that fit: its author meant harm."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json
 import struct
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +33,7 @@ from dadagrad.storage.store import Storage
 PART = "part-00000"
 
 
-def made() -> Storage:
+def made():
     """A dataset of one partition with every optional column."""
     rows = replace(some_rows(n_labels=1), queries=np.arange(40) // 4)
     names = {int(feature): f"word {feature}" for feature in rows.vocabulary[::2]}
@@ -52,7 +48,7 @@ ROOT = json.loads(GENUINE.get("zarr.json"))
 PARTITION = json.loads(GENUINE.get(f"{PART}/zarr.json"))
 
 
-def forge(root: Any = ROOT, partition: Any = PARTITION) -> None:
+def forge(root=ROOT, partition=PARTITION):
     """Write metadata whose checksums fit, as far as they can be computed."""
     root, document = copy.deepcopy(root), to_bytes(partition)
     GENUINE.put(f"{PART}/zarr.json", document)
@@ -67,7 +63,7 @@ def forge(root: Any = ROOT, partition: Any = PARTITION) -> None:
 
 
 @contextmanager
-def resealed(path: str, chunk: bytes, partition: Any = PARTITION) -> Iterator[None]:
+def resealed(path, chunk, partition=PARTITION):
     """Another chunk is in place for the block, with a size and a checksum that fit."""
     key = f"{PART}/{path}/c/0"
     original = GENUINE.get(key)
@@ -79,7 +75,7 @@ def resealed(path: str, chunk: bytes, partition: Any = PARTITION) -> Iterator[No
         GENUINE.put(key, original)
 
 
-def use() -> None:
+def use():
     """Read everything of the dataset, and check what kernels rely on."""
     data = open_dataset(GENUINE.url)
     assert len(data.digest) == 64
@@ -95,31 +91,31 @@ def use() -> None:
     data.names(np.arange(N_FEATURES))
 
 
-def check_root(document: Any) -> None:
+def check_root(document):
     forge(document)
     with only_our_errors():
         use()
 
 
-def check_partition(document: Any) -> None:
+def check_partition(document):
     forge(ROOT, document)
     with only_our_errors():
         use()
 
 
-def check_root_bytes(data: bytes) -> None:
+def check_root_bytes(data):
     GENUINE.put("zarr.json", data)
     with only_our_errors():
         use()
 
 
-def check_chunk(path_and_chunk: tuple[str, bytes]) -> None:
+def check_chunk(path_and_chunk):
     """Damaged chunks with checksums that fit decode to something valid, or are refused."""
     with resealed(*path_and_chunk), only_our_errors():
         use()
 
 
-def damaged_chunk(path: str) -> st.SearchStrategy[tuple[str, bytes]]:
+def damaged_chunk(path):
     return st.tuples(st.just(path), mutated_bytes(GENUINE.get(f"{PART}/{path}/c/0")))
 
 
@@ -133,19 +129,19 @@ DAMAGES: list[Any] = [
 
 
 @pytest.mark.parametrize(("check", "damaged"), DAMAGES)
-def test_any_damage_is_refused_or_harmless(check: Any, damaged: Any) -> None:
+def test_any_damage_is_refused_or_harmless(check, damaged):
     given(damaged)(check)()
 
 
 @pytest.mark.parametrize("case", corpus("zarr_root.json"), ids=lambda case: case["broke"])
-def test_what_broke_the_root(case: dict[str, Any]) -> None:
+def test_what_broke_the_root(case):
     forge(changed(ROOT, case["path"], case["value"]))
     with pytest.raises((CorruptionError, InputError), match=case["said"]), only_our_errors(False):
         use()
 
 
 @pytest.mark.parametrize("case", corpus("zarr_partition.json"), ids=lambda case: case["broke"])
-def test_what_broke_a_partition(case: dict[str, Any]) -> None:
+def test_what_broke_a_partition(case):
     forge(ROOT, changed(PARTITION, case["path"], case["value"]))
     with pytest.raises(CorruptionError, match=case["said"]), only_our_errors(False):
         use()
@@ -155,19 +151,19 @@ def test_what_broke_a_partition(case: dict[str, Any]) -> None:
     st.sampled_from(["provenance", "schema", "checksum", "partitions"]), st.integers(20, 200_000)
 )
 @settings(max_examples=20)
-def test_deep_nesting(field: str, depth: int) -> None:
+def test_deep_nesting(field, depth):
     text = to_bytes(changed(ROOT, f"attributes {field}", "DEEP"))
     GENUINE.put("zarr.json", text.replace(b'"DEEP"', b"[" * depth + b"]" * depth))
     with pytest.raises(CorruptionError, match=r"zarr\.json"), only_our_errors(False):
         use()
 
 
-def strings(count: int, texts: list[bytes]) -> bytes:
+def strings(count, texts):
     return struct.pack("<I", count) + b"".join(struct.pack("<I", len(t)) + t for t in texts)
 
 
 @pytest.mark.parametrize("lie", ["count", "fewer", "length", "cut", "utf8", "empty"])
-def test_strings_that_lie(lie: str) -> None:
+def test_strings_that_lie(lie):
     n_local = ROOT["attributes"]["partitions"][0]["n_local"]
     texts = [b"x"] * n_local
     whole = strings(n_local, texts)
@@ -187,7 +183,7 @@ def test_strings_that_lie(lie: str) -> None:
         use()
 
 
-def genuine_arrays() -> dict[str, Any]:
+def genuine_arrays():
     rows = open_dataset(GENUINE.url).read(0)
     obs = {"label": rows.labels[:, 0], "weight": rows.weights, "row_scale": rows.row_scale}
     x = {"data": rows.values, "indices": rows.indices, "indptr": rows.indptr.astype(np.int32)}
@@ -217,7 +213,7 @@ ARRAYS = genuine_arrays()
         ("X/indptr", -1, 2**31 - 1, "does not rise"),
     ],
 )
-def test_numbers_that_lie(path: str, entry: int, value: Any, said: str) -> None:
+def test_numbers_that_lie(path, entry, value, said):
     """Numbers that lead kernels astray are refused, although all checksums fit."""
     array = ARRAYS[path].copy()
     array[entry] = value
@@ -231,7 +227,7 @@ def test_numbers_that_lie(path: str, entry: int, value: Any, said: str) -> None:
         use()
 
 
-def test_a_symbolic_link_is_no_way_to_read_other_files(tmp_path: Path) -> None:
+def test_a_symbolic_link_is_no_way_to_read_other_files(tmp_path):
     """Links in a folder are followed, as by any program; content must still fit all checksums."""
     storage = Storage(tmp_path / "data")
     forge()

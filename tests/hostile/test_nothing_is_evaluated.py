@@ -4,8 +4,6 @@ Dask alone pickles: the tasks that a client, its scheduler and its workers send 
 trust each other, and no task is read from a dataset, a model or a checkpoint.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path
@@ -22,7 +20,7 @@ CALLS = re.compile(
 )
 
 
-def unsafe(text: str) -> list[str]:
+def unsafe(text):
     """Imports and calls of a module that unpickle or evaluate."""
     bad = []
     for node in ast.walk(ast.parse(text)):
@@ -39,13 +37,13 @@ def unsafe(text: str) -> list[str]:
     return bad
 
 
-def test_the_package_is_safe() -> None:
+def test_the_package_is_safe():
     modules = sorted(Path(dadagrad.__file__).parent.rglob("*.py"))
     assert len(modules) > 80
     assert {path.name: bad for path in modules if (bad := unsafe(path.read_text()))} == {}
 
 
-def test_unsafe_code_is_noticed() -> None:
+def test_unsafe_code_is_noticed():
     for text in (
         "import pickle",
         "from pickle import loads",

@@ -1,7 +1,5 @@
 """Sets of feature ids, against sorting them; and numbers as they travel."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st

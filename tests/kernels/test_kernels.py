@@ -1,7 +1,5 @@
 """Corners of the compiled kernels; `tests/training/test_formulas.py` holds them to the formulas."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess
@@ -12,7 +10,6 @@ import numpy as np
 import pytest
 from helpers.training_cases import UPDATES, as_dataset, make_data
 
-from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.kernels import training as kernels
 from dadagrad.training.run import train
@@ -20,7 +17,7 @@ from dadagrad.training.run import train
 SETTINGS = {"batch_size": 1, "step_size": 0.3}
 
 
-def three_rows(value: float, weight: float = 1.0) -> Dataset:
+def three_rows(value, weight=1.0):
     """Rows of the same feature and value."""
     values, weights = np.full((2, 3), [[value], [weight]], np.float32)
     labels = np.array([[1.0], [-1.0], [1.0]])
@@ -66,7 +63,7 @@ print(*(sum(counts.values()) for counts in subtract_lags.stats[1:]))
 def test_a_second_process_finds_the_cache(tmp_path):
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
 
-    def run() -> list[str]:
+    def run():
         command = [sys.executable, "-c", SECOND_PROCESS]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         return done.stdout.split()

@@ -1,8 +1,6 @@
 """`dadagrad.model.evaluate`: losses, errors and areas against plain computations, and
 predictions."""
 
-from __future__ import annotations
-
 import csv
 import io
 import tracemalloc

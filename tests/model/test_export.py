@@ -1,10 +1,6 @@
 """Exported models predict as the model does, in the programs that they are for."""
 
-from __future__ import annotations
-
 import shlex
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -28,11 +24,11 @@ REVIEWS = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("export")
 
 
-def text_model(folder: Path, loss: str, n_classes: int = 2, **options: Any) -> Model:
+def text_model(folder, loss, n_classes=2, **options):
     """A model of hashed text."""
     source, data = folder / "reviews.tsv", folder / f"{loss}{n_classes}{options}.zarr"
     lines = [f"class{row % n_classes}\t{text}" for row, text in enumerate(REVIEWS * 4)]
@@ -41,14 +37,14 @@ def text_model(folder: Path, loss: str, n_classes: int = 2, **options: Any) -> M
     return dadagrad.train(str(data), loss=loss, step_size=0.3).model
 
 
-def run(model: Model, **inputs: Any) -> list[Any]:
+def run(model, **inputs):
     """Outputs of the graph in onnxruntime."""
     made = dadagrad.export(model, format="onnx").SerializeToString()
     session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
     return session.run(None, inputs)  # type: ignore[no-any-return]
 
 
-def check(outputs: list[Any], model: Model, scores: np.ndarray) -> None:
+def check(outputs, model, scores):
     """The outputs are the scores, predictions and probabilities of the model."""
     np.testing.assert_allclose(outputs[0], scores, rtol=1e-6, atol=1e-6)
     predicted, (column, *_) = model.predict_labels(scores), model.label_columns
@@ -89,7 +85,7 @@ def test_onnx_reads_texts_as_the_model_does(folder, texts):
 MODELS: list[Model] = []
 
 
-def numbers(loss: str, n_classes: int = 2, calibration: str = "platt") -> tuple[Model, np.ndarray]:
+def numbers(loss, n_classes=2, calibration="platt"):
     """A model of eight columns of numbers, and rows."""
     random = np.random.default_rng(0)
     X = random.normal(size=(400, 8)).astype(np.float32)
@@ -99,7 +95,7 @@ def numbers(loss: str, n_classes: int = 2, calibration: str = "platt") -> tuple[
     return dadagrad.train(data, loss=loss, step_size=0.1, **settings).model, X
 
 
-def scores_of(model: Model, X: np.ndarray) -> np.ndarray:
+def scores_of(model, X):
     weights = np.zeros((model.n_features, model.n_outputs))
     weights[model.ids] = model.weights
     return X.astype(float) @ weights + model.intercept

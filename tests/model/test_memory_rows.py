@@ -1,9 +1,6 @@
 """Rows in memory, predicted by a model: one at a time as in batches, and in microseconds."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +15,7 @@ from dadagrad.errors import InputError
 SETTINGS: dict[str, Any] = {"loss": "logistic", "step_size": 0.5, "threads": 1}
 
 
-def make_frame(n_rows: int = 200) -> pandas.DataFrame:
+def make_frame(n_rows=200):
     random = np.random.default_rng(0)
     age, words = (
         random.lognormal(3, 2, n_rows),
@@ -38,7 +35,7 @@ def make_frame(n_rows: int = 200) -> pandas.DataFrame:
     )
 
 
-def make_sparse(shape: tuple[int, int], density: float) -> scipy.sparse.csr_array:
+def make_sparse(shape, density):
     random = np.random.default_rng(0)
     return scipy.sparse.random_array(shape, density=density, rng=random, format="csr")
 
@@ -59,7 +56,7 @@ TEXT: dict[str, Any] = {"label": "y", "text_column": "said", "hash_bits": 10}
         TEXT | {"ngrams": 2, "binary": True, "norm": "l2"},
     ],
 )
-def test_a_row_has_the_score_that_it_has_among_others(options: dict[str, Any]) -> None:
+def test_a_row_has_the_score_that_it_has_among_others(options):
     model = dadagrad.train(FRAME, **options, **SETTINGS).model
     rows = FRAME.drop(columns="y").to_dict("records")
     expected = model.decision_function(FRAME)
@@ -74,7 +71,7 @@ def test_a_row_has_the_score_that_it_has_among_others(options: dict[str, Any]) -
         np.testing.assert_allclose(model.decision_function(texts[:1]), expected[:1], atol=1e-5)
 
 
-def test_rows_of_a_matrix_are_matrices_and_dicts() -> None:
+def test_rows_of_a_matrix_are_matrices_and_dicts():
     X = scipy.sparse.random_array(
         (100, 30), density=0.2, rng=np.random.default_rng(0), format="csr"
     )
@@ -90,7 +87,7 @@ def test_rows_of_a_matrix_are_matrices_and_dicts() -> None:
     assert model.predict(X).tolist() == [float(each) for each in expected.argmax(axis=1)]
 
 
-def test_a_row_of_another_kind_is_refused() -> None:
+def test_a_row_of_another_kind_is_refused():
     model = dadagrad.train(FRAME, **TABLE, **SETTINGS).model
     other = dadagrad.train(FRAME, **TABLE | {"ignore": "on"}, **SETTINGS).model
     row = FRAME.drop(columns="y").to_dict("records")[0]
@@ -108,7 +105,7 @@ def test_a_row_of_another_kind_is_refused() -> None:
         matrix.predict(np.array([[np.nan, 1, 1, 1]]))
 
 
-def fastest(call: Callable[[], Any], repeats: int = 400) -> float:
+def fastest(call, repeats=400):
     """Seconds of the fastest of several calls, which other processes did not interrupt."""
     seconds = []
     for _ in range(repeats):
@@ -118,7 +115,7 @@ def fastest(call: Callable[[], Any], repeats: int = 400) -> float:
     return min(seconds)
 
 
-def test_a_row_takes_no_longer_than_with_scikit_learn() -> None:
+def test_a_row_takes_no_longer_than_with_scikit_learn():
     X = scipy.sparse.random_array(
         (200, 9000), density=0.01, rng=np.random.default_rng(0), format="csr"
     )

@@ -1,7 +1,5 @@
 """Metrics of `evaluate`, in several partitions, against scikit-learn on all rows at once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import sklearn.metrics as sk
@@ -12,7 +10,7 @@ from dadagrad.model.evaluate import evaluate
 from dadagrad.model.model import Model
 
 
-def make(task: str, loss: str, n_classes: int, seed: int) -> tuple[Model, MemoryDataset]:
+def make(task, loss, n_classes, seed):
     """A random model, and data of one feature for each output, in two partitions."""
     random = np.random.default_rng(seed)
     n_outputs = n_classes if task == "multiclass" else 1
@@ -35,7 +33,7 @@ def make(task: str, loss: str, n_classes: int, seed: int) -> tuple[Model, Memory
     return model, MemoryDataset(parts, Schema(2, columns, True))
 
 
-def all_rows(model: Model, data: MemoryDataset) -> tuple[np.ndarray, ...]:
+def all_rows(model, data):
     rows = [data.read(number) for number in range(2)]
     scores = np.concatenate([model.scores(part) for part in rows])
     labels = np.concatenate([part.labels[:, 0] for part in rows])
@@ -46,7 +44,7 @@ def all_rows(model: Model, data: MemoryDataset) -> tuple[np.ndarray, ...]:
 @pytest.mark.parametrize(("task", "loss", "n"), [
     ("binary", "logistic", 2), ("multiclass", "softmax", 3), ("multiclass", "logistic", 2),
 ])  # fmt: skip
-def test_metrics_of_classes(task: str, loss: str, n: int) -> None:
+def test_metrics_of_classes(task, loss, n):
     model, data = make(task, loss, n, seed=n)
     result = evaluate(model, data)
     scores, labels, predicted, weight = all_rows(model, data)
@@ -74,7 +72,7 @@ def test_metrics_of_classes(task: str, loss: str, n: int) -> None:
     assert result["calibration_error"] == pytest.approx(sum(gaps))
 
 
-def test_metrics_of_numbers_far_from_zero() -> None:
+def test_metrics_of_numbers_far_from_zero():
     model, data = make("regression", "squared", 2, seed=1)
     result = evaluate(model, data)
     _, labels, predicted, weight = all_rows(model, data)

@@ -1,16 +1,11 @@
 """Models: scores, labels, probabilities, and their files; lies are in `tests/hostile`."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +24,7 @@ from dadagrad.storage.store import Storage
 SPACE = {"format": "text", "hash_bits": 6, "ngrams": 2}
 
 
-def labels_of(task: str, n_outputs: int) -> tuple[LabelColumn, ...]:
+def labels_of(task, n_outputs):
     if task == "multiclass":
         return (LabelColumn("class", tuple(float(2 * one) for one in range(n_outputs))),)
     if task == "regression":
@@ -37,9 +32,7 @@ def labels_of(task: str, n_outputs: int) -> tuple[LabelColumn, ...]:
     return tuple(LabelColumn(f"l{one}", (-1.0, one + 1.0), (3, 4)) for one in range(n_outputs))
 
 
-def make_model(
-    seed: int = 0, task: Any = "binary", n_outputs: int = 1, k: int = 20, loss: str = "logistic"
-) -> Model:
+def make_model(seed=0, task="binary", n_outputs=1, k=20, loss="logistic"):
     rng = np.random.default_rng(seed)
     return Model(
         n_features=64,
@@ -55,7 +48,7 @@ def make_model(
     )
 
 
-def make_rows(seed: int, n_rows: int, implicit: bool, scaled: bool) -> Rows:
+def make_rows(seed, n_rows, implicit, scaled):
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 9, n_rows)
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -75,9 +68,7 @@ def make_rows(seed: int, n_rows: int, implicit: bool, scaled: bool) -> Rows:
     st.integers(1, 3),
     st.sampled_from([0, 1, 20, 64]),
 )
-def test_scores_of_rows_and_of_slices(
-    seed: int, n_rows: int, implicit: bool, scaled: bool, n_outputs: int, k: int
-) -> None:
+def test_scores_of_rows_and_of_slices(seed, n_rows, implicit, scaled, n_outputs, k):
     model = make_model(seed, "multilabel", n_outputs, k)
     rows = make_rows(seed, n_rows, implicit, scaled)
     weights = np.zeros((100, n_outputs))
@@ -92,7 +83,7 @@ def test_scores_of_rows_and_of_slices(
     )
 
 
-def test_labels() -> None:
+def test_labels():
     scores = np.array([[-1.0, 2.0, 2.0], [0.0, -1e-300, 1e-300]])
     multiclass = make_model(task="multiclass", n_outputs=3)
     assert multiclass.predict_labels(scores).tolist() == [2.0, 4.0]
@@ -107,7 +98,7 @@ def test_labels() -> None:
         one.predict_labels(scores)
 
 
-def test_probabilities() -> None:
+def test_probabilities():
     scores = np.array([[-1e4], [-2.0], [0.0], [2.0], [1e4]])
     binary = make_model().probabilities(scores)
     expected = 1.0 / (1.0 + np.exp(-np.clip(scores[:, 0], -700, 700)))
@@ -127,7 +118,7 @@ def test_probabilities() -> None:
         make_model(loss="hinge").probabilities(scores)
 
 
-def test_digest_is_what_the_documentation_says() -> None:
+def test_digest_is_what_the_documentation_says():
     model = make_model()
     content = model.weights.tobytes() + model.ids.tobytes() + model.intercept.tobytes()
     assert model.digest == hashlib.sha256(content).hexdigest()
@@ -135,7 +126,7 @@ def test_digest_is_what_the_documentation_says() -> None:
     assert replace(model, report={}, names={}).digest == model.digest
 
 
-def test_data_of_another_feature_space_is_refused() -> None:
+def test_data_of_another_feature_space_is_refused():
     own = {"format": "svmlight", "zero_based": False}
     for space, change, message in (
         (SPACE, {"n_features": 65}, r"trained on 64 features and the data has 65"),
@@ -169,7 +160,7 @@ def test_data_of_another_feature_space_is_refused() -> None:
         ({"label_columns": (LabelColumn("y"),)}, "'y' has no list of values"),
     ],
 )
-def test_inconsistent_models_are_refused(change: dict[str, Any], message: str) -> None:
+def test_inconsistent_models_are_refused(change, message):
     with pytest.raises(InputError, match=message):
         replace(make_model(k=2), **change)
 
@@ -181,7 +172,7 @@ def test_inconsistent_models_are_refused(change: dict[str, Any], message: str) -
     ("task", "n_outputs", "k"),
     [("binary", 1, 0), ("multiclass", 3, 20), ("multilabel", 2, 20), ("regression", 1, 20)],
 )
-def test_round_trip(task: str, n_outputs: int, k: int, tmp_path: Path) -> None:
+def test_round_trip(task, n_outputs, k, tmp_path):
     model = make_model(3, task, n_outputs, k)
     for url in (str(tmp_path / "model"), memory_url()):
         model.save(url)
@@ -195,7 +186,7 @@ def test_round_trip(task: str, n_outputs: int, k: int, tmp_path: Path) -> None:
         assert repr(loaded.report) == repr(model.report)
 
 
-def test_a_replaced_model_and_a_killed_save_leave_nothing_behind(tmp_path: Path) -> None:
+def test_a_replaced_model_and_a_killed_save_leave_nothing_behind(tmp_path):
     make_model(1).save(tmp_path)
     before = set(tmp_path.rglob("*"))
     for name, age in (("model.json#1", 3600), ("model.json#2", 0), ("notes.txt#1", 3600)):
@@ -211,11 +202,11 @@ def test_a_replaced_model_and_a_killed_save_leave_nothing_behind(tmp_path: Path)
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_a_save_that_fails_leaves_the_old_model(torn: bool) -> None:
+def test_a_save_that_fails_leaves_the_old_model(torn):
     class Failing(Storage):
         left = 0
 
-        def put(self, key: str, data: Any, *, create: bool = False) -> None:
+        def put(self, key, data, *, create=False):
             self.left -= 1
             if self.left < 0:
                 if torn and key != "model.json":
@@ -240,11 +231,11 @@ def test_a_save_that_fails_leaves_the_old_model(torn: bool) -> None:
     assert Model.load(url).digest == new.digest
 
 
-def test_replaced_while_it_is_read() -> None:
+def test_replaced_while_it_is_read():
     class Slow(Storage):
         armed = True
 
-        def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+        def get(self, key, *, max_bytes=None):
             if self.armed and key.endswith(".zst"):
                 self.armed = False
                 make_model(2).save(url)
@@ -255,7 +246,7 @@ def test_replaced_while_it_is_read() -> None:
     assert Model.load(Slow(url)).digest == make_model(2).digest
 
 
-def test_every_damaged_part_is_noticed(tmp_path: Path) -> None:
+def test_every_damaged_part_is_noticed(tmp_path):
     make_model().save(tmp_path)
     for path in tmp_path.rglob("*.zst"):
         data = path.read_bytes()
@@ -280,7 +271,7 @@ def test_every_damaged_part_is_noticed(tmp_path: Path) -> None:
         (lambda body: body.update(version=9), r"version 9.*reads version 1"),
     ],
 )
-def test_a_description_that_lies(change: Callable[[dict[str, Any]], None], message: str) -> None:
+def test_a_description_that_lies(change, message):
     url = memory_url()
     make_model().save(url)
     storage = Storage(url)
@@ -296,14 +287,14 @@ def test_a_description_that_lies(change: Callable[[dict[str, Any]], None], messa
 
 
 @given(st.binary(max_size=100) | json_values.map(lambda value: json.dumps(value).encode()))
-def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
+def test_no_bytes_do_more_than_be_refused(data):
     storage = Storage(memory_url())
     storage.put("model.json", data)
     with pytest.raises(CorruptionError):
         Model.load(storage)
 
 
-def test_a_folder_of_something_else() -> None:
+def test_a_folder_of_something_else():
     for key, what in (
         ("zarr.json", "a dataset"),
         ("part-0.parquet", "a dataset"),

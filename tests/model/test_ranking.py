@@ -1,7 +1,5 @@
 """Scores of rankings, `AdaGradRanker`, and queries from sources to datasets."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import dask.array

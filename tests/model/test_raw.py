@@ -1,12 +1,9 @@
 """Raw rows predicted and evaluated: the same as a dataset made of them, and answered at once."""
 
-from __future__ import annotations
-
 import csv
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,14 +14,13 @@ import pytest
 from dadagrad.data.ingest.ingest import ingest
 from dadagrad.errors import InputError
 from dadagrad.model.evaluate import evaluate
-from dadagrad.model.model import Model
 from dadagrad.model.predict import predict
 from dadagrad.training.run import train
 
 SETTINGS: dict[str, Any] = {"loss": "logistic", "step_size": 0.5, "threads": 1}
 
 
-def make_frame(n_rows: int = 300) -> pandas.DataFrame:
+def make_frame(n_rows=300):
     random = np.random.default_rng(0)
     job, age = random.choice(["cook", "nurse", "clerk"], n_rows), random.normal(40, 9, n_rows)
     rich = (age + 20 * (job == "nurse") + random.normal(0, 5, n_rows)) > 50
@@ -35,22 +31,20 @@ def make_frame(n_rows: int = 300) -> pandas.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Model]:
+def trained(tmp_path_factory):
     """URL of a dataset of a table, and a model of it."""
     data = str(tmp_path_factory.mktemp("raw") / "data")
     ingest(make_frame(), data, label="rich", id="who", shuffle=None)
     return data, train(data, **SETTINGS).model
 
 
-def read_csv(path: Path) -> list[dict[str, str]]:
+def read_csv(path):
     with path.open() as file:
         return list(csv.DictReader(file))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
-def test_a_raw_file_has_the_predictions_of_the_dataset(
-    trained: tuple[str, Model], tmp_path: Path, suffix: str
-) -> None:
+def test_a_raw_file_has_the_predictions_of_the_dataset(trained, tmp_path, suffix):
     data, model = trained
     predict(model, data, str(tmp_path / "data.csv"))
     expected = read_csv(tmp_path / "data.csv")
@@ -79,7 +73,7 @@ def test_a_raw_file_has_the_predictions_of_the_dataset(
         assert measured["confusion"] == measures[-1]["confusion"]
 
 
-def test_texts_are_predicted(tmp_path: Path) -> None:
+def test_texts_are_predicted(tmp_path):
     texts = ["so very good", "so bad", "good day", "bad bad day"] * 20
     frame = pandas.DataFrame({"label": ["+", "-"] * 40, "text": texts})
     ingest(frame, str(tmp_path / "data"), text_column="text", hash_bits=10)
@@ -91,7 +85,7 @@ def test_texts_are_predicted(tmp_path: Path) -> None:
     assert not (tmp_path / "q.csv").exists()
 
 
-def test_raw_rows_of_another_layout_are_refused(trained: tuple[str, Model], tmp_path: Path) -> None:
+def test_raw_rows_of_another_layout_are_refused(trained, tmp_path):
     _, model = trained
     new = tmp_path / "new.csv"
     for content, message in (
@@ -111,9 +105,7 @@ def test_raw_rows_of_another_layout_are_refused(trained: tuple[str, Model], tmp_
 
 
 @pytest.mark.process
-def test_each_line_from_standard_input_is_answered_at_once(
-    trained: tuple[str, Model], tmp_path: Path
-) -> None:
+def test_each_line_from_standard_input_is_answered_at_once(trained, tmp_path):
     trained[1].save(str(tmp_path / "model"))
     command = [sys.executable, "-m", "dadagrad", "predict", str(tmp_path / "model"), "-"]
     program = subprocess.Popen(

@@ -1,7 +1,5 @@
 """Calibration of scores: fits beside scikit-learn's, and the probabilities of runs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,7 +16,7 @@ from dadagrad.optim.registry import describe
 ONE_TARGET = Targets(0, 0.0, 1, np.zeros(1, np.int64), np.ones(1), True)
 
 
-def histogram_of(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def histogram_of(scores, labels):
     """A histogram in which all rows count alike."""
     histogram = np.zeros((N_BINS, 2))
     rows = scores[None], np.asarray(labels, float)[None]
@@ -26,7 +24,7 @@ def histogram_of(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return histogram / 1e12
 
 
-def scores_and_labels(n_rows: int, slope: float = 3.0) -> tuple[np.ndarray, np.ndarray]:
+def scores_and_labels(n_rows, slope=3.0):
     random = np.random.default_rng(0)
     scores = random.normal(0.3, 1.0, n_rows)
     return scores, random.random(n_rows) < expit(slope * scores - 0.7)
@@ -73,7 +71,7 @@ def test_few_rows_make_no_certainty(kind, labels):
     assert CALIBRATIONS.make(describe(fitted)) == fitted
 
 
-def make_rows(n_classes: int, n_rows: int = 6_000) -> tuple[np.ndarray, np.ndarray]:
+def make_rows(n_classes, n_rows=6_000):
     """Rows of overlapping classes."""
     random = np.random.default_rng(1)
     labels = random.integers(0, n_classes, n_rows)

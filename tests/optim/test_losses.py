@@ -1,7 +1,5 @@
 """Losses: slopes are derivatives, nothing overflows, and the kernels use the same formulas."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.objects import compiled_mean_slope, compiled_slope, kernel_parameter, loss_of
@@ -14,7 +12,6 @@ from dadagrad.optim.losses import (
     LOSSES,
     Absolute,
     Hinge,
-    Loss,
     MulticlassHinge,
     Poisson,
     Quantile,
@@ -33,7 +30,7 @@ CLASSES = 4
 Scored = tuple[np.ndarray, np.ndarray]
 
 
-def scored(loss: Loss, data: st.DataObject, size: float = 10.0) -> Scored:
+def scored(loss, data, size=10.0):
     """Scores and labels of six rows; (6, CLASSES) of a loss that couples classes."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     shape = (6, CLASSES) if loss.couples else (6,)
@@ -49,12 +46,12 @@ def scored(loss: Loss, data: st.DataObject, size: float = 10.0) -> Scored:
     return scores, np.maximum(np.round(rng.uniform(-5, 50, 6), 1), loss.label_range[0])
 
 
-def signs(right: np.ndarray, n_classes: int = CLASSES) -> np.ndarray:
+def signs(right, n_classes=CLASSES):
     """The labels of rows of the classes `right`."""
     return np.where(np.arange(n_classes) == np.asarray(right)[..., None], 1.0, -1.0)
 
 
-def compiled_slopes(loss: Loss, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def compiled_slopes(loss, scores, labels):
     """The slopes as the kernels compute them, row by row."""
     slopes = np.full(scores.shape, np.nan)
     if not loss.couples:

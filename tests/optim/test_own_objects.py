@@ -1,7 +1,5 @@
 """A user's own losses, regularizers and preconditioners, and the documentation that shows them."""
 
-from __future__ import annotations
-
 import pickle
 import re
 from dataclasses import dataclass
@@ -107,7 +105,7 @@ PAIRS = {
 OTHERS = [{"batch_size": 1}, {"batch_size": 20}, {"batch_size": 20, "update": "mirror-descent"}]
 
 
-def data_of(name: str) -> dadagrad.Dataset:
+def data_of(name):
     labels = "multiclass" if name == "loss of all classes" else "binary"
     return make_data((60, 60), labels=labels, seed=1)
 

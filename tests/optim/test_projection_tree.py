@@ -1,7 +1,5 @@
 """The heap of sparse projected steps against projecting the whole vector by sorting."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.training_cases import make_data
@@ -20,18 +18,18 @@ N_FEATURES = 60
 class Ball:
     """Weights of one output in an l1 ball, changed by sparse steps."""
 
-    def __init__(self, n_features: int, radius: float) -> None:
+    def __init__(self, n_features, radius):
         self.update = ProjectedGradient(radius=radius)
         self.state = self.update.init(n_features, 1)
 
-    def add(self, ids: np.ndarray, change: np.ndarray) -> None:
+    def add(self, ids, change):
         self.update.add(self.state, 0, ids, change)
 
-    def weights(self, ids: np.ndarray | None = None) -> np.ndarray:
+    def weights(self, ids=None):
         return self.update.weights(self.state, ids)[:, 0]
 
 
-def draw_step(rng: np.random.Generator, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def draw_step(rng, weights):
     """Ids and changes: ties, zeros, sign flips, and exact ends of weights."""
     ids = rng.permutation(len(weights))[: rng.integers(0, 12)]
     kind = rng.integers(5)
@@ -48,7 +46,7 @@ def draw_step(rng: np.random.Generator, weights: np.ndarray) -> tuple[np.ndarray
     return ids, change
 
 
-def project(vector: np.ndarray, radius: float) -> np.ndarray:
+def project(vector, radius):
     return project_l1_ball(vector, np.ones(len(vector)), radius, "sort")
 
 

@@ -1,7 +1,5 @@
 """Projections on the l1 ball and the simplexes: three ways to one nearest point."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.update_cases import seeds
@@ -23,7 +21,7 @@ totals = st.sampled_from([1e-3, 0.5, 1.0, 20.0])
 methods = pytest.mark.parametrize("method", ["sort", "pivot", "auto"])
 
 
-def draw(seed: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+def draw(seed, n):
     """A vector, often with ties and zeros, and weights."""
     rng = np.random.default_rng(seed)
     vector = rng.normal(size=n) * 3

@@ -1,7 +1,5 @@
 """Names of losses, regularizers, preconditioners and updates, and their form as text."""
 
-from __future__ import annotations
-
 import math
 import re
 import subprocess
@@ -105,7 +103,7 @@ def test_refused_text_is_told_from_what_was_needed(registry, text, message):
 class Plain(Loss):
     """A user's own loss of a plain class."""
 
-    def __init__(self, width: float) -> None:
+    def __init__(self, width):
         self.width = width
 
     def value(self, scores, labels):

@@ -1,7 +1,5 @@
 """Every regularizer and domain: the prox is the minimiser, and its zeros are zeros."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.objects import example
@@ -22,7 +20,6 @@ from dadagrad.optim.regularizers import (
     LInfinityNorm,
     MixedL2,
     MixedLInfinity,
-    Regularizer,
     Simplex,
     WithElasticNet,
     kernels,
@@ -52,7 +49,7 @@ each_regularizer = pytest.mark.parametrize("regularizer", ALL, ids=repr)
 each_norm = pytest.mark.parametrize("norm", NORMS, ids=lambda norm: norm.name)
 
 
-def with_strength(norm: Regularizer, strength: float) -> Regularizer:
+def with_strength(norm, strength):
     return GroupL2(strength, 3) if isinstance(norm, GroupL2) else type(norm)(strength)
 
 

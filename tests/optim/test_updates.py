@@ -1,7 +1,5 @@
 """The reference updates against the closed forms and the equalities of the papers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.objects import GRADIENT_UPDATES, preconditioner_of
@@ -15,7 +13,6 @@ from dadagrad.optim.preconditioners import (
     Global,
     Identity,
     Normalized,
-    Preconditioner,
 )
 from dadagrad.optim.regularizers import (
     ElasticBox,
@@ -39,9 +36,7 @@ each_update = pytest.mark.parametrize("name", GRADIENT_UPDATES)
 each_preconditioner = pytest.mark.parametrize("kind", list(PRECONDITIONERS))
 
 
-def diagonal_of(
-    name: str, gradients: np.ndarray, delta: float
-) -> tuple[Preconditioner, np.ndarray]:
+def diagonal_of(name, gradients, delta):
     """A diagonal preconditioner, and H after each of the gradients by its formula.
 
     Dual averaging in "sqrt" is RDA (Xiao 2010), mirror descent FOBOS (Duchi and Singer 2009).
@@ -93,7 +88,7 @@ def test_ftrl_minimises_its_objective(seed, delta, l1, l2):
     centers = [np.zeros(N_FEATURES), np.zeros(N_FEATURES), *played[:-1]]
     growths = np.diff(np.sqrt(np.cumsum(np.square(gradients), axis=0)), axis=0, prepend=0.0)
 
-    def objective(weights: np.ndarray) -> np.ndarray:
+    def objective(weights):
         pairs = zip([delta, *growths], centers, strict=True)
         proximal = sum(growth * np.square(weights - center) for growth, center in pairs)
         penalty = len(gradients) * (l1 * np.abs(weights) + 0.5 * l2 * np.square(weights))

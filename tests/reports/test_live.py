@@ -1,7 +1,5 @@
 """The live page of a run, from this process and from Dask's scheduler, and in a browser."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -9,11 +7,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
@@ -36,23 +31,23 @@ in_browser = pytest.mark.skipif(BROWSER is None, reason="needs Chromium (Debian:
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _at_once(monkeypatch):
     """Update the page at the end of each round."""
     monkeypatch.setattr(live, "SECONDS", 0.0)
 
 
-def get(url: str) -> str:
+def get(url):
     with urlopen(url, timeout=20) as answer:
         assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
         return str(answer.read().decode())
 
 
-def test_the_page_goes_with_the_run_and_leaves_its_bits(tmp_path: Path) -> None:
+def test_the_page_goes_with_the_run_and_leaves_its_bits(tmp_path):
     data, seen = make_data(), []
     page = Dashboard()
     assert get(page.url).count("waiting") > 0
 
-    def look(event: Any) -> None:
+    def look(event):
         if event.steps == 12:
             seen.append(json.loads(get(page.url + "report.json")))
             seen.append(get(page.url + "content"))
@@ -73,15 +68,15 @@ def test_the_page_goes_with_the_run_and_leaves_its_bits(tmp_path: Path) -> None:
         get(page.url)
 
 
-def test_an_open_page_gets_the_end_of_the_run() -> None:
+def test_an_open_page_gets_the_end_of_the_run():
     page, last = Dashboard(), []
 
-    def look(event: Any) -> None:
+    def look(event):
         if event.steps == 1:
             get(page.url)
             fetch.start()
 
-    def poll() -> None:
+    def poll():
         while not last or "running" in last[-1]:
             time.sleep(0.02)
             last.append(get(page.url + "content"))
@@ -92,10 +87,10 @@ def test_an_open_page_gets_the_end_of_the_run() -> None:
     assert "Largest weights" in last[-1]
 
 
-def test_a_run_that_fails_says_so_and_only_three_paths_are_there() -> None:
+def test_a_run_that_fails_says_so_and_only_three_paths_are_there():
     page = Dashboard()
 
-    def fail(event: Any) -> None:
+    def fail(event):
         with pytest.raises(HTTPError):
             get(page.url + "../../etc/passwd")
         raise RuntimeError("<b>no space")
@@ -118,14 +113,12 @@ def test_a_run_that_fails_says_so_and_only_three_paths_are_there() -> None:
         ("localhost:0", ("localhost", 0)),
     ],
 )
-def test_an_address_is_this_machine_unless_it_names_another(
-    text: str, address: tuple[str, int]
-) -> None:
+def test_an_address_is_this_machine_unless_it_names_another(text, address):
     assert parse_address(text) == address
 
 
 @pytest.mark.parametrize("text", ["data.zarr", "1.2.3.4:99999", "http://x:80", ""])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_what_is_no_address_is_refused(text):
     with pytest.raises(InputError, match="give HOST:PORT"):
         parse_address(text)
     taken = Dashboard()
@@ -134,14 +127,14 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     taken.close()
 
 
-def test_dask_shows_the_page_the_figures_and_the_workers(tmp_path: Path) -> None:
+def test_dask_shows_the_page_the_figures_and_the_workers(tmp_path):
     """Also after the loss of a worker."""
     url, seen = write_zarr(make_data((60, 50, 40, 70)), tmp_path / "data"), []
     config = TrainConfig(step_size=0.3, streams=2, rounds=8, passes=2)
     with local_cluster(2) as cluster, Client(cluster) as client:
         root = re.sub("/status$", "", client.dashboard_link).replace("0.0.0.0", "127.0.0.1")
 
-        def look(event: Any) -> None:
+        def look(event):
             if event.cursor.round == 3 and event.pass_number == 1:
                 client.run(
                     partial(signal.raise_signal, signal.SIGKILL),
@@ -167,7 +160,7 @@ def test_dask_shows_the_page_the_figures_and_the_workers(tmp_path: Path) -> None
     assert 'dadagrad_part_seconds{part="learn"}' in figures
 
 
-def dom(url: str, milliseconds: int = 3_000) -> str:
+def dom(url, milliseconds=3_000):
     """The elements of a page after a time, as a browser has them."""
     assert BROWSER is not None
     words = [
@@ -178,17 +171,17 @@ def dom(url: str, milliseconds: int = 3_000) -> str:
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Callable[[str, str], str]]:
+def served(tmp_path):
     """A web server of files, which writes one and returns its URL."""
 
     class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *arguments: Any) -> None:
+        def log_message(self, format, *arguments):
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path))
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
 
-    def write(name: str, text: str) -> str:
+    def write(name, text):
         (tmp_path / name).write_text(text)
         return f"http://127.0.0.1:{server.server_address[1]}/{name}"
 
@@ -198,7 +191,7 @@ def served(tmp_path: Path) -> Iterator[Callable[[str, str], str]]:
 
 
 @in_browser
-def test_a_report_fits_a_phone_and_a_desk(served: Callable[[str, str], str]) -> None:
+def test_a_report_fits_a_phone_and_a_desk(served):
     """No element is wider than the window, and every picture has a size."""
     result = train(make_data((90, 80)), loss="logistic", holdout=0.3, step_size=0.3)
     served("report.html", report(result))
@@ -223,11 +216,11 @@ def test_a_report_fits_a_phone_and_a_desk(served: Callable[[str, str], str]) -> 
 
 
 @in_browser
-def test_a_live_page_changes_without_a_reload() -> None:
+def test_a_live_page_changes_without_a_reload():
     page = Dashboard()
     page.document = page.document | {"status": "running", "data": {"url": "before", "rows": 1}}
 
-    def change() -> None:
+    def change():
         while page._seen is None:
             time.sleep(0.05)
         page.document = page.document | {"data": {"url": "after", "rows": 2}}

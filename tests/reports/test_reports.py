@@ -1,7 +1,5 @@
 """Reports say what the model and the run say, on one page that needs nothing else."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -11,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from helpers.training_cases import make_data
 from helpers.zarr_cases import write_zarr
 from sklearn.metrics import roc_auc_score, roc_curve
@@ -34,7 +32,7 @@ from dadagrad.storage.store import Storage
 EVIL = "<script>alert(1)</script>&\"'"
 
 
-def run(*words: str) -> Result:
+def run(*words):
     """The result of ``dadagrad WORDS``."""
     return CliRunner().invoke(dadagrad, words)
 
@@ -45,7 +43,7 @@ VOID = {"meta", "link", "br", "img", "hr", "input"}
 class Page(HTMLParser):
     """Elements of a page; raises where they are not nested well."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
         self.open: list[str] = []
         self.seen: list[tuple[str, dict[str, Any]]] = []
@@ -53,32 +51,32 @@ class Page(HTMLParser):
         self.feed(text)
         assert not self.open
 
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
+    def handle_starttag(self, tag, attrs):
         self.seen.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+    def handle_startendtag(self, tag, attrs):
         self.seen.append((tag, dict(attrs)))
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         self.texts.append(data)
 
     @property
-    def text(self) -> str:
+    def text(self):
         return " ".join(self.texts)
 
-    def headings(self) -> list[str]:
+    def headings(self):
         return re.findall(r"(Learning curve|Holdout|Largest weights|Time and passes|Settings that "
                           r"were tried|Data and settings|Checkpoints|Make it again)",
                           self.text)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> str:
+def table(tmp_path_factory):
     """A dataset with a hostile column, class and path."""
     folder = tmp_path_factory.mktemp("reports") / "<b>data"
     folder.mkdir()
@@ -93,7 +91,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "t.zarr")
 
 
-def test_a_page_has_everything_and_escapes_what_comes_from_data(table: str, tmp_path: Path) -> None:
+def test_a_page_has_everything_and_escapes_what_comes_from_data(table, tmp_path):
     result = train(table, loss="logistic", passes=2, holdout=0.2, step_size=0.3)
     text = report(result, tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text() == text
@@ -113,7 +111,7 @@ def test_a_page_has_everything_and_escapes_what_comes_from_data(table: str, tmp_
     assert "@media print" in text
 
 
-def test_the_json_has_the_same_numbers_as_an_evaluation(table: str, tmp_path: Path) -> None:
+def test_the_json_has_the_same_numbers_as_an_evaluation(table, tmp_path):
     train(table, loss="logistic", step_size=0.3).save(str(tmp_path / "model"))
     model = Model.load(tmp_path / "model")
     plain = json.loads(report(str(tmp_path / "model"), holdout=table, format="json"))
@@ -137,7 +135,7 @@ def test_the_json_has_the_same_numbers_as_an_evaluation(table: str, tmp_path: Pa
     )  # fmt: skip
 
 
-def test_a_picture_of_a_curve_lies_on_it() -> None:
+def test_a_picture_of_a_curve_lies_on_it():
     draws = np.random.default_rng(1)
     X, y = draws.normal(size=(5_000, 3)), draws.integers(0, 2, 5_000)
     X[:, 0] += y
@@ -158,7 +156,7 @@ def test_a_picture_of_a_curve_lies_on_it() -> None:
     assert shares[:, 2].sum() == 5_000
 
 
-def test_the_commands_make_the_same_model_again(table: str, tmp_path: Path) -> None:
+def test_the_commands_make_the_same_model_again(table, tmp_path):
     model = str(tmp_path / "a model")
     result = train(table, step_size=0.2, l1=1e-3, passes=2, shuffle=False,
                    class_weight="balanced")  # fmt: skip
@@ -170,11 +168,11 @@ def test_the_commands_make_the_same_model_again(table: str, tmp_path: Path) -> N
     assert Model.load(tmp_path / "again").digest == result.model.digest
 
 
-def test_a_run_that_stopped_is_reported_from_its_checkpoints(tmp_path: Path) -> None:
+def test_a_run_that_stopped_is_reported_from_its_checkpoints(tmp_path):
     url = write_zarr(make_data((60, 50, 40, 70)), tmp_path / "data")
     folder = str(tmp_path / "run")
 
-    def stop(event: Any) -> None:
+    def stop(event):
         if event.rows > 150:
             raise KeyboardInterrupt
 
@@ -191,7 +189,7 @@ def test_a_run_that_stopped_is_reported_from_its_checkpoints(tmp_path: Path) -> 
     assert plain["curve"]["rows"][-1] == 220
 
 
-def test_a_sweep_shows_error_against_weights(tmp_path: Path) -> None:
+def test_a_sweep_shows_error_against_weights(tmp_path):
     data = make_data((200, 200))
     best = sweep(data, step_size=[0.1, 0.3], l1=[0.0, 1e-3, 1e-2], holdout=0.2).best
     page = Page(report(best))
@@ -202,14 +200,14 @@ def test_a_sweep_shows_error_against_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("labels", ["regression", "multiclass", "multilabel", "relevance"])
-def test_every_task_has_a_page(labels: str) -> None:
+def test_every_task_has_a_page(labels):
     losses = {"regression": "squared", "relevance": "ranking"}
     data = make_data((60, 50, 40), labels=labels)
     result = train(data, loss=losses.get(labels, "hinge"), holdout=0.3, step_size=0.3)
     assert "Holdout" in Page(report(result)).headings()
 
 
-def test_the_command_writes_a_page_and_does_not_replace_a_file(table: str, tmp_path: Path) -> None:
+def test_the_command_writes_a_page_and_does_not_replace_a_file(table, tmp_path):
     model, page = str(tmp_path / "model"), str(tmp_path / "page.html")
     train(table, step_size=0.3).save(model)
     assert run("report", model, "--out", page).exit_code == 0
@@ -223,7 +221,7 @@ def test_the_command_writes_a_page_and_does_not_replace_a_file(table: str, tmp_p
     assert "is not a model or a folder of checkpoints" in missing.stderr
 
 
-def test_a_report_goes_to_any_store(table: str) -> None:
+def test_a_report_goes_to_any_store(table):
     text = report(train(table, step_size=0.3), "memory://pages/report.html")
     assert Storage("memory://pages").get("report.html").decode() == text
     with pytest.raises(InputError, match="format must be"):
@@ -234,7 +232,7 @@ def test_a_report_goes_to_any_store(table: str) -> None:
     ("low", "high", "log"), [(0.0, 1.0, False), (0.123, 0.124, False), (406, 14_400, True),
                              (1, 10**9, True), (5, 5, True), (3, 3, False)],
 )  # fmt: skip
-def test_axes_have_a_few_round_ticks_inside(low: float, high: float, log: bool) -> None:
+def test_axes_have_a_few_round_ticks_inside(low, high, log):
     axis = Axis.over([low, high], "x", log=log)
     ticks = axis.ticks()
     assert 1 <= len(ticks) <= 8

@@ -1,7 +1,5 @@
 """Storage: the same behaviour in a folder, behind file:// and in memory; errors that help."""
 
-from __future__ import annotations
-
 import base64
 import os
 import pickle
@@ -11,7 +9,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -23,7 +20,7 @@ from dadagrad.storage.store import Storage
 
 
 @pytest.fixture(params=["path", "file", "memory"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+def storage(request, tmp_path):
     folder = tmp_path / "with space é ~ %41 #?"
     urls = {
         "path": str(folder),
@@ -34,7 +31,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 
 
 @pytest.mark.parametrize("key", ["a", "a/b c/é ~ %20 #?", "deep/" * 20 + "x"])
-def test_objects_are_read_as_they_were_written(storage: Storage, key: str) -> None:
+def test_objects_are_read_as_they_were_written(storage, key):
     storage.put(key, b"first")
     storage.put(key, b"the second, longer")
     again = pickle.loads(pickle.dumps(storage))
@@ -54,7 +51,7 @@ def test_objects_are_read_as_they_were_written(storage: Storage, key: str) -> No
         assert file.read(1) == b"d"
 
 
-def test_an_object_that_is_larger_than_allowed_is_not_read(storage: Storage) -> None:
+def test_an_object_that_is_larger_than_allowed_is_not_read(storage):
     storage.put("four", b"four")
     buffer = bytearray(3)
     for read in (
@@ -66,7 +63,7 @@ def test_an_object_that_is_larger_than_allowed_is_not_read(storage: Storage) -> 
     assert buffer == bytes(3)
 
 
-def test_a_folder_is_not_the_prefix_of_a_name(storage: Storage) -> None:
+def test_a_folder_is_not_the_prefix_of_a_name(storage):
     storage.put_many({"b/2": b"22", "b/1": b"1", "bc/3": b"3", "a": b""})
     assert storage.list() == ["a", "b/1", "b/2", "bc/3"]
     buffers = {"b/2": bytearray(2), "b/1": bytearray(2)}
@@ -82,7 +79,7 @@ def test_a_folder_is_not_the_prefix_of_a_name(storage: Storage) -> None:
     assert storage.list() == ["a"]
 
 
-def test_missing_objects_are_named(storage: Storage) -> None:
+def test_missing_objects_are_named(storage):
     storage.put("folder/x", b"")
     for key in ("nothing", "folder", "folder/x/y"):
         assert not storage.exists(key)
@@ -94,8 +91,8 @@ def test_missing_objects_are_named(storage: Storage) -> None:
     assert storage.exists("folder/x")
 
 
-def test_of_many_creators_one_wins(storage: Storage) -> None:
-    def create(number: int) -> bool:
+def test_of_many_creators_one_wins(storage):
+    def create(number):
         try:
             storage.put("lock", str(number).encode(), create=True)
         except AlreadyExists:
@@ -111,7 +108,7 @@ def test_of_many_creators_one_wins(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("key", ["../x", "a/../../x", "/etc/passwd", "a/./b", "a\0b"])
-def test_keys_cannot_leave_the_prefix(storage: Storage, key: str) -> None:
+def test_keys_cannot_leave_the_prefix(storage, key):
     for action in (storage.get, storage.exists, storage.delete, storage.list):
         with pytest.raises(InputError, match="is not a key"):
             action(key)
@@ -119,7 +116,7 @@ def test_keys_cannot_leave_the_prefix(storage: Storage, key: str) -> None:
         storage.put(key, b"")
 
 
-def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths(tmp_path, monkeypatch):
     """A relative path survives another working directory, and reading creates nothing."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -135,17 +132,17 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Storage("~/none").n_bytes()
 
 
-def test_memory_is_shared_by_name() -> None:
+def test_memory_is_shared_by_name():
     Storage("memory://shared/x").put("a", b"1")
     assert Storage("memory://shared").get("x/a") == b"1"
     assert not Storage("memory://other").exists("x/a")
 
 
-def test_readers_never_see_half_a_write(tmp_path: Path) -> None:
+def test_readers_never_see_half_a_write(tmp_path):
     storage = Storage(tmp_path)
     storage.put("a", b"0" * 3_000_000)
 
-    def write() -> None:
+    def write():
         for digit in (b"1", b"2", b"3", b"4") * 5:
             storage.put("a", digit * 3_000_000)
 
@@ -157,7 +154,7 @@ def test_readers_never_see_half_a_write(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"]
 
 
-def run(program: str, *arguments: Path) -> list[str]:
+def run(program, *arguments):
     """The lines that a Python program prints, to which `Storage` is known."""
     program = f"import os, sys\nfrom dadagrad.storage.store import Storage\n{program}"
     command = [sys.executable, "-c", program, *map(str, arguments)]
@@ -166,7 +163,7 @@ def run(program: str, *arguments: Path) -> list[str]:
     ).stdout.splitlines()
 
 
-def test_a_killed_writer_leaves_the_old_bytes(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_the_old_bytes(tmp_path):
     storage = Storage(tmp_path)
     storage.put("a", b"old")
     program = (
@@ -185,7 +182,7 @@ def test_a_killed_writer_leaves_the_old_bytes(tmp_path: Path) -> None:
         assert storage.list() == ["a"]
 
 
-def test_who_has_only_read_can_be_forked(tmp_path: Path) -> None:
+def test_who_has_only_read_can_be_forked(tmp_path):
     (tmp_path / "a").write_bytes(b"x")
     program = """
 storage = Storage(sys.argv[1])
@@ -200,7 +197,7 @@ os.waitpid(child, 0)
     assert run(program, tmp_path) == ["b'x' True False 1", "['a', 'b']"]
 
 
-def test_a_limit_on_the_size_of_files_says_so(tmp_path: Path) -> None:
+def test_a_limit_on_the_size_of_files_says_so(tmp_path):
     program = """
 import resource, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -214,7 +211,7 @@ except Exception as error:
     assert run(program, tmp_path)[0].startswith(said)
 
 
-def test_permission_denied_says_so(tmp_path: Path) -> None:
+def test_permission_denied_says_so(tmp_path):
     program = """
 opened, closed = Storage(sys.argv[1]), Storage(sys.argv[2])
 opened.put("b", b"")  # loads what is loaded late
@@ -253,15 +250,13 @@ for action in (lambda: closed.get("a"), lambda: closed.put("b", b""), lambda: cl
         ("az://container/x", "AZURE_STORAGE_ACCOUNT_NAME"),
     ],
 )
-def test_urls_that_cannot_be_opened(
-    url: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_urls_that_cannot_be_opened(url, message, monkeypatch):
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     with pytest.raises(InputError, match=message):
         Storage(url)
 
 
-def test_credentials_are_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_are_never_shown(tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "SECRETID")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SECRETKEY")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
@@ -285,7 +280,7 @@ def test_credentials_are_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "http://no-such-host.invalid"])
-def test_an_unreachable_endpoint_fails_soon(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_endpoint_fails_soon(endpoint, monkeypatch):
     assert retries.FIRST_SECONDS < 5
     monkeypatch.setattr(retries, "FIRST_SECONDS", 0.3)
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
@@ -297,18 +292,16 @@ def test_an_unreachable_endpoint_fails_soon(endpoint: str, monkeypatch: pytest.M
     assert time.monotonic() - start < 10
 
 
-def test_the_user_of_an_http_host_comes_from_the_netrc_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_user_of_an_http_host_comes_from_the_netrc_file(tmp_path, monkeypatch):
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             expected = "Basic " + base64.b64encode(b"ann:pass word").decode()
             self.send_response(200 if self.headers["authorization"] == expected else 401)
             self.send_header("content-length", "3")
             self.end_headers()
             self.wfile.write(b"yes")
 
-        def log_message(self, *arguments: object) -> None:
+        def log_message(self, *arguments):
             pass
 
     (tmp_path / "netrc").write_text('machine 127.0.0.1 login ann password "pass word"')
@@ -322,9 +315,7 @@ def test_the_user_of_an_http_host_comes_from_the_netrc_file(
         server.shutdown()
 
 
-def test_a_broken_netrc_file_is_named_and_not_quoted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_netrc_file_is_named_and_not_quoted(tmp_path, monkeypatch):
     (tmp_path / "netrc").write_text("machine h login ann SECRET word\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     with pytest.raises(InputError, match="netrc, line 1: cannot be read") as failed:

@@ -1,20 +1,16 @@
 """Servers and processes that all tests of stores that fail share: starting them takes seconds."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 from helpers.cluster_processes import WARM, Nursery
 from helpers.faulty_proxy import Proxy
 from helpers.runs import Program, write_data
-from helpers.servers import BUCKET, Server, moto_server, rclone_server
+from helpers.servers import BUCKET, moto_server, rclone_server
 
 
 @pytest.fixture(scope="package")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Server]]:
+def servers(tmp_path_factory):
     """One of each kind: "rclone" ignores the condition of create-only writes, "moto" does not."""
     with (
         rclone_server(tmp_path_factory.mktemp("rclone")) as rclone,
@@ -24,19 +20,13 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Serv
 
 
 @pytest.fixture
-def url(request: pytest.FixtureRequest) -> str:
+def url(request):
     """URL of a folder of its own for each test, on any server."""
     return f"s3://{BUCKET}/{request.node.name.translate(str.maketrans('[]', '--'))}"
 
 
 @pytest.fixture(params=["files", "moto", "rclone"])
-def folder(
-    request: pytest.FixtureRequest,
-    servers: dict[str, Server],
-    url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> str:
+def folder(request, servers, url, tmp_path, monkeypatch):
     """URL of a folder that is not there yet, in each kind of store; the environment says how."""
     if request.param == "files":
         return str(tmp_path / "folder")
@@ -45,7 +35,7 @@ def folder(
 
 
 @pytest.fixture
-def proxy(servers: dict[str, Server], monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+def proxy(servers, monkeypatch):
     """Before the server that honours create-only writes."""
     with Proxy(servers["moto"]) as proxy:
         proxy.server.set_environment(monkeypatch)
@@ -53,12 +43,12 @@ def proxy(servers: dict[str, Server], monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 @pytest.fixture(scope="package")
-def local_data(tmp_path_factory: pytest.TempPathFactory) -> str:
+def local_data(tmp_path_factory):
     return write_data(str(tmp_path_factory.mktemp("data") / "data"))
 
 
 @pytest.fixture
-def new_program(nursery: Nursery, local_data: str) -> Callable[..., Program]:
+def new_program(nursery, local_data):
     """Makes the program of a run in a folder, on the local data unless others are given."""
     return partial(Program, nursery, data=local_data)
 
@@ -80,7 +70,7 @@ os.register_at_fork(after_in_child=limit)
 
 
 @pytest.fixture(scope="package")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+def nursery(tmp_path_factory):
     """Starts processes of `dadagrad` and `dask`."""
     with pytest.MonkeyPatch.context() as patch:
         nursery = Nursery(tmp_path_factory.mktemp("processes"), prelude=LIMIT + WARM)

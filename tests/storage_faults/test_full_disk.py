@@ -1,15 +1,11 @@
 """A full disk: one line that says so, nothing half-written taken for whole, and going on after."""
 
-from __future__ import annotations
-
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
-from helpers.cluster_processes import Nursery, Process
 from helpers.runs import Program, digest, refusal
 
 from dadagrad.data import open_dataset
@@ -27,10 +23,10 @@ NO_SPACE = "No space left on device; free some space or write elsewhere"
 class Disk:
     """A small disk, mounted at `path`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path = path
 
-    def refuses(self, pages: int, start: Callable[[], Process]) -> str:
+    def refuses(self, pages, start):
         """The message of a process that finds the disk full but for so many pages."""
         filler = self.path / "filler"
         with filler.open("wb", buffering=0) as file, suppress(OSError):
@@ -45,7 +41,7 @@ class Disk:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
+def disk(tmp_path):
     path = tmp_path / "disk"
     path.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(path)]
@@ -71,7 +67,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
         pytest.param(7, True, marks=pytest.mark.slow),
     ],
 )
-def test_checkpoints(pages: int, resumed: bool, disk: Disk, new_program: NewProgram) -> None:
+def test_checkpoints(pages, resumed, disk, new_program):
     """Full before the first one is there, which makes the run, and after."""
     program = new_program(str(disk.path))
     message = disk.refuses(pages, program.train)
@@ -83,7 +79,7 @@ def test_checkpoints(pages: int, resumed: bool, disk: Disk, new_program: NewProg
     program.assert_undisturbed(program.resume() if resumed else program.train())
 
 
-def test_model(disk: Disk, new_program: NewProgram, tmp_path: Path) -> None:
+def test_model(disk, new_program, tmp_path):
     program = new_program(str(tmp_path))
     program.model = f"{disk.path}/model"
     assert f" in {program.model}: {NO_SPACE}" in disk.refuses(1, program.train)
@@ -93,7 +89,7 @@ def test_model(disk: Disk, new_program: NewProgram, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["parquet", pytest.param("csv", marks=pytest.mark.slow)])
-def test_predictions(suffix: str, disk: Disk, new_program: NewProgram, tmp_path: Path) -> None:
+def test_predictions(suffix, disk, new_program, tmp_path):
     program = new_program(str(tmp_path))
     digest(program.train())
     out = disk.path / f"predictions.{suffix}"
@@ -106,7 +102,7 @@ def test_predictions(suffix: str, disk: Disk, new_program: NewProgram, tmp_path:
 
 
 @pytest.mark.parametrize(("pages", "key"), [(0, "claim-"), (20, "part-0")])
-def test_ingest(pages: int, key: str, disk: Disk, nursery: Nursery, tmp_path: Path) -> None:
+def test_ingest(pages, key, disk, nursery, tmp_path):
     text, out = tmp_path / "corpus.svm", str(disk.path / "data")
     Corpus(3000, n_features=5000, nnz_per_row=20).write_text(text)
     command = ("dadagrad", "ingest", str(text), "--format", "svmlight", "--shuffle", "0")

@@ -4,16 +4,12 @@ On S3 a proxy holds a request back, or passes on half of it, and the process is 
 files the kernel kills it in the middle of a write that makes a file larger than it may be.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from helpers.faulty_proxy import Proxy, once_at
 from helpers.processes import wait_until
-from helpers.runs import Program, digest, write_data
-from helpers.servers import Server
+from helpers.runs import digest, write_data
 from helpers.sudden_death import each_death
 
 from dadagrad.training.checkpoints.writer import CheckpointReader
@@ -28,15 +24,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("how", "stage", "store"), WAYS)
-def test_on_s3(
-    how: str,
-    stage: str,
-    store: str,
-    servers: dict[str, Server],
-    url: str,
-    new_program: Callable[..., Program],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_on_s3(how, stage, store, servers, url, new_program, monkeypatch):
     servers[store].set_environment(monkeypatch)
     with Proxy(servers[store]) as proxy:
         proxy.act = once_at(proxy, stage, how)
@@ -56,13 +44,7 @@ def test_on_s3(
     ("what", "n_features", "bytes"),
     [("part", 300, 1500), ("manifest", 40, 1250), ("model", 40, None)],
 )
-def test_on_files(
-    what: str,
-    n_features: int,
-    bytes: int | None,
-    new_program: Callable[..., Program],
-    tmp_path: Path,
-) -> None:
+def test_on_files(what, n_features, bytes, new_program, tmp_path):
     """Parts are of 330 or 2250 bytes, the first manifest of 1000, others of 1900, models larger."""
     data = write_data(str(tmp_path / "data"), n_features)
     if bytes is None:
@@ -131,6 +113,6 @@ def check(folder):
 
 
 @pytest.mark.parametrize("stride", [13, pytest.param(1, marks=pytest.mark.slow)])
-def test_at_a_change_of_a_file(stride: int, tmp_path: Path) -> None:
+def test_at_a_change_of_a_file(stride, tmp_path):
     """Writing and removing: checkpoints stay whole, and the next run leaves nothing else."""
     assert each_death(tmp_path, CHECKPOINTS, stride=stride) > 70

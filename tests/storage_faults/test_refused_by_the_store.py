@@ -1,17 +1,13 @@
 """A store that knows who asks and says no: which bucket, and what to check."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import boto3
 import pytest
-from helpers.runs import Program, refusal
-from helpers.servers import BUCKET, Server
+from helpers.runs import refusal
+from helpers.servers import BUCKET
 
 from dadagrad.data import open_dataset
 from dadagrad.errors import StorageError
@@ -19,7 +15,7 @@ from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.writer import CheckpointWriter
 
 
-def ask_who_is_there(server: Server, after: str) -> None:
+def ask_who_is_there(server, after):
     """Have moto check who asks, and whether he may, but for so many requests first."""
     url = f"{server.endpoint}/moto-api/reset-auth"
     kind = {"Content-Type": "text/plain"}
@@ -27,7 +23,7 @@ def ask_who_is_there(server: Server, after: str) -> None:
 
 
 @pytest.fixture
-def reader(servers: dict[str, Server]) -> Iterator[Server]:
+def reader(servers):
     """A server that lets this user read and list, and nothing else."""
     server = servers["moto"]
     iam = boto3.client(
@@ -57,12 +53,7 @@ UNKNOWN = (
 )
 
 
-def test_a_bucket_that_may_only_be_read(
-    reader: Server,
-    new_program: Callable[..., Program],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_bucket_that_may_only_be_read(reader, new_program, tmp_path, monkeypatch):
     """What would be wrong at the end is found out before a run begins."""
     reader.set_environment(monkeypatch)
     assert Storage(f"s3://{BUCKET}/nothing").list() == []
@@ -76,9 +67,7 @@ def test_a_bucket_that_may_only_be_read(
         program.model = str(tmp_path / "model")
 
 
-def test_credentials_that_nobody_knows(
-    reader: Server, servers: dict[str, Server], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_credentials_that_nobody_knows(reader, servers, monkeypatch):
     """Each server has words of its own for that."""
     for server in (
         replace(reader, key="AKIAUNKNOWNUNKNOWNUN", secret="unknown-secret"),
@@ -98,7 +87,7 @@ def test_credentials_that_nobody_knows(
             assert not [part for part in (server.key, server.secret) if part in str(denied.value)]
 
 
-def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_credentials(monkeypatch):
     """obstore then asks the metadata server of a cloud, in vain."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)

@@ -1,14 +1,12 @@
 """Models and checkpoints on real S3 servers."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 
 import numpy as np
 import pytest
 from helpers.checkpoint_stores import same, snapshot
-from helpers.servers import BUCKET, Server
+from helpers.servers import BUCKET
 
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.errors import StorageError
@@ -18,16 +16,12 @@ from dadagrad.training.checkpoints.writer import CheckpointReader, CheckpointWri
 
 
 @pytest.fixture(params=["rclone", "moto"])
-def server(
-    request: pytest.FixtureRequest, servers: dict[str, Server], monkeypatch: pytest.MonkeyPatch
-) -> Server:
+def server(request, servers, monkeypatch):
     servers[request.param].set_environment(monkeypatch)
     return servers[request.param]
 
 
-def test_checkpoints_round_trip_and_old_ones_go(
-    server: Server, servers: dict[str, Server], url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_checkpoints_round_trip_and_old_ones_go(server, servers, url, caplog):
     honours = server is servers["moto"]
     with CheckpointWriter(url, keep=2) as writer:
         assert writer.create_only is honours
@@ -49,7 +43,7 @@ def test_checkpoints_round_trip_and_old_ones_go(
     assert same(CheckpointReader(url).load(), snapshot(3))
 
 
-def test_a_model_replaces_another(server: Server, url: str) -> None:
+def test_a_model_replaces_another(server, url):
     ids, weights = np.array([3, 40]), np.array([[0.5], [-2.0]], np.float32)
     columns = (LabelColumn("label", (0.0, 1.0), (4, 6)),)
     model = Model(50, ids, weights, np.array([0.25]), "logistic", "binary", columns)
@@ -62,9 +56,7 @@ def test_a_model_replaces_another(server: Server, url: str) -> None:
     assert Model.load(url).digest == model.digest
 
 
-def test_credentials_stay_out_of_everything(
-    server: Server, url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_credentials_stay_out_of_everything(server, url, caplog):
     caplog.set_level(logging.DEBUG)
     with CheckpointWriter(url) as writer:
         writer.submit(snapshot(1))

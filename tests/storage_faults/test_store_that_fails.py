@@ -1,20 +1,16 @@
 """A store that answers 503, keeps silent or hangs up: asked again, given up in bounded time."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 import re
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from helpers.checkpoint_stores import same, snapshot
 from helpers.faulty_proxy import Proxy, always, first
 from helpers.processes import free_port
-from helpers.servers import BUCKET, Server
+from helpers.servers import BUCKET
 
 from dadagrad.errors import AlreadyExists, InputError, StorageError
 from dadagrad.storage.store import Storage
@@ -24,17 +20,17 @@ SLOW = pytest.mark.slow
 
 
 @pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def patience(monkeypatch):
     """Sets the seconds of retries for a store that has answered, and for one that has not."""
 
-    def set_seconds(answered: float, unknown: float = 3.0) -> None:
+    def set_seconds(answered, unknown=3.0):
         monkeypatch.setenv("DADAGRAD_STORAGE_PATIENCE", str(answered))
         monkeypatch.setattr("dadagrad.storage.retries.FIRST_SECONDS", unknown)
 
     return set_seconds
 
 
-def fails(call: Callable[[], Any], match: str) -> float:
+def fails(call, match):
     """Seconds until a call fails with this message."""
     begun = time.monotonic()
     with pytest.raises(StorageError, match=match):
@@ -42,13 +38,13 @@ def fails(call: Callable[[], Any], match: str) -> float:
     return time.monotonic() - begun
 
 
-def read_middle(storage: Storage) -> bytes:
+def read_middle(storage):
     with storage.open("range") as file:
         file.seek(2)
         return file.read(2)
 
 
-def actions(storage: Storage) -> list[tuple[Callable[[], Any], Any]]:
+def actions(storage):
     """Everything that is ever asked of a store, each for an object of its own, and the answer."""
     return [
         (lambda: storage.get("get"), b"object"),
@@ -67,9 +63,7 @@ def actions(storage: Storage) -> list[tuple[Callable[[], Any], Any]]:
     "mishaps",
     ["503 429 lose", pytest.param("reset cut reset cut", marks=SLOW), "stall"],
 )
-def test_everything_is_asked_again(
-    mishaps: str, proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_everything_is_asked_again(mishaps, proxy, url, monkeypatch):
     monkeypatch.setenv("DADAGRAD_STORAGE_TIMEOUT", "0.4")
     storage = Storage(url)
     for key in ("get", "into", "range", "size", "folder/a", "delete"):
@@ -83,7 +77,7 @@ def test_everything_is_asked_again(
     assert not storage.exists("delete")
 
 
-def test_what_was_created_by_an_answer_that_was_lost(proxy: Proxy, url: str) -> None:
+def test_what_was_created_by_an_answer_that_was_lost(proxy, url):
     storage = Storage(url)
     storage.put("warm", b"")
     proxy.act = first("lose")
@@ -95,7 +89,7 @@ def test_what_was_created_by_an_answer_that_was_lost(proxy: Proxy, url: str) -> 
 @pytest.mark.parametrize(
     "mishap", ["lose", "409", *(pytest.param(how, marks=SLOW) for how in ("reset", "503"))]
 )
-def test_checkpoints_through_a_bad_connection(mishap: str, proxy: Proxy, url: str) -> None:
+def test_checkpoints_through_a_bad_connection(mishap, proxy, url):
     """Every write of a run goes wrong at first: none is missing, none is there twice."""
     goes_wrong = first(mishap)
     proxy.act = lambda request: (
@@ -114,9 +108,7 @@ def test_checkpoints_through_a_bad_connection(mishap: str, proxy: Proxy, url: st
     assert same(CheckpointReader(url).load(), snapshot(2))
 
 
-def test_a_store_that_is_gone_for_good(
-    proxy: Proxy, url: str, patience: Callable[..., None], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_store_that_is_gone_for_good(proxy, url, patience, caplog):
     patience(1.5)
     caplog.set_level(logging.INFO)
     storage = Storage(url)
@@ -132,9 +124,7 @@ def test_a_store_that_is_gone_for_good(
     assert caplog.text.count(f"s3://{BUCKET} answers again") == 1
 
 
-def test_silence_is_told_from_absence(
-    proxy: Proxy, url: str, patience: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silence_is_told_from_absence(proxy, url, patience, monkeypatch):
     patience(1)
     monkeypatch.setenv("DADAGRAD_STORAGE_TIMEOUT", "0.3")
     proxy.act = always("stall")
@@ -142,9 +132,7 @@ def test_silence_is_told_from_absence(
     assert fails(lambda: Storage(url).get("key"), said) < 8
 
 
-def test_who_gives_a_store_up_does_so_for_all(
-    proxy: Proxy, url: str, patience: Callable[..., None]
-) -> None:
+def test_who_gives_a_store_up_does_so_for_all(proxy, url, patience):
     """A save that fails tidies up after itself: that must not take as long once more."""
     patience(2, unknown=0.3)
     writer = CheckpointWriter(url)
@@ -154,13 +142,7 @@ def test_who_gives_a_store_up_does_so_for_all(
 
 
 @pytest.mark.parametrize("how", ["neither", "answered", "unpickled"])
-def test_a_store_that_is_known_is_waited_for_longer(
-    how: str,
-    servers: dict[str, Server],
-    url: str,
-    patience: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_store_that_is_known_is_waited_for_longer(how, servers, url, patience, monkeypatch):
     """It has answered this process, or another: a worker may start while the store is away."""
     patience(1.2, unknown=0.1)
     with Proxy(servers["moto"]) as proxy:
@@ -177,9 +159,7 @@ def test_a_store_that_is_known_is_waited_for_longer(
         assert least < fails(lambda: storage.get("key"), "cannot be reached") < most
 
 
-def test_a_slow_upload_is_not_a_stalled_one(
-    proxy: Proxy, url: str, patience: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_upload_is_not_a_stalled_one(proxy, url, patience, monkeypatch):
     patience(0)
     monkeypatch.setenv("DADAGRAD_STORAGE_TIMEOUT", "0.5")
     proxy.bytes_per_second = 1.5e6
@@ -189,7 +169,7 @@ def test_a_slow_upload_is_not_a_stalled_one(
     assert len(proxy.requests) == 1
 
 
-def test_a_store_that_does_not_know_conditions_says_so_at_once(proxy: Proxy, url: str) -> None:
+def test_a_store_that_does_not_know_conditions_says_so_at_once(proxy, url):
     """The answer 501, unlike others from 500 on, will not change."""
     proxy.act = lambda request: "501" if request.method == "PUT" and request.conditional else "pass"
     begun = time.monotonic()
@@ -201,7 +181,7 @@ def test_a_store_that_does_not_know_conditions_says_so_at_once(proxy: Proxy, url
 
 
 @pytest.mark.parametrize("name", ["DADAGRAD_STORAGE_PATIENCE", "DADAGRAD_STORAGE_TIMEOUT"])
-def test_settings_that_are_no_number_of_seconds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_are_no_number_of_seconds(name, monkeypatch):
     for text in ("soon", "-1", "nan", ""):
         monkeypatch.setenv(name, text)
         said = re.escape(f"{name}='{text}' was given; it must be a number of seconds")

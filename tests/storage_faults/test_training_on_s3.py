@@ -1,19 +1,14 @@
 """Training with data, checkpoints and model on S3: killed, hindered, cut off, and the same bits."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
-from helpers.cluster_processes import Cluster, Nursery
+from helpers.cluster_processes import Cluster
 from helpers.faulty_proxy import Proxy, always, mishaps
 from helpers.processes import free_port
 from helpers.runs import Program, refusal, saved, write_data
-from helpers.servers import BUCKET, Server, rclone_server
+from helpers.servers import BUCKET, rclone_server
 
 from dadagrad.storage.store import Storage
 
@@ -21,7 +16,7 @@ MISHAPS = {"503": 0.05, "reset": 0.02, "lose": 0.03, "cut": 0.02, "stall": 0.01}
 NOISY = {"RUST_LOG": "trace", "DASK_LOGGING__DISTRIBUTED": "debug"}
 
 
-def remote(server: Server, monkeypatch: pytest.MonkeyPatch, name: str) -> str:
+def remote(server, monkeypatch, name):
     """A folder of the server that holds the data, in ``data``; the environment leads there."""
     server.set_environment(monkeypatch)
     write_data(f"s3://{BUCKET}/{name}/data")
@@ -37,13 +32,7 @@ def remote(server: Server, monkeypatch: pytest.MonkeyPatch, name: str) -> str:
         pytest.param("moto", "cluster last", marks=pytest.mark.slow),
     ],
 )
-def test_killed_and_resumed(
-    store: str,
-    order: str,
-    servers: dict[str, Server],
-    nursery: Nursery,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_killed_and_resumed(store, order, servers, nursery, monkeypatch):
     """By workers that have the address and the credentials from their environment, or by none."""
     server = servers[store]
     folder = remote(server, monkeypatch, f"killed-{store}-{order[8:]}")
@@ -69,7 +58,7 @@ def test_killed_and_resumed(
 
 
 @pytest.fixture
-def hindered(servers: dict[str, Server], monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+def hindered(servers, monkeypatch):
     """Before a store that has the data, in ``hindered/data``."""
     remote(servers["moto"], monkeypatch, "hindered")
     with Proxy(servers["moto"]) as proxy:
@@ -77,7 +66,7 @@ def hindered(servers: dict[str, Server], monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @contextmanager
-def on(engine: str, nursery: Nursery, environment: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+def on(engine, nursery, environment):
     """Options of a run on "threads", or on a "cluster" that lasts for the block."""
     if engine == "threads":
         yield ()
@@ -87,14 +76,7 @@ def on(engine: str, nursery: Nursery, environment: Mapping[str, str]) -> Iterato
 
 
 @contextmanager
-def hindered_program(
-    proxy: Proxy,
-    engine: str,
-    nursery: Nursery,
-    name: str,
-    more: Mapping[str, str] | None = None,
-    **options: Any,
-) -> Iterator[Program]:
+def hindered_program(proxy, engine, nursery, name, more=None, **options):
     """A program on the store behind `proxy`; `more` goes into its environment."""
     environment = proxy.server.environment | {"DADAGRAD_STORAGE_TIMEOUT": "1"} | (more or {})
     folder = f"s3://{BUCKET}/hindered"
@@ -115,7 +97,7 @@ def hindered_program(
         ),
     ],
 )
-def test_a_store_with_mishaps(engine: str, seed: int, hindered: Proxy, nursery: Nursery) -> None:
+def test_a_store_with_mishaps(engine, seed, hindered, nursery):
     """One request in eight goes wrong, in every way there is; of data and of checkpoints."""
     hindered.act = mishaps(seed, MISHAPS)
     with hindered_program(hindered, engine, nursery, f"{engine}-{seed}") as program:
@@ -131,9 +113,7 @@ def test_a_store_with_mishaps(engine: str, seed: int, hindered: Proxy, nursery: 
         pytest.param("cluster", 30.0, marks=pytest.mark.slow),
     ],
 )
-def test_a_server_that_dies_and_comes_back(
-    engine: str, seconds: float, nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_dies_and_comes_back(engine, seconds, nursery, tmp_path, monkeypatch):
     port = free_port()
     with ExitStack() as stack:
         with rclone_server(tmp_path, port) as server:
@@ -152,9 +132,7 @@ def test_a_server_that_dies_and_comes_back(
 
 @pytest.mark.parametrize("engine", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", ["reset", pytest.param("stall", marks=pytest.mark.slow)])
-def test_a_store_that_is_gone_for_good(
-    how: str, engine: str, hindered: Proxy, nursery: Nursery
-) -> None:
+def test_a_store_that_is_gone_for_good(how, engine, hindered, nursery):
     """The run ends in bounded time, says what it was asking for, and can be resumed later."""
     patience = {"DADAGRAD_STORAGE_PATIENCE": "0.7"}
     name = f"gone-{how}-{engine}"

@@ -1,22 +1,16 @@
 """Several coordinators on one folder: one wins, whatever the store, and no other does damage."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from helpers.cluster_processes import Process
 from helpers.faulty_proxy import Proxy, once_at
 from helpers.runs import SETTINGS, Program, digest, refusal, saved, undisturbed
-from helpers.servers import Server
 
 from dadagrad.config import TrainConfig
 from dadagrad.model.model import Model
-from dadagrad.training.callbacks import RoundEvent
 from dadagrad.training.checkpoints.writer import CheckpointReader, CheckpointWriter, TakenOver
 from dadagrad.training.run import train
 
@@ -24,12 +18,12 @@ NewProgram = Callable[..., Program]
 AWS = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
 
 
-def environment() -> dict[str, str]:
+def environment():
     """Variables with which processes reach the store of this test."""
     return {name: os.environ[name] for name in AWS if name in os.environ}
 
 
-def outcomes(processes: list[Process], seconds: float) -> tuple[list[str], list[str]]:
+def outcomes(processes, seconds):
     """The digests of those that end well, and the messages of those that end with code 2."""
     digests, messages = [], []
     for process in processes:
@@ -40,7 +34,7 @@ def outcomes(processes: list[Process], seconds: float) -> tuple[list[str], list[
     return digests, messages
 
 
-def test_of_8_that_begin_at_once_one_goes_on(folder: str, new_program: NewProgram) -> None:
+def test_of_8_that_begin_at_once_one_goes_on(folder, new_program):
     program = new_program(folder, environment=environment())
     digests, messages = outcomes([program.train() for _ in range(8)], 60)
     assert digests == [undisturbed(program.passes)]
@@ -57,7 +51,7 @@ def test_of_8_that_begin_at_once_one_goes_on(folder: str, new_program: NewProgra
 
 
 @pytest.mark.slow
-def test_of_16_that_go_on_at_once_one_ends(folder: str, new_program: NewProgram) -> None:
+def test_of_16_that_go_on_at_once_one_ends(folder, new_program):
     program = new_program(folder, passes=300, environment=environment())
     with saved(program, 20) as process:
         process.kill()
@@ -72,7 +66,7 @@ def test_of_16_that_go_on_at_once_one_ends(folder: str, new_program: NewProgram)
     ["files", *(pytest.param(store, marks=pytest.mark.slow) for store in ("moto", "rclone"))],
     indirect=True,
 )
-def test_one_that_was_paused_does_no_damage(folder: str, new_program: NewProgram) -> None:
+def test_one_that_was_paused_does_no_damage(folder, new_program):
     program = new_program(folder, passes=20, every=20, environment=environment())
     with saved(program, 20) as paused:
         paused.send(signal.SIGSTOP)
@@ -90,11 +84,11 @@ def test_one_that_was_paused_does_no_damage(folder: str, new_program: NewProgram
     assert Model.load(program.model).digest == undisturbed(program.passes)
 
 
-def test_a_run_stops_as_soon_as_it_knows(local_data: str, tmp_path: Path) -> None:
+def test_a_run_stops_as_soon_as_it_knows(local_data, tmp_path):
     """A run learns that a checkpoint was not written long before the next one."""
     url, rounds = str(tmp_path / "run"), 0
 
-    def progress(event: RoundEvent) -> None:
+    def progress(event):
         nonlocal rounds
         rounds += 1
         time.sleep(0.002)
@@ -118,14 +112,7 @@ OFTEN = {("manifest", "rclone"), ("removal", "moto")}
         for store in ("moto", "rclone")
     ],
 )
-def test_what_arrives_late_counts_for_nothing(
-    stage: str,
-    store: str,
-    servers: dict[str, Server],
-    url: str,
-    new_program: NewProgram,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_arrives_late_counts_for_nothing(stage, store, servers, url, new_program, monkeypatch):
     """A request of the first one is on its way for so long that the second is done meanwhile."""
     servers[store].set_environment(monkeypatch)
     with Proxy(servers[store]) as proxy:

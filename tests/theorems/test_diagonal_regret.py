@@ -4,8 +4,6 @@ psi_t(x) = <x, H_t x> / 2 with H_t = delta I + diag(s_t), s_t,i = |g_1:t,i|_2 (f
 paper prints eq. 16 for a psi twice as large, without the halves below; its own proof gives them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.theorem_cases import (
@@ -13,7 +11,6 @@ from helpers.theorem_cases import (
     N_FEATURES,
     NOTHING,
     Case,
-    Game,
     Loss,
     away_from,
     etas,
@@ -38,19 +35,19 @@ N_STEPS = 90
 cases = st.sampled_from(list(CASES))
 
 
-def lengths(game: Game) -> np.ndarray:
+def lengths(game):
     """(T, d): |g_1:t,i|_2."""
     return np.sqrt(np.cumsum(np.square(game.gradients), axis=0))
 
 
-def bound_16(game: Game, rival: np.ndarray, eta: float, delta: float) -> float:
+def bound_16(game, rival, eta, delta):
     """delta / 2 eta |x*|_2^2 + |x*|_inf^2 / 2 eta sum_i |g_1:T,i| + eta sum_i |g_1:T,i|."""
     total = lengths(game)[-1].sum()
     size = np.abs(rival).max()
     return (0.5 * delta * rival @ rival + 0.5 * size**2 * total) / eta + eta * total
 
 
-def bound_17(game: Game, rival: np.ndarray, eta: float, delta: float) -> float:
+def bound_17(game, rival, eta, delta):
     """max_t |x* - x_t|_inf^2 / 2 eta sum_i |g_1:T,i| + eta sum_i |g_1:T,i|, + delta |x*|^2 / 2 eta.
 
     The last term is not in the paper, whose proof takes delta = 0 without saying so.
@@ -135,12 +132,12 @@ def test_per_coordinate_descent_of_the_lecture(stream, box, seed):
 # factor of about 2 does not fit below them.
 
 
-def alternate(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+def alternate(rng, t, w):
     """+1, -1, +1, ... in every feature."""
     return Loss("linear", np.full(len(w), 1.0 if t % 2 else -1.0))
 
 
-def hurt(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+def hurt(rng, t, w):
     """The sign that hurts, in every feature."""
     return Loss("linear", away_from(w))
 
@@ -171,7 +168,7 @@ def test_one_step_is_the_worst_case_of_proposition_3(size):
     """T = 1, x* = eta: R = eta |g| is the bound itself, in every feature; eq. 17 is 3/2 of it."""
     eta = 0.7
 
-    def once(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+    def once(rng, t, w):
         return Loss("linear", np.eye(len(w))[t - 1] * size)
 
     game = play(MirrorDescent, eta, Diagonal(0.0), once, N_FEATURES)

@@ -5,9 +5,6 @@ for a psi twice as large; the halves are what its proof gives for this one (Wan,
 theorem 3, print them).
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -16,9 +13,7 @@ from helpers.theorem_cases import (
     N_FEATURES,
     NOTHING,
     Case,
-    Game,
     Loss,
-    Stream,
     etas,
     many_games,
     must_be_below,
@@ -45,7 +40,7 @@ EDGES = np.cumsum([0, *BLOCKS])
 cases = st.sampled_from(["free", "l1 and box"])
 
 
-def cut(matrix: np.ndarray, edges: np.ndarray = EDGES) -> np.ndarray:
+def cut(matrix, edges=EDGES):
     """The matrix with everything outside the blocks set to 0."""
     kept = np.zeros(matrix.shape[-2:])
     for start, stop in pairwise(edges):
@@ -53,31 +48,31 @@ def cut(matrix: np.ndarray, edges: np.ndarray = EDGES) -> np.ndarray:
     return matrix * kept
 
 
-def largest_part(vector: np.ndarray) -> float:
+def largest_part(vector):
     """max_i |x_[i]|_2 over the blocks, of a vector or of the rows of a matrix."""
     return max(
         np.linalg.norm(vector[..., start:stop], axis=-1).max() for start, stop in pairwise(EDGES)
     )
 
 
-def trace_of_root(gradients: np.ndarray, edges: np.ndarray | None = None) -> float:
+def trace_of_root(gradients, edges=None):
     """tr(G_T^(1/2)), of all of G or of its blocks."""
     total = gradients.T @ gradients
     return float(np.trace(root(total if edges is None else cut(total, edges))))
 
 
-def bound_19(game: Game, rival: np.ndarray, eta: float, delta: float) -> float:
+def bound_19(game, rival, eta, delta):
     trace = trace_of_root(game.gradients)
     return 0.5 * (delta + trace) * rival @ rival / eta + eta * trace
 
 
-def bound_20(game: Game, rival: np.ndarray, eta: float, delta: float) -> float:
+def bound_20(game, rival, eta, delta):
     trace = trace_of_root(game.gradients)
     far = game.farthest(rival, 2)
     return 0.5 * (delta * rival @ rival + far**2 * trace) / eta + eta * trace
 
 
-def preconditioners(game: Game, delta: float, edges: np.ndarray | None = None) -> np.ndarray:
+def preconditioners(game, delta, edges=None):
     """H_1, ..., H_T: (T, d, d)."""
     sums = outer_sums(game.gradients)
     return delta * np.eye(N_FEATURES) + root(sums if edges is None else cut(sums, edges))
@@ -166,10 +161,10 @@ def test_corollary_12(stream, seed, eta, case):
 ROTATION = np.linalg.qr(np.random.default_rng(5).normal(size=(N_FEATURES, N_FEATURES)))[0]
 
 
-def in_turn_of(directions: np.ndarray, sign: Callable[[float, int], float]) -> Stream:
+def in_turn_of(directions, sign):
     """One direction after the other; `sign` answers its margin and the round."""
 
-    def stream(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+    def stream(rng, t, w):
         v = directions[:, (t - 1) % N_FEATURES]
         return Loss("linear", v * sign(float(v @ w), (t - 1) // N_FEATURES))
 

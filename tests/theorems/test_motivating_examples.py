@@ -9,10 +9,6 @@ The paper says d / (2 eps) for d directions; its construction gives (d - 1) / (2
 direction may cost no more than 1.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from scipy.linalg import hadamard
@@ -34,9 +30,7 @@ ROTATIONS = {
 }
 
 
-def examples(
-    directions: np.ndarray, eta: float, eps: float, seed: int
-) -> Iterator[tuple[np.ndarray, float]]:
+def examples(directions, eta, eps, seed):
     """z_t and y_t: the columns of `directions`, with y_t = sign <1, V' z_t>.
 
     Enough of them for a step size of eta / sqrt(t) to come to an end: n visits of each of d
@@ -52,7 +46,7 @@ def examples(
         yield sign * directions[:, i], np.sign(np.sum(directions.T @ (sign * directions[:, i])))
 
 
-def losses(update, stream: Iterator[tuple[np.ndarray, float]]) -> np.ndarray:
+def losses(update, stream):
     """The hinge losses suffered."""
     state, suffered = update.init(N_FEATURES, 1), []
     for z, y in stream:

@@ -13,8 +13,6 @@ printed, or sharper: the paper has 2 eta before tr G_T^(1/2), where its proof (p
 of Duchi et al., lemma 10) gives eta.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +20,6 @@ from helpers.theorem_cases import (
     N_FEATURES,
     NOTHING,
     Case,
-    Game,
     best_fixed,
     etas,
     many_games,
@@ -38,7 +35,7 @@ from helpers.theorem_cases import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad.optim.preconditioners import CorrectedSketch, Preconditioner, Sketch, Step
+from dadagrad.optim.preconditioners import CorrectedSketch, Sketch, Step
 from dadagrad.optim.regularizers import ElasticBox
 from dadagrad.optim.updates import DualAveraging, MirrorDescent
 
@@ -58,17 +55,17 @@ class Trace:
     outer: np.ndarray
 
     @property
-    def removed(self) -> np.ndarray:
+    def removed(self):
         """Delta_t."""
         return np.cumsum(self.sigma)
 
     @property
-    def trace(self) -> float:
+    def trace(self):
         """tr G_T^(1/2)."""
         return float(np.trace(root(self.outer[-1])))
 
 
-def follow(preconditioner: Preconditioner, gradients: np.ndarray) -> Trace:
+def follow(preconditioner, gradients):
     """Feed the gradients to a sketch of their own, and look at it after each."""
     arrays, eye = preconditioner.init(N_FEATURES, 1), np.eye(N_FEATURES)
     preconditioners, kept, removed = [], [], [0.0]
@@ -83,11 +80,11 @@ def follow(preconditioner: Preconditioner, gradients: np.ndarray) -> Trace:
     return Trace(np.array(preconditioners), kept, sigma, outer_sums(gradients))
 
 
-def least(matrices: np.ndarray) -> float:
+def least(matrices):
     return float(np.linalg.eigvalsh(matrices).min())
 
 
-def must_be_a_sketch(seen: Trace, gradients: np.ndarray, buffered: bool = True) -> None:
+def must_be_a_sketch(seen, gradients, buffered=True):
     """The two lines that the proofs rest on."""
     eye, size = np.eye(N_FEATURES), max(1.0, float(np.trace(seen.outer[-1])))
     removed = seen.removed[:, None, None] * eye
@@ -103,14 +100,14 @@ def must_be_a_sketch(seen: Trace, gradients: np.ndarray, buffered: bool = True) 
         )
 
 
-def _subtract(matrices: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+def _subtract(matrices, sigma):
     """[M_t - sigma_t I]_+ of each step."""
     values, vectors = np.linalg.eigh(matrices)
     left = np.maximum(values - sigma[:, None], 0.0)
     return vectors * left[:, None, :] @ vectors.swapaxes(1, 2)
 
 
-def swollen(delta: float, extra: float) -> float:
+def swollen(delta, extra):
     """max(1, extra / delta)."""
     return 1.0 if extra <= delta else extra / delta
 
@@ -154,9 +151,7 @@ def test_theorem_1(stream, case, seed, eta, delta, buffer):
         must_be_below(proved, bound, "theorem 1 from that sum")
 
 
-def _before_the_last_steps_of_theorem_1(
-    seen: Trace, game: Game, played: np.ndarray, rival: np.ndarray, eta: float, delta: float
-) -> float:
+def _before_the_last_steps_of_theorem_1(seen, game, played, rival, eta, delta):
     """psi_T(x*) / eta + eta / 2 sum |g_t|^2 (dual of H_t-1) + sum sqrt(sigma_t) |x_t+1|^2 / 2 eta.
 
     The metrics come from the sketch's S by the formula, not from the package. What H_t lost meets
@@ -225,7 +220,7 @@ def test_what_is_removed_costs_steps_that_are_too_long():
 # The corrected sketch.
 
 
-def must_dominate(seen: Trace, delta: float) -> None:
+def must_dominate(seen, delta):
     """H_t - delta I >= G_t^(1/2) and never shrinks; its square is M_t + Delta_t I."""
     eye = np.eye(N_FEATURES)
     size = max(1.0, float(np.trace(seen.outer[-1])))

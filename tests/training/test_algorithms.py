@@ -1,7 +1,5 @@
 """Every algorithm through the front door: it trains, finds the optimum, resumes, or says no."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +10,6 @@ import pytest
 from helpers.training_cases import as_dataset
 
 from dadagrad.config import TrainConfig
-from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
 from dadagrad.optim.losses import LOSSES as ALL_LOSSES
@@ -21,7 +18,6 @@ from dadagrad.optim.updates import UPDATES as ALL_UPDATES
 from dadagrad.optim.updates import DualAveraging
 from dadagrad.problem import make_problem
 from dadagrad.training import execution, warm_up
-from dadagrad.training.callbacks import RoundEvent
 from dadagrad.training.run import resume, train
 from dadagrad.training.state import zero_state
 
@@ -55,7 +51,7 @@ LOSSES = {"classes": ("logistic", "squared-hinge"), "numbers": ("squared", "hube
 
 
 @cache
-def matrix() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def matrix():
     """Dense features, class labels and targets, of a problem that is not separable."""
     generator = np.random.default_rng(5)
     x = generator.normal(size=(N_ROWS, N_FEATURES)).astype(np.float32)
@@ -63,7 +59,7 @@ def matrix() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return x.astype(float), np.where(targets > 0, 1.0, -1.0), targets
 
 
-def dataset(numbers: bool) -> Dataset:
+def dataset(numbers):
     x, classes, targets = matrix()
     labels = targets if numbers else classes
     half = N_ROWS // 2
@@ -80,7 +76,7 @@ def dataset(numbers: bool) -> Dataset:
     )
 
 
-def objective(loss: str, penalty: str, weights: np.ndarray) -> float:
+def objective(loss, penalty, weights):
     """Mean loss plus phi, which a run with a batch of all rows minimises."""
     x, classes, targets = matrix()
     wanted = targets if loss in LOSSES["numbers"] else classes
@@ -90,7 +86,7 @@ def objective(loss: str, penalty: str, weights: np.ndarray) -> float:
 
 
 @cache
-def optimum(loss: str, penalty: str) -> tuple[float, float]:
+def optimum(loss, penalty):
     """The least objective, by proximal gradient steps of constant length, and that at 0."""
     x, classes, targets = matrix()
     wanted = targets if loss in LOSSES["numbers"] else classes
@@ -117,7 +113,7 @@ STEPS = {  # delta and step size of each preconditioner
 ALL = [*itertools.product(PRECONDITIONERS, PENALTIES, UPDATES)]
 
 
-def cases() -> list[object]:
+def cases():
     """Every seventh pair of preconditioner and penalty, the update in turn; the rest is slow."""
     chosen = []
     for number, case in enumerate(ALL):
@@ -181,7 +177,7 @@ def test_every_algorithm_resumes_to_the_same_bits(settings, monkeypatch, tmp_pat
     config, data = TrainConfig(**given), dataset(numbers=False)
     whole = train(data, config)
 
-    def stop_half_way(event: RoundEvent) -> None:
+    def stop_half_way(event):
         if 30 <= event.rows < 48:
             raise KeyboardInterrupt
 

@@ -1,11 +1,8 @@
 """Callbacks are told of a run, and never change it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import FrozenInstanceError, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,26 +27,26 @@ CONFIG = TrainConfig(step_size=0.3, passes=2, batch_size=11)
 class Recorder(Callback):
     """Events in the order in which they came."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.events: list[tuple[str, Any]] = []
 
-    def on_begin(self, event: Any) -> None:
+    def on_begin(self, event):
         self.events.append(("begin", event))
 
-    def on_round(self, event: Any) -> None:
+    def on_round(self, event):
         self.events.append(("round", event))
 
-    def on_checkpoint(self, event: Any) -> None:
+    def on_checkpoint(self, event):
         self.events.append(("checkpoint", event))
 
-    def on_end(self, event: Any) -> None:
+    def on_end(self, event):
         self.events.append(("end", event))
 
-    def of(self, kind: str) -> list[Any]:
+    def of(self, kind):
         return [event for name, event in self.events if name == kind]
 
 
-def test_a_run_is_told_from_begin_to_end(tmp_path: Path) -> None:
+def test_a_run_is_told_from_begin_to_end(tmp_path):
     data, recorder = make_data(), Recorder()
     result = train(
         data, CONFIG, callbacks=[recorder], checkpoints=str(tmp_path / "run"), save_every=4
@@ -74,10 +71,10 @@ def test_a_run_is_told_from_begin_to_end(tmp_path: Path) -> None:
         json.dumps(event.to_json())
 
 
-def test_an_error_of_a_callback_ends_the_run_with_it(tmp_path: Path) -> None:
+def test_an_error_of_a_callback_ends_the_run_with_it(tmp_path):
     recorder = Recorder()
 
-    def fail(event: Any) -> None:
+    def fail(event):
         if event.rows > 50:
             raise OSError("no answer from the tracker")
 
@@ -92,16 +89,14 @@ def test_an_error_of_a_callback_ends_the_run_with_it(tmp_path: Path) -> None:
     assert recorder.of("begin")[1].rows_done > 0
 
 
-def test_the_learning_curve_is_the_same_after_a_resume_and_kept_in_the_model(
-    tmp_path: Path,
-) -> None:
+def test_the_learning_curve_is_the_same_after_a_resume_and_kept_in_the_model(tmp_path):
     data = make_data((300, 170, 410))
     whole = train(data, CONFIG).report["curve"]
     assert whole["rows"][-1] == 2 * data.n_rows
     assert all(after > before for before, after in pairwise(whole["rows"]))
     assert len(whole["rows"]) > 40
 
-    def stop(event: Any) -> None:
+    def stop(event):
         if event.rows > 500:
             raise KeyboardInterrupt
 
@@ -118,13 +113,11 @@ def test_the_learning_curve_is_the_same_after_a_resume_and_kept_in_the_model(
 
 
 @pytest.mark.parametrize("place", ["file", "memory://logs"])
-def test_a_log_has_a_line_for_each_event_and_goes_on_after_a_resume(
-    place: str, tmp_path: Path
-) -> None:
+def test_a_log_has_a_line_for_each_event_and_goes_on_after_a_resume(place, tmp_path):
     folder = place if "://" in place else str(tmp_path)
     data, checkpoints = make_data(), str(tmp_path / "run")
 
-    def stop(event: Any) -> None:
+    def stop(event):
         if event.rows > 60:
             raise KeyboardInterrupt
 
@@ -145,7 +138,7 @@ def test_a_log_has_a_line_for_each_event_and_goes_on_after_a_resume(
     assert events[-1]["report"]["digest"] == result.model.digest
 
 
-def test_sweeps_and_estimators_have_callbacks_too() -> None:
+def test_sweeps_and_estimators_have_callbacks_too():
     recorder = Recorder()
     sweep(make_data(), step_size=[0.1, 0.3], l1=[0.0, 1e-3], callbacks=[recorder])
     assert recorder.of("end")[0].result is not None
@@ -154,6 +147,6 @@ def test_sweeps_and_estimators_have_callbacks_too() -> None:
     assert len(recorder.of("begin")) == len(recorder.of("end")) == 3
 
 
-def test_what_is_no_callback_is_refused() -> None:
+def test_what_is_no_callback_is_refused():
     with pytest.raises(InputError, match=r"give objects of dadagrad\.Callback"):
         train(make_data(), replace(CONFIG, passes=1), callbacks=["log.jsonl"])

@@ -1,7 +1,5 @@
 """Checkpoints come back bit for bit; damaged ones are skipped, and lies are refused."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import tracemalloc
@@ -100,11 +98,11 @@ def test_a_folder_without_a_sound_checkpoint_is_named_for_what_it_is(tmp_path):
 class Gated(Storage):
     """A store in which writes of parts wait for a gate."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         super().__init__(url)
         self.gate, self.reached = threading.Event(), threading.Event()
 
-    def put(self, key: str, data: Any, *, create: bool = False) -> None:
+    def put(self, key, data, *, create=False):
         if key.endswith(".zst"):
             self.reached.set()
             assert self.gate.wait(30)
@@ -134,7 +132,7 @@ def test_submit_never_waits_for_the_store_and_a_newer_snapshot_replaces_a_waitin
 
 
 @pytest.fixture
-def failed_writer() -> CheckpointWriter:
+def failed_writer():
     """A writer whose last write in the background has failed."""
     storage = Failing(memory_url(), at=0, how="raises")
     writer = CheckpointWriter(storage)
@@ -215,7 +213,7 @@ def test_every_flipped_bit_of_a_manifest_is_noticed():
 
 def test_a_store_that_cannot_be_read_is_not_taken_for_damage():
     class Unreachable(Storage):
-        def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+        def get(self, key, *, max_bytes=None):
             if key.endswith(".zst"):
                 raise StorageError("injected: cannot be reached")
             return super().get(key, max_bytes=max_bytes)
@@ -226,7 +224,7 @@ def test_a_store_that_cannot_be_read_is_not_taken_for_damage():
         CheckpointReader(Unreachable(url)).load()
 
 
-def rewrite(url: str, path: str, value: object) -> None:
+def rewrite(url, path, value):
     """Change the body of the manifest of step 1 at `path`, and seal it again."""
     body: Any = unseal(Storage(url).get(FIRST), FIRST)
     place = body

@@ -1,21 +1,17 @@
 """Checkpoints are whole or not at all, whatever fails and whichever other run writes."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from helpers.checkpoint_stores import Died, Failing, Ignores, memory_url, orphans, same, snapshot
 
 from dadagrad.errors import InputError, StorageError
-from dadagrad.storage.arrays import ArrayRecord, write_arrays
+from dadagrad.storage.arrays import write_arrays
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints import lease
 from dadagrad.training.checkpoints.writer import (
@@ -28,7 +24,7 @@ from dadagrad.training.checkpoints.writer import (
 both_kinds = pytest.mark.parametrize("kind", [Storage, Ignores], ids=["create-only", "degraded"])
 
 
-def steps(url: str) -> list[int]:
+def steps(url):
     """The steps of all checkpoints, newest first."""
     return [info.step for info in CheckpointReader(url).list()]
 
@@ -37,7 +33,7 @@ def steps(url: str) -> list[int]:
 @pytest.mark.parametrize("how", ["raises", "raises torn", "raises after", "dies", "dies torn"])
 def test_a_failure_at_any_write_leaves_a_whole_checkpoint(how, kind):
     class FailingKind(Failing, kind):  # type: ignore[misc, valid-type]
-        def put(self, key: str, data: Any, *, create: bool = False) -> None:
+        def put(self, key, data, *, create=False):
             super().put(key, data, create=create and kind is Storage)
 
     at, finished = 0, False
@@ -80,7 +76,7 @@ def test_a_failed_save_leaves_no_parts():
 def test_parts_that_others_wrote_to_another_place_are_not_trusted(tmp_path):
     other = Storage(str(tmp_path / "other"))
 
-    def write(url: str, folder: str) -> tuple[ArrayRecord, ...]:
+    def write(url, folder):
         return write_arrays(other, f"{folder}/shard-0000", {"x": np.ones(3)})
 
     with CheckpointWriter(str(tmp_path / "run")) as writer:
@@ -91,7 +87,7 @@ def test_parts_that_others_wrote_to_another_place_are_not_trusted(tmp_path):
 
 def test_a_create_only_write_whose_answer_was_lost_counts():
     class Retries(Storage):
-        def put(self, key: str, data: Any, *, create: bool = False) -> None:
+        def put(self, key, data, *, create=False):
             super().put(key, data, create=create)
             if create:
                 super().put(key, data, create=True)
@@ -103,7 +99,7 @@ def test_a_create_only_write_whose_answer_was_lost_counts():
 
 def test_a_manifest_that_does_not_read_back_costs_no_older_checkpoint(caplog):
     class Tears(Storage):
-        def put(self, key: str, data: Any, *, create: bool = False) -> None:
+        def put(self, key, data, *, create=False):
             tear = key == f"manifest-{2:012d}.json"
             super().put(key, data[: len(data) // 2] if tear else data, create=create)
 
@@ -170,7 +166,7 @@ def test_a_run_that_is_taken_over_as_it_commits_never_wins(kind, step):
     class Overtaken(kind):  # type: ignore[misc, valid-type]
         armed = False
 
-        def put(self, key: str, data: Any, *, create: bool = False) -> None:
+        def put(self, key, data, *, create=False):
             if self.armed and key.startswith("manifest-"):
                 self.armed = False
                 CheckpointWriter(kind(url)).save(snapshot(4))
@@ -186,11 +182,11 @@ def test_a_run_that_is_taken_over_as_it_commits_never_wins(kind, step):
     assert same(CheckpointReader(url).load(), snapshot(4))
 
 
-def at_once(n_threads: int, action: Callable[[], object]) -> list[Any]:
+def at_once(n_threads, action):
     """The results of calls of `action` on so many threads at the same moment."""
     start = threading.Barrier(n_threads)
 
-    def act(_: int) -> object:
+    def act(_):
         start.wait()
         return action()
 
@@ -210,7 +206,7 @@ def test_runs_that_take_over_at_once_have_different_epochs(kind):
 def test_of_many_new_runs_in_a_folder_exactly_one_begins(kind):
     url = memory_url()
 
-    def begin() -> int | str:
+    def begin():
         try:
             writer = CheckpointWriter(kind(url), new=True)
             writer.save(snapshot(0))
@@ -266,7 +262,7 @@ def test_a_store_without_create_only_writes_is_named_once(caplog):
 
 def test_a_store_may_refuse_the_condition_itself():
     class Refuses(Storage):
-        def put(self, key: str, data: Any, *, create: bool = False) -> None:
+        def put(self, key, data, *, create=False):
             if create:
                 raise StorageError("conditional writes are not supported")
             super().put(key, data)
@@ -293,7 +289,7 @@ def test_a_reader_whose_checkpoint_is_removed_finds_the_newer_one():
     class Slow(Storage):
         armed = True
 
-        def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+        def get(self, key, *, max_bytes=None):
             if self.armed and key.endswith(".zst"):
                 self.armed = False
                 for step in (2, 3):

@@ -1,7 +1,5 @@
 """Columns divided by their mean absolute value: their units do not matter."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +9,6 @@ from helpers.training_cases import N_FEATURES, UPDATES, as_dataset, bits, dense_
 from dadagrad import AdaGradClassifier
 from dadagrad.config import TrainConfig
 from dadagrad.data.arrays import dataset_from_arrays
-from dadagrad.data.dataset import MemoryDataset
 from dadagrad.model.evaluate import evaluate
 from dadagrad.optim.losses import Logistic
 from dadagrad.optim.preconditioners import Normalized
@@ -29,7 +26,7 @@ MODES = {
 }
 
 
-def in_units(data: MemoryDataset, units: np.ndarray) -> MemoryDataset:
+def in_units(data, units):
     """The same rows with columns that are multiplied by `units`."""
     parts = [data.read(number) for number in range(len(data.partitions))]
     factors = [units[rows.vocabulary][rows.indices].astype(np.float32) for rows in parts]
@@ -41,7 +38,7 @@ def in_units(data: MemoryDataset, units: np.ndarray) -> MemoryDataset:
     )
 
 
-def all_columns(sizes: tuple[int, ...], labels: str = "binary") -> MemoryDataset:
+def all_columns(sizes, labels="binary"):
     """Data with a first row that has all columns."""
     data = make_data((*sizes, 0), labels=labels)
     ids, first = np.arange(N_FEATURES), data.read(0).slice(0, 1)
@@ -89,7 +86,7 @@ def test_scores_have_the_same_bits_in_other_units(mode):
     assert np.array_equal(here.model.intercept, there.model.intercept)
 
 
-def table(n_rows: int, seed: int) -> MemoryDataset:
+def table(n_rows, seed):
     """Age, income and five rates of people, of which all tell something about the label."""
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(n_rows, 7))

@@ -1,7 +1,5 @@
 """The best constant, which every report names beside what was reached."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The coordinator as a pure machine: events in any order, the same bits out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.training_cases import (
@@ -51,11 +49,11 @@ configs = st.builds(
 each_mode = pytest.mark.parametrize("mode", MODES, ids=str)
 
 
-def finished(config: TrainConfig, seed: int | None = None, **options) -> ByHand:
+def finished(config, seed=None, **options):
     return ByHand(DATA, new_coordinator(DATA, config, **options), seed).run()
 
 
-def everything(driven: ByHand) -> tuple[object, ...]:
+def everything(driven):
     return state_bytes(driven.coordinator.state), metrics_bytes(driven.coordinator)
 
 

@@ -1,7 +1,5 @@
 """On a cluster of real processes: the bits of a run on threads."""
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import os
@@ -10,15 +8,13 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import dask.config
 import numpy as np
 import psutil
 import pytest
-from distributed import Client, SpecCluster, Worker
+from distributed import Client, SpecCluster
 from distributed.protocol.serialize import deserialize, serialize
 from helpers.cluster_processes import Cluster, Nursery
 from helpers.processes import local_cluster, wait_until
@@ -38,7 +34,7 @@ from dadagrad.training.engines.dask import tasks
 from dadagrad.training.engines.dask.messages import Reply
 from dadagrad.training.memory import estimate
 from dadagrad.training.messages import Result
-from dadagrad.training.run import TrainResult, resume, train
+from dadagrad.training.run import resume, train
 from dadagrad.training.state.slices import FeatureSlice, Gradient, SharedFeatures
 from dadagrad.training.worker.progressive import ProgressiveMetrics
 
@@ -51,7 +47,7 @@ def every_row_is_worth_a_task(monkeypatch):
     monkeypatch.setitem(dask.config.config["dadagrad"], "task-work", 1)
 
 
-def check_bits(url: str, config: TrainConfig, **options: Any) -> TrainResult:
+def check_bits(url, config, **options):
     """A run on a cluster, whose bits are those of a run on threads."""
     result = train(url, config, **options)
     assert bits(result) == bits(train(url, config))
@@ -59,20 +55,20 @@ def check_bits(url: str, config: TrainConfig, **options: Any) -> TrainResult:
 
 
 @pytest.fixture(scope="module")
-def scheduler(tmp_path_factory) -> Iterator[str]:
+def scheduler(tmp_path_factory):
     """The address of a scheduler of its own process, with two workers of theirs."""
     with Nursery(tmp_path_factory.mktemp("nursery")) as nursery, Cluster(nursery, 2) as cluster:
         yield cluster.address
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> str:
+def data(tmp_path_factory):
     made = make_data((90, 0, 70, 110, 40, 60), weighted=True)
     return write_zarr(made, tmp_path_factory.mktemp("data") / "train")
 
 
 @pytest.fixture
-def slices_of_tasks(monkeypatch) -> list[int]:
+def slices_of_tasks(monkeypatch):
     """The number of slices of each task."""
     counts, send = [], dask_batches.BatchDriver._send
 
@@ -129,7 +125,7 @@ def test_a_state_that_is_too_large_for_this_process_stays_on_the_workers(
 def test_weights_are_counted_on_the_workers_as_here(scheduler, data):
     streams = replace(CONFIG, streams=3, rounds=4, batch_size=1, l1=1e-2, passes=1)
 
-    def counts(**resources) -> list[int]:
+    def counts(**resources):
         seen: list[int] = []
         train(
             data,
@@ -152,7 +148,7 @@ def test_workers_write_the_checkpoints_of_a_state_that_stays_with_them(
     streams = replace(CONFIG, update=update, streams=3, rounds=6, batch_size=1, **settings)
     seen: list[RoundEvent] = []
 
-    def stop(event: RoundEvent) -> None:
+    def stop(event):
         seen.append(event)
         if len(seen) == 5:
             signal.raise_signal(signal.SIGINT)
@@ -206,7 +202,7 @@ def test_stopped_on_a_cluster_and_resumed_on_threads_and_back(scheduler, data, t
     folder = str(tmp_path / "run")
     seen: list[RoundEvent] = []
 
-    def stop(event: RoundEvent) -> None:
+    def stop(event):
         seen.append(event)
         if len(seen) in (4, 8):
             signal.raise_signal(signal.SIGINT)
@@ -217,7 +213,7 @@ def test_stopped_on_a_cluster_and_resumed_on_threads_and_back(scheduler, data, t
 
 
 def test_nothing_of_a_run_is_left_on_the_workers(scheduler, data):
-    def n_cached() -> int:
+    def n_cached():
         from dadagrad.training.engines.dask import tasks
 
         return len(tasks._cache or ())
@@ -234,7 +230,7 @@ def test_results_are_left_on_the_workers_within_bounds(scheduler, data, monkeypa
     most = []
     with Client(scheduler, set_as_default=False) as client:
 
-        def look(event: RoundEvent) -> None:
+        def look(event):
             most.append(sum(map(len, client.has_what().values())))
 
         train(data, replace(CONFIG, batch_size=10, passes=1), client=scheduler, callbacks=[look])
@@ -245,7 +241,7 @@ def test_results_are_left_on_the_workers_within_bounds(scheduler, data, monkeypa
 def test_a_worker_that_does_not_know_the_run_is_told(scheduler, data):
     """As one that joins later, and is given slices before it has read a partition."""
 
-    def forget_all(digest: str, dask_worker: Worker) -> None:
+    def forget_all(digest, dask_worker):
         from dadagrad.training.engines.dask import tasks
 
         for run in list(tasks._jobs):
@@ -254,7 +250,7 @@ def test_a_worker_that_does_not_know_the_run_is_told(scheduler, data):
     digest = open_dataset(data).digest
     with Client(scheduler, set_as_default=False) as client:
 
-        def interfere(event: RoundEvent) -> None:
+        def interfere(event):
             client.run(forget_all, digest)
 
         check_bits(data, replace(CONFIG, passes=1), client=scheduler, callbacks=[interfere])
@@ -330,7 +326,7 @@ def test_a_worker_gives_signs_of_life_while_it_compiles(data, monkeypatch):
     """Which takes long on a slow machine; else it would be given up as one that is frozen."""
     loops: list[object] = []
 
-    def look(problem, announce) -> float:
+    def look(problem, announce):
         loops.append(asyncio._get_running_loop())
         return 0.0
 
@@ -356,7 +352,7 @@ def test_a_worker_of_another_release_is_named(data, streams, monkeypatch):
 def test_a_client_may_be_given_or_the_current_one_and_stays_open(data, scheduler):
     expected = bits(train(data, CONFIG))
 
-    async def notebook() -> TrainResult:
+    async def notebook():
         """A run that starts in an event loop."""
         return train(data, CONFIG, client=client)
 
@@ -398,7 +394,7 @@ def test_arrays_travel_as_they_are_and_ids_as_bits():
     assert arrived.metrics.to_json() == result.metrics.to_json()
 
 
-def listening() -> set[Any]:
+def listening():
     """The addresses at which this process and those that it started listen."""
     this = psutil.Process()
     return {
@@ -415,16 +411,16 @@ def test_a_cluster_that_is_started_has_its_settings_listens_here_alone_and_ends(
     monkeypatch.delenv(names[0], raising=False)
     monkeypatch.setenv(names[1], "1000000")  # what is set here counts
 
-    def settings_there() -> list[object]:
+    def settings_there():
         import dask.config
 
         settings = ("distributed.worker.profile.enabled", "distributed.admin.low-level-log-length")
         return [*(os.environ[name] for name in names), *map(dask.config.get, settings)]
 
-    def kept_messages(dask_scheduler: Any) -> set[int]:
+    def kept_messages(dask_scheduler):
         return {stream.recent_message_log.maxlen for stream in dask_scheduler.stream_comms.values()}
 
-    def look(event: RoundEvent) -> None:
+    def look(event):
         if event.steps == 1:
             (cluster,) = (each for each in SpecCluster._instances if each.status.name == "running")
             with Client(cluster, set_as_default=False) as client:

@@ -1,8 +1,5 @@
 """Whole runs held to the plain formulas: steps on batches, on rows, and on merged streams."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -13,16 +10,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dadagrad.config import TrainConfig
-from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.kernels.training import KINK
-from dadagrad.model.model import Model
-from dadagrad.optim.losses import LOSSES, Loss
+from dadagrad.optim.losses import LOSSES
 from dadagrad.optim.regularizers import ElasticBox
-from dadagrad.optim.updates import GradientUpdate, State, average_count
+from dadagrad.optim.updates import State, average_count
 from dadagrad.problem import make_problem
 from dadagrad.training.run import train
-from dadagrad.training.schedule import Cursor, Slice, make_schedule
+from dadagrad.training.schedule import Cursor, make_schedule
 from dadagrad.training.worker.pairs import pair_rows
 
 MODES = {
@@ -32,14 +27,14 @@ MODES = {
 }
 
 
-def dense_weights(model: Model) -> np.ndarray:
+def dense_weights(model):
     """(N_FEATURES, n_outputs)."""
     weights = np.zeros((N_FEATURES, model.weights.shape[1]), np.float32)
     weights[model.ids] = model.weights
     return weights
 
 
-def step(update: GradientUpdate, state: State, gradient, square, importance=1.0) -> State:
+def step(update, state, gradient, square, importance=1.0):
     """A step of `update` whose squares are given: the update's own where they are gradient^2."""
     gradient, square = importance * gradient, importance**2 * square
     if np.array_equal(square, np.square(gradient)):
@@ -57,7 +52,7 @@ def step(update: GradientUpdate, state: State, gradient, square, importance=1.0)
     return State(state.t + importance, primary, after)
 
 
-def shrink(update: GradientUpdate, weights, squares, time):
+def shrink(update, weights, squares, time):
     """Mirror descent's weights after a time without gradients: whole steps, and parts of one."""
     phi = update.regularizer
     rate = update.step_size / update.preconditioner.curvature({"squares": squares})
@@ -66,14 +61,14 @@ def shrink(update: GradientUpdate, weights, squares, time):
     return np.sign(weights) * np.maximum(kept * np.abs(weights) - taken, 0.0)
 
 
-def participation(base: State, ends: list[State]) -> np.ndarray:
+def participation(base, ends):
     squares = base.preconditioner["squares"]
     growth = np.array([end.preconditioner["squares"] - squares for end in ends])
     total, squared = growth.sum(axis=0), (growth**2).sum(axis=0)
     return np.where(squared > 0, total**2 / np.where(squared > 0, squared, 1.0), 1.0)
 
 
-def merged(update: GradientUpdate, base: State, ends: list[State]) -> State:
+def merged(update, base, ends):
     """The merge of streams, by the formulas of `dadagrad.training.coordinator.merge`."""
     squares = base.preconditioner["squares"]
     growth = np.array([end.preconditioner["squares"] - squares for end in ends])
@@ -100,7 +95,7 @@ def merged(update: GradientUpdate, base: State, ends: list[State]) -> State:
 class PlainRun:
     """A run by the formulas alone, in float64, with the intercept as an update of its own."""
 
-    def __init__(self, data: Dataset, config: TrainConfig) -> None:
+    def __init__(self, data, config):
         assert isinstance(config.batch_size, int)
         self.data, self.config = data, config
         self.problem = make_problem(config, data.schema, config.batch_size)
@@ -149,7 +144,7 @@ class PlainRun:
         if not config.loss.couples:
             self.mean_loss /= self.problem.n_targets
 
-    def rows(self, slices: Iterable[Slice]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def rows(self, slices):
         """Dense rows, the targets of all outputs, and the importance of each row."""
         parts = [self.part(self.data.read(each.partition), each) for each in slices]
         ones = [np.ones(part.n_rows) if part.weights is None else part.weights for part in parts]
@@ -160,24 +155,24 @@ class PlainRun:
             np.concatenate(ones).astype(float),
         )
 
-    def part(self, rows: Rows, slice_: Slice) -> Rows:
+    def part(self, rows, slice_):
         if self.config.loss.ranks:
             return pair_rows(rows, slice_, self.config.seed, "")
         return rows.slice(slice_.start, slice_.stop)
 
-    def weights_of(self, states: list[State]) -> list[np.ndarray]:
+    def weights_of(self, states):
         weights, intercept = (
             update.weights(state) for update, state in zip(self.updates, states, strict=True)
         )
         return [weights, intercept * self.config.fit_intercept]
 
-    def count(self, states: list[State], part: float) -> None:
+    def count(self, states, part):
         """Add the weights after a step to their average."""
         share = average_count(states[0].t - part, part) / states[0].t ** 2
         for number, weights in enumerate(self.weights_of(states)):
             self.average[number] += share * (weights - self.average[number])
 
-    def round_means(self, before, streams, states, average, averages) -> list[np.ndarray]:
+    def round_means(self, before, streams, states, average, averages):
         """The mean weights over a round: behind the merged ones as the streams say."""
         means = self.weights_of(states)
         ends = [self.weights_of(list(these)) for these in zip(*streams, strict=True)]
@@ -192,7 +187,7 @@ class PlainRun:
                 means[number] = means[number] - (weights - mean) / c
         return means
 
-    def slopes(self, states: list[State], x, targets, importance) -> np.ndarray:
+    def slopes(self, states, x, targets, importance):
         """The slopes of some rows, whose loss is counted."""
         weights, intercept = self.weights_of(states)
         scores = x @ weights + intercept
@@ -201,7 +196,7 @@ class PlainRun:
         self.weight += importance.sum()
         return self.config.loss.slope(scores, targets)
 
-    def batch(self, states: list[State], x, targets, importance) -> list[State]:
+    def batch(self, states, x, targets, importance):
         """A step with the mean gradient."""
         slopes, share = self.slopes(states, x, targets, importance), importance / importance.sum()
         after = []
@@ -216,7 +211,7 @@ class PlainRun:
         self.count(after, 1.0)
         return after
 
-    def stream(self, states: list[State], x, targets, importance) -> list[State]:
+    def stream(self, states, x, targets, importance):
         """A step for each row; a row of importance 2.5 is two rows, and half of one."""
         states = [replace(state, primary=state.primary.copy()) for state in states]
         for row, c in enumerate(importance):
@@ -237,7 +232,7 @@ class PlainRun:
                 done += 1.0
         return states
 
-    def at_kink(self, states: list[State], x, targets) -> np.ndarray:
+    def at_kink(self, states, x, targets):
         """True where an aware step has brought the score to a kink, and rounding decides."""
         weights, intercept = self.weights_of(states)
         scores, loss = x @ weights + intercept, self.config.loss
@@ -247,7 +242,7 @@ class PlainRun:
             return np.abs(1.0 - targets * scores) <= KINK
         return np.abs(scores - targets) <= KINK * (1.0 + np.abs(targets))
 
-    def moves(self, states: list[State], x, targets, slopes, part: float) -> np.ndarray:
+    def moves(self, states, x, targets, slopes, part):
         """The mean slope along the step of importance `part` from one row."""
         if not self.config.importance_aware or self.config.loss.couples:
             return slopes
@@ -270,7 +265,7 @@ class PlainRun:
         return np.where((slopes == 0.0) | (pace == 0.0), slopes, mean)
 
 
-def make_labelled(loss: Loss, labels: str, weights: str) -> Dataset:
+def make_labelled(loss, labels, weights):
     """Rows for a loss, with weights that are "none", "whole" numbers or "fractions"."""
     if loss.couples or loss.ranks:
         labels = "multiclass" if loss.couples else "relevance"

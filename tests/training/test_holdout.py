@@ -1,7 +1,5 @@
 """A share of the rows that is held out, and training that ends when its loss stops falling."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.training_cases import make_data
@@ -27,7 +25,7 @@ def test_the_model_is_that_of_the_other_rows_and_is_measured_on_those_held_out()
     assert dry_run(data, holdout=0.2).rows == 800
 
 
-def overfitting() -> TrainConfig:
+def overfitting():
     return TrainConfig(
         loss="squared", step_size=1.0, passes=30, holdout=0.3, early_stopping=True, seed=1
     )

@@ -1,7 +1,5 @@
 """Going on from the model of yesterday: the bits of one run over all days in their order."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.training_cases import UPDATES, make_data

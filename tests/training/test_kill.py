@@ -1,13 +1,10 @@
 """A real process, really killed, at any moment: the bits of the run that never was."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -83,7 +80,7 @@ for trial, config in enumerate(2 * configs):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path):
     """In memory where that can be: what a dead process has written is there all the same, and most
     of the time would go to waiting for the disk."""
     memory = Path("/dev/shm")

@@ -1,7 +1,5 @@
 """Softmax, multiclass hinge, Poisson and quantile in training: what is counted, and what comes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +23,7 @@ COUPLED = ("softmax", "multiclass-hinge")
 each_coupled = pytest.mark.parametrize("loss", COUPLED)
 
 
-def newsgroups(n_rows: int = 4000, n_classes: int = 6, seed: int = 0) -> MemoryDataset:
+def newsgroups(n_rows=4000, n_classes=6, seed=0):
     """Binary, normalised documents; each class prefers some of the words, and many are common."""
     rng = np.random.default_rng(seed)
     n_features, length = 800, 25

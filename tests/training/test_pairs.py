@@ -1,7 +1,5 @@
 """Pairs of rows of one query: which are drawn, what their rows are, and training on them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations
 
@@ -88,7 +86,7 @@ def test_pairs_are_the_differences_of_their_rows(plain):
 
 @pytest.mark.parametrize("settings", [{}, {"batch_size": 32, "step_size": 0.3, "passes": 3}])
 def test_a_ranking_is_learned(settings, tmp_path):
-    def documents(seed: int) -> MemoryDataset:
+    def documents(seed):
         rng = np.random.default_rng(seed)
         dense = np.where(rng.random((900, 20)) < 0.3, rng.normal(size=(900, 20)), 0.0)
         score = dense @ np.cos(np.arange(20)) + 0.1 * rng.normal(size=900)

@@ -1,7 +1,5 @@
 """Jobs shared out among threads: each is done once, whoever is busy."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,7 +9,7 @@ from dadagrad.training.worker import serial, threaded
 
 
 @pytest.mark.parametrize(("threads", "n_jobs"), [(1, 2), (2, 0), (2, 50), (5, 1)])
-def test_each_job_is_done_once(threads: int, n_jobs: int) -> None:
+def test_each_job_is_done_once(threads, n_jobs):
     done: list[int] = []
     with ThreadPoolExecutor(threads) as pool:
         threaded(pool, threads)(done.append, n_jobs)
@@ -21,14 +19,14 @@ def test_each_job_is_done_once(threads: int, n_jobs: int) -> None:
     assert done == list(range(n_jobs))
 
 
-def test_other_threads_help() -> None:
+def test_other_threads_help():
     """Two jobs that wait for each other can only end on two threads."""
     meeting = threading.Barrier(2, timeout=60)
     with ThreadPoolExecutor(2) as pool:
         pool.submit(threaded(pool, 2), lambda number: meeting.wait() and None, 2).result()
 
 
-def test_a_pool_that_is_busy_is_not_waited_for() -> None:
+def test_a_pool_that_is_busy_is_not_waited_for():
     """The only thread of the pool shares out jobs, and a second one holds it up for ever."""
     done: list[int] = []
     with ThreadPoolExecutor(1) as pool:
@@ -37,10 +35,10 @@ def test_a_pool_that_is_busy_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("bad", [0, 7])
-def test_an_error_of_any_thread_is_raised_when_all_have_ended(bad: int) -> None:
+def test_an_error_of_any_thread_is_raised_when_all_have_ended(bad):
     running = threading.Semaphore(0)
 
-    def job(number: int) -> None:
+    def job(number):
         if number == bad:
             raise ValueError(f"job {number}")
         running.release()

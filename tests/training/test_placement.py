@@ -1,7 +1,5 @@
 """Where work is asked for: near the rows, and evenly."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -34,7 +32,7 @@ def test_shards_have_holders_by_threads_and_stay_with_those_that_stay(before, th
         assert list(map(set, holders)) == list(map(set, first))
 
 
-def placed(threads: dict[str, int], tasks: int, readings: int) -> tuple[Placement, list[object]]:
+def placed(threads, tasks, readings):
     """A placement with so many open readings, and the workers that it chose for them."""
     placement = Placement(threads, tasks)
     return placement, [placement.open(reading, reading) for reading in range(readings)]

@@ -1,7 +1,5 @@
 """Progressive validation: exact counts of what was predicted before it was learned."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -16,7 +14,6 @@ from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.optim.calibration import N_BINS
 from dadagrad.optim.losses import LOSSES
-from dadagrad.problem import Problem
 from dadagrad.training.worker.compute import as_batch
 from dadagrad.training.worker.progressive import ProgressiveMetrics
 from dadagrad.training.worker.progressive import count as count_batch
@@ -25,26 +22,19 @@ COUNTED = [name for name in LOSSES if not LOSSES.make(name).couples and name != 
 """Losses of one output; what is counted of pairs is their hinge loss."""
 
 
-def method_for(labels: str, **settings) -> Problem:
+def method_for(labels, **settings):
     loss = "squared" if labels == "real" else "logistic"
     data = make_data((40,), labels=labels)
     return method_of(data, TrainConfig(loss=loss, step_size=0.3, batch_size=1, **settings))
 
 
-def rows_of(labels: np.ndarray) -> Rows:
+def rows_of(labels):
     """One entry a row."""
     n = len(labels)
     return Rows.from_csr(np.arange(n + 1), np.arange(n), None, np.asarray(labels, float))
 
 
-def count(
-    problem: Problem,
-    margins: np.ndarray,
-    rows: Rows,
-    importance: np.ndarray | None,
-    where: str,
-    first_row: int,
-) -> ProgressiveMetrics:
+def count(problem, margins, rows, importance, where, first_row):
     """The metrics of `rows` with (n_rows, n_outputs) `margins`."""
     return count_batch(problem, as_batch(rows, importance), margins.T, where, first_row)
 

@@ -1,12 +1,8 @@
 """Going on from checkpoints: the bits of the run that never stopped."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from helpers.training_cases import bits, make_data
@@ -15,9 +11,8 @@ from helpers.zarr_cases import write_zarr
 from dadagrad.config import TrainConfig
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.training import execution
-from dadagrad.training.callbacks import RoundEvent
 from dadagrad.training.checkpoints.writer import CheckpointReader
-from dadagrad.training.run import TrainResult, resume, train
+from dadagrad.training.run import resume, train
 
 
 @pytest.fixture(autouse=True)
@@ -26,12 +21,12 @@ def short_stretches(monkeypatch):
     monkeypatch.setattr(execution, "CHUNK_ROWS", 7)
 
 
-def unhurried(event: RoundEvent) -> None:
+def unhurried(event):
     """Give the background writer the time to write each state."""
     time.sleep(0.003)
 
 
-def everything(result: TrainResult) -> tuple[object, ...]:
+def everything(result):
     """All that must not depend on having been stopped."""
     names = ("rows", "steps", "passes", "step_size", "batch_size", "nonzeros", "digest",
              "progressive_loss", "progressive_error", "complete", "settings",
@@ -39,11 +34,11 @@ def everything(result: TrainResult) -> tuple[object, ...]:
     return (*bits(result), *map(result.report.get, names))
 
 
-def steps_kept(folder: Path) -> list[int]:
+def steps_kept(folder):
     return sorted(info.step for info in CheckpointReader(folder).list(verify=True) if info.valid)
 
 
-def as_of(folder: Path, step: int, to: Path) -> str:
+def as_of(folder, step, to):
     """A copy of the checkpoints as they were after those of `step`."""
     shutil.copytree(folder, to)
     for manifest in to.glob("manifest-*.json"):
@@ -52,7 +47,7 @@ def as_of(folder: Path, step: int, to: Path) -> str:
     return str(to)
 
 
-def content_of(folder: Path) -> dict[str, bytes]:
+def content_of(folder):
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -132,11 +127,11 @@ def test_the_same_bits_on_any_threads_and_from_any_checkpoint(case, tmp_path):
         assert again.report["seconds"] > 0
 
 
-def interrupt_at(rows: int, number: signal.Signals = signal.SIGINT) -> Callable[[RoundEvent], None]:
+def interrupt_at(rows, number=signal.SIGINT):
     """Progress that has a signal sent once, when so many rows are done."""
     interrupted: list[bool] = []
 
-    def progress(event: RoundEvent) -> None:
+    def progress(event):
         if event.rows >= rows and not interrupted:
             interrupted.append(True)
             signal.raise_signal(number)
@@ -221,7 +216,7 @@ def test_the_step_size_is_chosen_once(tmp_path, monkeypatch):
     expected = train(data, config)
     folder = str(tmp_path / "run")
 
-    def fail(*arguments: object) -> float:
+    def fail(*arguments):
         raise TrainingError("a crash")
 
     with monkeypatch.context() as patch:

@@ -1,8 +1,5 @@
 """Memory that is used again must not be used too early: here it turns to garbage at once."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
 from dataclasses import fields, replace
 
 import numpy as np
@@ -14,16 +11,14 @@ from hypothesis import strategies as st
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.buffers import Arena
-from dadagrad.data.dataset import MemoryDataset
-from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.training import execution
 from dadagrad.training.engines import threads as engine_module
 from dadagrad.training.run import train
-from dadagrad.training.worker.partition_reader import Loaded, Loader
+from dadagrad.training.worker.partition_reader import Loader
 
 
-def poison(arenas: Iterable[Arena], byte: int = 0xFF) -> int:
+def poison(arenas, byte=0xFF):
     """Fill `arenas` with `byte`; the number of their buffers.
 
     0xFF is neither a number nor an index. Rows of zeros are wrong as well, but a kernel that works
@@ -38,7 +33,7 @@ def poison(arenas: Iterable[Arena], byte: int = 0xFF) -> int:
 class PoisoningData(ZarrDataset):
     """Its scratch is garbage once it has been used."""
 
-    def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
+    def read_into(self, partition, arena, scratch):
         poison([arena], 0)
         rows = super().read_into(partition, arena, scratch)
         poison([scratch])
@@ -50,13 +45,13 @@ class PoisoningLoader(Loader):
 
     poisoned = 0
 
-    def release(self, loaded: Loaded) -> None:
+    def release(self, loaded):
         PoisoningLoader.poisoned += poison([loaded.arena], 0)
         super().release(loaded)
 
 
 @pytest.fixture(scope="module")
-def in_memory() -> MemoryDataset:
+def in_memory():
     """Partitions of many sizes; some have no values, and all have weights."""
     made = make_data((30, 17, 41, 8, 60, 25, 33, 1, 50), weighted=True)
     parts = [made.read(number) for number in range(len(made.partitions))]
@@ -65,7 +60,7 @@ def in_memory() -> MemoryDataset:
 
 
 @pytest.fixture(scope="module")
-def url(in_memory: MemoryDataset, tmp_path_factory: pytest.TempPathFactory) -> str:
+def url(in_memory, tmp_path_factory):
     return write_zarr(in_memory, tmp_path_factory.mktemp("reused") / "data")
 
 
@@ -97,7 +92,7 @@ def test_a_run_takes_the_memory_of_a_few_partitions(url):
     arenas: list[Arena] = []
 
     class Noting(ZarrDataset):
-        def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
+        def read_into(self, partition, arena, scratch):
             arenas.append(arena)
             return super().read_into(partition, arena, scratch)
 

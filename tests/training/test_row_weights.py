@@ -1,7 +1,5 @@
 """A row of weight 2 is the row twice, and a fractional weight is that part of a step."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -15,7 +13,7 @@ from dadagrad.data.rows import Rows
 from dadagrad.training.run import train
 
 
-def with_weights(rows: Rows, weights: np.ndarray) -> Rows:
+def with_weights(rows, weights):
     return replace(rows, weights=weights.astype(np.float32))
 
 
@@ -37,7 +35,7 @@ def test_online_a_weight_of_two_is_the_row_twice_and_of_none_no_row(settings):
     assert weighted.report["rows"] == (times > 0).sum()
 
 
-def mean_after_parts(parts: list[Rows], importance: np.ndarray, **settings) -> np.ndarray:
+def mean_after_parts(parts, importance, **settings):
     """The mean of the weights after each part but the first; t^2 grows by their counts."""
     sums, squares = np.zeros((60, 1)), np.square(np.cumsum(importance))
     for n_parts in range(2, len(parts) + 1):
@@ -85,7 +83,7 @@ def test_the_mean_of_the_weights_counts_batches_once_with_weighted_gradients():
 def test_mirror_descent_shrinks_by_l2_for_the_weight_of_the_rows(preconditioner):
     """Rows of other features, of weight 10 in all: the weight shrinks by exp(-10 eta l2 / H)."""
 
-    def weight_after(n_rows: int) -> float:
+    def weight_after(n_rows):
         ids = np.repeat([0, 1], [2, n_rows])
         weights = np.repeat([1.0, 1e-9, 0.25], [1, 1, n_rows])
         rows = Rows.from_csr(

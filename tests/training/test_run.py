@@ -1,7 +1,5 @@
 """`train` as a whole: what it reports, what it refuses, and what it holds in memory."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -176,7 +174,7 @@ for batch_size in (1, 2000):
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory) -> list[str]:
+def large(tmp_path_factory):
     """Datasets of 3 and of 30 partitions that take 3 MB each when they are read."""
     folder = tmp_path_factory.mktemp("memory")
     return [write_wide(folder / str(count), 16, count, 3000, 100) for count in (3, 30)]

@@ -1,7 +1,5 @@
 """Which rows make up which step: every row once a pass, in rounds that a cursor finds again."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
@@ -10,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad.training.schedule import Cursor, Round, Schedule, Slice
+from dadagrad.training.schedule import Cursor
 from dadagrad.training.schedule import streams as streams_module
 from dadagrad.training.schedule.batches import BatchSchedule, FirstRows, OnlineSchedule
 from dadagrad.training.schedule.streams import SHARING, StreamSchedule
@@ -35,17 +33,17 @@ streams = st.builds(
 schedules = st.one_of(online, batches, streams)
 
 
-def all_rounds(schedule: Schedule) -> list[Round]:
+def all_rounds(schedule):
     return list(schedule.rounds(Cursor()))
 
 
-def rows_of(slices: list[Slice] | tuple[Slice, ...]) -> list[tuple[int, int]]:
+def rows_of(slices):
     return [
         (slice_.partition, row) for slice_ in slices for row in range(slice_.start, slice_.stop)
     ]
 
 
-def in_order(schedule: Schedule, pass_number: int) -> dict[tuple[int, int], int]:
+def in_order(schedule, pass_number):
     """The place of each row in the pass."""
     order = schedule.order(pass_number)
     rows = [(part, row) for part in order for row in range(schedule.partition_rows[part])]

@@ -1,7 +1,5 @@
 """Several step sizes and penalties in one pass: each is a model of its own, the best is kept."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np
@@ -13,14 +11,14 @@ from hypothesis import strategies as st
 from dadagrad.config import TrainConfig
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.estimators import AdaGradClassifier
-from dadagrad.training.result import TrainResult, make_model
+from dadagrad.training.result import make_model
 from dadagrad.training.run import train
 
 MANY = {"step_size": [0.05, 0.4, 1.5], "l1": [0.0, 1e-2]}
 MODES = ({"batch_size": 1}, {"batch_size": 9}, {"streams": 3, "rounds": 4})
 
 
-def digests(result: TrainResult) -> list[str]:
+def digests(result):
     """The digest of the model of each setting."""
     end = result.coordinator
     settings = range(end.problem.n_settings)

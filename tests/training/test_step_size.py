@@ -1,7 +1,5 @@
 """`step_size="auto"`: the best of a grid on the first rows, whatever else is set."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 from helpers.training_cases import as_dataset, make_data, make_schedule_of, method_of
 
 from dadagrad.config import TrainConfig
-from dadagrad.data.dataset import Dataset, MemoryDataset
+from dadagrad.data.dataset import MemoryDataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.model.evaluate import evaluate
@@ -20,12 +18,12 @@ from dadagrad.training.step_size import GRID, choose_step_size
 CASES = [("dual-averaging", "binary"), ("mirror-descent", "multiclass"), ("ftrl", "real")]
 
 
-def choose(data: Dataset, config: TrainConfig) -> float:
+def choose(data, config):
     chosen = choose_step_size(data, method_of(data, config), make_schedule_of(data, config))
     return chosen.step_size
 
 
-def grid_of(data: Dataset, labels: str) -> list[float]:
+def grid_of(data, labels):
     """The step sizes that are tried: those of a regression in units of its targets."""
     targets = np.concatenate([data.read(k).labels for k in range(len(data.partitions))])
     scale = float(np.sqrt(np.mean(np.square(targets)))) if labels == "real" else 1.0
@@ -89,7 +87,7 @@ def test_only_the_first_rows_are_read(monkeypatch):
         monkeypatch.setattr(module, limit, 250)
     data, config, reads = make_data((100,) * 10), TrainConfig(batch_size=16), set()
 
-    def read(partition: int) -> Rows:
+    def read(partition):
         reads.add(partition)
         return MemoryDataset.read(data, partition)
 
@@ -146,7 +144,7 @@ def test_data_that_diverges_at_some_step_sizes_is_learned_with_others():
     assert np.isfinite(train(data, config).report["progressive_loss"])
 
 
-def make_noisy(n_rows: int, seed: int, noise: bool = True) -> MemoryDataset:
+def make_noisy(n_rows, seed, noise=True):
     """Rows of ten attributes with ten values each, of which few decide, labelled with noise."""
     rng = np.random.default_rng(seed)
     values = (10 * rng.random((n_rows, 10)) ** 2).astype(int)
@@ -193,7 +191,7 @@ def test_near_ties_are_decided_by_the_rows_that_two_settings_predict_differently
     assert module._best(losses, mistakes, importance) == 1
 
 
-def make_topics(n_rows: int, seed: int) -> MemoryDataset:
+def make_topics(n_rows, seed):
     """Short texts of eight classes, each of which has 25 words of its own."""
     rng = np.random.default_rng(seed)
     words = np.random.default_rng(1).integers(0, 2_000, (8, 25))

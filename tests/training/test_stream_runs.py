@@ -1,7 +1,5 @@
 """Streams: one is the online pass, several learn about as well, and bits depend on no machine."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -108,7 +106,7 @@ def test_steps_three_times_too_long_or_too_short_learn_as_the_online_pass_does(u
     online = TrainConfig(update=update, batch_size=1)
     grid = (0.1, 0.2, 0.4, 0.8)
 
-    def error(config: TrainConfig) -> float:
+    def error(config):
         return train(data, config).report["progressive_error"]
 
     best = min(grid, key=lambda eta: error(replace(online, step_size=eta)))

@@ -1,7 +1,5 @@
 """A grid of settings in one stream: the worse are dropped, and the rest are runs of their own."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,10 +1,6 @@
 """The trace of a run: every task, as browsers show it."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers.processes import local_cluster
@@ -19,7 +15,7 @@ SIZES = (30, 17, 41)
 STREAMS = TrainConfig(step_size=0.3, streams=3, rounds=4)
 
 
-def tasks_of(path: Path, name: str) -> list[dict[str, Any]]:
+def tasks_of(path, name):
     return [event for event in json.loads(path.read_text())["traceEvents"] if event["name"] == name]
 
 

@@ -1,13 +1,10 @@
 """Runs in trackers of experiments, with the real packages and local stores."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3
 import subprocess
 import sys
-from pathlib import Path
 
 PROGRAM = """
 import sys
@@ -29,7 +26,7 @@ print(result.report["progressive_loss"])
 """
 
 
-def train_with(api: str, folder: Path) -> float:
+def train_with(api, folder):
     """Progressive loss of a run that a process sends to a tracker, whose store is in `folder`."""
     stores = {
         "TRACKIO_DIR": str(folder), "MLFLOW_TRACKING_URI": folder.as_uri(),
@@ -46,7 +43,7 @@ def train_with(api: str, folder: Path) -> float:
     return float(done.stdout.split()[-1])
 
 
-def test_trackio_gets_the_numbers_of_a_run(tmp_path: Path) -> None:
+def test_trackio_gets_the_numbers_of_a_run(tmp_path):
     loss = train_with("trackio", tmp_path)
     with sqlite3.connect(tmp_path / "reviews.db") as store:
         rows = [json.loads(row) for (row,) in store.execute("SELECT metrics FROM metrics")]
@@ -56,7 +53,7 @@ def test_trackio_gets_the_numbers_of_a_run(tmp_path: Path) -> None:
     assert config["loss"] == "hinge"
 
 
-def test_mlflow_gets_the_numbers_of_a_run(tmp_path: Path) -> None:
+def test_mlflow_gets_the_numbers_of_a_run(tmp_path):
     loss = train_with("mlflow", tmp_path / "store")
     (run,) = (path.parent for path in tmp_path.glob("store/*/*/meta.yaml"))
     assert (run / "params" / "loss").read_text() == "hinge"

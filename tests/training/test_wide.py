@@ -1,11 +1,8 @@
 """Models wider than a worker's memory, and the partitions that a worker keeps."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tracemalloc
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +17,6 @@ from hypothesis import strategies as st
 
 import dadagrad
 from dadagrad.config import TrainConfig
-from dadagrad.training.callbacks import RoundEvent
 from dadagrad.training.engines.dask.tasks import PartitionCache
 from dadagrad.training.memory.available import CACHE_SHARE, cache_bytes
 from dadagrad.training.run import train
@@ -32,7 +28,7 @@ CONFIG = TrainConfig(step_size=0.3, batch_size=500)
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
+def cluster():
     """A scheduler, and a worker with little memory that a nanny watches."""
     limited = ("--nthreads", "1", "--memory-limit", str(LIMIT), "--no-dashboard")
     paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
@@ -45,11 +41,11 @@ def cluster() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def wide(tmp_path_factory) -> str:
+def wide(tmp_path_factory):
     return write_wide(tmp_path_factory.mktemp("wide") / "data", BITS, 5, 3000)
 
 
-def ask(address: str, function, *arguments: object):
+def ask(address, function, *arguments):
     """What the worker answers."""
     from distributed import Client
 
@@ -108,7 +104,7 @@ def test_making_a_model_takes_little_memory_beside_it():
 
 
 @pytest.fixture(scope="module")
-def narrow(tmp_path_factory) -> str:
+def narrow(tmp_path_factory):
     return write_wide(tmp_path_factory.mktemp("narrow") / "data", 12, 6, 200, 20)
 
 
@@ -121,7 +117,7 @@ def test_partitions_dropped_from_the_cache_are_read_again_to_the_same_bits(clust
     seen: list[tuple[int, int]] = []
     ask(cluster, set_cache, most_bytes)
 
-    def look(event: RoundEvent) -> None:
+    def look(event):
         if event.cursor.round % 10 == 5:
             seen.append(ask(cluster, kept))
 
@@ -140,7 +136,7 @@ def test_a_last_pass_keeps_what_is_open_and_others_all_there_is(cluster, narrow,
     most: dict[int, list[int]] = {0: [], 1: []}
     ask(cluster, set_cache, 1 << 30)
 
-    def look(event: RoundEvent) -> None:
+    def look(event):
         if event.cursor.pass_number in most and ("streams" in settings or event.steps % 6 == 5):
             most[event.cursor.pass_number].append(ask(cluster, kept)[0])
 

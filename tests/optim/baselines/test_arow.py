@@ -1,7 +1,5 @@
 """AROW against its matrix formulas and against a solver of what it minimises."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import numpy as np

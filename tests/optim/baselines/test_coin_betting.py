@@ -1,7 +1,5 @@
 """Coin betting: the theorem of its docstring on random and adversarial gradients, and its parts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.learner_cases import Linear, Row, learn, one_feature, seeds
@@ -9,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dadagrad.optim.baselines import CoinBetting
-from dadagrad.optim.baselines.base import LearnerState
 
 RIVALS = np.concatenate([[0.0], *(sign * np.geomspace(1e-6, 1e4, 41) for sign in (-1, 1))])
 wealths = st.sampled_from([0.01, 1.0, 5.0])
@@ -17,7 +14,7 @@ leashes = st.sampled_from([0.3, 1.0, 10.0])
 STREAMS = ("normal", "heavy-tailed", "constant", "growing", "against", "trap", "rare")
 
 
-def next_gradient(stream: str, rng: np.random.Generator, t: int, weight: float) -> float:
+def next_gradient(stream, rng, t, weight):
     """The gradient of step t, by an opponent who sees the weight played."""
     against = 1.0 if weight >= 0 else -1.0
     if stream == "normal":
@@ -35,7 +32,7 @@ def next_gradient(stream: str, rng: np.random.Generator, t: int, weight: float) 
     return float(rng.normal() * (rng.random() < 0.2))  # rare: mostly no gradient at all
 
 
-def bound(learner: CoinBetting, arrays: dict[str, np.ndarray], u: np.ndarray) -> np.ndarray:
+def bound(learner, arrays, u):
     """The theorem's right side for one weight, written out again."""
     first, h, travel = (float(arrays[name][0, 0]) for name in ("first", "largest", "travel"))
     if first == 0.0:
@@ -49,7 +46,7 @@ def bound(learner: CoinBetting, arrays: dict[str, np.ndarray], u: np.ndarray) ->
     return learner.wealth * first + np.maximum(slow, fast) + clipped + leashed
 
 
-def bet(learner: CoinBetting, state: LearnerState, gradient: float) -> LearnerState:
+def bet(learner, state, gradient):
     return learn(learner, state, one_feature(gradient))
 
 

@@ -1,7 +1,5 @@
 """What every learner promises: states of arrays, rows left out, features left alone."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import numpy as np
@@ -13,8 +11,6 @@ from hypothesis import strategies as st
 from dadagrad.optim.baselines import (
     CoinBetting,
     ExponentiatedGradient,
-    Learner,
-    LearnerState,
     PassiveAggressive,
     SignedExponentiatedGradient,
 )
@@ -37,12 +33,12 @@ each_learner = pytest.mark.parametrize("learner", LEARNERS, ids=repr)
 few = settings(max_examples=10)
 
 
-def rows_for(learner: Learner, seed: int, n_rows: int = 10):
+def rows_for(learner, seed, n_rows=10):
     task = learner.loss.task if isinstance(learner, PassiveAggressive) else "binary"
     return draw_rows(seed, n_rows, N_FEATURES, N_OUTPUTS, task)
 
 
-def assert_same_bits(one: LearnerState, other: LearnerState) -> None:
+def assert_same_bits(one, other):
     assert one.t == other.t
     assert one.arrays.keys() == other.arrays.keys()
     for name, array in one.arrays.items():

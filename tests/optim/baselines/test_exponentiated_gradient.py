@@ -1,7 +1,5 @@
 """EG and EG+- against the multiplicative formulas of Kivinen and Warmuth, and their regret."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.learner_cases import Linear, Row, draw_rows, finish, learn, one_feature, seeds, walk

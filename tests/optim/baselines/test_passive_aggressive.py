@@ -1,7 +1,5 @@
 """Passive-aggressive steps against a generic solver of what they minimise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.learner_cases import Row, draw_rows, finish, learn, learner_of, seeds
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from dadagrad.errors import InputError
-from dadagrad.optim.baselines import PassiveAggressive
 
 variants = st.sampled_from(["pa", "pa-1", "pa-2"])
 tasks = st.sampled_from(["binary", "multiclass", "regression"])
@@ -18,14 +15,14 @@ prices = st.sampled_from([0.05, 0.3, 2.0])
 EPSILON = 0.1
 
 
-def pa(variant: str, task: str = "binary", C: float = 1.0, epsilon: float = EPSILON):
+def pa(variant, task="binary", C=1.0, epsilon=EPSILON):
     """A variant with the loss of a task."""
     loss = {"binary": "hinge", "multiclass": "multiclass-hinge", "regression": "absolute"}[task]
     price = "" if variant == "pa" else f",C={C}"
     return learner_of(f"{variant}:epsilon={epsilon}{price}", loss)
 
 
-def solve(learner: PassiveAggressive, weights: np.ndarray, row: Row, importance: float):
+def solve(learner, weights, row, importance):
     """argmin 1/2 |W - weights|^2 + c C slack (or slack^2), by SLSQP, on all outputs at once."""
     n_features, n_outputs = weights.shape
     x = row.dense(n_features)

@@ -1,7 +1,5 @@
 """The scheme of Shalev-Shwartz and Singer: its steps, its projection and its theorem 1."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.learner_cases import Linear, Row, draw_rows, learn, seeds, walk
@@ -20,7 +18,7 @@ sigmas = st.sampled_from([0.01, 0.1, 1.0])
 losses = st.sampled_from(["hinge", "squared-hinge", "logistic"]).map(LOSSES.make)
 
 
-def to_ball(weights: np.ndarray, radius: float) -> np.ndarray:
+def to_ball(weights, radius):
     norms = np.linalg.norm(weights, axis=0)
     return weights * np.minimum(1.0, radius / np.maximum(norms, 1e-300))
 

@@ -1,7 +1,5 @@
 """Diagonal preconditioners of time, and those that do not see scales."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.objects import GRADIENT_UPDATES

@@ -1,7 +1,5 @@
 """What every preconditioner promises: an inverse, a majorant, and vectors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.objects import preconditioner_of
@@ -15,7 +13,7 @@ each_name = pytest.mark.parametrize("name", list(PRECONDITIONERS))
 N_FEATURES = 7
 
 
-def draw_gradients(seed: int, n_steps: int = 12) -> np.ndarray:
+def draw_gradients(seed, n_steps=12):
     """(n_steps, N_FEATURES, 2) gradients of rank 2, which sketches of rank 3 keep whole."""
     rng = np.random.default_rng(seed)
     directions = rng.normal(size=(2, N_FEATURES, 2))

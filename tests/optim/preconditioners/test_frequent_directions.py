@@ -1,13 +1,10 @@
 """Frequent directions: the bounds of the papers, and rows given by their non-zeros."""
 
-from __future__ import annotations
-
 import numpy as np
 from helpers.update_cases import seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad.optim.arrays import Arrays
 from dadagrad.optim.preconditioners import frequent_directions as fd
 
 ranks = st.sampled_from([2, 3, 5, 8])
@@ -15,7 +12,7 @@ buffers = st.sampled_from([0, 1, 5])
 decays = st.sampled_from([0.0, 0.3, 1.5])
 
 
-def draw_rows(seed: int, n_rows: int, n_features: int = 12, decay: float = 0.3) -> np.ndarray:
+def draw_rows(seed, n_rows, n_features=12, decay=0.3):
     """(n_rows, n_features), with singular values that fall by `decay`, some rows sparse."""
     rng = np.random.default_rng(seed)
     turn = np.linalg.qr(rng.normal(size=(n_features, n_features))).Q
@@ -24,25 +21,25 @@ def draw_rows(seed: int, n_rows: int, n_features: int = 12, decay: float = 0.3) 
     return rows
 
 
-def empty(n_rows: int, n_features: int = 12) -> Arrays:
+def empty(n_rows, n_features=12):
     kinds = {"filled": np.int64}
     shapes = fd.shapes(n_features, n_rows)
     return {name: np.zeros(shape, kinds.get(name, float)) for name, shape in shapes.items()}
 
 
-def sketch_of(rows: np.ndarray, rank: int, buffer: int) -> Arrays:
+def sketch_of(rows, rank, buffer):
     sketch = empty(rank + buffer, rows.shape[1])
     for row in rows:
         fd.add(sketch, rank, row)
     return sketch
 
 
-def square(sketch: Arrays) -> np.ndarray:
+def square(sketch):
     """S'S."""
     return sketch["directions"] @ sketch["directions"].T
 
 
-def assert_bounds(sketch: Arrays, rows: np.ndarray, rank: int) -> None:
+def assert_bounds(sketch, rows, rank):
     """0 <= G - S'S <= Delta I, and Delta <= |A - A_k|_F^2 / (tau - k) for every k < tau."""
     lost = np.linalg.eigvalsh(rows.T @ rows - square(sketch))
     removed = sketch["removed"][0]
@@ -72,7 +69,7 @@ def test_something_is_removed_and_some_of_it_is_lost():
     assert 0.3 * sketch["removed"][0] < lost <= sketch["removed"][0]
 
 
-def shrink_by_svd(rows: np.ndarray, rank: int) -> tuple[np.ndarray, float]:
+def shrink_by_svd(rows, rank):
     """The rank - 1 rows that are left, and what was subtracted from their squared lengths."""
     _, sigma, turned = np.linalg.svd(rows, full_matrices=False)
     # More rows than features have zeros beyond their singular values.

@@ -1,7 +1,5 @@
 """Full and block preconditioners against the square root of a matrix."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.linalg
@@ -18,7 +16,7 @@ deltas = st.sampled_from([0.0, 0.01, 1.0])
 SHAPE = (7, 2)
 
 
-def draw_gradients(seed: int, n_steps: int) -> np.ndarray:
+def draw_gradients(seed, n_steps):
     rng = np.random.default_rng(seed)
     return rng.normal(size=(n_steps, *SHAPE)) * (rng.random((n_steps, *SHAPE)) < 0.7)
 

@@ -1,7 +1,5 @@
 """The prox in preconditioners that are not diagonal: against solvers and its own equations."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np
@@ -57,7 +55,7 @@ ALL = [
 SCALE = 0.7
 
 
-def draw(preconditioner, seed: int, n_features: int = 5, n_outputs: int = 1):
+def draw(preconditioner, seed, n_features=5, n_outputs=1):
     """The arrays after gradients of unequal lengths, and the center of dual averaging."""
     rng = np.random.default_rng(seed)
     gradients = rng.normal(size=(7, n_features, n_outputs))
@@ -66,14 +64,14 @@ def draw(preconditioner, seed: int, n_features: int = 5, n_outputs: int = 1):
     return arrays, -preconditioner.solve(arrays, gradients.sum(axis=0))
 
 
-def matrix(preconditioner, arrays, n_features: int) -> np.ndarray:
+def matrix(preconditioner, arrays, n_features):
     """H of the first output, as products with unit vectors."""
     n_outputs = len(next(iter(arrays.values())))
     units = [np.eye(n_features)[:, [i]] * np.ones(n_outputs) for i in range(n_features)]
     return np.stack([preconditioner.multiply(arrays, unit)[:, 0] for unit in units], axis=1)
 
 
-def assert_solves_its_linear_system(weights, h, pull, l1: float) -> None:
+def assert_solves_its_linear_system(weights, h, pull, l1):
     """The weights that are not 0 solve H w = pull - l1 sign(w), to 1e-10 in the norm of H."""
     support, exact = weights != 0.0, np.zeros(len(weights))
     wanted = (pull - l1 * np.sign(weights))[support]
@@ -112,7 +110,7 @@ def test_it_agrees_with_a_generic_solver(preconditioner, regularizer, seed):
         bounds = [(getattr(regularizer, "floor", 0.0), None)] * 5 + [(0.0, 0.0)] * 5
         constraints = [{"type": "eq", "fun": lambda z: z @ np.concatenate([ones, zeros]) - 1.0}]
 
-    def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
+    def objective(z):
         pull = h @ (z[:5] - z[5:] - center[:, 0])
         value = 0.5 * (z[:5] - z[5:] - center[:, 0]) @ pull + slope @ z
         return value, np.concatenate([pull, -pull]) + slope

@@ -1,7 +1,5 @@
 """ADA-LR and RADAGRAD against the steps that the papers list."""
 
-from __future__ import annotations
-
 import numpy as np
 import scipy.fft
 
@@ -13,7 +11,7 @@ from dadagrad.optim.updates import MirrorDescent
 N_FEATURES, RANK, ETA, DELTA = 15, 4, 0.3, 0.2
 
 
-def draw_gradients(n_steps: int = 20) -> np.ndarray:
+def draw_gradients(n_steps=20):
     return np.random.default_rng(0).normal(size=(n_steps, N_FEATURES))
 
 

@@ -1,7 +1,5 @@
 """Preconditioners from sketches: equal to the full one where they must be, and their formulas."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.objects import GRADIENT_UPDATES
@@ -16,7 +14,7 @@ from dadagrad.optim.updates import UPDATES, DualAveraging, MirrorDescent
 N_FEATURES, RANK = 12, 4
 
 
-def draw_gradients(seed: int, n_steps: int, of_rank: int, spread: float = 1.0) -> np.ndarray:
+def draw_gradients(seed, n_steps, of_rank, spread=1.0):
     """(n_steps, N_FEATURES, 2), each output of the given rank, its directions unequally long."""
     rng = np.random.default_rng(seed)
     lengths = np.geomspace(1.0, spread, of_rank)
