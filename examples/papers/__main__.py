@@ -19,12 +19,14 @@ EXPERIMENTS = (
     "per_coordinate",
     "strongly_convex",
     "l1_projections",
+    "projected_gradient",
     "text_classification",
     "sparsity",
     "ranking",
     "digits_kernels",
     "census_income",
     "ada_fd_regression",
+    "ada_fd_classification",
 )
 """Modules of this folder, in the order of the page."""
 

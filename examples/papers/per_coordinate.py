@@ -6,6 +6,9 @@ probability i^-0.9. Of each algorithm the best step size of one grid is shown.
 - **Rates.** eta / sqrt(t) is blind to the gradients, the global rate eta / sqrt(sum |g|^2) adapts
   to their size, and one rate for each coordinate adapts to how often each feature occurs. The
   lecture's lemma orders the bounds; the table shows that the losses have the same order.
+- **Coordinates.** Each of T rounds has the loss |w_i - b_i| of one of k coordinates, whose rarity
+  follows a power law: with k = 1 all rates that adapt are the same, and the more coordinates there
+  are, the more of the adaptation is hidden from one rate for all of them.
 - **l1.** The subgradient of l1 |w| moves weights across 0 without an end: the lecture's sequence
   0.5, -1, +1, ... oscillates, and none of its weights is 0. The prox of the step has exact zeros.
 - **t lambda.** FTRL holds every weight to t times lambda, where a step of gradient descent holds it
@@ -19,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.optim.preconditioners import Diagonal, Global, Identity
+from dadagrad.optim.preconditioners import Diagonal, Global, Identity, Preconditioner
 from dadagrad.optim.regularizers import ElasticBox
 from dadagrad.optim.updates import FollowTheLeader, GradientUpdate, MirrorDescent
 from examples.papers.record import Options, Outcome, Plot, Table
@@ -33,7 +36,7 @@ LAMBDAS = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 def run(options: Options) -> Outcome:
     n_rows, n_features = (300, 40) if options.quick else (10_000, 500)
     rows, labels = draw(n_rows, n_features)
-    rates = {
+    rates: dict[str, Preconditioner] = {
         "eta / sqrt(t)": Identity("sqrt"),
         "global": Global(),
         "per coordinate": Diagonal(0.0),
@@ -41,6 +44,15 @@ def run(options: Options) -> Outcome:
     bests = {
         name: best(MirrorDescent(preconditioner=each), rows, labels) for name, each in rates.items()
     }
+    n_rounds, counts = (200, (1, 8)) if options.quick else (4_000, (1, 4, 16, 64, 256))
+    by_count = Table(
+        f"Mean loss of {n_rounds:,} rounds with k coordinates, best step size",
+        ("k", *rates),
+        [
+            (k, *(least_loss(each, *draw_rounds(n_rounds, k)) for each in rates.values()))
+            for k in counts
+        ],
+    )
     by_rate = Table(
         f"Mean logistic loss of {n_rows:,} rows with {n_features} features",
         ("rate", "step size", "mean loss"),
@@ -72,7 +84,7 @@ def run(options: Options) -> Outcome:
             {name: (list(range(len(each))), each) for name, each in path.items()},
         ),
     ]
-    return Outcome([by_rate, by_strength], plots)
+    return Outcome([by_rate, by_strength, by_count], plots)
 
 
 def draw(n_rows: int, n_features: int) -> tuple[Array, Array]:
@@ -129,6 +141,30 @@ def sparse_run(name: str, strength: float, rows: Array, labels: Array) -> tuple[
     update = kind(preconditioner=Diagonal(1.0), regularizer=regularizer)
     found = best(update, rows, labels, 0.0 if inside else strength)
     return found.loss, float(np.count_nonzero(found.weights) / rows.shape[1])
+
+
+def draw_rounds(n_rounds: int, k: int) -> tuple[NDArray[np.int64], Array]:
+    """The coordinate of each round, as rare as i^-1.5, and the target of each coordinate."""
+    rng = np.random.default_rng(0)
+    shares = np.arange(1, k + 1) ** -1.5
+    targets = rng.choice([-1.0, 1.0], k)
+    return rng.choice(k, n_rounds, p=shares / shares.sum()), targets
+
+
+def least_loss(preconditioner: Preconditioner, rounds: NDArray[np.int64], targets: Array) -> float:
+    """Mean loss |w_i - b_i| of the best step size."""
+    losses = []
+    for eta in STEP_SIZES:
+        update = MirrorDescent(eta, preconditioner)
+        state, total = update.init(len(targets), 1), 0.0
+        for i in rounds:
+            error = update.weights(state)[i, 0] - targets[i]
+            gradient = np.zeros((len(targets), 1))
+            gradient[i] = np.sign(error)
+            total += abs(error)
+            state = update.step(state, gradient)
+        losses.append(total / len(rounds))
+    return min(losses)
 
 
 def oscillation(n_steps: int) -> dict[str, list[float]]:

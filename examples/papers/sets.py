@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from examples.benchmarks import quality_sets
-from examples.benchmarks.quality_sets import RealSet
 from examples.papers.record import Options
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # scripts, which are no package
+
+import quality_sets
+from quality_sets import RealSet
 
 Labels = NDArray[np.bool_]
 GROUPS = {"comp": range(1, 6), "rec": range(7, 11), "sci": range(11, 15), "talk": range(16, 20)}
@@ -89,7 +94,7 @@ def images(options: Options) -> RealSet:
 
 def digits() -> RealSet:
     """The digits of scikit-learn with pixels 0 or 1."""
-    known = quality_sets.digits(quality_sets.Path())
+    known = quality_sets.digits(Path())
     rows = [
         scipy.sparse.csr_array((each > 7).astype(np.float32)) for each in (known.x, known.test_x)
     ]

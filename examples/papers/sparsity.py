@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from dadagrad import sweep
-from examples.benchmarks import quality_sets
 from examples.papers import sets
 from examples.papers.algorithms import GRIDS, ONLINE, make_dataset, tune
 from examples.papers.record import Options, Outcome, Plot, Table
@@ -73,7 +72,7 @@ def problems(options: Options) -> Iterator[tuple[str, str, Any, sets.Labels]]:
         for category, labels in categories.items():
             yield set_name, f"{set_name}: {category}", rows, labels
     if not options.quick:
-        hashed = sets.whole(quality_sets.imdb(options.folder))
+        hashed = sets.whole(sets.quality_sets.imdb(options.folder))
         yield "IMDB", "IMDB, 2^21 features: positive", sets.binary(hashed.x), hashed.y == 1
 
 

@@ -40,6 +40,9 @@ def test_a_rate_per_coordinate_loses_least_and_ftrl_is_sparsest():
     assert min(losses, key=lambda rate: losses[rate]) == "per coordinate"
     kept = {(row["l1 as"], row["lambda"]): row["proportion not 0"] for row in rows(outcome, 1)}
     assert kept["FTRL", 0.01] < kept["gradient descent", 0.01] <= kept["subgradient", 0.01] == 1.0
+    alone, several = rows(outcome, 2)
+    assert alone["per coordinate"] == pytest.approx(alone["global"])
+    assert several["per coordinate"] < several["global"]
     paths = outcome.plots[1].lines
     assert 0.0 not in paths["subgradient"][1][2:]
     assert paths["inside the step"][1].count(0.0) > 10
@@ -95,6 +98,25 @@ def test_a_path_of_l1_becomes_sparser():
     assert proportions[0] > 0.5
     assert proportions[-1] == 0.0
     assert 0.0 < arow < min(error for _, _, error in path)
+
+
+def test_methods_on_the_l1_ball_have_one_solution():
+    by_problem: dict[Cell, list[dict[str, Cell]]] = {}
+    for row in rows(make("projected_gradient")):
+        by_problem.setdefault(row["problem"], []).append(row)
+    assert len(by_problem) == 3
+    for name, methods in by_problem.items():
+        if name != "text":
+            ends = {str(row["method"]): row["gap at the end"] for row in methods}
+            assert ends["interior point"] < 1e-6
+            assert ends["projection, line search"] < 1e-4
+        assert all(row["seconds to 0.1"] for row in methods if "one row" not in str(row["method"]))
+
+
+def test_sketches_classify_better_than_chance():
+    measured = rows(make("ada_fd_classification"))
+    assert {row["set"] for row in measured} == {"Gisette-like", "Epsilon-like"}
+    assert all(row["test accuracy"] > 0.5 for row in measured)
 
 
 def test_rankers_are_measured_by_the_place_of_their_class():
