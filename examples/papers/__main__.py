@@ -1,4 +1,7 @@
-"""Make experiments of the papers again: ``python -m examples.papers all --data FOLDER``."""
+"""Make experiments of the papers again: ``python -m examples.papers all --data FOLDER``.
+
+``page`` draws the plots of the records in the folder and writes their page, without experiments.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ EXPERIMENTS = (
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.papers", description=__doc__)
-    parser.add_argument("experiment", choices=("all", *EXPERIMENTS))
+    parser.add_argument("experiment", choices=("all", "page", *EXPERIMENTS))
     parser.add_argument("--quick", action="store_true", help="use small sizes")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="the folder of data sets")
     parser.add_argument("--full", action="store_true", help="use the sizes of the papers")
@@ -43,7 +46,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = record.Options(given.quick, given.data, given.full, given.fetch)
     results = given.out / "results"
     logging.getLogger("dadagrad").setLevel(logging.ERROR)  # many settings of a grid are bad
-    for name in EXPERIMENTS if given.experiment == "all" else (given.experiment,):
+    several = {"all": EXPERIMENTS, "page": ()}
+    for name in several.get(given.experiment, (given.experiment,)):
         print(f"{name} ...", file=sys.stderr, flush=True)
         try:
             with threadpool_limits(1):  # small matrices: threads would only wait for each other
@@ -54,6 +58,8 @@ def main(arguments: list[str] | None = None) -> None:
         record.write(name, outcome, results, given.quick)
         print(record.section(experiment(name), name, results), flush=True)
     made = [name for name in EXPERIMENTS if (results / f"{name}.json").exists()]
+    for name in made:
+        record.draw(name, results)
     sections = (record.section(experiment(name), name, results) for name in made)
     (given.out / "README.md").write_text(record.page(sections))
 

@@ -33,7 +33,7 @@ from dadagrad.optim.preconditioners import (
     SketchedNewton,
 )
 from dadagrad.optim.updates import DualAveraging, GradientUpdate, MirrorDescent
-from examples.papers.record import Options, Outcome, Plot, Table
+from examples.papers.record import Options, Outcome, Plot, Table, order
 
 Array = NDArray[np.float64]
 
@@ -104,6 +104,19 @@ def run(options: Options) -> Outcome:
     columns = ("set", "update", "preconditioner", "step size", "delta")
     columns += ("mistakes", "test accuracy", "ms a row")
     return Outcome([Table("Mistakes in one pass and accuracy after it", columns, lines)], plots)
+
+
+def findings(rows: list[dict[str, Any]]) -> str:
+    kinds = dict.fromkeys((row["set"], row["update"]) for row in rows)
+    parts = []
+    for kind in kinds:
+        mistakes = {
+            row["preconditioner"]: row["mistakes"]
+            for row in rows
+            if (row["set"], row["update"]) == kind
+        }
+        parts.append(f"{', '.join(kind)}: {order(mistakes)}")
+    return f"The claim: ADA-FD has the fewest mistakes. Here: {'; '.join(parts)}."
 
 
 def algorithms(rank: int, kind: type[GradientUpdate]) -> dict[str, Callable[..., Preconditioner]]:

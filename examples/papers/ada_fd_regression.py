@@ -36,7 +36,7 @@ from dadagrad.optim.preconditioners import (
     SketchedNewton,
     Step,
 )
-from examples.papers.record import Options, Outcome, Plot, Table
+from examples.papers.record import Options, Outcome, Plot, Table, order
 
 Array = NDArray[np.float64]
 Maker = Callable[[], Preconditioner]
@@ -80,6 +80,20 @@ def run(options: Options) -> Outcome:
         for update in UPDATES
     ]
     return Outcome([table], plots)
+
+
+def findings(rows: list[dict[str, Any]]) -> str:
+    least = {row["update"]: row["regret"] for row in rows if row["preconditioner"] == "ADA-FULL"}
+    parts = []
+    for update, regret in least.items():
+        multiples = {
+            row["preconditioner"]: row["regret"] / regret for row in rows if row["update"] == update
+        }
+        parts.append(f"{update}: {order(multiples)}")
+    return (
+        "The claim: ADA-FD is close to ADA-FULL, and ahead of ADA-DIAG, RADAGRAD and FD-SON. Here, "
+        f"as multiples of the regret of ADA-FULL, {'; '.join(parts)}."
+    )
 
 
 def algorithms(n_projections: int) -> dict[str, list[Maker]]:

@@ -35,7 +35,7 @@ PRICED = ("PA", "AROW")
 """Algorithms with a price in the place of a step size, and no l1."""
 GRIDS: dict[str, tuple[float, ...]] = {
     "RDA": (0.1, 0.3, 1.0, 3.0, 10.0),
-    "FB": (0.03, 0.1, 0.3, 1.0, 3.0),
+    "FB": (0.1, 0.3, 1.0),
     "AdaGrad-RDA": (0.01, 0.02, 0.04, 0.08, 0.16, 0.32),
     "AdaGrad-FB": (0.01, 0.02, 0.04, 0.08, 0.16, 0.32),
     "PA": (0.0001, 0.001, 0.01, 0.1, 1.0),
@@ -63,20 +63,18 @@ def tune(name: str, data: Any, l1: float = 0.0, **settings: Any) -> tuple[float,
     return min(results, key=lambda pair: pair[1].report["progressive_error"])
 
 
-def tune_l1(
-    name: str, data: Any, strengths: Iterable[float], proportion: float
-) -> tuple[float, float]:
-    """The strength whose tuned model is nearest to a proportion of non-zero weights, and its value.
+def choose_l1(name: str, data: Any, strengths: Iterable[float], proportion: float) -> float:
+    """The strength nearest to a proportion of non-zero weights, by logarithms.
 
-    Nearest is meant for logarithms.
+    The value is the best one without l1.
     """
-
-    def distance(pair: tuple[float, tuple[float, TrainResult]]) -> float:
-        return abs(float(np.log(max(density(pair[1][1]), 1e-9) / proportion)))
-
-    tuned = ((strength, tune(name, data, strength)) for strength in strengths)
-    strength, (value, _) = min(tuned, key=distance)
-    return strength, value
+    value, _ = tune(name, data)
+    results = {strength: learn(name, data, value, strength) for strength in strengths}
+    distances = {
+        strength: abs(float(np.log(max(density(each), 1e-9) / proportion)))
+        for strength, each in results.items()
+    }
+    return min(distances, key=lambda strength: distances[strength])
 
 
 def density(result: TrainResult) -> float:

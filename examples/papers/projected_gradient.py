@@ -34,7 +34,7 @@ from dadagrad.optim.losses import Logistic
 from dadagrad.optim.projection_tree import ProjectedGradient
 from dadagrad.optim.projections import project_l1_ball
 from examples.papers import sets
-from examples.papers.record import Options, Outcome, Plot, Table
+from examples.papers.record import Options, Outcome, Plot, Table, order
 
 Array = NDArray[np.float64]
 Weights = Iterator[Array]
@@ -86,6 +86,23 @@ def run(options: Options) -> Outcome:
     columns = ("problem", "method", "seconds to 0.1", "to 0.01", "to 0.001", "gap at the end")
     return Outcome(
         [Table("CPU seconds to a gap, as a part of the gap at 0", columns, lines)], plots
+    )
+
+
+def findings(rows: list[dict[str, Any]]) -> str:
+    parts = []
+    for problem in dict.fromkeys(row["problem"] for row in rows):
+        gaps = {row["method"]: row["gap at the end"] for row in rows if row["problem"] == problem}
+        firsts = []
+        for column in ("seconds to 0.1", "to 0.001"):
+            seconds = {row["method"]: row[column] for row in rows if row["problem"] == problem}
+            reached = {name: value for name, value in seconds.items() if value is not None}
+            name = min(reached, key=lambda each: reached[each], default="no method")
+            firsts.append(f"{name} is the first to {column.rpartition(' ')[2]}")
+        parts.append(f"{problem}: {', '.join(firsts)}, gaps at the end {order(gaps)}")
+    return (
+        "The claims: projections are fast at first and interior points overtake them; on text "
+        f"projections beat EG. Here: {'; '.join(parts)}."
     )
 
 

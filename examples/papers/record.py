@@ -1,17 +1,18 @@
 """Records of experiments: tables in Markdown and JSON, plots in SVG and PNG, and their page.
 
 An experiment is a module of this folder with a docstring, whose first line is its title, and a
-function ``run(options)`` that returns its tables and plots.
+function ``run(options)`` that returns its tables and plots. Its ``findings(*tables)``, if it has
+them, say in words what the saved tables show of the claims of the paper.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 Cell = str | int | float | None
 
@@ -66,7 +67,7 @@ class Table:
 class Plot:
     """Lines by name, each (x, y), and the axes that are logarithmic: "", "x", "y" or "xy".
 
-    A line whose name is that of an earlier line, a comma and more is dashed in its colour.
+    A line whose name is that of an earlier line, a comma and more has its colour, with dashes.
     """
 
     name: str
@@ -88,7 +89,8 @@ class Plot:
             colours: dict[str, str] = {}
             for label, (xs, ys) in self.lines.items():
                 first = label.rpartition(", ")[0]
-                dashes = "--" if first in colours else "-"
+                n_alike = sum(colour == colours.get(first) for colour in colours.values())
+                dashes = ("-", "--", ":", "-.")[n_alike % 4]
                 colours[label] = colours.get(first, f"C{len(set(colours.values())) % 10}")
                 marker = "o" if dashes == "-" and len(xs) < 20 else ""
                 axes.plot(xs, ys, dashes, color=colours[label], marker=marker, ms=3, label=label)
@@ -100,17 +102,16 @@ class Plot:
             axes.grid(alpha=0.3)
             axes.legend(fontsize=8)
             figure.savefig(folder / f"{self.name}.svg", metadata={"Date": None})
-            figure.savefig(folder / f"{self.name}.png", dpi=110, metadata={"Software": None})
+            figure.savefig(folder / f"{self.name}.png", dpi=90, metadata={"Software": None})
             pyplot.close(figure)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Tables and plots of one experiment, and what is to be said of them."""
+    """Tables and plots of one experiment."""
 
     tables: Sequence[Table]
     plots: Sequence[Plot] = ()
-    remarks: Sequence[str] = field(default=())
 
 
 def show(value: Cell) -> str:
@@ -123,7 +124,7 @@ def show(value: Cell) -> str:
 
 
 def write(name: str, outcome: Outcome, folder: Path, quick: bool) -> None:
-    """Write NAME.json and the plots of an experiment."""
+    """Write NAME.json, the record of an experiment."""
     folder.mkdir(parents=True, exist_ok=True)
     document = {
         "quick": quick,
@@ -131,15 +132,15 @@ def write(name: str, outcome: Outcome, folder: Path, quick: bool) -> None:
             {"title": table.title, "columns": list(table.columns), "rows": table.rows}
             for table in outcome.tables
         ],
-        "plots": [
-            {"name": plot.name, "title": plot.title, "x": plot.x, "y": plot.y, "lines": plot.lines}
-            for plot in outcome.plots
-        ],
-        "remarks": list(outcome.remarks),
+        "plots": [asdict(plot) for plot in outcome.plots],
     }
     (folder / f"{name}.json").write_text(json.dumps(document, default=list) + "\n")
-    for plot in outcome.plots:
-        plot.save(folder)
+
+
+def draw(name: str, folder: Path) -> None:
+    """Write the plots of NAME.json."""
+    for plot in json.loads((folder / f"{name}.json").read_text())["plots"]:
+        Plot(**plot).save(folder)
 
 
 def section(module: ModuleType, name: str, folder: Path) -> str:
@@ -152,7 +153,20 @@ def section(module: ModuleType, name: str, folder: Path) -> str:
     for table in saved["tables"]:
         parts += [f"**{table['title']}**", Table(**table).markdown()]
     parts += [f"![{plot['title']}]({folder.name}/{plot['name']}.svg)" for plot in saved["plots"]]
-    return "\n\n".join([*parts, *saved["remarks"]])
+    if hasattr(module, "findings"):
+        parts.append(module.findings(*map(records, saved["tables"])))
+    return "\n\n".join(parts)
+
+
+def records(table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of a saved table by column."""
+    return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+
+
+def order(values: Mapping[str, float], *, largest_first: bool = False) -> str:
+    """Names with their values, the best first."""
+    names = sorted(values, key=lambda name: values[name], reverse=largest_first)
+    return ", ".join(f"{name} ({show(values[name])})" for name in names)
 
 
 def page(sections: Iterable[str]) -> str:

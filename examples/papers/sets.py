@@ -58,7 +58,7 @@ def rcv1(options: Options) -> tuple[str, Any, dict[str, Labels]] | None:
     return "RCV1", binary(corpus.data), dict(zip(RCV1_CATEGORIES, about, strict=True))
 
 
-def reviews(options: Options, min_rows: int = 40) -> tuple[Any, Labels]:
+def reviews(options: Options, min_rows: int = 100) -> tuple[Any, Labels]:
     """IMDB: words and pairs of words that are in `min_rows` rows or more, present or not."""
     from sklearn.feature_extraction.text import CountVectorizer
 

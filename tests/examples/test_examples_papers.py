@@ -12,6 +12,7 @@ from scipy.spatial.distance import cdist
 from dadagrad import evaluate
 from dadagrad.optim.updates import DualAveraging, MirrorDescent
 from examples.papers import __main__ as program
+from examples.papers import record
 from examples.papers.algorithms import ALGORITHMS, learn, make_dataset
 from examples.papers.record import Cell, Options, Outcome
 
@@ -161,6 +162,12 @@ def test_the_program_writes_tables_plots_and_the_page(tmp_path, monkeypatch, cap
     assert saved["tables"][0]["rows"][0][0] == "SVM in a ball"
     for ending in ("svg", "png"):
         assert (tmp_path / "results" / f"strongly_convex.{ending}").stat().st_size > 1000
+
+
+def test_findings_compare_with_the_paper(tmp_path):
+    record.write("ranking", make("ranking"), tmp_path, quick=True)
+    text = record.section(importlib.import_module("examples.papers.ranking"), "ranking", tmp_path)
+    assert "in the paper: AdaGrad-RDA (paper) (0.602), AROW (paper) (0.581)" in text
 
 
 def test_an_experiment_without_its_data_is_left_out(tmp_path, monkeypatch, capsys):
