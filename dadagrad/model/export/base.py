@@ -1,4 +1,4 @@
-"""Formats of export, by name."""
+"""Formats of export by name, and tables with a row for each non-zero weight and intercept."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ import os
 from abc import ABC, abstractmethod
 from typing import Any, BinaryIO, ClassVar
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
 from dadagrad.errors import InputError
 from dadagrad.model.model import Model
 from dadagrad.model.predict import new_file
-from dadagrad.optim.registry import Named, Registry
+from dadagrad.optim.registry import Named, Registry, register
 
 
 class Format(Named, ABC):
@@ -39,6 +44,42 @@ class Format(Named, ABC):
 
 FORMATS: Registry[Format] = Registry("format", Format)  # type: ignore[type-abstract]
 """Formats by name."""
+
+
+@register(FORMATS, "parquet")
+class ParquetWeights(Format):
+    """Columns ``output``, ``feature``, ``name`` and ``weight``; an intercept has no feature."""
+
+    suffix: ClassVar[str] = ".parquet"
+
+    def make(self, model: Model) -> pa.Table:
+        places, outputs = np.nonzero(model.weights)
+        features = np.concatenate([np.zeros(model.n_outputs, np.int64), model.ids[places]])
+        is_intercept = np.arange(len(features)) < model.n_outputs
+        names: list[str | None] = ["(intercept)"] * model.n_outputs
+        names += [model.names.get(feature) for feature in model.ids[places].tolist()]
+        columns: dict[str, Any] = {
+            "output": np.array(model.output_names, object)[
+                np.concatenate([np.arange(model.n_outputs), outputs])
+            ],
+            "feature": pa.array(features, mask=is_intercept),
+            "name": pa.array(names, pa.string()),
+            "weight": np.concatenate([model.intercept, model.weights[places, outputs]]),
+        }
+        return pa.table(columns)
+
+    def write(self, model: Model, file: BinaryIO) -> None:
+        pyarrow.parquet.write_table(self.make(model), file, compression="zstd")
+
+
+@register(FORMATS, "csv")
+class CsvWeights(ParquetWeights):
+    """The same as CSV with a header."""
+
+    suffix: ClassVar[str] = ".csv"
+
+    def write(self, model: Model, file: BinaryIO) -> None:
+        pyarrow.csv.write_csv(self.make(model), file)
 
 
 def export(
