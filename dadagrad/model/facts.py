@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadagrad.config import SETTINGS
 from dadagrad.data.dataset import LabelColumn
+from dadagrad.model.base import LinearModel
 from dadagrad.summary import (
     counted,
     duration,
     features_text,
-    html_table,
     listed,
     percent,
     significant,
@@ -24,42 +23,21 @@ MAX_CLASSES = 10
 """Classes that are named."""
 
 
-class ModelFacts:
-    """Base of `Model` that describes it."""
-
-    n_features: int
-    ids: NDArray[np.int64]
-    names: Mapping[int, str]
-    weights: NDArray[np.float32]
-    intercept: NDArray[np.float64]
-    loss: str
-    task: Any
-    label_columns: tuple[LabelColumn, ...]
-    feature_space: dict[str, Any] | None
-    report: dict[str, Any]
-
-    def facts(self) -> dict[str, str]:
-        """Facts by name; only those that apply."""
-        n_weights, nonzeros = self.n_features * len(self.intercept), np.count_nonzero(self.weights)
-        facts = {"task": f"{self.task}, {self.loss} loss"}
-        if self.task not in ("regression", "ranking"):
-            name = "classes" if len(self.label_columns) == 1 else "labels"
-            facts[name] = listed(_labels(self.label_columns), MAX_CLASSES)
-        facts["weights"] = f"{nonzeros:,} of {n_weights:,} ({percent(nonzeros / n_weights)})"
-        if len(self.intercept) == 1:
-            facts["intercept"] = significant(float(self.intercept[0]))
-        facts |= _training_facts(self.report, self.loss)
-        if self.feature_space:
-            facts["source"] = features_text(self.feature_space)
-        return facts
-
-    def __repr__(self) -> str:
-        facts = self.facts()
-        classes = f", {facts['classes']}" if "classes" in facts else ""
-        return f"Model({facts['task']}{classes}, weights {facts['weights']})"
-
-    def _repr_html_(self) -> str:
-        return html_table("Model", self.facts())
+def model_facts(model: LinearModel) -> dict[str, str]:
+    """Facts by name; only those that apply."""
+    n_weights = model.n_features * len(model.intercept)
+    nonzeros = np.count_nonzero(model.weights)
+    facts = {"task": f"{model.task}, {model.loss} loss"}
+    if model.task not in ("regression", "ranking"):
+        name = "classes" if len(model.label_columns) == 1 else "labels"
+        facts[name] = listed(_labels(model.label_columns), MAX_CLASSES)
+    facts["weights"] = f"{nonzeros:,} of {n_weights:,} ({percent(nonzeros / n_weights)})"
+    if len(model.intercept) == 1:
+        facts["intercept"] = significant(float(model.intercept[0]))
+    facts |= _training_facts(model.report, model.loss)
+    if model.feature_space:
+        facts["source"] = features_text(model.feature_space)
+    return facts
 
 
 def _labels(columns: tuple[LabelColumn, ...]) -> list[str]:
@@ -99,7 +77,7 @@ def changed_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def largest_weights(model: ModelFacts, output: int, sign: int, top: int) -> list[dict[str, Any]]:
+def largest_weights(model: LinearModel, output: int, sign: int, top: int) -> list[dict[str, Any]]:
     """The largest weights of one sign of an output: feature, its name or None, and weight."""
     weights = model.weights[:, output]
     largest = np.argsort(-sign * weights, kind="stable")[:top]

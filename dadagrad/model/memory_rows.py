@@ -6,7 +6,6 @@ which take milliseconds to start: `RowReader` has the formulas of `TableEncoder`
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
@@ -14,37 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.dataset import Dataset, LabelColumn, Schema
-from dadagrad.data.rows import Entries, Rows, finish_entries
+from dadagrad.data.dataset import Dataset
+from dadagrad.data.rows import Entries, finish_entries
 from dadagrad.errors import InputError
+from dadagrad.model.base import LinearModel
 
 Array = NDArray[np.float64]
 _MAX_SINGLE = 64  # rows that are read one by one
 
 
-class MemoryPrediction:
-    """Base of `Model` that predicts for rows in memory."""
-
-    n_features: int
-    ids: NDArray[np.int64]
-    weights: NDArray[np.float32]
-    intercept: Array
-    label_columns: tuple[LabelColumn, ...]
-    feature_space: dict[str, Any] | None
-    names: Mapping[int, str]
-
-    @property
-    @abstractmethod
-    def schema(self) -> Schema: ...
-
-    @abstractmethod
-    def scores(self, rows: Rows) -> Array: ...
-
-    @abstractmethod
-    def predict_labels(self, scores: Array) -> Array: ...
-
-    @abstractmethod
-    def probabilities(self, scores: Array) -> Array: ...
+class MemoryPrediction(LinearModel):
+    """Linear model that predicts for rows in memory."""
 
     def predict(self, data: Any) -> NDArray[Any]:
         """Return the predicted labels of rows.

@@ -1,0 +1,181 @@
+"""Linear models: weights, intercepts and labels, and how they predict."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.data.dataset import LabelColumn, Schema
+from dadagrad.data.rows import Rows
+from dadagrad.errors import InputError
+from dadagrad.model.compatibility import check_features
+from dadagrad.optim.calibration import Calibration, Uncalibrated, probabilities
+from dadagrad.optim.losses import LOSSES, MAX_LOG_MEAN, Link, Softmax
+from dadagrad.problem import Task
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinearModel:
+    """Fields of a `dadagrad.Model`, which describes them, and what their scores stand for."""
+
+    n_features: int
+    ids: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    intercept: Vector
+    loss: str
+    task: Task
+    label_columns: tuple[LabelColumn, ...]
+    feature_space: dict[str, Any] | None = None
+    names: Mapping[int, str] = field(default_factory=dict)
+    calibration: Calibration = Uncalibrated()  # noqa: RUF009 (frozen)
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.task not in get_args(Task):
+            raise InputError(f"the task is {self.task!r}; it must be one of {get_args(Task)}")
+        columns = self.label_columns
+        if self.task in ("binary", "multiclass") and len(columns) != 1:
+            raise InputError(f"a {self.task} model has one label column; {len(columns)} were given")
+        for column in () if self.task in ("regression", "ranking") else columns:
+            if not column.values:
+                raise InputError(
+                    f"label column {column.name!r} has no list of values; a {self.task} model "
+                    "needs to know them"
+                )
+        k, n_outputs = len(self.ids), len(self.output_names)
+        for name, dtype, shape in (
+            ("ids", np.int64, (k,)),
+            ("weights", np.float32, (k, n_outputs)),
+            ("intercept", np.float64, (n_outputs,)),
+        ):
+            array = getattr(self, name)
+            if array.dtype != dtype or array.shape != shape:
+                raise InputError(
+                    f"the {name} of a model are {array.dtype}, shape {array.shape}; with {k} ids "
+                    f"and {n_outputs} outputs they must be {np.dtype(dtype)}, shape {shape}"
+                )
+        inside = not k or (self.ids[0] >= 0 and self.ids[-1] < self.n_features)
+        if not inside or (self.ids[1:] <= self.ids[:-1]).any():
+            raise InputError(
+                f"the ids of a model must increase strictly within 0 to {self.n_features - 1}"
+            )
+
+    @property
+    def n_outputs(self) -> int:
+        return len(self.intercept)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Name of each output: that of a class, or that of a label column."""
+        if self.task == "multiclass":
+            return self.label_columns[0].texts
+        return tuple(column.name for column in self.label_columns)
+
+    @property
+    def schema(self) -> Schema:
+        """Schema of the training data, as far as the model needs it."""
+        return Schema(self.n_features, self.label_columns, False, self.feature_space)
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of the little-endian bytes of the weights, the ids and the intercepts."""
+        digest = hashlib.sha256()
+        for array, dtype in ((self.weights, "<f4"), (self.ids, "<i8"), (self.intercept, "<f8")):
+            digest.update(np.ascontiguousarray(array, dtype).data)
+        return digest.hexdigest()
+
+    def scores(self, rows: Rows) -> Vector:
+        """<w, x> + b of every row and output, (n_rows, n_outputs) float64.
+
+        Features that the model does not know weigh 0.
+        """
+        from scipy.sparse import csr_array
+
+        first, last = rows.indptr[0], rows.indptr[-1]
+        values = np.ones(rows.nnz) if rows.values is None else rows.values[first:last]
+        entries = values, rows.indices[first:last], rows.indptr - first
+        matrix = csr_array(entries, shape=(rows.n_rows, rows.n_local))
+        weights = np.zeros((rows.n_local, self.n_outputs))
+        if len(self.ids):
+            position = np.searchsorted(self.ids, rows.vocabulary)
+            np.minimum(position, len(self.ids) - 1, out=position)
+            known = self.ids[position] == rows.vocabulary
+            weights[known] = self.weights[position[known]]
+        # A product with a vector is twice as fast as one with a single column.
+        products = matrix @ (weights[:, 0] if self.n_outputs == 1 else weights)
+        scores: Vector = np.reshape(products, (rows.n_rows, self.n_outputs))
+        if rows.row_scale is not None:
+            scores *= rows.row_scale[:, None]
+        scores += self.intercept
+        return scores
+
+    @property
+    def link(self) -> Link:
+        """The meaning of a score; for a loss of a user's own class it is the identity."""
+        name = self.loss.partition(":")[0]
+        return LOSSES[name].link if name in LOSSES else "identity"
+
+    @property
+    def has_probabilities(self) -> bool:
+        """True if scores are log-odds, or were calibrated."""
+        classifies = self.task in ("binary", "multiclass", "multilabel")
+        return self.link == "logit" or (classifies and self.calibration.is_fitted)
+
+    def predict_labels(self, scores: Vector) -> Vector:
+        """The label values that (n_rows, n_outputs) `scores` stand for.
+
+        (n_rows,) float64 for one label column, else (n_rows, n_label_columns). A score above 0
+        stands for the larger of two values, and the largest score for one of several classes. A
+        regression and a ranking return the score, a regression with Poisson loss its exponential.
+        """
+        labels = self._checked(scores)
+        values = [column.values or () for column in self.label_columns]
+        if self.task == "multiclass":
+            chosen: Vector = np.array(values[0])[labels.argmax(axis=1)]
+            return chosen
+        if self.task in ("binary", "multilabel"):
+            low, high = (np.array([each[end] for each in values]) for end in (0, -1))
+            labels = np.where(labels > 0.0, high, low)
+        elif self.link == "log":
+            labels = np.exp(np.minimum(labels, MAX_LOG_MEAN))
+        return labels[:, 0] if len(self.label_columns) == 1 else labels
+
+    def probabilities(self, scores: Vector) -> Vector:
+        """Probabilities of the labels.
+
+        Binary and multiclass: (n_rows, n_classes), in the order of the label's values, rows that
+        sum to 1. Multilabel: (n_rows, n_label_columns), of the larger of each column's values.
+        The calibration gives them, of which that of several classes is divided by the sum. Without
+        one, scores of softmax loss become exp(score), divided by the sum.
+
+        Raises `InputError` for a model without a calibration and of another loss than logistic and
+        softmax, whose scores are not log-odds.
+        """
+        if not self.has_probabilities:
+            raise InputError(
+                f"this model was trained with {self.loss} loss and without a calibration, so that "
+                "its scores are not probabilities; train with calibration 'platt' to have them"
+            )
+        coupled = self.loss == Softmax.name
+        return probabilities(self.calibration, self.task, self._checked(scores), coupled=coupled)
+
+    def _checked(self, scores: Vector) -> Vector:
+        scores = np.asarray(scores, np.float64)
+        if scores.ndim != 2 or scores.shape[1] != self.n_outputs:
+            raise InputError(
+                f"scores of shape {scores.shape} were given; this model's have the shape "
+                f"(n_rows, {self.n_outputs})"
+            )
+        return scores
+
+    def check_compatible(self, schema: Schema) -> None:
+        """Raise `InputError` unless data of `schema` has the features this model was trained on."""
+        check_features(self.schema, schema)
