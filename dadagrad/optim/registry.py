@@ -122,7 +122,11 @@ class Registry(Generic[T]):
                 raise InputError(
                     f"{self.kind} {name!r} has no parameter {key!r}; its parameters: {listed}"
                 )
-            values[key] = _parse_value(f"{name}:{key}", value, str(known[key].type))
+            kind = KINDS[str(known[key].type).partition(" | ")[0]]
+            try:
+                values[key] = kind.parse(value)
+            except ValueError:
+                raise InputError(f"{name}:{key} must be {kind.words}, not {value!r}") from None
         for key, each in known.items():
             if key not in values and each.default is MISSING:
                 raise InputError(f"{self.kind} {name!r} needs {key}; write {name}:{key}=VALUE")
@@ -174,56 +178,22 @@ def _text(value: Any) -> str:
     return str(value.item() if hasattr(value, "item") else value)
 
 
-def _parse_value(place: str, text: str, annotation: str) -> Any:
-    """Convert text to the type of a field, as its annotation names it."""
-    kind = KINDS[annotation.partition(" | ")[0]]
-    try:
-        return kind.parse(text)
-    except ValueError:
-        raise InputError(f"{place} must be {kind.words}, not {text!r}") from None
-
-
-def _parse_sizes(text: str) -> int | tuple[int, ...]:
-    sizes = tuple(int(part) for part in text.split("+"))
-    return sizes if "+" in text else sizes[0]
-
-
-def _is_positive(value: Any) -> bool:
-    return _is_non_negative(value) and value > 0
-
-
-def _is_non_negative(value: Any) -> bool:
+def _is_number(value: Any, minimum: float = -math.inf) -> bool:
     number = hasattr(value, "__float__") and not isinstance(value, bool)
-    return number and math.isfinite(value) and value >= 0
-
-
-def _is_finite(value: Any) -> bool:
-    return hasattr(value, "__float__") and math.isfinite(value)
-
-
-def _are_numbers(value: Any) -> bool:
-    return isinstance(value, tuple) and all(map(_is_finite, value))
-
-
-def _parse_numbers(text: str) -> tuple[float, ...]:
-    return tuple(map(float, text.split("+")))
+    return number and math.isfinite(value) and value >= minimum
 
 
 def _is_whole(value: Any, minimum: int = 1) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, bool) and value >= minimum
 
 
-def _is_rank(value: Any) -> bool:
-    return _is_whole(value, 2)
-
-
-def _is_count(value: Any) -> bool:
-    return _is_whole(value, 0)
+def _parse_sizes(text: str) -> int | tuple[int, ...]:
+    sizes = tuple(map(int, text.split("+")))
+    return sizes if "+" in text else sizes[0]
 
 
 def _is_sizes(value: Any) -> bool:
-    sizes = value if isinstance(value, tuple) else (value,)
-    return sizes != () and all(map(_is_whole, sizes))
+    return value != () and all(map(_is_whole, value if isinstance(value, tuple) else (value,)))
 
 
 class Kind(NamedTuple):
@@ -238,12 +208,16 @@ KINDS = {
     "str": Kind("text", str),
     "int": Kind("a whole number", int),
     "float": Kind("a number", float),
-    "Positive": Kind("a finite number above 0", float, _is_positive),
-    "NonNegative": Kind("a finite number of at least 0", float, _is_non_negative),
-    "Finite": Kind("a finite number", float, _is_finite),
-    "Numbers": Kind("finite numbers", _parse_numbers, _are_numbers),
-    "Rank": Kind("a whole number of at least 2", int, _is_rank),
-    "Count": Kind("a whole number of at least 0", int, _is_count),
+    "Positive": Kind("a finite number above 0", float, lambda x: _is_number(x) and x > 0),
+    "NonNegative": Kind("a finite number of at least 0", float, lambda x: _is_number(x, 0)),
+    "Finite": Kind("a finite number", float, _is_number),
+    "Numbers": Kind(
+        "finite numbers",
+        lambda text: tuple(map(float, text.split("+"))),
+        lambda x: isinstance(x, tuple) and all(map(_is_number, x)),
+    ),
+    "Rank": Kind("a whole number of at least 2", int, lambda x: _is_whole(x, 2)),
+    "Count": Kind("a whole number of at least 0", int, lambda x: _is_whole(x, 0)),
     "Sizes": Kind(
         "a whole number of at least 1, or a tuple of such numbers", _parse_sizes, _is_sizes
     ),

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -40,8 +40,6 @@ class Measured:
     ----------
     tasks : list of Task
         Empty unless they are to be kept.
-    seconds : Counter of str
-        Time of all tasks by name, summed over threads.
     """
 
     def __init__(self, process: str, *, keep: bool = True) -> None:
@@ -49,7 +47,12 @@ class Measured:
         self._keep = keep
         self._lock = threading.Lock()
         self.tasks: list[Task] = []
-        self.seconds: Counter[str] = Counter()
+        self._seconds: Counter[str] = Counter()
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Time of all tasks by name, summed over threads and workers."""
+        return dict(self._seconds)
 
     @contextmanager
     def __call__(self, name: str, **details: Any) -> Iterator[None]:
@@ -57,40 +60,29 @@ class Measured:
         begun, clock = time.time(), time.perf_counter()
         yield
         seconds = time.perf_counter() - clock
-        self.add([Task(name, begun, seconds, self._process, threading.get_ident(), details)])
+        self.extend([Task(name, begun, seconds, self._process, threading.get_ident(), details)])
 
-    def add(self, tasks: Sequence[Task]) -> None:
-        """Add measured tasks."""
+    def extend(self, tasks: Sequence[Task]) -> None:
+        """Add measured tasks, also of another process."""
         with self._lock:
             for task in tasks:
-                self.seconds[task.name] += task.seconds  # type: ignore[assignment]
+                self._seconds[task.name] += task.seconds  # type: ignore[assignment]
             if self._keep:
                 self.tasks += tasks
 
 
-class Trace:
+class Trace(Measured):
     """Tasks of a run, for a JSON file at `url`; without a URL, their times are summed alone.
 
     The file is written at once, empty: a run should not end with a trace that cannot be written.
     """
 
     def __init__(self, url: str | None = None) -> None:
+        super().__init__(COORDINATOR, keep=url is not None)
         self._url = url
-        self._measured = Measured(COORDINATOR, keep=url is not None)
         self.save()
 
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Time of all tasks by name, summed over threads and workers."""
-        return dict(self._measured.seconds)
-
-    def measured(self, name: str, **details: Any) -> AbstractContextManager[None]:
-        """Measure the block as a task."""
-        return self._measured(name, **details)
-
-    def extend(self, tasks: Sequence[Task]) -> None:
-        """Add tasks of another process."""
-        self._measured.add(tasks)
+    measured = Measured.__call__
 
     def save(self) -> None:
         """Write the tasks so far."""
@@ -103,10 +95,9 @@ class Trace:
         """The trace in the trace-event format; times are in microseconds from the first task."""
         processes: dict[str, int] = {}
         threads: dict[tuple[str, int], int] = {}
-        tasks = self._measured.tasks
-        numbers, start = count(1), min((task.begun for task in tasks), default=0.0)
+        numbers, start = count(1), min((task.begun for task in self.tasks), default=0.0)
         events = []
-        for task in sorted(tasks, key=lambda task: task.begun):
+        for task in sorted(self.tasks, key=lambda task: task.begun):
             process = processes.setdefault(task.process, len(processes) + 1)
             lane = task.process, task.thread
             if lane not in threads:

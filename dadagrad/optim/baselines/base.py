@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes
+from dadagrad.optim.arrays import Array, Arrays, Ids
 from dadagrad.optim.losses import Hinge, Loss
 from dadagrad.optim.registry import BOUND
 from dadagrad.optim.updates import Update
@@ -84,10 +84,6 @@ class Learner(Update):
         shapes = self.shapes(n_features, n_outputs)
         return LearnerState(0.0, {name: np.zeros(shape) for name, shape in shapes.items()})
 
-    @abstractmethod
-    def shapes(self, n_features: int, n_outputs: int) -> Shapes:
-        """The shapes of the arrays that `init` gives, without taking their memory."""
-
     def scores(self, state: LearnerState, ids: Ids, values: Array) -> Array:
         """The (n_outputs,) scores of the row with `values` at the features `ids`."""
         scores: Array = values @ self.weights(state, ids)
@@ -117,10 +113,6 @@ class Learner(Update):
             short = np.abs(middle) < np.abs(after)
             near, far = np.where(short, middle, near), np.where(short, far, middle)
         return 0.5 * (near + far)
-
-    @abstractmethod
-    def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
-        """The (n_features, n_outputs) weights, or the (len(ids), n_outputs) of features `ids`."""
 
 
 def copy_rows(array: Array, ids: Ids | None) -> Array:

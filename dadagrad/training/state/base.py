@@ -9,8 +9,9 @@ t^2.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,38 +32,52 @@ Shapes: TypeAlias = dict[str, tuple[tuple[int, ...], int]]
 """The shape of each array of a state, and the bytes of a number of it."""
 
 
-class TrainingState(Protocol):
+class TrainingState(ABC):
     """Everything that training changes: of compiled updates, or of algorithms in NumPy."""
 
+    __slots__ = ()
     t: float
 
     @property
+    @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All that a checkpoint must keep besides `t`."""
 
+    @abstractmethod
     def with_arrays(self, arrays: dict[str, NDArray[Any]], t: float) -> Self:
         """The state with other `arrays`, which become its own."""
 
-    def copy(self) -> Self: ...
+    def copy(self) -> Self:
+        """The same state in memory of its own."""
+        return self.with_arrays({name: array.copy() for name, array in self.arrays.items()}, self.t)
 
+    @abstractmethod
     def weights(self, problem: Problem) -> NDArray[np.float32]:
-        """The (n_features, n_outputs) weights of the model."""
+        """The (n_features, n_outputs) weights of the model: at t, or their average."""
 
     def nonzero_weights(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The increasing ids of features with a weight other than 0, and their weights."""
+        """The increasing ids of features with a weight other than 0, (k,), and their weights."""
+        weights = self.weights(problem)
+        ids = np.flatnonzero((weights != 0.0).any(axis=1))
+        return ids, weights[ids]
 
+    @abstractmethod
     def weights_at(self, problem: Problem, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """The (len(ids), n_outputs) weights of some features at t."""
 
+    @abstractmethod
     def intercepts(self, problem: Problem) -> NDArray[np.float64]:
-        """The (n_outputs,) intercepts of the model."""
+        """The (n_outputs,) intercepts of the model: at t, or their average."""
 
+    @abstractmethod
     def intercepts_now(self, problem: Problem) -> NDArray[np.float64]:
         """The (n_outputs,) intercepts at t, with which the next rows are predicted."""
 
+    @abstractmethod
     def step(self, problem: Problem, total: GradientSum, importance: float) -> None:
         """Take one step with the mean gradient of rows whose gradients sum to `total`."""
 
+    @abstractmethod
     def learn(
         self,
         problem: Problem,

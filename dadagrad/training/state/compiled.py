@@ -18,6 +18,7 @@ from dadagrad.problem import Problem
 from dadagrad.training.state.base import (
     Count,
     Shapes,
+    TrainingState,
     intercepts,
     step_intercepts,
     zero_intercept,
@@ -35,7 +36,7 @@ CHUNK_WEIGHTS = 1 << 20
 
 
 @dataclass(slots=True)
-class State:
+class State(TrainingState):
     """Everything that training changes.
 
     Outputs that are learned together are a group of `width`. The numbers of a group lie together:
@@ -93,9 +94,6 @@ class State:
         """Features that this is the state of."""
         return int(self.accumulators.shape[1])
 
-    def copy(self) -> State:
-        return self.with_arrays({name: array.copy() for name, array in self.arrays.items()}, self.t)
-
     def learn(
         self,
         problem: Problem,
@@ -129,7 +127,7 @@ class State:
         ids: NDArray[np.int64],
         batch: kernels.Batch,
         scores: NDArray[np.float64],
-        average_scores: NDArray[np.float64] = _NO_SCORES,
+        average_scores: NDArray[np.float64],
     ) -> tuple[float, int | None]:
         """Take one step for each row of `batch`, for one group of outputs.
 
@@ -208,7 +206,6 @@ class State:
             self.averages[:, ids] = share.averages
 
     def weights(self, problem: Problem) -> NDArray[np.float32]:
-        """The (n_features, n_outputs) weights of the model: at t, or their average."""
         weights = self._weights_now(problem)
         if problem.averages and self.t:
             kernels.subtract_lags(self.averages, self.t, weights)
@@ -225,10 +222,7 @@ class State:
         return weights
 
     def nonzero_weights(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The features with a weight other than 0, (k,), and their (k, n_outputs) weights.
-
-        Little memory is taken beside them: there may be many features, and most weigh 0.
-        """
+        # Little memory is taken beside them: there may be many features, and most weigh 0.
         stride = max(1, CHUNK_WEIGHTS // problem.n_outputs)
         ids = np.empty(0, np.int64)
         weights = np.empty((0, problem.n_outputs), np.float32)
@@ -299,32 +293,22 @@ class State:
         return groups[0] if len(groups) == 1 else np.unique(np.concatenate(groups))
 
     def with_arrays(self, arrays: dict[str, NDArray[Any]], t: float) -> State:
-        """The state with other `arrays`, which become its own."""
-        return State(
-            arrays["accumulators"],
-            arrays["last_update"],
-            arrays["averages"],
-            arrays["intercept"],
-            t,
-        )
+        accumulators, last_update, averages = (arrays[name] for name in FEATURE_ARRAYS)
+        return State(accumulators, last_update, averages, arrays["intercept"], t)
 
     def weights_at(self, problem: Problem, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The (len(ids), n_outputs) weights of some features at t."""
         return self.pull(ids)._weights_now(problem)
 
     def intercepts(self, problem: Problem) -> NDArray[np.float64]:
-        """The (n_outputs,) intercepts of the model: at t, or their average."""
         now = self.intercepts_now(problem)
         if problem.averages and self.t:
             now -= self.intercept[..., 2].ravel() / self.t**2
         return now
 
     def intercepts_now(self, problem: Problem) -> NDArray[np.float64]:
-        """The (n_outputs,) intercepts at t; 0 where none is fitted."""
         return intercepts(problem, self.intercept, self.t)
 
     def step(self, problem: Problem, total: GradientSum, importance: float) -> None:
-        """One step with the mean gradient of rows whose gradients sum to `total`."""
         share = self.pull(total.ids)
         share._step_weights(problem, total.gradient / importance, total.squares / importance)
         culprit = overflowed(total.ids, np.moveaxis(share.accumulators, 1, 0))
@@ -349,13 +333,7 @@ class State:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that a checkpoint must keep besides `t`."""
-        return {
-            "accumulators": self.accumulators,
-            "last_update": self.last_update,
-            "averages": self.averages,
-            "intercept": self.intercept,
-        }
+        return self.feature_arrays | {"intercept": self.intercept}
 
 
 @dataclass(slots=True)

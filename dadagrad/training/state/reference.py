@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from dadagrad.problem import Problem
 from dadagrad.training.state.base import (
     Count,
     Shapes,
+    TrainingState,
     intercepts,
     step_intercepts,
     zero_intercept,
@@ -35,7 +36,7 @@ _NO_SQUARES = np.zeros((0, 0))
 
 
 @dataclass(slots=True)
-class PlainState:
+class PlainState(TrainingState):
     """Everything that training changes.
 
     Attributes
@@ -81,28 +82,15 @@ class PlainState:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that a checkpoint must keep besides `t`."""
         held = {_key(self.algorithm, name): array for name, array in self.inner.arrays.items()}
         return held | {"intercept": self.intercept, "mean": self.mean}
 
     def with_arrays(self, arrays: dict[str, NDArray[Any]], t: float) -> PlainState:
-        """The state with other `arrays`, which become its own."""
         held = {name: arrays[_key(self.algorithm, name)] for name in self.inner.arrays}
         inner = self.inner.with_arrays(held, t)
-        return replace(
-            self,
-            inner=inner,
-            intercept=arrays["intercept"],
-            mean=arrays["mean"],
-            t=t,
-            _current=None,
-        )
-
-    def copy(self) -> PlainState:
-        return self.with_arrays({name: array.copy() for name, array in self.arrays.items()}, self.t)
+        return PlainState(self.algorithm, inner, arrays["intercept"], arrays["mean"], t)
 
     def weights_at(self, problem: Problem, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The (len(ids), n_outputs) weights of some features at t."""
         return self._weights_at(ids).astype(np.float32)
 
     def _weights_at(self, ids: NDArray[np.int64]) -> Array:
@@ -115,22 +103,13 @@ class PlainState:
         return some
 
     def weights(self, problem: Problem) -> NDArray[np.float32]:
-        """The (n_features, n_outputs) weights of the model: at t, or their mean."""
         weights = self.mean if len(self.mean) else self.algorithm.weights(self.inner)
         return weights[: problem.n_features].astype(np.float32)
 
-    def nonzero_weights(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The features with a weight other than 0, (k,), and their (k, n_outputs) weights."""
-        weights = self.weights(problem)
-        ids = np.flatnonzero((weights != 0.0).any(axis=1))
-        return ids, weights[ids]
-
     def intercepts(self, problem: Problem) -> Array:
-        """The (n_outputs,) intercepts of the model: at t, or their mean."""
         return self.mean[-1].copy() if len(self.mean) else self.intercepts_now(problem)
 
     def intercepts_now(self, problem: Problem) -> Array:
-        """The (n_outputs,) intercepts at t, with which the next rows are predicted."""
         if not problem.learns_by_row:
             return intercepts(problem, self.intercept, self.t)
         if not problem.config.fit_intercept:
@@ -139,7 +118,6 @@ class PlainState:
         return bias
 
     def step(self, problem: Problem, total: GradientSum, importance: float) -> None:
-        """One step with the mean gradient of rows whose gradients sum to `total`."""
         order = np.argsort(total.ids)
         gradient = total.gradient[order] / importance
         self._step(problem, total.ids[order], gradient, total.intercept / importance, 1.0)
@@ -180,7 +158,6 @@ class PlainState:
         count: Count,
         spread: Spread,
     ) -> None:
-        """Take one step for each of the `rows`; see `TrainingState`."""
         targets = problem.targets(rows.labels)
         for row in range(rows.n_rows):
             ids, values = _entries(problem, rows, row)
