@@ -149,10 +149,8 @@ def train(
         settings["holdout"], holdout = share, None
     values = _read_values(rows, file, settings)
     initial = None if initial_model is None else InitialState.of(absolute(initial_model), values)
-    if initial is None:
-        config = make_config(None, values)
-    else:
-        config, rows = initial.configure(None, values), initial.adopt(rows)
+    config = make_config(None if initial is None else initial.config, values)
+    rows = rows if initial is None else initial.adopt(rows)
     if model is None or dry_run:
         prediction = dadagrad.dry_run(rows, config, **resources, checkpoints=checkpoints)
         show_dry_run(prediction, display)

@@ -23,21 +23,19 @@ from dadagrad.data.arrays import dataset_from_arrays
 from dadagrad.data.dask_blocks import BlockedMatrix, DaskDataset, as_matrix, is_dask
 from dadagrad.data.dataset import Dataset, LabelColumn
 from dadagrad.errors import InputError
-from dadagrad.estimators.fitting import FittedState, fit, partial_fit, restore
-from dadagrad.estimators.inputs import (
+from dadagrad.estimators.arguments import (
     FLOATS,
+    MORE_PARAMETER_DOCS,
+    MORE_PARAMETERS,
     check_queries,
     check_weights,
     computed,
     is_stored,
-    open_stored,
-)
-from dadagrad.estimators.parameters import (
-    MORE_PARAMETER_DOCS,
-    MORE_PARAMETERS,
     losses_of,
     make_init,
+    open_stored,
 )
+from dadagrad.estimators.fitting import FittedState, fit, partial_fit, restore
 from dadagrad.model.evaluate import score_partitions
 from dadagrad.model.model import Model
 from dadagrad.optim.losses import LOSSES, Loss

@@ -13,8 +13,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dadagrad.errors import InputError
+from dadagrad.estimators.arguments import is_stored, open_stored
 from dadagrad.estimators.base import Columns, LinearEstimator
-from dadagrad.estimators.inputs import is_stored, open_stored
 from dadagrad.estimators.labels import LabelEncoder, as_labels, is_indicator
 from dadagrad.optim.calibration import CALIBRATIONS
 from dadagrad.optim.losses import LOSSES

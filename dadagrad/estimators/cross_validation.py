@@ -15,8 +15,8 @@ from sklearn.utils import _safe_indexing, indexable
 from dadagrad.config import SWEPT, TrainConfig
 from dadagrad.data.dask_blocks import is_dask
 from dadagrad.errors import InputError
+from dadagrad.estimators.arguments import check_weights, is_stored
 from dadagrad.estimators.classifier import AdaGradClassifier
-from dadagrad.estimators.inputs import check_weights, is_stored
 from dadagrad.estimators.regressor import AdaGradRegressor
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +19,6 @@ from dadagrad.model.model import Model
 from dadagrad.model.raw import is_unprepared
 from dadagrad.problem import Problem
 from dadagrad.progress.display import ProgressDisplay, RunDisplay
-from dadagrad.storage.arrays import AnyArray
 from dadagrad.summary import run_lines
 from dadagrad.training.callbacks import Callbacks, as_callbacks
 from dadagrad.training.checkpoints.snapshot import Start, check_settings
@@ -29,8 +27,8 @@ from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.execution import Run, resolve_config
-from dadagrad.training.initial import InitialState, continue_problem
-from dadagrad.training.result import TrainResult, make_model, make_report
+from dadagrad.training.initial import InitialState, continue_problem, load_with_state
+from dadagrad.training.result import make_model, make_report
 from dadagrad.training.run import resume, train
 from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.state.base import TrainingState
@@ -107,13 +105,7 @@ class FittedState:
 
 def restore(source: Any) -> FittedState:
     """Return the state of a `Model` or `TrainResult`, or of the model that was saved at a URL."""
-    arrays: Mapping[str, AnyArray] = {}
-    if isinstance(source, Model):
-        model = source
-    elif isinstance(source, TrainResult):
-        model, arrays = source.model, source.state_arrays()
-    else:
-        model, arrays = Model.load(source), Model.load_state(source)
+    model, arrays = load_with_state(source)
     config = TrainConfig.from_json(model.report["config"])
     problem, state = Problem(config, model.task, model.label_columns, model.n_features), None
     if arrays:

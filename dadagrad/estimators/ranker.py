@@ -11,8 +11,8 @@ from sklearn.utils import check_array
 from dadagrad.data.dask_blocks import is_dask
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.errors import InputError
+from dadagrad.estimators.arguments import check_queries, computed, is_stored, open_stored
 from dadagrad.estimators.base import Columns, LinearEstimator
-from dadagrad.estimators.inputs import check_queries, computed, is_stored, open_stored
 from dadagrad.model.evaluate import evaluate
 from dadagrad.model.ranking import RankingScores
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dadagrad.config import CHOSEN, TrainConfig, make_config
+from dadagrad.config import CHOSEN, TrainConfig
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.views import with_label_columns
 from dadagrad.errors import CorruptionError, InputError
@@ -51,22 +51,14 @@ class InitialState:
         """
         if isinstance(initial, InitialState):
             return initial
-        if isinstance(initial, TrainResult):
-            model, arrays = initial.model, initial.state_arrays()
-        else:
-            model, arrays = Model.load(initial), Model.load_state(initial)
-            if not arrays:
-                raise InputError(
-                    f"the model at {initial} was saved without the state of its "
-                    "training; train it again with --keep-state (keep_state=True of "
-                    "TrainResult.save)"
-                )
+        model, arrays = load_with_state(initial)
+        if not arrays:
+            raise InputError(
+                f"the model at {initial} was saved without the state of its training; train it "
+                "again with --keep-state (keep_state=True of TrainResult.save)"
+            )
         own = {name: value for name, value in objects.items() if _is_own(value)}
         return cls(model, TrainConfig.from_json(model.report["config"], own), arrays)
-
-    def configure(self, config: TrainConfig | None, settings: Mapping[str, Any]) -> TrainConfig:
-        """Return the configuration of a run that goes on: by default that of the run before."""
-        return make_config(self.config if config is None else config, settings)
 
     def adopt(self, data: Dataset) -> Dataset:
         """Return `data` with the labels of the model, and at least its features."""
@@ -95,6 +87,15 @@ class InitialState:
             return problem, restore_state(problem, arrays, t)
         except (KeyError, ValueError, IndexError) as error:
             raise CorruptionError(f"the state of the initial model does not fit: {error}") from None
+
+
+def load_with_state(source: Any) -> tuple[Model, Mapping[str, AnyArray]]:
+    """Return a model, that of a `TrainResult` or at a URL, and the arrays of its state, if any."""
+    if isinstance(source, Model):
+        return source, {}
+    if isinstance(source, TrainResult):
+        return source.model, source.state_arrays()
+    return Model.load(source), Model.load_state(source)
 
 
 def continue_problem(problem: Problem, before: Problem) -> Problem:

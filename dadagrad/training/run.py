@@ -113,10 +113,11 @@ def train(
     resources = Resources(threads, workers, client, memory, trace)
     initial = None if initial_model is None else InitialState.of(initial_model, settings)
     if initial is None:
-        config, data = make_config(config, settings), as_dataset(data, **options)
+        data = as_dataset(data, **options)
     else:
-        config = initial.configure(config, settings)
+        config = initial.config if config is None else config
         data = initial.adopt(as_dataset(data, like=initial.model, **options))
+    config = make_config(config, settings)
     config = resolve_config(data, config, on_cluster=resources.on_cluster)
     run = Run(data, config, resources, on_error=on_error, messages=messages)
     start = None if initial is None else run.begin_from(initial)
