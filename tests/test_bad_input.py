@@ -91,8 +91,6 @@ BAD_FILES: list[tuple[str, str | bytes, list[str]]] = [
     ("a.npz", npz(weights=["a", "b"]), ["a.npz", "a weight is not a number"]),
     ("a.parquet", parquet(values=[[1, float("nan")], [1]]), ["row group 0", "feature 2", "nan"]),
     # no rows, or no file of that format
-    ("a.svmlight", "# nothing\n\n", ["no rows"]),
-    ("a.csv", "label,x\n", ["no rows"]),
     ("a.csv.gz", gzip.compress(b""), ["no rows"]),
     ("a.npz", npz(data=[], indices=[], indptr=[0], shape=[0, 3], labels=[]), ["no rows"]),
     ("a.parquet", parquet(weight=[0.0, 0.0]), ["no rows", "2 have weight 0"]),

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dadagrad.config import SETTINGS, TrainConfig, make_config
@@ -41,24 +41,11 @@ settings = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"preconditioner": "block:size=2+3"},
-        {"preconditioner": Sketch(rank=7)},
-        {"regularizer": "group:strength=0.1,size=4"},
-        {"regularizer": "l1-ball:radius=2"},
-        {"update": "pa-1:C=2,epsilon=0.5"},
-        {"update": "coin-betting"},
-        {"average": True},
-    ],
-    ids=str,
-)
-def test_objects_keep_their_parameters_in_json(values):
-    config = TrainConfig(**values)
-    assert TrainConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
-
-
+@example({"preconditioner": "block:size=2+3"})
+@example({"preconditioner": Sketch(rank=7)})
+@example({"regularizer": "group:strength=0.1,size=4"})
+@example({"update": "pa-1:C=2,epsilon=0.5"})
+@example({"average": True})
 @given(settings)
 def test_json_keeps_every_setting(values):
     config = TrainConfig(**values)

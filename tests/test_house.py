@@ -75,6 +75,14 @@ def test_a_docstring_begins_with_a_noun_or_an_imperative():
     assert clumsy == []
 
 
+def test_no_file_of_arrays_is_unpickled():
+    """Ruff refuses other ways to unpickle or evaluate what is read."""
+    allowed = {
+        found for path in FILES for found in re.findall(r"allow_pickle=\w+", path.read_text())
+    }
+    assert allowed == {"allow_pickle=False"}
+
+
 def test_the_import_is_light():
     program = (
         "import sys, time; start = time.process_time(); import dadagrad; "

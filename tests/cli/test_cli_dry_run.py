@@ -58,16 +58,6 @@ def test_a_run_that_cannot_fit_is_the_same_error_with_and_without_it(run, places
     assert run("train", places.train, "--model", tmp_path / "m", "--memory", "0.5 GiB").code == 0
 
 
-def test_too_many_features_are_one_error(run, tmp_path):
-    (tmp_path / "rows.svmlight").write_text("1 5:1\n-1 7:1\n" * 20)
-    data = tmp_path / "data"
-    run("ingest", tmp_path / "rows.svmlight", "--out", data, "--n-features", 1 << 40)
-    for options in (("--dry-run",), ("--model", tmp_path / "unused")):
-        error = run("train", data, *options).error
-        for part in ("1,099,511,627,776 features", "are free: ", "--hash-bits"):
-            assert part in error
-
-
 def test_memory_must_be_an_amount(run, places):
     for memory in ("much", "0", "-1GB", "1 XB", ""):
         error = run("train", places.train, "--dry-run", "--memory", memory).error

@@ -5,12 +5,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.blocks import block_rows, make_block
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dadagrad.data.blocks import concatenate
+from dadagrad.data.blocks import Block, concatenate
 from dadagrad.data.external_shuffle import ExternalShuffle
 from dadagrad.errors import StorageError
 
@@ -88,3 +89,9 @@ def test_a_disk_that_cannot_be_written_is_explained(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: full())
     with pytest.raises(StorageError, match=r"temporary files to .* is full; free space there"):
         collected.append(make_block([1]))
+
+
+def test_columns_that_only_some_blocks_have_are_filled():
+    plain = Block(np.array([0, 1]), np.array([3]), None, np.array([[1.0]]))
+    rows = block_rows(concatenate([plain, make_block([2], 7)]))
+    assert rows == [(1.0, ((3, 1.0),), 1.0, "", 0), *block_rows(make_block([2], 7))]

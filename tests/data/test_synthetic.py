@@ -3,14 +3,11 @@
 import numpy as np
 import pytest
 
-from dadagrad.config import TrainConfig
 from dadagrad.data import open_dataset
 from dadagrad.data.dataset import checksum
 from dadagrad.data.ingest.ingest import ingest
 from dadagrad.data.synthetic import BLOCK_ROWS, Corpus
 from dadagrad.errors import InputError
-from dadagrad.model.evaluate import evaluate
-from dadagrad.training.run import train
 
 
 def test_rows_are_valid_and_of_length_one():
@@ -59,19 +56,6 @@ def test_text_holds_the_same_numbers(tmp_path, format):
     ingest(source, str(tmp_path / "data"), format=format, n_features=300, shuffle=None)
     rows = open_dataset(str(tmp_path / "data")).read(0)
     assert checksum(rows) == checksum(corpus.dataset(2 * BLOCK_ROWS).read(0))
-
-
-def test_a_linear_model_learns_it_on_other_documents():
-    data = Corpus(20_000).dataset()
-    result = train(data, TrainConfig(step_size=0.2))
-    error = evaluate(result.model, Corpus(5000, part=1).dataset())["error"]
-    assert 0.03 < error < 0.12
-
-
-def test_a_dataset_of_several_partitions():
-    data = Corpus(3 * BLOCK_ROWS, 200, 5.0).dataset(2 * BLOCK_ROWS)
-    assert [partition.n_rows for partition in data.partitions] == [2 * BLOCK_ROWS, BLOCK_ROWS]
-    assert sum(data.schema.label_columns[0].counts) == data.n_rows
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from dadagrad.data.blocks import concatenate, transform_values
-from dadagrad.data.ingest.files import Range, read_chunks
+from dadagrad.data.blocks import transform_values
 from dadagrad.data.tables.columns import Column
 from dadagrad.data.tables.delimited import (
     Layout,
@@ -84,13 +83,6 @@ def test_only_tabs_and_newlines_separate_tab_separated_text(fields):
 
 def test_a_carriage_return_alone_is_a_space():
     assert cells(b'a,b\rc\r\nd,"e\rf"\n', ",", 2) == [("a", "b c"), ("d", "e f")]
-
-
-def test_a_quote_that_never_closes_names_its_line(tmp_path):
-    path = tmp_path / "f.csv"
-    path.write_text('1,good\n0,"bad\n1,fine\n')
-    with pytest.raises(InputError, match=r"f\.csv, line 2: a quote opens in this row"):
-        list(cut_at_rows(str(path), read_chunks(Range(str(path), 0, None), 99)))
 
 
 @pytest.mark.parametrize(
@@ -182,8 +174,3 @@ def test_labels_are_numbers_if_all_are():
     assert parse("1\ta\n-2.5\tb\n +3 \tc\n").labels.tolist() == [[1.0], [-2.5], [3.0]]
     assert parse("pos\ta\n 1\tb\n").labels.tolist() == ["pos", "1"]
     assert parse("1_0\ta\n2\tb\n").labels.tolist() == ["1_0", "2"]
-
-
-def test_blocks_of_a_file_can_be_joined():
-    blocks = [parse(b"1\tgood\n"), parse(b"x\n", on_error="skip"), parse(b"0\tbad\n")]
-    assert concatenate(blocks).labels.tolist() == [[1], [0]]

@@ -122,17 +122,6 @@ def test_anndata_reads_a_partition(tmp_path, plain):
         np.testing.assert_array_equal(read.obs["row_scale"], rows.row_scale)
 
 
-def test_zarr_reads_every_array_without_the_consolidated_metadata(tmp_path):
-    rows = some_rows()
-    write(Storage(tmp_path), rows)
-    root = zarr.open_group(tmp_path, mode="r", use_consolidated=False)
-    assert dict(root.attrs)["encoding-type"] == "dadagrad-dataset"
-    group = zarr.open_group(tmp_path / "part-00000", mode="r", use_consolidated=False)
-    np.testing.assert_array_equal(group["X/data"][:], rows.values)
-    np.testing.assert_array_equal(group["X/indices"][:], rows.indices)
-    np.testing.assert_array_equal(group["obs/weight"][:], rows.weights)
-
-
 @given(st.sets(st.integers(0, 2**63 - 1), max_size=20) | st.sets(st.integers(0, 200)))
 @settings(max_examples=10)
 def test_the_index_of_features_is_their_ids_as_text(ids):

@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.inspection import partial_dependence, permutation_importance
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from dadagrad import AdaGradClassifier
 
@@ -25,14 +22,6 @@ def rows():
 @pytest.fixture(scope="module")
 def fitted(rows):
     return AdaGradClassifier(**SETTINGS).fit(*rows)
-
-
-def test_a_grid_of_pipelines(rows):
-    pipeline = make_pipeline(StandardScaler(), AdaGradClassifier(**SETTINGS))
-    grid = GridSearchCV(
-        pipeline, {"adagradclassifier__l2": [0.0, 0.01]}, cv=2, scoring="neg_log_loss"
-    )
-    assert grid.fit(*rows).score(*rows) > -0.4
 
 
 def test_calibration_by_cross_validation(rows):

@@ -58,7 +58,7 @@ def read_partitions(folder: Path) -> Iterator[Partition]:
         for path, seals in chunks.items():
             for number, (size, _) in enumerate(seals):
                 assert (place / path / "c" / str(number)).stat().st_size == size
-        group = zarr.open_group(place, mode="r")
+        group = zarr.open_group(place, mode="r", use_consolidated=False)
         arrays = {path: np.asarray(group[path][:]) for path in chunks if "_index" not in path}
         labels = {f"obs/{column['name']}" for column in schema["label_columns"]}
         assert labels <= arrays.keys()

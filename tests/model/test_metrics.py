@@ -61,7 +61,8 @@ def test_metrics_of_classes(task, loss, n):
         result["confusion"], sk.confusion_matrix(labels, predicted, **options)
     )
     ranked = scores[:, -1] if scores.shape[1] == 1 else scores[:, 1] - scores[:, 0]
-    if n == 2:
+    if n == 2:  # of two outputs the difference ranks the rows
+        assert result["auc"] == pytest.approx(sk.roc_auc_score(labels, ranked, **options))
         precision = sk.average_precision_score(labels, ranked, **options)
         assert result["pr_auc"] == pytest.approx(precision)
     confidence, right = probabilities.max(axis=1), predicted == labels

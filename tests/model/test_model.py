@@ -112,6 +112,9 @@ def test_probabilities():
     np.testing.assert_allclose(classes[0], sigmoid / sigmoid.sum(), rtol=1e-15)
     np.testing.assert_array_equal(classes[1:], [[1 / 3] * 3, [0.0, 1.0, 0.0]])
 
+    softmax = make_model(task="multiclass", n_outputs=3, loss="softmax").probabilities(many)
+    np.testing.assert_allclose(softmax[0], np.exp(many[0]) / np.exp(many[0]).sum(), rtol=1e-15)
+    np.testing.assert_array_equal(softmax[1:], classes[1:])
     columns = make_model(task="multilabel", n_outputs=3).probabilities(many)
     np.testing.assert_allclose(columns[0], sigmoid, rtol=1e-15)
     with pytest.raises(InputError, match="trained with hinge loss"):

@@ -3,14 +3,11 @@
 import logging
 import pickle
 
-import numpy as np
 import pytest
 from helpers.checkpoint_stores import same, snapshot
 from helpers.servers import BUCKET
 
-from dadagrad.data.dataset import LabelColumn
 from dadagrad.errors import StorageError
-from dadagrad.model.model import Model
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.writer import CheckpointReader, CheckpointWriter
 
@@ -41,19 +38,6 @@ def test_checkpoints_round_trip_and_old_ones_go(server, servers, url, caplog):
     with pytest.raises(StorageError, match="another run took over"):
         writer.save(snapshot(9))
     assert same(CheckpointReader(url).load(), snapshot(3))
-
-
-def test_a_model_replaces_another(server, url):
-    ids, weights = np.array([3, 40]), np.array([[0.5], [-2.0]], np.float32)
-    columns = (LabelColumn("label", (0.0, 1.0), (4, 6)),)
-    model = Model(50, ids, weights, np.array([0.25]), "logistic", "binary", columns)
-    model.save(url)
-    first = set(Storage(url).list())
-    model.save(url)
-    second = set(Storage(url).list())
-    assert len(first) == len(second)
-    assert first & second == {"model.json"}
-    assert Model.load(url).digest == model.digest
 
 
 def test_credentials_stay_out_of_everything(server, url, caplog):

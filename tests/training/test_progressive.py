@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.rows import Rows
-from dadagrad.errors import InputError, TrainingError
+from dadagrad.errors import TrainingError
 from dadagrad.optim.calibration import N_BINS
 from dadagrad.optim.losses import LOSSES
 from dadagrad.training.worker.compute import as_batch
@@ -91,32 +91,6 @@ def test_each_loss_is_counted_as_it_is_written(name, seed, scale, bad):
         count(problem, margins, rows_of(labels), importance, "x, partition 7", 100)
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(0, 40))
-def test_tallies_of_disjoint_rows_add_up(seed, cut):
-    rng = np.random.default_rng(seed)
-    data = make_data((40,), labels="multiclass")
-    problem = method_of(data, TrainConfig(step_size=0.3, batch_size=1))
-    margins = rng.normal(size=(40, 3))
-    importance = rng.integers(0, 3, 40).astype(float)
-    rows = data.read(0)
-    parts = [
-        count(problem, margins[part], rows.slice(part.start, part.stop), importance[part], "", 0)
-        for part in (slice(0, cut), slice(cut, 40))
-    ]
-    whole = count(problem, margins, rows, importance, "", 0)
-    total = ProgressiveMetrics.zero(problem) + parts[0] + parts[1]
-    assert (total.rows, total.entries, total.weight) == (
-        whole.rows,
-        whole.entries,
-        whole.weight,
-    )
-    np.testing.assert_allclose(total.loss, whole.loss, rtol=1e-12, atol=1e-12)
-    np.testing.assert_array_equal(total.mistakes, whole.mistakes)
-    rest = total - parts[0]
-    assert rest.rows == parts[1].rows
-    np.testing.assert_allclose(rest.loss, parts[1].loss, rtol=1e-12, atol=1e-9)
-
-
 @given(st.floats(0, 1e300), st.lists(st.floats(0, 1e300), min_size=1, max_size=4))
 def test_json_keeps_every_bit(weight, loss):
     histogram = np.zeros((len(loss), N_BINS, 2))
@@ -127,9 +101,3 @@ def test_json_keeps_every_bit(weight, loss):
     assert again.loss.tobytes() == metrics.loss.tobytes()
     assert again.mistakes.tobytes() == metrics.mistakes.tobytes()
     assert again.histogram.tobytes() == metrics.histogram.tobytes()
-
-
-def test_a_label_that_is_no_class_is_named():
-    problem = method_for("multiclass")
-    with pytest.raises(InputError, match=r"data x: row 11 has label 7 in column 'label0'.*2, 3, 4"):
-        count(problem, np.zeros((2, 3)), rows_of([[2.0], [7.0]]), None, "data x", 10)

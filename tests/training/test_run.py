@@ -6,19 +6,15 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import dask.array as da
 import numpy as np
 import pytest
-import scipy.sparse
 from helpers.training_cases import as_dataset, make_data
 from helpers.wide_cases import write_wide
 
 from dadagrad.config import TrainConfig
-from dadagrad.data.arrays import dataset_from_arrays
 from dadagrad.data.dataset import MemoryDataset, Partition
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError, TrainingError
-from dadagrad.model.evaluate import evaluate
 from dadagrad.training.run import train
 from dadagrad.training.schedule import auto_batch_size
 
@@ -59,32 +55,6 @@ def test_the_model_holds_no_feature_without_weight():
     model = train(make_data(), replace(CONFIG, l1=0.05, batch_size=11)).model
     assert 0 < len(model.ids) < 60
     assert (model.weights != 0).any(axis=1).all()
-
-
-def test_what_is_about_to_happen_is_announced():
-    said: list[str] = []
-    train(make_data(), TrainConfig(), messages=said.append)
-    assert any("choosing the step size" in line for line in said)
-
-
-@pytest.mark.parametrize("kind", ["numpy", "scipy", "dask array"])
-def test_a_matrix_and_its_labels_are_data(kind):
-    X = np.random.default_rng(0).normal(size=(300, 4))
-    y = np.where(X[:, 0] > 0, "yes", "no")
-    pair = {
-        "numpy": lambda: (X, y),
-        "scipy": lambda: (scipy.sparse.csr_matrix(X), y),
-        "dask array": lambda: (da.from_array(X, chunks=(100, 4)), da.from_array(y, chunks=100)),
-    }[kind]()
-    settings = {"step_size": 0.3, "shuffle": False}
-    result, expected = (train(data, **settings) for data in (pair, dataset_from_arrays(X, y)))
-    assert result.report["digest"] == expected.report["digest"]
-    assert result.model.output_names == expected.model.output_names
-    measured, other = (evaluate(result.model, data) for data in (pair, dataset_from_arrays(X, y)))
-    for name in ("loss", "log_loss", "error", "auc"):  # sums in another order: not the last bit
-        assert type(measured[name]) is float
-        assert measured[name] == pytest.approx(other[name], rel=1e-12)
-    assert measured["confusion"] == other["confusion"]
 
 
 class TestRefused:

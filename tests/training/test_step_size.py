@@ -9,7 +9,7 @@ from helpers.training_cases import as_dataset, make_data, make_schedule_of, meth
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import MemoryDataset
 from dadagrad.data.rows import Rows
-from dadagrad.errors import InputError, TrainingError
+from dadagrad.errors import TrainingError
 from dadagrad.model.evaluate import evaluate
 from dadagrad.training import step_size as module
 from dadagrad.training.run import train
@@ -106,13 +106,6 @@ def test_the_trial_takes_a_small_share_of_many_rows_and_more_of_short_ones(n_row
     data.partitions = tuple(replace(each, **size) for each in data.partitions)
     schedule = make_schedule_of(data, TrainConfig(batch_size=1))
     assert sum(rows for _, rows in module.first_rows(data, schedule, True).parts) == tried
-
-
-def test_a_label_that_is_no_class_is_found_here_already():
-    data = make_data((50, 50))
-    data.read(0).labels[3] = 8.0
-    with pytest.raises(InputError, match="row 3 has label 8"):
-        choose(data, TrainConfig(batch_size=16))
 
 
 def test_rows_without_weight_cannot_tell():

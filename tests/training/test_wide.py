@@ -4,20 +4,16 @@ import os
 import sys
 import tracemalloc
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.processes import dask_command, dask_scheduler, running
 from helpers.training_cases import bits, make_data
-from helpers.wide_cases import hashed_rows, kept, most_kept, peak_memory, set_cache, write_wide
-from hypothesis import given
-from hypothesis import strategies as st
+from helpers.wide_cases import kept, most_kept, peak_memory, set_cache, write_wide
 
 import dadagrad
 from dadagrad.config import TrainConfig
-from dadagrad.training.engines.dask.tasks import PartitionCache
 from dadagrad.training.memory.available import CACHE_SHARE, cache_bytes
 from dadagrad.training.run import train
 from dadagrad.training.state import compiled as states
@@ -154,36 +150,6 @@ def test_the_cache_has_a_share_of_the_worker_s_memory(cluster, narrow):
     ask(cluster, set_cache, None)
     train(narrow, TrainConfig(step_size=0.3, batch_size=100), client=cluster)
     assert 0 < ask(cluster, most_kept) < CACHE_SHARE * (LIMIT - (100 << 20))
-
-
-ROWS = [hashed_rows(number, 10 + 40 * (number % 3), 8, 10) for number in range(8)]
-
-
-@given(st.lists(st.integers(0, 7), max_size=40), st.integers(0, 9))
-def test_the_cache_keeps_the_partitions_used_last_that_fit(numbers, factor):
-    cache = PartitionCache(factor * 2000)
-    expected: list[int] = []
-    for number in numbers:
-        assert cache.load(("data", number), partial(ROWS.__getitem__, number)) is ROWS[number]
-        if ROWS[number].nbytes <= cache.n:
-            expected = [one for one in expected if one != number] + [number]
-            while sum(ROWS[one].nbytes for one in expected) > cache.n:
-                del expected[0]
-        assert {one for one in range(8) if ("data", one) in cache} == set(expected)
-        assert cache.total_weight == sum(ROWS[one].nbytes for one in expected)
-
-
-def test_a_dataset_is_forgotten_and_a_partition_dropped():
-    cache = PartitionCache(1 << 20)
-    for name in ("one", "two"):
-        for number in range(3):
-            cache.load((name, number), lambda: ROWS[0])
-    cache.forget("one")
-    del cache["two", 1]
-    assert [("two", number) in cache for number in range(3)] == [True, False, True]
-    assert cache.total_weight == 2 * ROWS[0].nbytes
-    cache.forget("two")
-    assert cache.total_weight == len(cache) == 0
 
 
 def test_the_cache_takes_a_share_of_the_free_memory_of_a_worker():

@@ -91,7 +91,7 @@ def test_weights_are_a_copy_and_scores_are_theirs(learner, seed):
         state = learn(learner, state, row)
 
 
-@each_learner
+@pytest.mark.parametrize("learner", [each for each in LEARNERS if each.local], ids=repr)
 @few
 @given(seed=seeds)
 def test_local_learners_leave_other_features_alone_bit_for_bit(learner, seed):
@@ -100,8 +100,7 @@ def test_local_learners_leave_other_features_alone_bit_for_bit(learner, seed):
         others = np.setdiff1d(np.arange(N_FEATURES), row.ids)
         before = learner.weights(state, others)
         state = learn(learner, state, row)
-        if learner.local:
-            assert learner.weights(state, others).tobytes() == before.tobytes()
+        assert learner.weights(state, others).tobytes() == before.tobytes()
 
 
 @each_learner
@@ -116,12 +115,10 @@ def test_explicit_zeros_change_nothing(learner, seed):
         np.testing.assert_allclose(*weights, rtol=1e-9, atol=1e-12)
 
 
-@each_learner
+@pytest.mark.parametrize("learner", [each for each in LEARNERS if not each.loss.couples], ids=repr)
 @few
 @given(seed=seeds)
-def test_outputs_are_alone_unless_the_loss_couples_them(learner, seed):
-    if learner.loss.couples:
-        return
+def test_outputs_that_no_loss_couples_are_alone(learner, seed):
     rows = rows_for(learner, seed)
     together = learner.weights(finish(learner, rows, N_FEATURES, N_OUTPUTS))
     for k in range(N_OUTPUTS):
