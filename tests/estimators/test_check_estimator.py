@@ -5,18 +5,25 @@ import inspect
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dadagrad import AdaGradClassifier, AdaGradRanker, AdaGradRegressor
+from dadagrad import (
+    AdaGradClassifier,
+    AdaGradClassifierCV,
+    AdaGradRanker,
+    AdaGradRegressor,
+    AdaGradRegressorCV,
+)
 from dadagrad.config import SETTINGS
 
 ESTIMATORS = [
     AdaGradClassifier(),
-    AdaGradClassifier(loss="logistic", update="ftrl", step_size=0.5, batch_size=8, passes=20),
     AdaGradRegressor(loss="huber", update="mirror-descent"),
+    AdaGradClassifierCV(cv=2, step_size=0.5, l1=[0.0, 0.1], passes=2),
+    AdaGradRegressorCV(cv=2, step_size=0.5, l1=[0.0, 0.1], passes=1),
 ]
 
 # Both checks compare rows in one order with their repetitions in another. The method learns from
-# one row after the other, so that another order is another model. In the same order weights do
-# stand for repetitions, bit for bit: `test_weights_stand_for_repetitions` in test_estimators.
+# one row after the other, so that another order, or folds cut elsewhere, is another model. In the
+# same order weights do stand for repetitions: `test_weights_stand_for_repetitions`, bit for bit.
 ORDER_MATTERS = "rows are compared in two orders, and an online method depends on their order"
 EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": ORDER_MATTERS,

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.model_selection import GridSearchCV, KFold
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dadagrad import AdaGradClassifier, AdaGradClassifierCV, AdaGradRegressorCV, InputError
 
@@ -54,22 +53,3 @@ def test_a_regressor_takes_weights_and_ignores_a_fit_before():
 def test_a_dataset_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"for datasets there is `dadagrad.sweep`"):
         AdaGradClassifierCV().fit(str(tmp_path))
-
-
-ORDER_MATTERS = "an online method depends on the order of rows, and folds cut it elsewhere"
-EXPECTED = {
-    "check_sample_weight_equivalence_on_dense_data": ORDER_MATTERS,
-    "check_sample_weight_equivalence_on_sparse_data": ORDER_MATTERS,
-}
-
-
-@parametrize_with_checks(
-    [
-        AdaGradRegressorCV(cv=2, step_size=0.5, l1=[0.0, 0.1], passes=1),
-        AdaGradClassifierCV(cv=2, step_size=0.5, l1=[0.0, 0.1], passes=2),
-    ],
-    expected_failed_checks=lambda estimator: EXPECTED,
-)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-def test_conventions_of_scikit_learn(estimator, check):
-    check(estimator)

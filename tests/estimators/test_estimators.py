@@ -523,9 +523,6 @@ def test_probabilities_need_a_calibration_or_the_logistic_loss():
         ({"loss": "squared"}, "AdaGradClassifier does not support the loss 'squared'"),
         ({"step_size": 0}, "step_size must be a finite number above 0 or 'auto'"),
         ({"random_state": "x"}, "random_state must be"),
-        ({"threads": 0}, "threads must be .* at least 1"),
-        ({"low": 1.0}, "does not contain 0"),
-        ({"class_weight": "even"}, "class_weight must be None, 'balanced' or a mapping"),
         ({"class_weight": {"z": 1.0}}, "class_weight names class 'z'"),
     ],
 )

@@ -108,7 +108,7 @@ def test_a_store_with_mishaps(engine, seed, hindered, nursery):
 @pytest.mark.parametrize(
     ("engine", "seconds"),
     [
-        ("threads", 2.0),
+        ("threads", 1.0),
         pytest.param("threads", 30.0, marks=pytest.mark.slow),
         pytest.param("cluster", 30.0, marks=pytest.mark.slow),
     ],

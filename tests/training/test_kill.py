@@ -69,7 +69,7 @@ def end_of_child(config, checkpoints, seconds):
 
 
 rng = random.Random(int(seed))
-for trial, config in enumerate(2 * configs):
+for trial, config in enumerate(configs):
     checkpoints = f"{folder}/trial-{trial}"
     kills = 0
     while status := end_of_child(config, checkpoints, rng.uniform(0.02, 0.15 * 1.3**kills)):
@@ -105,5 +105,5 @@ def test_killed_at_any_moment_and_resumed_the_bits_are_the_same(folder):
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     kills, digests = zip(*(line.split() for line in done.stdout.splitlines()), strict=True)
-    assert list(digests) == 2 * undisturbed
-    assert sum(map(int, kills)) >= 4
+    assert list(digests) == undisturbed
+    assert min(map(int, kills)) >= 1
