@@ -189,20 +189,6 @@ def damage(file, how):
         file.write_bytes(content if how == "flipped" else content[: len(content) // 2])
 
 
-def test_checkpoints_of_other_data_or_of_another_run(places):
-    error = error_of("resume", places / "run", "--data", places / "other")
-    assert "digest" in error
-    assert "start a new run" in error
-    train = ["train", places / "data", "--model", places / "m", "--step-size", 0.3]
-    error = error_of(*train, "--checkpoints", places / "run")
-    assert "already holds the checkpoints of a run" in error
-    for name, kind in (("data", "a dataset"), ("model", "a model")):
-        before = sorted((places / name).rglob("*"))
-        error = error_of(*train, "--checkpoints", places / name)
-        assert f"{places / name} holds {kind}" in error
-        assert sorted((places / name).rglob("*")) == before
-
-
 def test_a_missing_bucket_and_an_endpoint_that_does_not_answer(made, tmp_path, monkeypatch):
     gone = "s3://no-such-bucket/it"
     with rclone_server(tmp_path) as server:

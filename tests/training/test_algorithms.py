@@ -245,11 +245,6 @@ def test_what_cannot_be_combined_is_refused_with_the_reason(settings, reason):
         TrainConfig(**settings)
 
 
-def test_a_learner_does_not_run_on_a_cluster():
-    with pytest.raises(InputError, match="row by row, which no cluster can share"):
-        train(dataset(numbers=False), TrainConfig(update="pa"), workers=1)
-
-
 def test_threads_that_ask_at_once_have_the_weights_found_once(monkeypatch):
     """In a preconditioner that is not diagonal, this is most of the work of a step."""
     config = TrainConfig(preconditioner="full", step_size=0.1, batch_size=10, regularizer="simplex")

@@ -4,7 +4,6 @@ from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -147,13 +146,6 @@ def test_passes_have_orders_of_their_own_when_shuffled():
     assert orders[0] != orders[1] != orders[2] != orders[0]
     assert list(replace(schedule, seed=2).order(0)) != orders[0]
     assert list(replace(schedule, shuffle=False).order(1)) == list(range(20))
-
-
-@pytest.mark.parametrize("kind", [OnlineSchedule, BatchSchedule])
-def test_a_late_cursor_is_found_quickly(kind):
-    size = {"batch_size": 64} if kind is BatchSchedule else {}
-    schedule = kind((1000,) * 200, 50, chunk_rows=100, **size)
-    assert next(schedule.rounds(Cursor(49, 1000))).cursor == Cursor(49, 1000)
 
 
 # Streams.
