@@ -96,7 +96,8 @@ class DatasetView(Dataset):
             readable = copy.copy(source)
             numbers = [piece.partition for piece in self.pieces if piece.source == number]
             readable.partitions = tuple(source.partitions[each] for each in numbers)
-            names |= readable.names(np.setdiff1d(ids, np.fromiter(names, np.int64)))
+            named = np.fromiter(names, np.int64)
+            names |= readable.names(np.setdiff1d(ids, named, assume_unique=True))
         return names
 
     @property

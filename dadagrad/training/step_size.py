@@ -15,6 +15,7 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import reduce
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -24,6 +25,7 @@ from dadagrad.config import SETTINGS
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import TrainingError
+from dadagrad.kernels.id_sets import unite
 from dadagrad.kernels.training import Batch
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator import Coordinator
@@ -256,9 +258,7 @@ class _TrialReader(Loader):
         with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad-trial") as pool:
             self._early = dict(zip(early, pool.map(self._loader.load, early), strict=True))
             vocabularies = list(pool.map(self._vocabulary_of, tried))
-        self.vocabulary = vocabularies[0]
-        if len(vocabularies) > 1:
-            self.vocabulary = np.unique(np.concatenate(vocabularies))
+        self.vocabulary = reduce(lambda ids, others: unite(ids, others)[0], vocabularies)
 
     def _vocabulary_of(self, partition: int) -> NDArray[np.int64]:
         early = self._early.get(partition)

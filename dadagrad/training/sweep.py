@@ -37,6 +37,7 @@ from dadagrad.training.execution import Run, resolve_config
 from dadagrad.training.messages import Report, Save
 from dadagrad.training.result import TrainResult, calibrate, make_model
 from dadagrad.training.schedule import Cursor
+from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.compiled import State
 from dadagrad.training.warm_up import warm_up
 from dadagrad.training.worker.progressive import ProgressiveMetrics
@@ -299,13 +300,14 @@ class _Sweep:
                 f"{run.data.url}: the weights have diverged with every setting; choose smaller "
                 "step sizes, or normalise the rows"
             )
+        counts = count_nonzeros(problem, coordinator.state) if complete else ()
         for place in np.flatnonzero(np.isfinite(values)).tolist() if complete else ():
-            calibration = describe(calibrate(problem, coordinator.passes[0], place))
-            report = {"best": place, "calibration": calibration}
-            model = make_model(problem, coordinator.state, run.readable, report)
             entry = self.table[self.numbers[place]]
-            entry["nonzeros"] = int(np.count_nonzero(model.weights))
+            entry["nonzeros"] = int(counts[place])
             if run.held_out is not None:
+                calibration = describe(calibrate(problem, coordinator.passes[0], place))
+                report = {"best": place, "calibration": calibration}
+                model = make_model(problem, coordinator.state, run.readable, report)
                 loss = problem.settings[place].loss
                 entry["holdout"] = measured = evaluate(model, run.held_out, loss=loss)
                 values[place] = measured["error" if self._compares_errors else "loss"]

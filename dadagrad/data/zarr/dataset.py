@@ -107,7 +107,7 @@ class ZarrDataset(Dataset):
             here = np.isin(vocabulary, wanted)
             pairs = zip(vocabulary[here].tolist(), strings[here].tolist(), strict=True)
             names |= {feature: name for feature, name in pairs if name}
-            wanted = np.setdiff1d(wanted, np.fromiter(names, np.int64))
+            wanted = np.setdiff1d(wanted, np.fromiter(names, np.int64), assume_unique=True)
         return names
 
     def _reader(self, partition: int, *arenas: Arena) -> _PartitionReader:

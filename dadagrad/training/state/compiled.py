@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from dadagrad.data.buffers import Arena, Arenas, zeros
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.kernels import training as kernels
-from dadagrad.kernels.id_sets import different, put, take
+from dadagrad.kernels.id_sets import different, put, take, unite
 from dadagrad.problem import Problem
 from dadagrad.training.state.base import (
     Count,
@@ -290,7 +291,7 @@ class State(TrainingState):
             for after, others in zip(self.last_update, before.last_update, strict=True)
             if len(after)
         ]
-        return groups[0] if len(groups) == 1 else np.unique(np.concatenate(groups))
+        return reduce(lambda ids, others: unite(ids, others)[0], groups)
 
     def with_arrays(self, arrays: dict[str, NDArray[Any]], t: float) -> State:
         accumulators, last_update, averages = (arrays[name] for name in FEATURE_ARRAYS)
