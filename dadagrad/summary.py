@@ -53,19 +53,22 @@ def listed(items: Sequence[str], most: int = 10) -> str:
     return ", ".join(items[:most]) + more
 
 
+_WITHOUT_EFFECT: tuple[Any, ...] = (None, False, "none", "", 1, [])
+
+
 def features_text(space: Mapping[str, Any] | None) -> str:
     """The feature space of a dataset: its format and the options that had an effect."""
     texts: list[str] = []
     for name, value in (space or {}).items():
         plain = name.replace("_", " ")
+        if name in ("reading", "has_missing") or (value is not True and value in _WITHOUT_EFFECT):
+            continue
         if name == "format":
             texts.insert(0, str(value))
         elif isinstance(value, list):
             texts.append(f"{len(value)} {plain}")
-        elif value is True:
-            texts.append(plain)
-        elif name != "reading" and value not in (None, False, "none", ""):
-            texts.append(f"{plain} {value}")
+        else:
+            texts.append(plain if value is True else f"{plain} {value}")
     return ", ".join(texts)
 
 

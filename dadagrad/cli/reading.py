@@ -117,11 +117,12 @@ def open_data(
     display: Display,
     *,
     like: str | None = None,
-    checkpoints: str | None = None,
+    needed_by: Sequence[str] = (),
 ) -> Dataset:
     """Open datasets, or read raw files with the options `reading`, and say what was read as what.
 
-    With `like`, the URL of a model, the rows of raw files get its features.
+    With `like`, the URL of a model, the rows of raw files get its features. The options `needed_by`
+    do without raw files.
     """
     from dadagrad.data.ingest.collect import describe  # loads slowly, and the next
     from dadagrad.data.ingest.ingest import as_dataset, read_dataset
@@ -135,10 +136,10 @@ def open_data(
                 "files, or leave it out"
             )
         return as_dataset([absolute(each) for each in data])
-    if checkpoints is not None:
+    if needed_by:
         raise click.UsageError(
-            "--checkpoints needs a dataset, which a resumed run can read again; make one of "
-            f"the files with `dadagrad ingest {data[0]} --out URL`"
+            f"{needed_by[0]} needs a dataset, which other processes can read, too; make one of the "
+            f"files with `dadagrad ingest {data[0]} --out URL`"
         )
     with display.bar("reading", unit="bytes") as bar:
         rows = read_dataset(

@@ -148,11 +148,11 @@ def _check_effects(problem: Problem) -> None:
 
 
 def check_destinations(
-    model: str, checkpoints: str | None = None, *, overwrite: bool = False
+    model: str, checkpoints: str | None = None, *, overwrite: bool = False, probe: bool = True
 ) -> None:
     """Raise unless a model can be written to the URL `model`, and checkpoints to their URL.
 
-    A model that is there already is replaced with `overwrite` alone.
+    A model that is there already is replaced with `overwrite` alone. A `probe` is written.
     """
     from dadagrad.storage.documents import what_is_at
     from dadagrad.storage.store import Storage
@@ -174,6 +174,8 @@ def check_destinations(
                 f"there is a model at {url} already; give another --model, or --overwrite to "
                 "replace it"
             )
+    if not probe:
+        return
     storage = Storage(model)
     storage.put("probe", b"")  # one name: the next command removes what a killed one leaves
     with suppress(DadagradError):

@@ -16,6 +16,7 @@ from dadagrad.cli.display import Display, number, print_json
 from dadagrad.cli.failures import Interrupted
 from dadagrad.cli.options import (
     GroupedCommand,
+    cluster_options,
     grouped,
     output_options,
     progress_option,
@@ -91,7 +92,8 @@ def sweep(
 
     --step-size, --l1, --l2 and --loss take several values, separated by commas, and all
     combinations are trained in one stream over DATA. After an eighth, a quarter and half of the
-    first pass, the worse half of those with the same penalties is dropped.
+    first pass, the worse half of those with the same penalties is dropped. A sweep has no
+    checkpoints: one that stops begins again.
     """
     # This module needs numba, which loads slowly.
     from dadagrad.training.sweep import make_grid
@@ -102,9 +104,10 @@ def sweep(
     for path in paths:
         _check_path(path)
     make_grid(config, names)
-    rows = open_data(data, reading, display)
-    on_cluster = resources["workers"] is not None or resources["client"] is not None
-    check_data(rows, config, None, on_cluster=on_cluster)
+    check_destinations(model, overwrite=overwrite, probe=False)
+    on_cluster = cluster_options(resources)
+    rows = open_data(data, reading, display, needed_by=on_cluster)
+    check_data(rows, config, None, on_cluster=bool(on_cluster))
     check_destinations(model, overwrite=overwrite)
     result = dadagrad.sweep(
         rows,

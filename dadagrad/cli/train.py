@@ -16,6 +16,7 @@ from dadagrad.cli.options import (
     ON_ERROR,
     GroupedCommand,
     absolute,
+    cluster_options,
     grouped,
     output_options,
     progress_option,
@@ -143,7 +144,10 @@ def train(
     _check_checkpoint_options(model, checkpoints, checkpoint_every, checkpoint_seconds, keep)
     if model is None and not dry_run:
         raise click.UsageError("Missing option '--model'")
-    rows = open_data(data, reading, display, like=initial_model, checkpoints=checkpoints)
+    if model is not None and not (dry_run or or_resume):
+        check_destinations(model, checkpoints, overwrite=overwrite, probe=False)
+    needed_by = [*(["--checkpoints"] if checkpoints else []), *cluster_options(resources)]
+    rows = open_data(data, reading, display, like=initial_model, needed_by=needed_by)
     share = None if holdout is None else _share(holdout)
     if share is not None:
         settings["holdout"], holdout = share, None
@@ -173,8 +177,7 @@ def train(
         meta |= {"notes": metadata}
         _resume(display, callbacks, resources, checkpoints, meta, rows, on_error, trace)
         return
-    on_cluster = resources["workers"] is not None or resources["client"] is not None
-    check_data(rows, config, holdout, on_cluster=on_cluster)
+    check_data(rows, config, holdout, on_cluster=bool(cluster_options(resources)))
     check_destinations(model, checkpoints, overwrite=overwrite)
     result = dadagrad.train(
         rows,

@@ -20,7 +20,7 @@ from dadagrad.data.ingest.ingest import as_dataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
 from dadagrad.model.compatibility import LabelTranslation, check_suitable
-from dadagrad.model.metrics import ClassMetrics, RegressionMetrics
+from dadagrad.model.metrics import ClassMetrics, RegressionMetrics, count_unseen
 from dadagrad.model.model import Model
 from dadagrad.optim.losses import LOSSES, Loss, check_targets
 
@@ -71,7 +71,9 @@ def evaluate(
     dict
         ``rows`` (rows of positive weight), ``loss`` (mean over rows, and over outputs unless
         the loss couples them), ``error`` (share of rows, or of labels of a multilabel task, that
-        are predicted wrong), ``accuracy`` (1 - error), ``auc`` (ties count half), ``seconds``.
+        are predicted wrong), ``accuracy`` (1 - error), ``auc`` (ties count half), ``seconds``,
+        ``unseen`` (share of the non-zeros whose features have no weight, such as categories that
+        training has not seen).
         All are weighted by the weights of the rows. The error of a regression is None, and the
         auc is None unless there are two classes and both occur. The auc is exact up to half a
         million distinct scores, and its error is less than 0.00002 with more; ``pr_auc`` is the
@@ -110,13 +112,14 @@ def _evaluate_labels(
     curve = _Curve() if two_classes else None
     classes = ClassMetrics(model) if model.task in ("binary", "multiclass") else None
     numbers = RegressionMetrics(len(model.label_columns)) if model.task == "regression" else None
-    n_rows, total, loss_sum, mistakes = 0, 0.0, 0.0, 0.0
+    n_rows, total, loss_sum, mistakes, n_unseen = 0, 0.0, 0.0, 0.0, 0
     for first, rows, scores in score_partitions(model, data, progress):
         labels = translate(rows.labels, first)
         check_targets(loss, labels, data.url, first)
         weight = np.ones(rows.n_rows) if rows.weights is None else rows.weights.astype(np.float64)
         targets = _targets(model, labels)
         n_rows += int(np.count_nonzero(weight))
+        n_unseen += count_unseen(model, rows)
         total += float(weight.sum())
         losses = loss.value(scores, targets)
         loss_sum += float(weight @ (losses if loss.couples else losses.mean(axis=1)))
@@ -136,6 +139,7 @@ def _evaluate_labels(
             f"all rows of {data.url} have weight 0; an evaluation needs at least one that counts"
         )
     result: dict[str, Any] = {"rows": n_rows, "loss": loss_sum / total, "error": None, "auc": None}
+    result["unseen"] = n_unseen / max(data.nnz, 1)
     if curve is not None:
         result |= {"auc": curve.area(), "pr_auc": curve.average_precision()}
     if numbers is not None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dadagrad.data.rows import Rows
 from dadagrad.model.model import Model
 
 Array = NDArray[np.float64]
@@ -111,3 +112,9 @@ class RegressionMetrics:
             "mae": float((absolutes / self._total).mean()),
             "r2": r2,
         }
+
+
+def count_unseen(model: Model, rows: Rows) -> int:
+    """Number of non-zeros whose features have no weight."""
+    known = np.isin(rows.vocabulary, model.ids)
+    return int(np.count_nonzero(~known[rows.indices[rows.indptr[0] : rows.indptr[-1]]]))

@@ -23,6 +23,7 @@ from pyarrow.parquet import ParquetWriter
 from dadagrad.data.dataset import Dataset
 from dadagrad.errors import InputError, StorageError
 from dadagrad.model.evaluate import RowsDone, open_both, score_partitions
+from dadagrad.model.metrics import count_unseen
 from dadagrad.model.model import Model
 from dadagrad.model.raw import is_unprepared, read_raw
 from dadagrad.storage.store import Storage
@@ -144,10 +145,9 @@ def _raw_tables(
                 f"{raw.path}, line {line}: the score is not finite: its values are too large for "
                 "this model"
             )
-        known = np.isin(raw.rows.vocabulary, model.ids)
         counts["rows"] += raw.rows.n_rows
         counts["non_zeros"] += raw.rows.nnz
-        counts["unseen"] += int(np.count_nonzero(~known[raw.rows.indices]))
+        counts["unseen"] += count_unseen(model, raw.rows)
         table: dict[str, Any] = {"line": raw.lines}
         if raw.tags is not None:
             table["tag"] = pa.array(raw.tags, pa.string())

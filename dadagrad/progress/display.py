@@ -21,6 +21,8 @@ from dadagrad.progress.bars import (
 )
 from dadagrad.training.callbacks import BeginEvent, Callback, EndEvent, RoundEvent
 
+_SHOWN_LOGS = ("dadagrad.training.checkpoints.writer", "dadagrad.data.ingest.collect")
+
 
 class ProgressDisplay:
     """Messages and progress for people, on standard error.
@@ -54,7 +56,7 @@ class ProgressDisplay:
 
     @contextmanager
     def showing_logs(self) -> Iterator[None]:
-        """Show the library's warnings and its messages about checkpoints within the context."""
+        """Show the library's warnings, and what it says of checkpoints and ingests."""
         logger = logging.getLogger("dadagrad")
         handler = _LogLines(self)
         before = logger.level
@@ -99,7 +101,7 @@ class _LogLines(logging.Handler):
         message = " ".join(record.getMessage().split())
         if record.levelno >= logging.WARNING:
             self._display.warn(message)
-        elif record.name.startswith("dadagrad.training.checkpoints.writer"):
+        elif record.name.startswith(_SHOWN_LOGS):
             self._display.say(message)
 
 

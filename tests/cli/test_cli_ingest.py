@@ -144,7 +144,8 @@ def test_a_raw_table_is_trained_on_in_one_command(run, tmp_path):
     more = ("train", other, "--initial-model", tmp_path / "m", "--model", tmp_path / "n", "--json")
     assert run(*more).json["rows"] == 60
     assert "no column 'z'" in run(*command, "--label", "z", "--model", tmp_path / "o").error
-    assert "needs a dataset" in run(*command, "--model", "o", "--checkpoints", "c").error
+    for option in ("--checkpoints", "--scheduler"):
+        assert f"{option} needs a dataset" in run(*command, "--model", "o", option, "c").error
     run("ingest", source, "--label", "y", "--out", tmp_path / "d")
     assert (
         "--label has no effect" in run("train", tmp_path / "d", "--label", 2, "--model", "o").error

@@ -56,6 +56,9 @@ def test_a_model_is_replaced_when_that_is_asked_for(run, places, tmp_path):
     command = ("train", places.train, "--model", tmp_path / "m", "--step-size", 0.3, "--json")
     first = run(*command).json["digest"]
     assert "--overwrite to replace it" in run(*command, "--passes", 2).error
+    (tmp_path / "wrong.csv").write_text("1,2\n1,2,3\n")  # is not read before that is known
+    command_of_raw = ("train", tmp_path / "wrong.csv", *command[2:])
+    assert "--overwrite to replace it" in run(*command_of_raw).error
     assert Model.load(tmp_path / "m").digest == first
     second = run(*command, "--passes", 2, "--overwrite").json["digest"]
     assert Model.load(tmp_path / "m").digest == second != first
@@ -186,7 +189,7 @@ def test_class_weights_are_given_by_the_names_of_labels(run, places, tmp_path):
     source = tmp_path / "text.tsv"
     source.write_text("spam\tbuy this\nham\tgood day\n" * 20)
     ingest(source, str(tmp_path / "data"), format="text", hash_bits=10)
-    options = ["--model", tmp_path / "m", "--json", "--class-weight"]
+    options = ["--model", tmp_path / "m", "--overwrite", "--json", "--class-weight"]
     run("train", tmp_path / "data", *options, "spam=2.5,ham=1")
     assert config_of(tmp_path / "m").class_weight == {1.0: 2.5, 0.0: 1.0}
     for data, weights, message in (

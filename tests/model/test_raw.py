@@ -100,8 +100,9 @@ def test_raw_rows_of_another_layout_are_refused(trained, tmp_path):
         with pytest.raises(InputError, match=message):
             predict(model, str(new), str(tmp_path / "out.csv"))
         assert not (tmp_path / "out.csv").exists()
-    new.write_text("who,age,job\nx,40,astronaut\n")
+    new.write_text("who,age,job,rich\nx,40,astronaut,yes\n")
     assert predict(model, str(new), str(tmp_path / "out.csv"))["unseen"] == 1 / 2
+    assert evaluate(model, str(new))["unseen"] == 1 / 2
 
 
 @pytest.mark.process

@@ -81,8 +81,8 @@ def open_engine(data: Dataset, workers: int | None, client: Any) -> Iterator[Das
     """
     if data.in_memory or any(each.url.startswith("memory://") for each in data.sources):
         raise InputError(
-            "data in memory cannot be read by the workers of a cluster; write it with "
-            "`dadagrad ingest`, or train without workers"
+            "data in memory cannot be read by the workers of a cluster; make a dataset of it with "
+            "`dadagrad.ingest`, or train without workers"
         )
     with (
         dask.config.set(_CLIENT_SETTINGS),
