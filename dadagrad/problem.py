@@ -35,7 +35,10 @@ MAX_GROUP_WIDTH = 8
 SCALES = "scales"
 """Name of `Problem.scales` among the arrays of a state that is saved."""
 
-_OF_NUMBERS = ("regression", "ranking")
+
+def has_classes(task: Task) -> bool:
+    """True if the labels of a task are classes; those of others are numbers."""
+    return task not in ("regression", "ranking")
 
 
 @dataclass(frozen=True)
@@ -207,7 +210,7 @@ class Problem:
             column = np.arange(self.n_targets, dtype=np.int64)
             positive = np.array(
                 [
-                    np.nan if self.task in _OF_NUMBERS else label.values[-1]  # type: ignore[index]
+                    label.values[-1] if self.loss.classifies else np.nan  # type: ignore[index]
                     for label in self.label_columns
                 ]
             )
@@ -283,7 +286,7 @@ class Problem:
     def targets(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:
         """Targets of each output: (n_rows, n_outputs) signs, or values of a regression."""
         wanted = labels[:, self.kernel_targets.label_column]
-        if self.task in _OF_NUMBERS:
+        if not self.loss.classifies:
             return wanted
         return np.where(wanted == self.kernel_targets.positive, 1.0, -1.0)
 

@@ -17,7 +17,7 @@ from dadagrad.errors import InputError
 from dadagrad.model.compatibility import check_features
 from dadagrad.optim.calibration import Calibration, Uncalibrated, probabilities
 from dadagrad.optim.losses import LOSSES, MAX_LOG_MEAN, Link, Softmax
-from dadagrad.problem import Task
+from dadagrad.problem import Task, has_classes
 
 Vector = NDArray[np.float64]
 
@@ -44,7 +44,7 @@ class LinearModel:
         columns = self.label_columns
         if self.task in ("binary", "multiclass") and len(columns) != 1:
             raise InputError(f"a {self.task} model has one label column; {len(columns)} were given")
-        for column in () if self.task in ("regression", "ranking") else columns:
+        for column in columns if self.has_classes else ():
             if not column.values:
                 raise InputError(
                     f"label column {column.name!r} has no list of values; a {self.task} model "
@@ -67,6 +67,11 @@ class LinearModel:
             raise InputError(
                 f"the ids of a model must increase strictly within 0 to {self.n_features - 1}"
             )
+
+    @property
+    def has_classes(self) -> bool:
+        """True if the labels are classes; a regression and a ranking have numbers."""
+        return has_classes(self.task)
 
     @property
     def n_outputs(self) -> int:
@@ -126,8 +131,7 @@ class LinearModel:
     @property
     def has_probabilities(self) -> bool:
         """True if scores are log-odds, or were calibrated."""
-        classifies = self.task in ("binary", "multiclass", "multilabel")
-        return self.link == "logit" or (classifies and self.calibration.is_fitted)
+        return self.link == "logit" or (self.has_classes and self.calibration.is_fitted)
 
     def predict_labels(self, scores: Vector) -> Vector:
         """The label values that (n_rows, n_outputs) `scores` stand for.
@@ -141,7 +145,7 @@ class LinearModel:
         if self.task == "multiclass":
             chosen: Vector = np.array(values[0])[labels.argmax(axis=1)]
             return chosen
-        if self.task in ("binary", "multilabel"):
+        if self.has_classes:
             low, high = (np.array([each[end] for each in values]) for end in (0, -1))
             labels = np.where(labels > 0.0, high, low)
         elif self.link == "log":

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Dataset, LabelColumn, Schema
 from dadagrad.errors import InputError
-from dadagrad.problem import Task
+from dadagrad.problem import Task, has_classes
 
 Array = NDArray[np.float64]
 
@@ -77,12 +77,11 @@ class LabelTranslation:
                 f"the model has {len(columns)} label columns and the data at {data.url} has "
                 f"{len(theirs)}; evaluate it on data with the same"
             )
-        regression = task in ("regression", "ranking")
-        if regression and any(column.names for column in theirs):
+        if not has_classes(task) and any(column.names for column in theirs):
             raise InputError(
                 f"the labels of {data.url} are text, and the model is a {task} on numbers"
             )
-        pairs = [] if regression else zip(columns, theirs, strict=True)
+        pairs = zip(columns, theirs, strict=True) if has_classes(task) else []
         self._columns = [_ColumnTranslation(mine, other, data.url) for mine, other in pairs]
 
     def __call__(self, labels: Array, first: int) -> Array:

@@ -28,7 +28,7 @@ def model_facts(model: LinearModel) -> dict[str, str]:
     n_weights = model.n_features * len(model.intercept)
     nonzeros = np.count_nonzero(model.weights)
     facts = {"task": f"{model.task}, {model.loss} loss"}
-    if model.task not in ("regression", "ranking"):
+    if model.has_classes:
         name = "classes" if len(model.label_columns) == 1 else "labels"
         facts[name] = listed(_labels(model.label_columns), MAX_CLASSES)
     facts["weights"] = f"{nonzeros:,} of {n_weights:,} ({percent(nonzeros / n_weights)})"

@@ -146,7 +146,7 @@ def _label(column: LabelColumn) -> dict[str, Any]:
 
 def _sides(model: Model, output: int) -> list[str]:
     """Return titles for the weights above and below 0 of an output."""
-    if model.task in ("regression", "ranking"):
+    if not model.has_classes:
         return ["raising", "lowering"]
     if model.task == "binary":
         low, high = model.label_columns[0].texts[0], model.label_columns[0].texts[-1]

@@ -64,10 +64,8 @@ class InitialState:
         """Return `data` with the labels of the model, and at least its features."""
         check_features(self.model.schema, data.schema)
         n_features = max(self.model.n_features, data.schema.n_features)
-        columns = self.model.label_columns
-        if self.model.task in ("regression", "ranking"):
-            columns = data.schema.label_columns
-        return with_label_columns(data, columns, n_features)
+        labelled = self.model if self.model.has_classes else data.schema
+        return with_label_columns(data, labelled.label_columns, n_features)
 
     def begin(self, problem: Problem) -> tuple[Problem, TrainingState]:
         """Return `problem` with the choices of the run before, and the state to start from."""

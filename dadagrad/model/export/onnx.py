@@ -215,7 +215,7 @@ def _prediction(model: Model, tensors: dict[str, Any]) -> str:
     last = "    prediction = Squeeze (labels, one)\n" if len(columns) == 1 else (
         "    prediction = Identity (labels)\n"
     )  # fmt: skip
-    if model.task in ("regression", "ranking"):
+    if not model.has_classes:
         if model.link == "identity":
             return score + "    labels = Identity (score)\n" + last
         tensors["most"] = np.array(MAX_LOG_MEAN)
