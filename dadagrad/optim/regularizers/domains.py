@@ -47,21 +47,30 @@ class _Domain(Regularizer):
         """True if every column is inside, up to rounding."""
 
 
+class _Ball(_Domain):
+    """Base of the balls of a norm, of the order `order`."""
+
+    __slots__ = ()
+    zero_stays: ClassVar[bool] = True
+    order: ClassVar[int]
+    radius: float
+
+    def _holds(self, columns: Array) -> bool:
+        sizes = np.linalg.norm(columns, self.order, axis=0)
+        return bool(np.all(sizes <= self.radius * (1.0 + FEASIBLE)))
+
+
 @register(REGULARIZERS, "l1-ball")
-class L1Ball(_Domain):
+class L1Ball(_Ball):
     """|w|_1 <= radius for each output: a sparse domain.
 
     Projected by the threshold of Duchi, Hazan and Singer (2011, section 5.2 and fig. 3):
     w_i = sign(c_i) [|c_i| - theta / H_i]_+.
     """
 
-    zero_stays: ClassVar[bool] = True
+    order: ClassVar[int] = 1
 
     radius: Positive
-
-    def _holds(self, columns: Array) -> bool:
-        sizes = np.abs(columns).sum(axis=0)
-        return bool(np.all(sizes <= self.radius * (1.0 + FEASIBLE)))
 
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
         return by_column(center, curvature, self._nearest)
@@ -74,20 +83,16 @@ class L1Ball(_Domain):
 
 
 @register(REGULARIZERS, "l2-ball")
-class L2Ball(_Domain):
+class L2Ball(_Ball):
     """|w|_2 <= radius for each output.
 
     w_i = H_i c_i / (H_i + mu) with mu >= 0 so that |w|_2 = radius, found as in fig. 4 of Duchi,
     Hazan and Singer (2011), where the same projection is the dual of the l2 norm.
     """
 
-    zero_stays: ClassVar[bool] = True
+    order: ClassVar[int] = 2
 
     radius: Positive
-
-    def _holds(self, columns: Array) -> bool:
-        sizes = np.linalg.norm(columns, axis=0)
-        return bool(np.all(sizes <= self.radius * (1.0 + FEASIBLE)))
 
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
         whole = np.array([len(center)])
