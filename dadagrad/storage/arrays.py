@@ -11,10 +11,10 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import zstandard
@@ -65,6 +65,9 @@ class ArrayRecord:
     shape: tuple[int, ...]
     parts: tuple[Part, ...]
 
+
+WriteShards: TypeAlias = Callable[[str, str], Sequence[ArrayRecord]]
+"""Has other processes write arrays into a folder of a store, given its URL and the folder."""
 
 _PART_FIELDS = {"key": str, "sha256": str, "bytes": int, "raw_bytes": int}
 

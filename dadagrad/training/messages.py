@@ -6,18 +6,16 @@ the coordinator puts results back into the order of the schedule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from dadagrad.storage.arrays import ArrayRecord
+from dadagrad.storage.arrays import WriteShards
 from dadagrad.training.schedule.base import Cursor, Slice
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice, SentFeatures, SharedFeatures
 from dadagrad.training.worker.progressive import ProgressiveMetrics
-
-WriteShards: TypeAlias = Callable[[str, str], Sequence[ArrayRecord]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def test_parts_that_others_wrote_to_another_place_are_not_trusted(tmp_path):
 
     with CheckpointWriter(str(tmp_path / "run")) as writer:
         with pytest.raises(StorageError, match=r"which are not at .*run; choose a folder"):
-            writer.submit(replace(snapshot(3), write_more=write))
+            writer.submit(replace(snapshot(3), write_shards=write))
         assert not orphans(writer.url)
 
 

@@ -13,13 +13,13 @@ committed before, the name ends in ``-UUID``: nothing is ever overwritten.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from dadagrad._version import __version__
 from dadagrad.errors import CorruptionError, InputError, MissingKey
-from dadagrad.storage.arrays import AnyArray, ArrayRecord, check_arrays, read_records
+from dadagrad.storage.arrays import AnyArray, ArrayRecord, WriteShards, check_arrays, read_records
 from dadagrad.storage.documents import (
     UnknownVersion,
     check_format,
@@ -30,8 +30,6 @@ from dadagrad.storage.documents import (
     to_plain,
 )
 from dadagrad.storage.store import Storage
-
-WriteMore: TypeAlias = Callable[[str, str], Sequence[ArrayRecord]]
 
 VERSION = 1
 
@@ -54,14 +52,14 @@ class Snapshot:
     """Everything that a run needs to go on after `step` steps; it comes back bit for bit.
 
     `arrays` are of numbers. `meta` is plain JSON (see `dadagrad.storage.documents.to_plain`).
-    `write_more` writes other arrays into a folder of a store, given the URL and the folder; after
-    loading, `unread` are arrays that were checked and not read.
+    `write_shards` has others write more arrays; after loading, `unread` are arrays that were
+    checked and not read.
     """
 
     step: int
     arrays: Mapping[str, AnyArray]
     meta: dict[str, Any]
-    write_more: WriteMore | None = None
+    write_shards: WriteShards | None = None
     unread: tuple[ArrayRecord, ...] = ()
 
     def check(self) -> None:

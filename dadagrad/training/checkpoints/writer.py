@@ -92,7 +92,7 @@ class CheckpointWriter:
         takes no longer than the copy, and memory holds two copies at most.
         """
         self.check()
-        if snapshot.write_more is not None:
+        if snapshot.write_shards is not None:
             self.wait()
             self.save(snapshot)
             return
@@ -160,8 +160,8 @@ class CheckpointWriter:
 
     def _write_parts(self, snapshot: Snapshot, uuid: str, folder: str) -> Manifest:
         records = write_arrays(self._storage, folder, snapshot.arrays)
-        if snapshot.write_more is not None:
-            more = tuple(snapshot.write_more(self._storage.url, folder))
+        if snapshot.write_shards is not None:
+            more = tuple(snapshot.write_shards(self._storage.url, folder))
             self._check_present(more)
             records += more
         self._sequence += 1
