@@ -31,7 +31,6 @@ from dadagrad.settings import (
     Several,
     Spec,
     Switch,
-    check_object,
     parameter_docs,
     parse_number,
     setting,
@@ -305,7 +304,12 @@ class TrainConfig:
         values = dict(plain)
         for name, value in (objects or {}).items():
             if value is not None:
-                check_object(name, SETTINGS[name].kind.convert(name, value), values.get(name))
+                given = describe(SETTINGS[name].kind.convert(name, value))
+                if given != values.get(name):
+                    raise InputError(
+                        f"{name} {given!r} was given, and the run has {name} "
+                        f"{values.get(name)!r}; give that one"
+                    )
                 values[name] = value
         for bound in ("low", "high"):
             if isinstance(values.get(bound), str):

@@ -13,7 +13,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from dadagrad.errors import InputError
-from dadagrad.optim.registry import Registry, describe
+from dadagrad.optim.registry import Registry
 
 T = TypeVar("T")
 
@@ -269,8 +269,6 @@ def setting(
     research: bool = False,
 ) -> Any:
     """Field of a configuration; see `Setting`."""
-    if group not in GROUPS:
-        raise ValueError(f"group {group!r} of settings is not one of {', '.join(GROUPS)}")
     described = Setting(help, kind, default, group, option, research)
     return field(default=default, metadata={"setting": described})
 
@@ -283,18 +281,10 @@ def parse_number(name: str, value: Any) -> float:
         raise InputError(f"{name} must be a number, not {value!r}") from None
 
 
-def check_object(name: str, value: Any, text: Any) -> None:
-    """Refuse an object that is not the one that `text` names."""
-    if describe(value) != text:
-        raise InputError(
-            f"{name} {describe(value)!r} was given, and the run has {name} {text!r}; give that one"
-        )
-
-
-def parameter_docs(settings: Mapping[str, Setting], indent: str = "    ") -> str:
+def parameter_docs(settings: Mapping[str, Setting]) -> str:
     """Describe settings as the section "Parameters" of a NumPy docstring does."""
     lines: list[str] = []
     for name, described in settings.items():
         lines.append(f"{name} : {described.kind.type_text}, default={described.default!r}")
-        lines += [f"    {line}" for line in wrap(described.help, 92 - len(indent))]
-    return f"\n{indent}".join(lines)
+        lines += [f"    {line}" for line in wrap(described.help, 88)]
+    return "\n    ".join(lines)

@@ -162,7 +162,7 @@ class RoundEvent:
 
     def mean_loss(self, metrics: ProgressiveMetrics) -> float:
         """Mean loss of some rows; NaN if none of them counts."""
-        return float(metrics.loss[self.setting] / metrics.weight) if metrics.weight else math.nan
+        return float(metrics.mean_loss()[self.setting])
 
     def mean_error(self, metrics: ProgressiveMetrics) -> float | None:
         """Error of some rows; None for a regression."""

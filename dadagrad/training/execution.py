@@ -26,7 +26,6 @@ from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.watcher import Watcher
-from dadagrad.training.initial import InitialState
 from dadagrad.training.memory.available import WorkerMemory, trim_malloc
 from dadagrad.training.memory.check import memory_shortage
 from dadagrad.training.memory.estimate import Estimate, estimate_run
@@ -232,11 +231,6 @@ class Run:
                 "`dadagrad ingest`, which shuffles rows"
             )
         loader.keep(loaded)
-
-    def begin_from(self, initial: InitialState) -> Start:
-        """Return the start of a new run from the state of an earlier one."""
-        self.problem, state = initial.begin(self.problem)
-        return Start(state, Cursor())
 
     def _learn_by_pass(
         self, engine: Engine, start: Start, watcher: Watcher, save_every: int | None

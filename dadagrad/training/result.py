@@ -120,7 +120,7 @@ def make_report(
     """Counts, rates and losses of a run on `data` that took so long; plain JSON."""
     metrics, problem, passes = coordinator.metrics, coordinator.problem, coordinator.passes
     first = passes[0] if passes else metrics
-    losses, errors = first.mean_loss(problem), first.error(problem)
+    losses, errors = first.mean_loss(), first.error(problem)
     best = best_setting(passes)
     settings = [
         {
@@ -179,6 +179,6 @@ def _of_pass(metrics: ProgressiveMetrics, problem: Problem, setting: int) -> dic
     return {
         "rows": metrics.rows,
         "nnz": metrics.entries,
-        "loss": float(metrics.mean_loss(problem)[setting]),
+        "loss": float(metrics.mean_loss()[setting]),
         "error": None if errors is None else float(errors[setting]),
     }

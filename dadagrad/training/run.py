@@ -17,12 +17,13 @@ from dadagrad.optim.preconditioners import Preconditioner
 from dadagrad.optim.regularizers import Regularizer
 from dadagrad.optim.updates import Update
 from dadagrad.training.callbacks import Callbacks, as_callbacks
-from dadagrad.training.checkpoints.snapshot import IN_MEMORY, CheckpointSaver, restore
+from dadagrad.training.checkpoints.snapshot import IN_MEMORY, CheckpointSaver, Start, restore
 from dadagrad.training.checkpoints.writer import CheckpointReader
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.execution import Run, resolve_config, split_holdout
 from dadagrad.training.initial import InitialModel, InitialState
 from dadagrad.training.result import TrainResult
+from dadagrad.training.schedule import Cursor
 
 __all__ = ["TrainResult", "resume", "train"]
 
@@ -120,8 +121,10 @@ def train(
     config = make_config(config, settings)
     config = resolve_config(data, config, on_cluster=resources.on_cluster)
     run = Run(data, config, resources, on_error=on_error, messages=messages)
-    start = None if initial is None else run.begin_from(initial)
-    config = config if start is None else run.problem.config
+    start = None
+    if initial is not None:
+        run.problem, state = initial.begin(run.problem)
+        start, config = Start(state, Cursor()), run.problem.config
     if checkpoints is not None and CheckpointReader(checkpoints).list():
         raise InputError(
             f"{checkpoints} already holds the checkpoints of a run; go on with it by "

@@ -244,7 +244,7 @@ class _Sweep:
     def _record(self, coordinator: Coordinator) -> None:
         """Note the progressive metrics of the first pass in the table."""
         metrics = coordinator.passes[0]
-        losses, errors = metrics.mean_loss(coordinator.problem), metrics.error(coordinator.problem)
+        losses, errors = metrics.mean_loss(), metrics.error(coordinator.problem)
         for place, number in enumerate(self.numbers):
             finite = bool(np.isfinite(coordinator.metrics.loss[place]))
             self.table[number] |= {

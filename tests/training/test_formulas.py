@@ -326,7 +326,7 @@ def test_training_is_the_plain_update(
     got = dense_weights(result.model)
     np.testing.assert_allclose(got, expected.weights, rtol=0, atol=error * size)
     np.testing.assert_allclose(result.model.intercept, expected.intercept, rtol=error, atol=error)
-    mean_loss = result.coordinator.metrics.mean_loss(expected.problem)[0]
+    mean_loss = result.coordinator.metrics.mean_loss()[0]
     assert mean_loss == pytest.approx(expected.mean_loss, rel=error)
 
 

@@ -82,15 +82,15 @@ class ProgressiveMetrics:
             histogram=self.histogram[chosen],
         )
 
-    def mean_loss(self, problem: Problem) -> NDArray[np.float64]:
+    def mean_loss(self) -> NDArray[np.float64]:
         """Mean loss of each setting over rows and targets; NaN before the first row."""
-        return self.loss / self.weight if self.weight else np.full(problem.n_settings, np.nan)
+        return self.loss / (self.weight or np.nan)
 
     def error(self, problem: Problem) -> NDArray[np.float64] | None:
         """Share of rows predicted wrong, by setting; None for a regression."""
         if problem.task == "regression":
             return None
-        return self.mistakes / self.weight if self.weight else np.full(problem.n_settings, np.nan)
+        return self.mistakes / (self.weight or np.nan)
 
     def without_histogram(self) -> ProgressiveMetrics:
         """The metrics of rows whose scores are not to be calibrated."""
@@ -307,7 +307,7 @@ class MetricsAccumulator:
             if self._culprit is not None:
                 culprit = OVERFLOW.format(self._culprit)
                 raise TrainingError(f"{self._place}: the sums of {culprit}")
-        if problem.task in ("regression", "ranking"):
+        if not problem.loss.classifies:
             check_targets(problem.loss, labels, self._place, self._first_row)
         elif problem.task == "multiclass" or self._unknown.any():
             for number, column in enumerate(problem.label_columns):
