@@ -24,6 +24,7 @@ from dadagrad.optim.preconditioners import Diagonal, Preconditioner
 from dadagrad.optim.registry import parameters
 from dadagrad.optim.regularizers import ElasticBox
 from dadagrad.optim.updates import GradientUpdate
+from dadagrad.summary import listed
 
 if TYPE_CHECKING:
     from dadagrad.kernels.training import Hyperparameters, Targets
@@ -309,7 +310,7 @@ class Problem:
         if unknown:
             raise InputError(
                 f"class_weight names label {unknown[0]:g}, which the data does not have; its "
-                f"labels are {_listed(self.classes.tolist())}"
+                f"labels are {listed(self.classes.tolist())}"
             )
         return np.array([weights.get(label, 1.0) for label in self.classes.tolist()])
 
@@ -355,7 +356,7 @@ def _task(config: TrainConfig, columns: tuple[LabelColumn, ...]) -> Task:
         for column in columns:
             if column.names is not None:
                 raise InputError(
-                    f"label column {column.name!r} has the classes {_listed(column.names)}, and "
+                    f"label column {column.name!r} has the classes {listed(column.names)}, and "
                     f"the {loss.name} loss is for numbers; choose --loss hinge, squared-hinge or "
                     "logistic, or give labels that are numbers"
                 )
@@ -372,7 +373,7 @@ def _task(config: TrainConfig, columns: tuple[LabelColumn, ...]) -> Task:
         if len(column.values) < 2:
             raise InputError(
                 f"label column {column.name!r} has only one class, "
-                f"{_listed(column.names or column.values)}; a classifier needs two or more"
+                f"{listed(column.names or column.values)}; a classifier needs two or more"
             )
         if len(columns) > 1 and len(column.values) > 2:
             raise InputError(
@@ -384,8 +385,3 @@ def _task(config: TrainConfig, columns: tuple[LabelColumn, ...]) -> Task:
     # A loss over all classes has an output for each, also where there are two.
     binary = len(columns[0].values or ()) == 2 and not loss.couples
     return "binary" if binary else "multiclass"
-
-
-def _listed(values: object) -> str:
-    shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]  # type: ignore[attr-defined]
-    return ", ".join(shown[:10]) + (", ..." if len(shown) > 10 else "")

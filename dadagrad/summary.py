@@ -47,10 +47,11 @@ def counted(number: int, name: str) -> str:
     return f"{number:,} {name if number == 1 else plural}"
 
 
-def listed(items: Sequence[str], most: int = 10) -> str:
-    """The first items, and the number of those left out."""
+def listed(items: Sequence[str | float], most: int = 10) -> str:
+    """The first texts or numbers, and the number of those left out."""
     more = f", and {len(items) - most:,} more" if len(items) > most else ""
-    return ", ".join(items[:most]) + more
+    texts = [f"{item:g}" if isinstance(item, float) else str(item) for item in items[:most]]
+    return ", ".join(texts) + more
 
 
 _WITHOUT_EFFECT: tuple[Any, ...] = (None, False, "none", "", 1, [])

@@ -14,6 +14,7 @@ from sklearn.utils.validation import column_or_1d
 from dadagrad.data.dask_blocks import is_dask
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.errors import InputError
+from dadagrad.summary import listed
 
 _NUMBERS = "biuf"
 
@@ -44,8 +45,8 @@ class LabelEncoder:
         classes = np.unique(np.asarray(classes))
         if len(classes) < 2:
             raise InputError(
-                f"the labels have {len(classes)} class(es), {_listed(classes)}; a classifier "
-                "needs rows (of weight above 0) of two classes or more"
+                f"the labels have {len(classes)} class(es), {listed(classes.tolist())}; a "
+                "classifier needs rows (of weight above 0) of two classes or more"
             )
         values, names = np.arange(len(classes), dtype=float), tuple(map(str, classes))
         if classes.dtype.kind in _NUMBERS:
@@ -95,7 +96,7 @@ class LabelEncoder:
             if other.values is None or strange or column.names != other.names:
                 raise InputError(
                     f"{source}: label column {other.name!r} has the labels "
-                    f"{_listed(other.texts)}; the classes are {_listed(column.texts)}"
+                    f"{listed(other.texts)}; the classes are {listed(column.texts)}"
                 )
 
     def encode(self, y: NDArray[Any]) -> NDArray[np.float64]:
@@ -116,7 +117,7 @@ class LabelEncoder:
         if wrong.size:
             raise InputError(
                 f"row {wrong[0]} of y has label {y[wrong].tolist()[0]!r}, which is not one of the "
-                f"classes {_listed(self.classes)}"
+                f"classes {listed(self.classes.tolist())}"
             )
         return self.values[position][:, None]
 
@@ -144,7 +145,7 @@ class LabelEncoder:
             if label not in numbers:
                 raise InputError(
                     f"class_weight names class {label!r}, which is not one of the classes "
-                    f"{_listed(self.classes)}"
+                    f"{listed(self.classes.tolist())}"
                 )
         return {numbers[label]: weight for label, weight in class_weight.items()}
 
@@ -166,8 +167,3 @@ def as_labels(y: Any) -> NDArray[Any]:
             raise InputError("the matrix of labels y must hold nothing but 0 and 1")
         return dense
     return np.asarray(column_or_1d(y, warn=True))
-
-
-def _listed(labels: Any) -> str:
-    shown = [str(label) for label in labels[:10]]
-    return ", ".join(shown) + (", ..." if len(labels) > 10 else "")

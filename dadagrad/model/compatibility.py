@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dadagrad.data.dataset import Dataset, LabelColumn, Schema
 from dadagrad.errors import InputError
 from dadagrad.problem import Task, has_classes
+from dadagrad.summary import listed
 
 Array = NDArray[np.float64]
 
@@ -124,8 +125,7 @@ class _ColumnTranslation:
         return translated
 
     def _unknown(self, label: str) -> InputError:
-        shown = ", ".join(list(self._known)[:10]) + (", ..." if len(self._known) > 10 else "")
         return InputError(
             f"{self._place} has the label {label}, which the model was not trained on; it knows "
-            f"{shown}"
+            f"{listed(list(self._known))}"
         )

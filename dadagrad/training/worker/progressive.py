@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.optim.calibration import FIRST_KEY, N_BINS
 from dadagrad.optim.losses import check_targets
+from dadagrad.summary import listed
 from dadagrad.training.worker import serial
 
 if TYPE_CHECKING:
@@ -317,11 +318,10 @@ class MetricsAccumulator:
 
     def _refuse_label(self, row: int, number: int) -> NoReturn:
         column = self._problem.label_columns[number]
-        values = column.values or ()
         raise InputError(
             f"{self._place}: row {self._first_row + row} has label "
             f"{self._batch.labels[number, row]:g} in column {column.name!r}, which is not one of "
-            f"the declared classes ({', '.join(f'{value:g}' for value in values[:10])})"
+            f"the declared classes ({listed(column.values or ())})"
         )
 
 
