@@ -1,7 +1,5 @@
 """A configuration meets its data: tasks, outputs, targets and the weights of classes."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -14,10 +12,6 @@ BINARY = LabelColumn("y", (-1.0, 1.0), (30, 10))
 CLASSES = LabelColumn("topic", (2.0, 5.0, 7.0), (10, 20, 30), ("cat", "dog", "eel"))
 COLUMNS = (LabelColumn("a", (0.0, 1.0), (3, 1)), LabelColumn("b", (1.0, 2.0), (2, 2)))
 REAL = LabelColumn("price")
-
-
-def several_columns(count):
-    return tuple(replace(BINARY, name=f"label{number}") for number in range(count))
 
 
 def make(*columns, **settings):
@@ -45,36 +39,6 @@ def test_labels_and_loss_decide_the_task(columns, loss, task, n_targets):
     groups = n_targets // several.group_width
     np.testing.assert_array_equal(several.hyperparameters.step_size, np.repeat([0.1, 0.2], groups))
     assert several.n_groups == 2 * groups
-
-
-@pytest.mark.parametrize(
-    ("columns", "settings", "width"),
-    [
-        (CLASSES, {}, 1),
-        (CLASSES, {"loss": "softmax"}, 3),
-        (BINARY, {}, 1),
-        (BINARY, {"loss": "softmax"}, 2),
-        (COLUMNS, {}, 2),
-        (COLUMNS, {"update": "ftrl"}, 2),
-        (COLUMNS, {"update": "mirror-descent"}, 1),
-        (several_columns(3), {}, 1),
-        (several_columns(4), {}, 2),
-        (several_columns(9), {}, 3),
-        (several_columns(10), {"update": "ftrl"}, 5),
-        (several_columns(16), {}, 8),
-        (several_columns(34), {}, 2),
-        (several_columns(48), {}, 8),
-    ],
-)
-def test_outputs_that_are_walked_together(columns, settings, width):
-    columns = columns if isinstance(columns, tuple) else (columns,)
-    made = make(*columns, **settings).with_step_sizes((0.1, 0.2))
-    assert made.group_width == width
-    assert made.n_groups * width == made.n_outputs
-    targets, steps = made.of_group(made.n_groups - 1)
-    assert targets.n_targets == len(targets.positive) == len(targets.label_column) == width
-    np.testing.assert_array_equal(targets.positive, made.kernel_targets.positive[-width:])
-    np.testing.assert_array_equal(steps.step_size, [0.2])
 
 
 def test_targets_are_signs_of_classes():

@@ -1,6 +1,5 @@
 """Arrays in large pages are arrays like others."""
 
-import mmap
 import pickle
 
 import numpy as np
@@ -29,16 +28,6 @@ def test_zeros_of_a_shape(shape, dtype):
     assert (array == 3).all()
     if array.size:
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(array[:1])), array[:1])
-
-
-@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="a system without large pages")
-@pytest.mark.parametrize("nbytes", [LARGE_PAGE, 5 * LARGE_PAGE - 1])
-def test_large_arrays_begin_with_a_page(nbytes):
-    kept = [zeros(nbytes, np.uint8) for _ in range(3)]
-    assert {array.ctypes.data % LARGE_PAGE for array in kept} == {0}
-    for number, array in enumerate(kept):
-        array.fill(number)
-    assert [array.sum() for array in kept] == [0, nbytes, 2 * nbytes]
 
 
 @pytest.mark.parametrize("shape", [1 << 60, (1 << 31, 1 << 31)])

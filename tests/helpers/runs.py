@@ -23,27 +23,24 @@ from helpers.processes import wait_until
 from helpers.zarr_cases import write_zarr
 
 N_ROWS, N_PARTITIONS = 480, 4
-SETTINGS: dict[str, Any] = {
-    "batch_size": 16, "step_size": 0.3, "l1": 1e-4,
-    "calibration": "none",  # so that manifests are smaller than documents of models
-}  # fmt: skip
+SETTINGS: dict[str, Any] = {"batch_size": 16, "step_size": 0.3, "l1": 1e-4}
 
 
-def make_data(n_features: int = 300) -> MemoryDataset:
-    data = Corpus(N_ROWS, n_features=n_features, nnz_per_row=10).dataset()
+def make_data() -> MemoryDataset:
+    data = Corpus(N_ROWS, n_features=300, nnz_per_row=10).dataset()
     rows, cuts = data.read(0), np.linspace(0, N_ROWS, N_PARTITIONS + 1).astype(int).tolist()
     return MemoryDataset([rows.slice(*ends) for ends in pairwise(cuts)], data.schema)
 
 
-def write_data(url: str, n_features: int = 300) -> str:
+def write_data(url: str) -> str:
     """Write the data as a Zarr dataset and return its URL."""
-    return write_zarr(make_data(n_features), url)
+    return write_zarr(make_data(), url)
 
 
 @cache
-def undisturbed(passes: int, n_features: int = 300) -> str:
+def undisturbed(passes: int) -> str:
     """Digest of the model of a run in which nothing goes wrong."""
-    return train(make_data(n_features), TrainConfig(**SETTINGS, passes=passes)).model.digest
+    return train(make_data(), TrainConfig(**SETTINGS, passes=passes)).model.digest
 
 
 @dataclass
@@ -58,7 +55,6 @@ class Program:
     every: int = 5
     keep: int = 3
     environment: Mapping[str, str] = field(default_factory=dict)
-    n_features: int = 300
 
     def __post_init__(self) -> None:
         self.checkpoints, self.model = f"{self.folder}/run", f"{self.folder}/model"
@@ -85,7 +81,7 @@ class Program:
 
     def assert_undisturbed(self, process: Process) -> None:
         """A process ends well, with the model of a run in which nothing goes wrong."""
-        expected = undisturbed(self.passes, self.n_features)
+        expected = undisturbed(self.passes)
         assert digest(process) == expected
         assert Model.load(self.model).digest == expected
 

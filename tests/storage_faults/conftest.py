@@ -53,30 +53,8 @@ def new_program(nursery, local_data):
     return partial(Program, nursery, data=local_data)
 
 
-# Children keep to the size of a file that is given in one of the nursery's files, if there is such:
-# a write beyond it kills them.
-LIMIT = """
-import os, resource, signal, sys
-
-def limit():
-    if os.path.exists(os.environ["FILE_BYTES"]):
-        with open(os.environ["FILE_BYTES"]) as file:
-            size = int(file.read())
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-
-os.register_at_fork(after_in_child=limit)
-"""
-
-
 @pytest.fixture(scope="package")
 def nursery(tmp_path_factory):
     """Starts processes of `dadagrad` and `dask`."""
-    with pytest.MonkeyPatch.context() as patch:
-        nursery = Nursery(tmp_path_factory.mktemp("processes"), prelude=LIMIT + WARM)
-        patch.setenv("FILE_BYTES", str(nursery.folder / "file-bytes"))
-        nursery.__enter__()
-    try:
-        yield nursery
-    finally:
-        nursery.__exit__()
+    with Nursery(tmp_path_factory.mktemp("processes"), prelude=WARM) as made:
+        yield made

@@ -1,8 +1,6 @@
 """Every algorithm through the front door: it trains, finds the optimum, resumes, or says no."""
 
 import itertools
-import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
@@ -15,11 +13,8 @@ from dadagrad.errors import InputError
 from dadagrad.optim.losses import LOSSES as ALL_LOSSES
 from dadagrad.optim.preconditioners import PRECONDITIONERS
 from dadagrad.optim.updates import UPDATES as ALL_UPDATES
-from dadagrad.optim.updates import DualAveraging
-from dadagrad.problem import make_problem
 from dadagrad.training import execution, warm_up
 from dadagrad.training.run import resume, train
-from dadagrad.training.state import zero_state
 
 N_ROWS, N_FEATURES = 48, 6
 
@@ -243,21 +238,3 @@ def test_the_first_run_of_a_process_may_have_blocks_of_given_lengths(monkeypatch
 def test_what_cannot_be_combined_is_refused_with_the_reason(settings, reason):
     with pytest.raises(InputError, match=reason):
         TrainConfig(**settings)
-
-
-def test_threads_that_ask_at_once_have_the_weights_found_once(monkeypatch):
-    """In a preconditioner that is not diagonal, this is most of the work of a step."""
-    config = TrainConfig(preconditioner="full", step_size=0.1, batch_size=10, regularizer="simplex")
-    problem = make_problem(config, dataset(numbers=False).schema, 10)
-    state, find, found = zero_state(problem), DualAveraging.weights, []
-
-    def slowly(self, *arguments):
-        found.append(1)
-        time.sleep(0.05)
-        return find(self, *arguments)
-
-    monkeypatch.setattr(DualAveraging, "weights", slowly)
-    with ThreadPoolExecutor(4) as pool:
-        taken = list(pool.map(lambda _: state.weights_at(problem, np.arange(5)), range(4)))
-    assert len(found) == 1
-    assert all((weights == taken[0]).all() for weights in taken)

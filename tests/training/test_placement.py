@@ -2,12 +2,11 @@
 
 from collections import Counter
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dadagrad.training.engines.dask.holders import choose_holders
-from dadagrad.training.engines.dask.placement import Placement, worthwhile_tasks
+from dadagrad.training.engines.dask.placement import Placement
 
 
 @settings(max_examples=50)
@@ -38,24 +37,6 @@ def placed(threads, tasks, readings):
     return placement, [placement.open(reading, reading) for reading in range(readings)]
 
 
-def test_steps_are_cut_as_far_as_it_pays():
-    assert [worthwhile_tasks(work) for work in (0, 1e4, 2e5, 3e5, 1e6)] == [1, 1, 1, 2, 7]
-
-
-@pytest.mark.parametrize(
-    ("threads", "tasks", "homes"),
-    [
-        ({"a": 1, "b": 3}, 4, "bbababbb"),
-        ({"a": 1, "b": 1, "c": 1}, 2, "abab"),
-        ({"a": 4, "b": 4}, 1, "aaaa"),
-    ],
-    ids=["by threads", "no more workers than tasks", "one task"],
-)
-def test_partitions_are_spread(threads, tasks, homes):
-    _, chosen = placed(threads, tasks, len(homes))
-    assert sorted(map(str, chosen)) == sorted(homes)
-
-
 def test_work_follows_the_rows():
     placement, homes = placed({"a": 1, "b": 1}, 2, 4)
     assert homes == ["a", "b", "a", "b"]
@@ -64,23 +45,6 @@ def test_work_follows_the_rows():
     assert placement.tasks_of(range(4)) == [("b", [0, 1, 3]), ("a", [2])]
     placement.update({"b": 1})  # of what the other had, nobody is known to have the rows
     assert placement.tasks_of(range(4)) == [("b", [0, 1, 3]), (None, [2])]
-
-
-@pytest.mark.parametrize(("tasks", "moved"), [(4, True), (1, False)])
-def test_a_worker_that_joins_gets_its_share_where_steps_are_worth_cutting(tasks, moved):
-    placement, _ = placed({"a": 1}, tasks, 4)
-    placement.update({"a": 1, "b": 1})
-    shared = [("a", [0, 2]), ("b", [1, 3])]
-    assert placement.tasks_of(range(4)) == (shared if moved else [("a", [0, 1, 2, 3])])
-
-
-def test_without_a_known_worker_there_is_no_preference():
-    placement, _ = placed({"a": 1}, 2, 2)
-    placement.update({})
-    assert placement.open(2, 2) is None
-    assert placement.tasks_of([0, 1]) == [(None, [0]), (None, [1])]
-    placement.update({"c": 1})
-    assert placement.open(3, 3) == "c"
 
 
 def test_partitions_needed_in_the_same_round_are_read_together():
