@@ -12,13 +12,9 @@ import pytest
 
 import dadagrad
 
-pytestmark = [
-    pytest.mark.data,
-    pytest.mark.skipif(
-        "DADAGRAD_DATA" not in os.environ, reason="DADAGRAD_DATA names no folder of real data"
-    ),
-    pytest.mark.timeout(600),
-]
+if "DADAGRAD_DATA" not in os.environ:
+    pytest.skip("DADAGRAD_DATA names no folder of real data", allow_module_level=True)
+pytestmark = [pytest.mark.data, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -91,16 +91,6 @@ class TestCompose:
             if words[4] == "run":
                 check_options(words[words.index("train") + 1 :])
 
-    @pytest.mark.skipif(
-        shutil.which("docker") is None
-        or subprocess.run(["docker", "compose", "version"], capture_output=True).returncode != 0,
-        reason="docker compose is not installed",
-    )
-    def test_docker_takes_the_file(self, tmp_path):
-        command = ["docker", "compose", "-f", str(CLUSTER / "compose.yaml"), "config", "--quiet"]
-        keys = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "something"}
-        subprocess.run(command, env=environment(tmp_path, **keys), check=True)
-
 
 class TestSettings:
     """Dask's settings for clusters that are started for a run, which dask.yaml has too."""
