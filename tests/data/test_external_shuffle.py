@@ -39,7 +39,6 @@ def test_without_a_seed_rows_keep_their_order(tmp_path_factory, lengths, nnz, ru
 
 
 @given(row_lengths, st.integers(0, 5), st.integers(1, 40))
-@settings(max_examples=20)
 def test_a_shuffle_keeps_rows_whole_and_depends_only_on_the_seed(
     tmp_path_factory, lengths, seed, nnz
 ):

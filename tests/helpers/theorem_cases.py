@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from hypothesis import settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
@@ -153,7 +152,6 @@ STREAMS: dict[str, Stream] = {
 streams = st.sampled_from(list(STREAMS))
 seeds = st.integers(0, 2**32 - 1)
 etas = st.sampled_from([0.1, 0.7, 3.0])
-many_games = settings(max_examples=20)
 NOTHING = np.zeros(N_FEATURES)
 """The rival whose weights are 0."""
 

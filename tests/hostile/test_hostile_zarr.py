@@ -20,7 +20,7 @@ from helpers.hostile_cases import (
     to_bytes,
 )
 from helpers.zarr_cases import N_FEATURES, some_rows, write_zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numcodecs import blosc
 
@@ -150,7 +150,6 @@ def test_what_broke_a_partition(case):
 @given(
     st.sampled_from(["provenance", "schema", "checksum", "partitions"]), st.integers(20, 200_000)
 )
-@settings(max_examples=20)
 def test_deep_nesting(field, depth):
     text = to_bytes(changed(ROOT, f"attributes {field}", "DEEP"))
     GENUINE.put("zarr.json", text.replace(b'"DEEP"', b"[" * depth + b"]" * depth))

@@ -14,7 +14,6 @@ from helpers.theorem_cases import (
     Loss,
     away_from,
     etas,
-    many_games,
     must_be_below,
     play,
     proposition_2,
@@ -57,7 +56,6 @@ def bound_17(game, rival, eta, delta):
     return (0.5 * delta * rival @ rival + 0.5 * far**2 * total) / eta + eta * total
 
 
-@many_games
 @given(stream=streams, case=cases, seed=seeds, eta=etas)
 def test_theorem_5_dual_averaging(stream, case, seed, eta):
     """Eq. 16: below delta / 2 eta |x*|^2 + (|x*|_inf^2 / 2 eta + eta) sum_i |g_1:T,i|_2.
@@ -74,7 +72,6 @@ def test_theorem_5_dual_averaging(stream, case, seed, eta):
         must_be_below(bound, bound_16(game, rival, eta, delta), "eq. 16")
 
 
-@many_games
 @given(
     stream=streams,
     case=cases,
@@ -95,7 +92,6 @@ def test_theorem_5_mirror_descent(stream, case, seed, eta, delta):
         must_be_below(bound, bound_17(game, rival, eta, delta), "eq. 17")
 
 
-@many_games
 @given(stream=streams)
 def test_corollary_6(stream):
     """Mirror descent with eta = D_inf / sqrt(2) in a box: at most sqrt(2) D_inf sum |g_1:T,i|.
@@ -113,7 +109,6 @@ def test_corollary_6(stream):
     must_be_below(game.regret(corner), bound)
 
 
-@many_games
 @given(stream=streams, box=st.sampled_from([0.1, 1.0, 30.0]), seed=seeds)
 def test_per_coordinate_descent_of_the_lecture(stream, box, seed):
     """McMahan (2012): steps B sqrt(2) / sqrt(sum g_t,i^2), clipped to [-B, B], are mirror descent.

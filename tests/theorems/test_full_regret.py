@@ -15,7 +15,6 @@ from helpers.theorem_cases import (
     Case,
     Loss,
     etas,
-    many_games,
     must_be_below,
     outer_sums,
     play,
@@ -78,7 +77,6 @@ def preconditioners(game, delta, edges=None):
     return delta * np.eye(N_FEATURES) + root(sums if edges is None else cut(sums, edges))
 
 
-@many_games
 @given(stream=streams, case=cases, seed=seeds, eta=etas)
 def test_theorem_7_dual_averaging(stream, case, seed, eta):
     """Eq. 19: below (delta + tr G_T^(1/2)) |x*|_2^2 / 2 eta + eta tr G_T^(1/2), every x* in X.
@@ -96,7 +94,6 @@ def test_theorem_7_dual_averaging(stream, case, seed, eta):
         must_be_below(bound, bound_19(game, rival, eta, delta), "eq. 19")
 
 
-@many_games
 @given(stream=streams, case=cases, seed=seeds, eta=etas, delta=st.sampled_from([0.0, 0.3]))
 def test_theorem_7_mirror_descent(stream, case, seed, eta, delta):
     """Eq. 20: below delta |x*|^2 / 2 eta + (max_t |x* - x_t|_2^2 / 2 eta + eta) tr G_T^(1/2).
@@ -113,7 +110,6 @@ def test_theorem_7_mirror_descent(stream, case, seed, eta, delta):
         must_be_below(bound, bound_20(game, rival, eta, delta), "eq. 20")
 
 
-@many_games
 @given(stream=streams, seed=seeds, eta=etas)
 def test_theorem_7_in_a_euclidean_ball(stream, seed, eta):
     """The domain whose diameter the theorem speaks of: both updates, against points of the ball."""
@@ -127,7 +123,6 @@ def test_theorem_7_in_a_euclidean_ball(stream, seed, eta):
             must_be_below(played.regret(rival), bound(played, rival, eta, delta))
 
 
-@many_games
 @given(stream=streams, seed=seeds, eta=etas, case=cases)
 def test_corollary_12(stream, seed, eta, case):
     """Below max_i |x*_[i]|_2^2 / 2 eta tr G_T^(1/2) + eta tr G_T^(1/2), G the block-diagonal one.

@@ -22,7 +22,6 @@ from helpers.theorem_cases import (
     Case,
     best_fixed,
     etas,
-    many_games,
     must_be_below,
     outer_sums,
     play,
@@ -112,7 +111,6 @@ def swollen(delta, extra):
     return 1.0 if extra <= delta else extra / delta
 
 
-@many_games
 @given(
     stream=streams,
     case=cases,
@@ -164,7 +162,6 @@ def _before_the_last_steps_of_theorem_1(seen, game, played, rival, eta, delta):
     return 0.5 * (rival @ preconditioners[-1] @ rival + lost) / eta + 0.5 * eta * duals
 
 
-@many_games
 @given(
     stream=streams,
     case=cases,
@@ -231,7 +228,6 @@ def must_dominate(seen, delta):
     np.testing.assert_allclose(bare @ bare, squares, atol=1e-9 * size)
 
 
-@many_games
 @given(stream=streams, case=cases, seed=seeds, eta=etas)
 def test_the_corrected_sketch_with_dual_averaging(stream, case, seed, eta):
     """Let C_t = M_t + Delta_t I and delta >= max |g_t|_2. Then for every x* R(T) is at most
@@ -256,7 +252,6 @@ def test_the_corrected_sketch_with_dual_averaging(stream, case, seed, eta):
         must_be_below(game.regret(rival), bound)
 
 
-@many_games
 @given(stream=streams, case=cases, seed=seeds, eta=etas, delta=st.sampled_from([0.0, 0.3]))
 def test_the_corrected_sketch_with_mirror_descent(stream, case, seed, eta, delta):
     """For every x*, with D = max_t |x* - x_t|_2 and d features, R(T) is at most

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import objects
 from helpers.training_cases import N_FEATURES, UPDATES, as_dataset, dense_rows, make_data
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dadagrad.config import TrainConfig
@@ -282,7 +282,6 @@ def make_labelled(loss, labels, weights):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("update", UPDATES)
-@settings(max_examples=20)
 @given(
     loss=st.sampled_from(list(LOSSES)),
     labels=st.sampled_from(["binary", "multiclass", "multilabel", "four labels"]),
@@ -380,7 +379,6 @@ def test_class_weights_multiply_the_weights_of_rows(labels, balanced):
     labels=st.sampled_from(["multiclass", "multilabel", "four labels"]),
 )
 @example(update="mirror-descent", l1=1e-3, batch_size=1, labels="four labels")
-@settings(max_examples=20)
 def test_outputs_have_the_bits_of_models_of_their_own(update, l1, batch_size, labels):
     # At fixed weights, the entries of longer rows are summed in eight lanes where there is one
     # output, and one after the other where there are several.

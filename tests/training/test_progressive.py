@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.objects import loss_of
 from helpers.training_cases import make_data, method_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dadagrad.config import TrainConfig
@@ -76,7 +76,6 @@ def test_mistakes_of_several_outputs(labels, margins, rows, mistakes):
     scale=st.sampled_from([0.0, 1e-3, 1.0, 1e4]),
     bad=st.sampled_from([np.nan, np.inf, -np.inf]),
 )
-@settings(max_examples=20)
 def test_each_loss_is_counted_as_it_is_written(name, seed, scale, bad):
     loss, rng = loss_of(name), np.random.default_rng(seed)
     data = make_data((40,), labels="binary" if loss.classifies else "real")
