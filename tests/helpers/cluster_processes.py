@@ -187,7 +187,8 @@ class Nursery:
             process.send(signal.SIGCONT, signal.SIGTERM)
         for process in self._started:
             process.end()
-        self._server.communicate(timeout=10)
+        self._server.kill()  # nothing is left for it to do
+        self._server.communicate()
 
     def _answer(self) -> str:
         assert self._server.stdout is not None
