@@ -6,10 +6,13 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from dadagrad.errors import InputError
+from dadagrad.reports.document import Document
 from dadagrad.reports.live import HEADERS, LiveReport, answer, parse_address
 from dadagrad.training.callbacks import BeginEvent, EndEvent
 
@@ -36,7 +39,7 @@ class Dashboard(LiveReport):
         host, port = parse_address(address)
         self._seen: float | None = None  # when a page was last fetched
         self._shown_end = threading.Event()
-        self._client: Any = None
+        self._send: Callable[[Document], None] | None = None
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             kind = type("Server", (ThreadingHTTPServer,), {"address_family": family})
@@ -55,16 +58,15 @@ class Dashboard(LiveReport):
 
     def on_begin(self, event: BeginEvent) -> None:
         if event.client is not None:
-            from dadagrad.reports.dask_page import install
+            from dadagrad.reports.dask_page import install, send
 
-            self._client = event.client if install(event.client) else None
+            if install(event.client):
+                self._send = partial(send, event.client)
         super().on_begin(event)
 
     def publish(self) -> None:
-        if self._client is not None:
-            from dadagrad.reports.dask_page import send
-
-            send(self._client, self.document)
+        if self._send is not None:
+            self._send(self.document)
 
     def on_end(self, event: EndEvent) -> None:
         try:

@@ -21,6 +21,7 @@ from helpers.zarr_cases import write_zarr
 from dadagrad import InputError, TrainConfig, report, train
 from dadagrad.reports import live
 from dadagrad.reports.dashboard import Dashboard
+from dadagrad.reports.dask_page import install
 from dadagrad.reports.live import parse_address
 
 CONFIG = TrainConfig(step_size=0.3, passes=2, batch_size=10)
@@ -158,6 +159,16 @@ def test_dask_shows_the_page_the_figures_and_the_workers(tmp_path):
     assert "Workers" in content
     assert re.search(rf"(?m)^dadagrad_rows {float(result.report['rows'])}$", figures)
     assert 'dadagrad_part_seconds{part="learn"}' in figures
+
+
+def test_the_menu_of_dask_has_a_link_to_the_page():
+    pytest.importorskip("bokeh")
+    with local_cluster(1, dashboard_address=":0") as cluster, Client(cluster) as client:
+        root = f"http://127.0.0.1:{cluster.scheduler.http_server.port}"
+        for _ in range(2):
+            assert install(client)
+        with urlopen(f"{root}/status", timeout=20) as answer:
+            assert answer.read().count(b'href="dadagrad"') == 1
 
 
 def dom(url, milliseconds=3_000):
