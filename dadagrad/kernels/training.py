@@ -473,6 +473,8 @@ def _learn_online(
                 for k in range(len(all_scores)):
                     all_scores[k, row] = work.scores[k]
                 for k in range(len(average_scores)):
+                    if np.isnan(average_scores[k, row]):
+                        continue
                     lag = _average_lag(work, fit_intercept, ids, xs, scale, t, k)
                     average_scores[k, row] = work.scores[k] - lag
             first = False
@@ -1054,8 +1056,8 @@ def online_kernel(shrinks_lazily: bool, width: int) -> Any:
     It is called with (batch, targets, own_slope, hyperparameters, work, t, scores, average_scores):
     `own_slope` is of `compile_slope`, `hyperparameters` has numbers, `work` is of `make_work`, and
     `scores`, (width, n_rows) float64, is written: the scores of each row before it was learned
-    from. So are `average_scores`, those of the average weights, if it is not (0, 0). It returns t
-    after the last row.
+    from. So are `average_scores`, those of the average weights, where it is not NaN, or nowhere if
+    it is (0, 0). It returns t after the last row.
 
     A row of importance c takes ceil(c) steps, the last of them weighted by what is left, so that
     importance 2 is the row twice and importance 0 is no row at all. Beyond an importance of
@@ -1454,7 +1456,9 @@ def count_rows(batch, targets, other, scores):
 
 
 @_compiled
-def count_by_score(scores, labels, targets, compares, importance, t, first_key, histogram):
+def count_by_score(
+    scores, labels, targets, compares, share, importance, t, first_key, histogram
+):  # fmt: skip
     """Add rows to a histogram of scores (`dadagrad.optim.calibration`).
 
     Parameters
@@ -1464,6 +1468,8 @@ def count_by_score(scores, labels, targets, compares, importance, t, first_key, 
     targets : Targets
     compares : bool
         True if the score of each target counts as its difference to the largest of the others.
+    share : int
+        One row of so many counts for all of them; the scores of the others are NaN.
     importance : (n_rows,) or (0,) float64
     t : float
         Importance of the rows before; a row counts `t` times.
@@ -1476,6 +1482,8 @@ def count_by_score(scores, labels, targets, compares, importance, t, first_key, 
     for row in range(scores.shape[1]):
         weight = importance[row] if len(importance) else 1.0
         t += weight
+        if np.isnan(scores[0, row]):
+            continue
         best, second = -np.inf, -np.inf
         for k in range(len(scores) if compares else 0):
             second = max(second, min(best, scores[k, row]))
@@ -1488,4 +1496,4 @@ def count_by_score(scores, labels, targets, compares, importance, t, first_key, 
             place = min(max(key, 0), middle - 1)
             place = middle + place if score > 0.0 else middle - 1 - place
             has_label = labels[targets.label_column[k], row] == targets.positive[k]
-            histogram[place, np.int64(has_label)] += weight * t
+            histogram[place, np.int64(has_label)] += weight * t * share

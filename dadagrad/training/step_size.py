@@ -173,7 +173,7 @@ class _RecordingState:
         spread: Spread,
     ) -> None:
         """Take one step for each of the `rows`; see `TrainingState`."""
-        averages = np.empty(scores.shape if problem.averages else (0, 0))
+        averages = np.zeros(scores.shape if problem.averages else (0, 0))
         if isinstance(self._state, State):
             self._state.learn(problem, rows, batch, scores, count, spread, averages)
         else:

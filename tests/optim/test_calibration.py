@@ -12,6 +12,7 @@ from dadagrad import InputError, Model, dataset_from_arrays, evaluate, train
 from dadagrad.kernels.training import Targets, count_by_score
 from dadagrad.optim.calibration import CALIBRATIONS, FIRST_KEY, N_BINS, Isotonic, Platt, bin_scores
 from dadagrad.optim.registry import describe
+from dadagrad.training.worker import compute
 
 ONE_TARGET = Targets(0, 0.0, 1, np.zeros(1, np.int64), np.ones(1), True)
 
@@ -20,7 +21,7 @@ def histogram_of(scores, labels):
     """A histogram in which all rows count alike."""
     histogram = np.zeros((N_BINS, 2))
     rows = scores[None], np.asarray(labels, float)[None]
-    count_by_score(*rows, ONE_TARGET, False, np.zeros(0), 1e12, FIRST_KEY, histogram)
+    count_by_score(*rows, ONE_TARGET, False, 1, np.zeros(0), 1e12, FIRST_KEY, histogram)
     return histogram / 1e12
 
 
@@ -122,5 +123,23 @@ def test_a_row_of_weight_two_is_two_rows():
     for n_rows, weights, histogram in ((2, [1.0, 2.0], histograms[0]), (3, [], histograms[1])):
         rows = scores[:, :n_rows].copy(), labels[:, :n_rows].copy()
         rest = np.array(weights), 1e12, FIRST_KEY, histogram
-        count_by_score(*rows, ONE_TARGET, False, *rest)
+        count_by_score(*rows, ONE_TARGET, False, 1, *rest)
     np.testing.assert_allclose(histograms[0], histograms[1], rtol=1e-11)
+
+
+def test_a_row_counts_for_the_rows_without_a_score():
+    scores, histogram = np.full((1, 16), np.nan), np.zeros((N_BINS, 2))
+    scores[:, ::8] = 0.5, -2.0
+    rest = ONE_TARGET, False, 8, np.zeros(0), 1e12, FIRST_KEY, histogram
+    count_by_score(scores, np.ones((1, 16)), *rest)
+    assert histogram.sum() / 1e12 == pytest.approx(16.0)
+
+
+def test_averages_of_some_rows_calibrate_as_those_of_all(monkeypatch):
+    data = dataset_from_arrays(*make_rows(2, 20_000), partition_nnz=8_000)
+    slopes = []
+    for counted in (compute.COUNTED_ROWS, 1e9):
+        monkeypatch.setattr(compute, "COUNTED_ROWS", counted)
+        slopes.append(train(data, step_size=0.3, average=True).model.calibration.slope)
+    assert slopes[0] != slopes[1]
+    assert slopes[0] == pytest.approx(slopes[1], rel=0.1)  # of 4,300 rows

@@ -107,7 +107,8 @@ class State(TrainingState):
     ) -> None:
         """Take one step for each of the `rows`; see `TrainingState`.
 
-        The scores of the average weights are written into `average_scores`, if it is like `scores`.
+        The scores of the average weights are written into `average_scores`, if it is like `scores`,
+        where it is not NaN.
         """
         width = problem.group_width
         after = np.empty(problem.n_groups)

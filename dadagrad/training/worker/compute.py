@@ -35,6 +35,9 @@ from dadagrad.training.worker.progressive import (
     n_bins_of,
 )
 
+COUNTED_ROWS, COUNTED_SHARE = 2048, 8
+"""Rows before those of which only one of so many has an average score, to be calibrated."""
+
 _NO_VALUES = np.zeros(0, np.float32)
 _NO_IMPORTANCE = np.zeros(0)
 _NO_SQUARES = np.zeros((0, 0), np.float32)
@@ -112,7 +115,10 @@ def _learn(
     accumulator = MetricsAccumulator(problem, batch, scores, *place, state.t)
     learn = state.learn
     if isinstance(state, State) and problem.averages and n_bins_of(problem):
-        accumulator.final_scores = np.empty_like(scores)
+        # An average score costs as much as a score: some rows of many are enough.
+        accumulator.share = COUNTED_SHARE if state.t >= COUNTED_ROWS else 1
+        accumulator.final_scores = np.full_like(scores, np.nan)
+        accumulator.final_scores[:, :: accumulator.share] = 0.0
         learn = partial(state.learn, average_scores=accumulator.final_scores)
     learn(problem, rows, batch, scores, accumulator.count, spread)
     return accumulator.metrics()

@@ -144,7 +144,10 @@ class MetricsAccumulator:
     Attributes
     ----------
     final_scores : (n_outputs, n_rows) float64
-        Scores of the weights that would be the model: of their averages, if the model is that.
+        Scores of the weights that would be the model: of their averages, if the model is that; NaN
+        at rows that are not counted in the histogram.
+    share : int
+        Rows for which one counts in the histogram.
     """
 
     def __init__(
@@ -157,6 +160,7 @@ class MetricsAccumulator:
         t: float = 1e12,
     ) -> None:
         self.final_scores = scores
+        self.share = 1
         self._problem = problem
         self._batch = batch
         self._scores = scores
@@ -280,7 +284,7 @@ class MetricsAccumulator:
         compares = problem.task == "multiclass"
         settings = self.final_scores.reshape(problem.n_settings, problem.n_targets, -1)
         for scores, counts in zip(settings, histogram, strict=True):
-            rest = batch.importance, self._t, FIRST_KEY, counts
+            rest = self.share, batch.importance, self._t, FIRST_KEY, counts
             count_by_score(scores, batch.labels, problem.kernel_targets, compares, *rest)
         return histogram
 
