@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dadagrad.optim.preconditioners import Preconditioner
     from dadagrad.optim.regularizers import Regularizer
     from dadagrad.optim.updates import Update
-    from dadagrad.reports.report import report
+    from dadagrad.reports.page import report
     from dadagrad.training.callbacks import Callback
     from dadagrad.training.memory.dry_run import DryRun, dry_run
     from dadagrad.training.run import TrainResult, resume, train
@@ -72,7 +72,7 @@ _HOMES = {
     "ingest": "dadagrad.data.ingest.ingest",
     "open_dataset": "dadagrad.data",
     "predict": "dadagrad.model.predict",
-    "report": "dadagrad.reports.report",
+    "report": "dadagrad.reports.page",
     "resume": "dadagrad.training.run",
     "sweep": "dadagrad.training.sweep",
     "train": "dadagrad.training.run",

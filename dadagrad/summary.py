@@ -22,6 +22,11 @@ def significant(value: float) -> str:
     return f"{value:#.3g}".rstrip(".") if 1e-4 <= abs(value) < 1e5 else f"{value:.3g}"
 
 
+def three(value: float) -> str:
+    """A share with three digits after the point."""
+    return f"{value:.3f}"
+
+
 def short(amount: float) -> str:
     """A count with three significant digits, such as 471 k and 8.76 M; below 10,000 in full."""
     if amount < 9999.5:
@@ -45,6 +50,12 @@ def counted(number: int, name: str) -> str:
     """A number of things, such as "1 pass" and "3 passes"."""
     plural = f"{name}es" if name.endswith("s") else f"{name}s"
     return f"{number:,} {name if number == 1 else plural}"
+
+
+def last_part(url: Any) -> str:
+    """The last parts of one path or URL, or of several."""
+    urls = url if isinstance(url, list) else [url]
+    return ", ".join(str(each).rstrip("/").rpartition("/")[2] for each in urls)
 
 
 def listed(items: Sequence[str | float], most: int = 10) -> str:

@@ -16,7 +16,6 @@ from dadagrad.summary import counted, side_by_side
 
 if TYPE_CHECKING:
     from dadagrad import Dataset, Model
-    from dadagrad.data.dataset import LabelColumn
 
 MAX_OUTPUTS = 20
 """Outputs whose largest weights are printed."""
@@ -90,7 +89,7 @@ def _describe_model(model: Model, url: str, top: int) -> dict[str, Any]:
         "nonzeros": nonzeros,
         "sparsity": 1.0 - nonzeros / (model.n_features * model.n_outputs),
         "digest": model.digest,
-        "labels": [_describe_labels(column) for column in model.label_columns],
+        "labels": [column.to_report() for column in model.label_columns],
         "feature_space": model.feature_space,
         "training": {name: value for name, value in model.report.items() if name != "config"},
         "config": model.report.get("config", {}),
@@ -100,21 +99,14 @@ def _describe_model(model: Model, url: str, top: int) -> dict[str, Any]:
 
 def _largest_weights(model: Model, top: int) -> list[dict[str, Any]]:
     """Return the intercept and the largest weights of each output."""
-    import numpy as np
+    from dadagrad.model.facts import largest_weights
 
     outputs = []
     for output, name in enumerate(model.output_names):
-        weights = model.weights[:, output]
-        largest = np.argsort(-np.abs(weights), kind="stable")[:top]
-        largest = largest[weights[largest] != 0.0]
-        shown = [
-            {"feature": feature, "name": model.names.get(feature), "weight": weight}
-            for feature, weight in zip(
-                model.ids[largest].tolist(), weights[largest].tolist(), strict=True
-            )
-        ]
+        both = [each for sign in (1, -1) for each in largest_weights(model, output, sign, top)]
+        both.sort(key=lambda each: (-abs(each["weight"]), each["feature"]))
         intercept = float(model.intercept[output])
-        outputs.append({"output": name, "intercept": intercept, "weights": shown})
+        outputs.append({"output": name, "intercept": intercept, "weights": both[:top]})
     return outputs
 
 
@@ -135,18 +127,10 @@ def _describe_data(data: Dataset, url: str) -> dict[str, Any]:
         "bytes": n_bytes,
         "weighted": data.schema.weighted,
         "digest": data.digest,
-        "labels": [_describe_labels(column) for column in data.schema.label_columns],
+        "labels": [column.to_report() for column in data.schema.label_columns],
         "feature_space": data.schema.feature_space,
         "provenance": getattr(data, "provenance", None),
     }
-
-
-def _describe_labels(column: LabelColumn) -> dict[str, Any]:
-    """Return the name of a label column, and the number of rows of each label."""
-    if column.values is None:
-        return {"name": column.name, "values": None}
-    counts = column.counts or (None,) * len(column.values)
-    return {"name": column.name, "values": dict(zip(column.texts, counts, strict=True))}
 
 
 def _describe_checkpoints(url: str, *, verify: bool) -> dict[str, Any]:
@@ -176,30 +160,18 @@ def _rows(meta: dict[str, Any] | None) -> Any:
 
 
 def _show_model(model: Model, top: int) -> None:
+    from dadagrad.model.facts import sides
+
     print_facts(model.facts())
-    names = model.output_names
-    for output, name in enumerate(names[:MAX_OUTPUTS]):
-        weights = model.weights[:, output]
-        if model.task in ("binary", "multilabel"):
-            column = model.label_columns[0 if model.task == "binary" else output]
-            low, high = (f"for {column.texts[end]}" for end in (-1, 0))
-            titles = (low, high) if model.task == "binary" else (f"for {name}", f"against {name}")
-        elif model.task == "multiclass":
-            titles = f"for {name}", f"against {name}"
-        else:
-            titles = "raising", "lowering"
-        sides = [
-            [f"{title}: {counted(int((sign * weights > 0).sum()), 'weight')}", *lines]
-            for title, sign, lines in zip(
-                titles,
-                (1, -1),
-                (_weight_lines(model, output, sign, top) for sign in (1, -1)),
-                strict=True,
-            )
-        ]
-        click.echo("\n" + side_by_side(sides, min(output_width(), 100)))
-    if len(names) > MAX_OUTPUTS:
-        click.echo(f"\n... and {len(names) - MAX_OUTPUTS} more outputs; --json shows all")
+    for output in range(min(model.n_outputs, MAX_OUTPUTS)):
+        columns = []
+        for title, sign in zip(sides(model, output), (1, -1), strict=True):
+            n_weights = int((sign * model.weights[:, output] > 0).sum())
+            lines = _weight_lines(model, output, sign, top)
+            columns.append([f"{title}: {counted(n_weights, 'weight')}", *lines])
+        click.echo("\n" + side_by_side(columns, min(output_width(), 100)))
+    if model.n_outputs > MAX_OUTPUTS:
+        click.echo(f"\n... and {model.n_outputs - MAX_OUTPUTS} more outputs; --json shows all")
 
 
 def _weight_lines(model: Model, output: int, sign: int, top: int) -> list[str]:

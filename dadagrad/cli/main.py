@@ -21,7 +21,7 @@ _COMMANDS = {
     "evaluate": "evaluate",
     "predict": "evaluate",
     "inspect": "inspect",
-    "report": "report",
+    "report": "evaluate",
     "export": "evaluate",
     "demo": "demo",
 }

@@ -27,9 +27,6 @@ NAME_WIDTH = 26
 """Columns of the names of options in a help."""
 _GROUPS = ("Common", "Columns", "Features", "Rows", "Raw files", *GROUPS[1:])
 _WHOLE_HELP = "dadagrad.whole_help"
-NAME_WIDTH = 26
-"""Columns of the names of options in a help."""
-_WHOLE_HELP = "dadagrad.whole_help"
 
 
 class GroupedOption(click.Option):

@@ -17,7 +17,7 @@ from dadagrad.cli.display import Display, print_facts, print_json
 from dadagrad.cli.failures import Interrupted
 from dadagrad.config import SETTINGS
 from dadagrad.errors import DadagradError, InputError
-from dadagrad.summary import metrics_text, run_lines
+from dadagrad.summary import last_part, metrics_text, run_lines
 
 if TYPE_CHECKING:
     from dadagrad import Dataset, DryRun, TrainConfig, TrainResult
@@ -75,7 +75,7 @@ def finish(
         lines = run_lines(result.report, result.model.loss, auto=auto)
         if "holdout" in shown:
             measured = shown["holdout"]
-            name = f"of {measured['rows']:,} rows" if holdout is None else _last_part(holdout)
+            name = f"of {measured['rows']:,} rows" if holdout is None else last_part(holdout)
             text = metrics_text(measured, result.model.loss)
             lines.insert(-1, f"  {'holdout ' + name:<25} {text}")
         next_command = f"dadagrad evaluate {shlex.quote(model)} DATA"
@@ -88,11 +88,6 @@ def finish(
             f"stopped after {rows:,} rows; {saved if checkpoints else lost}",
             signal.Signals[result.report["stopped_by"]],
         )
-
-
-def _last_part(url: str) -> str:
-    """The last part of a path or URL."""
-    return url.rstrip("/").rpartition("/")[2]
 
 
 def check_data(

@@ -53,6 +53,12 @@ class LabelColumn:
         values = self.values or ()
         return tuple(str(int(v)) if float(v).is_integer() else repr(float(v)) for v in values)
 
+    def to_report(self) -> dict[str, Any]:
+        """The name, and the number of rows of each label; None where they are not known."""
+        counts = self.counts or (None,) * len(self.values or ())
+        values = None if self.values is None else dict(zip(self.texts, counts, strict=True))
+        return {"name": self.name, "values": values}
+
     @property
     def summary(self) -> str:
         """The first values, with the number of rows of each."""

@@ -40,6 +40,17 @@ def model_facts(model: LinearModel) -> dict[str, str]:
     return facts
 
 
+def sides(model: LinearModel, output: int) -> list[str]:
+    """Titles for the weights above and below 0 of an output."""
+    if not model.has_classes:
+        return ["raising", "lowering"]
+    if model.task == "binary":
+        texts = model.label_columns[0].texts
+        return [f"for {texts[-1]}", f"for {texts[0]}"]
+    name = model.output_names[output]
+    return [f"for {name}", f"against {name}"]
+
+
 def _labels(columns: tuple[LabelColumn, ...]) -> list[str]:
     return list(columns[0].texts) if len(columns) == 1 else [column.name for column in columns]
 

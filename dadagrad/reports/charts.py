@@ -1,17 +1,12 @@
-"""Pictures of a report as SVG text: lines over two axes, and bars.
-
-Colours and fonts come from the style sheet of the page, so that a picture follows its light or dark
-theme. All texts are escaped.
-"""
+"""Pictures of a report: lines over two axes, which `elements.html` draws as SVG."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 
-from dadagrad.summary import percent, short
+from dadagrad.summary import short
 
 
 def plain_percent(share: float) -> str:
@@ -31,10 +26,6 @@ def plain_number(value: float) -> str:
 
 
 Point = tuple[float, float]
-
-WIDTH, HEIGHT = 460, 280
-LEFT, RIGHT, TOP, BOTTOM = 52, 16, 28, 40
-"""Margins for the texts of the axes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,103 +86,55 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Named line, or points joined by none; `style` is a class of the style sheet."""
+    """Named line, with a note at each point if there are `labels`; `style` is its CSS class."""
 
     name: str
     points: Sequence[Point]
     style: str = "a"
-    line: bool = True
     dots: bool = False
     labels: Sequence[str] = ()
 
 
-def line_chart(title: str, x: Axis, y: Axis, series: Sequence[Series]) -> str:
-    """Lines and points over two axes, with a legend below where several have names."""
-    across, down = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Lines and points over two axes; all places are those of the picture."""
 
-    def place(point: Point) -> Point:
-        return LEFT + across * x.share(point[0]), TOP + down * (1.0 - y.share(point[1]))
+    title: str
+    x: Axis
+    y: Axis
+    series: Sequence[Series]
+    width: int = 460
+    height: int = 280
+    left: int = 52
+    right: int = 444
+    top: int = 28
+    bottom: int = 240
 
-    parts = [_grid(x, y, across, down)]
-    for each in series:
-        places = [place(point) for point in each.points]
-        if each.line and len(places) > 1:
-            path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in places)
-            parts.append(f'<path class="line {each.style}" d="{path}"/>')
-        if each.dots or len(places) == 1:
-            parts += [
-                f'<circle class="{each.style}" cx="{a:.1f}" cy="{b:.1f}" r="3.5"/>'
-                for a, b in places
-            ]
+    def _across(self, value: float) -> float:
+        return round(self.left + (self.right - self.left) * self.x.share(value), 1)
+
+    def _down(self, value: float) -> float:
+        return round(self.bottom - (self.bottom - self.top) * self.y.share(value), 1)
+
+    @property
+    def columns_of_grid(self) -> list[tuple[float, str]]:
+        """Place and text of each tick of the axis below."""
+        return [(self._across(value), self.x.show(value)) for value in self.x.ticks()]
+
+    @property
+    def rows_of_grid(self) -> list[tuple[float, str]]:
+        """Place and text of each tick of the axis at the left."""
+        return [(self._down(value), self.y.show(value)) for value in self.y.ticks()]
+
+    def places(self, series: Series) -> list[Point]:
+        """Place of each point."""
+        return [(self._across(x), self._down(y)) for x, y in series.points]
+
+    def notes(self, series: Series) -> Iterator[tuple[float, float, str, str]]:
+        """Place, anchor and text of the labels that do not lie on one another."""
         reached = -math.inf
-        for (a, b), label in sorted(zip(places, each.labels, strict=False)):
-            if label and a - reached > 60:
+        for (a, b), text in sorted(zip(self.places(series), series.labels, strict=False)):
+            if text and a - reached > 60:
                 reached = a
-                anchor = "end" if a > WIDTH - 90 else "start"
-                shift = -6 if anchor == "end" else 6
-                parts.append(
-                    f'<text class="note" x="{a + shift:.1f}" y="{b - 7:.1f}" '
-                    f'text-anchor="{anchor}">{escape(label)}</text>'
-                )
-    named = [each for each in series if each.name]
-    return _svg(title, WIDTH, HEIGHT, parts) + (_legend(named) if len(named) > 1 else "")
-
-
-def _grid(x: Axis, y: Axis, across: float, down: float) -> str:
-    """Lines and texts of the ticks, and the labels of the axes."""
-    parts = []
-    for value in y.ticks():
-        at = TOP + down * (1.0 - y.share(value))
-        parts.append(f'<path class="grid" d="M{LEFT} {at:.1f}H{LEFT + across}"/>')
-        parts.append(
-            f'<text x="{LEFT - 7}" y="{at + 4:.1f}" text-anchor="end">'
-            f"{escape(y.show(value))}</text>"
-        )
-    base = TOP + down
-    for value in x.ticks():
-        at = LEFT + across * x.share(value)
-        parts.append(f'<path class="grid" d="M{at:.1f} {base}v5"/>')
-        parts.append(
-            f'<text x="{at:.1f}" y="{base + 18}" text-anchor="middle">'
-            f"{escape(x.show(value))}</text>"
-        )
-    parts.append(f'<path class="axis" d="M{LEFT} {base}h{across}"/>')
-    parts.append(
-        f'<text class="label" x="{LEFT + across / 2}" y="{HEIGHT - 5}" '
-        f'text-anchor="middle">{escape(x.label)}</text>'
-    )
-    parts.append(
-        f'<text class="label" x="{LEFT}" y="14" text-anchor="start">{escape(y.label)}</text>'
-    )
-    return "".join(parts)
-
-
-def _legend(series: Sequence[Series]) -> str:
-    """Names of the lines, each after a piece of its line."""
-    names = "".join(
-        '<li><svg class="key" viewBox="0 0 20 8" aria-hidden="true">'
-        f'<path class="line {each.style}" d="M1 4h18"/></svg>{escape(each.name)}</li>'
-        for each in series
-    )
-    return f'<ul class="legend">{names}</ul>'
-
-
-def bar_row(shares: Sequence[tuple[str, float]]) -> str:
-    """One bar that parts share by their size, as HTML with a text for each part."""
-    total = sum(value for _, value in shares) or 1.0
-    parts = "".join(
-        f'<span class="part p{number}" style="width:{100 * value / total:.2f}%"></span>'
-        for number, (_, value) in enumerate(shares)
-    )
-    names = "".join(
-        f'<li><i class="p{number}"></i>{escape(name)} {percent(value / total)}</li>'
-        for number, (name, value) in enumerate(shares)
-    )
-    return f'<div class="stack" aria-hidden="true">{parts}</div><ul class="legend">{names}</ul>'
-
-
-def _svg(title: str, width: int, height: int, parts: Sequence[str]) -> str:
-    return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">'
-        f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
-    )
+                anchor, shift = ("end", -6) if a > self.width - 90 else ("start", 6)
+                yield a + shift, b - 7, anchor, text

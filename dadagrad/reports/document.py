@@ -15,12 +15,11 @@ import numpy as np
 
 from dadagrad._version import __version__
 from dadagrad.config import SETTINGS, TrainConfig
-from dadagrad.data.dataset import LabelColumn
 from dadagrad.data.ingest.ingest import as_dataset
 from dadagrad.data.skipping import OnError
 from dadagrad.errors import DadagradError, InputError
 from dadagrad.model.evaluate import evaluate
-from dadagrad.model.facts import changed_settings, largest_weights
+from dadagrad.model.facts import changed_settings, largest_weights, sides
 from dadagrad.model.model import Model
 from dadagrad.settings import Switch
 from dadagrad.storage.documents import what_is_at
@@ -107,7 +106,7 @@ def describe_model(model: Model, top: int = TOP, url: str | None = None) -> Docu
     document["weights"] = [
         {
             "output": name,
-            "classes": _sides(model, number),
+            "classes": sides(model, number),
             "intercept": float(model.intercept[number]),
             "for": largest_weights(model, number, 1, top),
             "against": largest_weights(model, number, -1, top),
@@ -127,32 +126,13 @@ def _facts(model: Model) -> dict[str, Any]:
     return {
         "task": model.task,
         "loss": model.loss,
-        "labels": [_label(column) for column in model.label_columns],
+        "labels": [column.to_report() for column in model.label_columns],
         "features": model.n_features,
         "outputs": model.n_outputs,
         "nonzeros": int(np.count_nonzero(model.weights)),
         "digest": model.digest,
         "feature_space": model.feature_space,
     }
-
-
-def _label(column: LabelColumn) -> dict[str, Any]:
-    """Return a label column with the rows of each of its labels, where they are known."""
-    if column.values is None:
-        return {"name": column.name, "values": None}
-    counts = column.counts or (None,) * len(column.values)
-    return {"name": column.name, "values": dict(zip(column.texts, counts, strict=True))}
-
-
-def _sides(model: Model, output: int) -> list[str]:
-    """Return titles for the weights above and below 0 of an output."""
-    if not model.has_classes:
-        return ["raising", "lowering"]
-    if model.task == "binary":
-        low, high = model.label_columns[0].texts[0], model.label_columns[0].texts[-1]
-        return [f"for {high}", f"for {low}"]
-    name = model.output_names[output]
-    return [f"for {name}", f"against {name}"]
 
 
 def _describe_run(url: str, top: int) -> tuple[Model | None, Document]:

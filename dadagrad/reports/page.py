@@ -1,18 +1,28 @@
-"""A report as one HTML page without external resources: for a browser, a phone and paper.
+"""Reports of models and runs: one HTML page for a browser, a phone and paper, or JSON.
 
-Everything that comes from data or from a user is escaped: names of features, classes and files.
+The page needs no other file and no network. Its templates escape everything that comes from data or
+from a user, such as the names of features, classes and files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from html import escape
-from importlib.resources import files
-from typing import Any
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
 
-from dadagrad.reports.elements import last_part, three
-from dadagrad.reports.sections import SECTIONS
-from dadagrad.summary import counted, duration, percent, short, significant
+from jinja2 import Environment, PackageLoader
+
+from dadagrad.errors import InputError
+from dadagrad.reports import sections
+from dadagrad.reports.document import TOP, describe
+from dadagrad.storage.documents import strict_json
+from dadagrad.storage.store import Storage
+from dadagrad.summary import counted, duration, last_part, percent, short, significant
+
+if TYPE_CHECKING:
+    from dadagrad.model.model import Model
+    from dadagrad.training.result import TrainResult
 
 Document = Mapping[str, Any]
 
@@ -23,28 +33,96 @@ _TASKS = {
 }
 
 
+def report(
+    run: Model | TrainResult | str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    holdout: Any = None,
+    format: Literal["html", "json"] = "html",
+    top: int = TOP,
+    overwrite: bool = True,
+) -> str:
+    """Make a report of a model or a run: one HTML page without external resources, or JSON.
+
+    Parameters
+    ----------
+    run : Model, TrainResult or str
+        A model, a result of training, or the URL of a model or of a folder of checkpoints.
+    out : str, optional
+        File or URL to write.
+    holdout : Dataset, str, pair (X, y) or data frame, optional
+        Data on which the model is measured, as for `dadagrad.evaluate`; by default the report has
+        the rows that the run held out, if there are any.
+    format : "html" or "json"
+        The entries of the JSON object are described in the guide "Reports, logs and callbacks".
+    top : int
+        Largest weights of each sign that are shown for an output.
+    overwrite : bool
+        Replace a file that is there.
+
+    Returns
+    -------
+    str
+        The text of the report.
+
+    Raises
+    ------
+    InputError
+        There is neither a model nor a run, the holdout data do not suit the model, or `out` cannot
+        be written.
+    """
+    if format not in ("html", "json"):
+        raise InputError(f"format must be 'html' or 'json', not {format!r}")
+    folder, separator, name = os.fspath(out or "").rpartition("/")
+    storage = Storage(folder + separator or ".")
+    if name and not overwrite and storage.exists(name):
+        raise InputError(f"{out} exists; give another file, or overwrite to replace it")
+    document = describe(run, holdout, top=top)
+    text = page(document) if format == "html" else strict_json(document) + "\n"
+    if name:
+        storage.put(name, text.encode())
+    return text
+
+
 def page(document: Document, *, live: bool = False) -> str:
     """Return the page; a `live` one replaces its content every second by ``content``."""
-    name = escape(_title(document))
-    script = f"<script>{_text('live.js')}</script>" if live else ""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{name}</title>\n<style>{_text('style.css')}</style>\n</head>\n"
-        f'<body>\n<main id="report">\n{content(document)}</main>\n{script}</body>\n</html>\n'
-    )
+    template = _templates().get_template("page.html")
+    return template.render(_view(document), live=live) + "\n"
 
 
 def content(document: Document) -> str:
     """Return the content of the page alone."""
-    parts = [_header(document), _tiles(document)]
-    parts += [section(document) for section in SECTIONS]
-    return "\n".join(filter(None, parts)) + "\n"
+    return _templates().get_template("content.html").render(_view(document))
 
 
-def _text(name: str) -> str:
-    return files("dadagrad.reports").joinpath(name).read_text("utf-8")
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader("dadagrad.reports", ""),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters |= {"percent": percent, "filled_columns": _filled_columns}
+    return templates
+
+
+def _filled_columns(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Numbers of the columns that are not empty in all rows."""
+    columns = enumerate(zip(*rows, strict=True))
+    return [number for number, column in columns if any(column)]
+
+
+def _view(document: Document) -> dict[str, Any]:
+    """The texts, tables and charts that the templates show."""
+    return {
+        "document": document,
+        "title": _title(document),
+        "header": _header(document),
+        "progress": _progress(document),
+        "tiles": _tiles(document),
+        **sections.view(document),
+    }
 
 
 def _title(document: Document) -> str:
@@ -54,9 +132,8 @@ def _title(document: Document) -> str:
     return f"{loss} loss on {name}" if loss else name
 
 
-def _header(document: Document) -> str:
-    status = escape(document["status"])
-    mark = f' <span class="status {status}">{status}</span>' if status != "complete" else ""
+def _header(document: Document) -> list[str]:
+    """The task, the number of rows and of classes, and the time of the report."""
     model, data = document.get("model") or {}, document.get("data") or {}
     facts = [_TASKS.get(model["task"], model["task"])] if model else []
     facts += [counted(data["rows"], "row")] if data.get("rows") else []
@@ -65,53 +142,39 @@ def _header(document: Document) -> str:
         facts.append(counted(len(labels[0]["values"]), "class"))
     elif labels and labels[0]["values"]:
         facts.append(counted(len(labels), "label"))
-    facts += [document["created"].replace("T", " ").replace("+00:00", " UTC")]
-    error = document.get("error")
-    failed = f'<p class="error">{escape(error)}</p>' if error else ""
-    return (
-        f"<header><h1>{escape(_title(document))}{mark}</h1>"
-        f'<p class="facts">{escape(" · ".join(facts))}</p>{failed}{_progress(document)}</header>'
-    )
+    return [*facts, document["created"].replace("T", " ").replace("+00:00", " UTC")]
 
 
-def _progress(document: Document) -> str:
+def _progress(document: Document) -> dict[str, Any] | None:
     training = document.get("training") or {}
     total = training.get("rows_total")
     if document["status"] != "running" or not total:
-        return ""
-    share = min(1.0, training.get("rows", 0) / total)
-    rate = training.get("rows_per_second") or 0.0
-    left = (total - training.get("rows", 0)) / rate if rate else None
+        return None
+    rows, rate = training.get("rows", 0), training.get("rows_per_second")
+    share = min(1.0, rows / total)
     texts = [f"{100 * share:.0f} %", f"pass {training.get('pass_number', 1)}"]
-    texts += [f"{duration(left)} left"] if left is not None else []
-    return (
-        f'<div class="progress" role="progressbar" aria-valuenow="{100 * share:.0f}">'
-        f'<span style="width:{100 * share:.1f}%"></span></div>'
-        f'<p class="facts">{escape(" · ".join(texts))}</p>'
-    )
+    texts += [f"{duration((total - rows) / rate)} left"] if rate else []
+    return {"percent": 100 * share, "texts": texts}
 
 
-def _tiles(document: Document) -> str:
-    """The numbers that people look at first."""
+def _tiles(document: Document) -> list[tuple[str, str, str]]:
+    """Names, numbers and notes of the numbers that people look at first."""
     training, held = document.get("training") or {}, document.get("holdout") or {}
     tiles: list[tuple[str, str, str]] = []
-    for key, name, shown in (
-        ("error", "error before learning", percent),
-        ("loss", "loss before learning", significant),
-    ):
+    for key, shown in (("error", percent), ("loss", significant)):
         value, constant = training.get(f"progressive_{key}"), training.get(f"constant_{key}")
         if value is not None:
             note = "" if constant is None else f"best constant {shown(constant)}"
-            tiles.append((name, shown(value), note))
-    for key, name, shown in (
-        ("error", "error on holdout", percent),
-        ("auc", "AUC", three),
-        ("rmse", "RMSE on holdout", significant),
-        ("r2", "R² on holdout", three),
-        ("ndcg", "NDCG@10 on holdout", three),
+            tiles.append((f"{key} before learning", shown(value), note))
+    for key, name in (
+        ("error", "error on holdout"),
+        ("auc", "AUC"),
+        ("rmse", "RMSE on holdout"),
+        ("r2", "R² on holdout"),
+        ("ndcg", "NDCG@10 on holdout"),
     ):
         if held.get(key) is not None:
-            tiles.append((name, shown(held[key]), counted(held["rows"], "row")))
+            tiles.append((name, sections.MEASURES[key](held[key]), counted(held["rows"], "row")))
     nonzeros = training.get("nonzeros")
     if nonzeros is not None:
         weights = training.get("features", 0) * training.get("outputs", 1)
@@ -121,9 +184,4 @@ def _tiles(document: Document) -> str:
         tiles.append(("time", duration(training["seconds"]), rows))
     if training.get("workers") is not None:
         tiles.append(("workers", f"{training['workers']:,}", "of the cluster"))
-    shown_tiles = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd>"
-        f'<dd class="note">{escape(note)}</dd></div>'
-        for name, value, note in tiles
-    )
-    return f'<dl class="tiles">{shown_tiles}</dl>' if tiles else ""
+    return tiles

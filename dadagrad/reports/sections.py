@@ -1,46 +1,76 @@
-"""Sections of the page of a report. Names of features, classes and files are escaped."""
+"""Content of the sections of a page: charts, and tables as rows of texts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from html import escape
 from typing import Any
 
 from dadagrad.reports.charts import (
     Axis,
+    Chart,
     Series,
-    bar_row,
-    line_chart,
     plain_count,
     plain_number,
     plain_percent,
 )
-from dadagrad.reports.elements import (
-    facts_table,
-    grid,
-    number_table,
-    number_text,
-    section,
-    text_or_empty,
-)
-from dadagrad.reports.quality import holdout, weights
-from dadagrad.summary import features_text, percent, short, significant
+from dadagrad.summary import features_text, last_part, percent, short, significant, three
 
 Document = Mapping[str, Any]
 
+MEASURES: dict[str, Callable[[float], str]] = {
+    "loss": significant, "error": percent, "auc": three, "pr_auc": three, "f1": three,
+    "log_loss": significant, "calibration_error": three, "rmse": significant, "mae": significant,
+    "r2": three, "ndcg": three,
+}  # fmt: skip
+"""Measures of held-out rows, and the functions that format them."""
+
 _POINT = ("rows", "pass_number", "weight", "loss", "error")
 _PARTS = ("read", "learn", "exchange", "merge", "save", "coordinate")
+_CURVES = (
+    ("roc", "ROC curve", "false positive rate", "true positive rate", True),
+    ("precision_recall", "precision and recall", "recall", "precision", False),
+    ("calibration", "calibration", "probability of the predicted class",
+     "share of right predictions", True),
+)  # fmt: skip
+"""Name in the document, title, axes, and True for a diagonal, of each chart of held-out rows."""
+_MAX_CONFUSION = 12  # classes up to which the confusion matrix is drawn
+_MAX_SIDE_BY_SIDE = 4  # classes up to which it fits beside another table
 
 
-def learning(document: Document) -> str:
+def view(document: Document) -> dict[str, Any]:
+    """The content of each section by its name in the template; it is empty without any."""
+    training = document.get("training") or {}
+    return {
+        "learning": _learning(document),
+        "sweep": _sweep(document.get("sweep") or ()),
+        "holdout": _holdout(document.get("holdout") or {}),
+        "weights": [
+            output for output in document.get("weights") or () if output["for"] or output["against"]
+        ],
+        "parts": _parts(training.get("seconds_by_part") or {}),
+        "passes": _passes(training.get("by_pass") or ()),
+        "workers": [
+            (
+                each["address"],
+                f"{each['threads']}",
+                *(_text(each.get(name), _gibibytes) for name in ("memory", "limit")),
+            )
+            for each in document.get("workers") or ()
+        ],
+        "checkpoints": _checkpoints(document.get("checkpoints") or ()),
+        "settings": _settings(document),
+    }
+
+
+def _learning(document: Document) -> dict[str, Any] | None:
     """Error and loss as rows go by, first of new rows, then of rows that have been seen."""
     curve = document.get("curve") or {}
     points = list(zip(*(curve.get(name, ()) for name in _POINT), strict=True))
     first = [point for point in points if point[1] == 1]
     later = [point for point in points if point[1] > 1]
     if len(points) < 2 or not first:
-        return ""
+        return None
     training = document.get("training") or {}
     charts = []
     for key, place, label, show in (
@@ -68,10 +98,8 @@ def learning(document: Document) -> str:
             replace(each, points=[point for point in each.points if point[1] <= y.high])
             for each in series
         ]
-        charts.append(line_chart(f"{label} by rows", x, y, inside))
-    more = " In later passes they have been seen: that is a training error." if later else ""
-    note = f"<p>Each row is predicted before it is learned from.{more}</p>"
-    return section("Learning curve", grid(*charts), note if charts else "")
+        charts.append(Chart(f"{label} by rows", x, y, inside))
+    return {"charts": charts, "later": bool(later)} if charts else None
 
 
 def _between(points: Sequence[tuple[Any, ...]], place: int) -> Iterator[tuple[float, float]]:
@@ -84,16 +112,16 @@ def _between(points: Sequence[tuple[Any, ...]], place: int) -> Iterator[tuple[fl
         weight_before, sum_before = weight, weight * mean
 
 
-def sweep(document: Document) -> str:
+def _sweep(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Error, or else loss, against the number of non-zero weights, and the settings."""
-    entries = document.get("sweep") or ()
     held = any(entry.get("holdout") for entry in entries)
-    measured = [_measured(entry, held=held) for entry in entries if entry.get("nonzeros")]
-    if not measured:
-        return ""
-    has_error = measured[0]["error"] is not None
+    measured = [_measured(entry, held=held) for entry in entries]
+    drawn = [each for each in measured if each["nonzeros"]]
+    if not drawn:
+        return None
+    has_error = drawn[0]["error"] is not None
     key, show = ("error", plain_percent) if has_error else ("loss", plain_number)
-    points = sorted((entry["nonzeros"], entry[key], entry["penalty"]) for entry in measured)
+    points = sorted((each["nonzeros"], each[key], each["penalty"]) for each in drawn)
     label = f"{key} on the rows held out" if held else f"{key} before learning"
     line = Series(
         "",
@@ -101,23 +129,22 @@ def sweep(document: Document) -> str:
         dots=True,
         labels=[penalty or "no penalty" for *_, penalty in points],
     )
-    chart = line_chart(
+    chart = Chart(
         f"{label} against non-zero weights",
         Axis.over([x for x, *_ in points], "non-zero weights", log=True, show=plain_count),
         Axis.over([y for _, y, _ in points], label, show=show),
         [line],
     )
-    heads = ("loss", "step_size", "l1", "l2", "rows", "progressive_loss", "progressive_error",
-             "nonzeros", label)  # fmt: skip
-    shown = [{**entry, label: _measured(entry, held=held)[key]} for entry in entries]
-    shows: dict[str, Callable[[Any], str]] = dict.fromkeys(("rows", "nonzeros"), "{:,}".format)
-    shows |= {"progressive_error": percent, label: percent if has_error else significant}
+    shows: dict[str, Callable[[Any], str]] = dict.fromkeys(
+        ("loss", "step_size", "l1", "l2", "rows", "progressive_loss"), _setting_text
+    )
+    shows |= {"rows": _grouped, "progressive_error": percent, "nonzeros": _grouped}
+    shows[label] = percent if has_error else significant
     rows = [
-        [text_or_empty(entry.get(name), shows.get(name, number_text)) for name in heads]
-        for entry in shown
+        [_text({**entry, label: each[key]}.get(name), show) for name, show in shows.items()]
+        for entry, each in zip(entries, measured, strict=True)
     ]
-    names = [name.replace("_", " ") for name in heads]
-    return section("Settings that were tried", grid(chart), number_table(names, rows))
+    return {"chart": chart, "heads": [name.replace("_", " ") for name in shows], "rows": rows}
 
 
 def _measured(entry: Mapping[str, Any], *, held: bool) -> dict[str, Any]:
@@ -129,29 +156,92 @@ def _measured(entry: Mapping[str, Any], *, held: bool) -> dict[str, Any]:
     return {"nonzeros": entry.get("nonzeros"), "penalty": penalty, **numbers}
 
 
-def timings(document: Document) -> str:
-    """Time of each part of the work, and the passes."""
-    training = document.get("training") or {}
-    seconds = training.get("seconds_by_part") or {}
+def _holdout(held: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Quality on held-out rows."""
+    if not held:
+        return None
+    curves, classes = held.get("curves") or {}, held.get("classes") or {}
+    source = held.get("data")
+    return {
+        "title": f"Holdout: {last_part(source)}" if source != "rows held out" else "Holdout",
+        "charts": [
+            _curve_chart(name, title, x, y, curves[name], has_diagonal=has_diagonal)
+            for name, title, x, y, has_diagonal in _CURVES
+            if curves.get(name)
+        ],
+        "facts": [
+            (name.replace("_", " "), show(held[name]))
+            for name, show in MEASURES.items()
+            if held.get(name) is not None
+        ],
+        "confusion": _confusion(held.get("confusion") or (), classes),
+        "classes": [
+            (
+                name,
+                *(three(facts[key]) for key in ("precision", "recall", "f1")),
+                f"{facts['weight']:,.0f}",
+            )
+            for name, facts in classes.items()
+        ],
+        "side_by_side": len(classes) <= _MAX_SIDE_BY_SIDE,
+    }
+
+
+def _curve_chart(
+    name: str, title: str, x: str, y: str, points: Any, *, has_diagonal: bool
+) -> Chart:
+    diagonal = [Series("", [(0.0, 0.0), (1.0, 1.0)], "c")] if has_diagonal else []
+    curve = Series("", [(a, b) for a, b, *_ in points], dots=name == "calibration")
+    return Chart(title, Axis(x, 0.0, 1.0), Axis(y, 0.0, 1.0), [*diagonal, curve])
+
+
+def _confusion(
+    matrix: Sequence[Sequence[float]], names: Mapping[str, Any]
+) -> list[tuple[str, list[tuple[str, float]]]]:
+    """Name of each class, and its rows by predicted class with their shares; empty if too large."""
+    if len(matrix) > _MAX_CONFUSION:
+        return []
+    return [
+        (name, [(f"{value:,.0f}", value / (sum(row) or 1.0)) for value in row])
+        for name, row in zip(names if matrix else (), matrix, strict=True)
+    ]
+
+
+def _parts(seconds: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Parts of the time of all threads and workers, with their shares."""
     parts = [(name, seconds[name]) for name in _PARTS if seconds.get(name)]
-    bar = bar_row(parts) if parts else ""
-    note = "<p>Time of all threads and workers, by part.</p>" if parts else ""
-    passes = training.get("by_pass") or ()
-    rows = [
+    total = sum(value for _, value in parts)
+    return [(name, value / total) for name, value in parts]
+
+
+def _passes(passes: Sequence[Mapping[str, Any]]) -> list[Sequence[str]]:
+    """Rows of a table of several passes."""
+    return [
         (
             f"pass {number}",
             f"{each['rows']:,}",
             short(each["nnz"]),
             significant(each["loss"]),
-            text_or_empty(each["error"], percent),
+            _text(each["error"], percent),
         )
-        for number, each in enumerate(passes, start=1)
+        for number, each in enumerate(passes if len(passes) > 1 else (), start=1)
     ]
-    table = number_table(("", "rows", "non-zeros", "loss", "error"), rows) if len(rows) > 1 else ""
-    return section("Time and passes", bar, note, table)
 
 
-def settings(document: Document) -> str:
+def _checkpoints(checkpoints: Sequence[Mapping[str, Any]]) -> list[Sequence[str]]:
+    """Rows of a table of checkpoints, newest first."""
+    return [
+        (
+            f"{each['steps']:,}",
+            _text(each.get("rows"), _grouped),
+            _text(each.get("bytes"), lambda size: f"{size / 1e6:,.1f} MB"),
+            str(each.get("created") or "")[:19].replace("T", " "),
+        )
+        for each in checkpoints
+    ]
+
+
+def _settings(document: Document) -> list[tuple[str, str]]:
     """Data, and the settings that are not defaults."""
     data, model = document.get("data") or {}, document.get("model") or {}
     training = document.get("training") or {}
@@ -173,54 +263,26 @@ def settings(document: Document) -> str:
         rows.append(("step size", f"{training['step_size']:.4g}"))
     for name, value in (document.get("settings") or {}).items():
         if name != "step_size":
-            rows.append((name.replace("_", " "), number_text(value)))
+            rows.append((name.replace("_", " "), _setting_text(value)))
     if training.get("skipped"):
         rows.append(("partitions left out", f"{training['skipped']:,}"))
     rows += [("digest of the model", model["digest"][:16])] if model.get("digest") else []
-    return section("Data and settings", facts_table(rows))
+    return rows
 
 
-def workers(document: Document) -> str:
-    """Workers of the cluster now."""
-    rows = [
-        (
-            str(each["address"]),
-            f"{each['threads']}",
-            text_or_empty(each.get("memory"), lambda size: f"{size / 2**30:.2f} GiB"),
-            text_or_empty(each.get("limit"), lambda size: f"{size / 2**30:.2f} GiB"),
-        )
-        for each in document.get("workers") or ()
-    ]
-    heads = ("worker", "threads", "memory", "limit")
-    return section("Workers", number_table(heads, rows) if rows else "")
+def _text(value: Any, show: Callable[[Any], str]) -> str:
+    """A value as `show` formats it; None as nothing."""
+    return "" if value is None else show(value)
 
 
-def checkpoints(document: Document) -> str:
-    """Checkpoints of the run, newest first."""
-    rows = [
-        (
-            f"{each['steps']:,}",
-            text_or_empty(each.get("rows"), lambda number: f"{number:,}"),
-            text_or_empty(each.get("bytes"), lambda size: f"{size / 1e6:,.1f} MB"),
-            str(each.get("created") or "")[:19].replace("T", " "),
-        )
-        for each in document.get("checkpoints") or ()
-    ]
-    return section(
-        "Checkpoints", number_table(("step", "rows", "size", "written"), rows) if rows else ""
-    )
+def _grouped(number: int) -> str:
+    return f"{number:,}"
 
 
-def again(document: Document) -> str:
-    """Commands that make the model again."""
-    lines = "\n".join(document.get("again") or ())
-    note = f"<p>With dadagrad {escape(document['library'])}.</p>" if lines else ""
-    return section(
-        "Make it again", f"<pre><code>{escape(lines)}</code></pre>" if lines else "", note
-    )
+def _gibibytes(size: float) -> str:
+    return f"{size / 2**30:.2f} GiB"
 
 
-SECTIONS = (
-    learning, sweep, holdout, weights, timings, workers, checkpoints, settings, again,
-)  # fmt: skip
-"""Functions that return a section of a document, or nothing, in the order of the page."""
+def _setting_text(value: Any) -> str:
+    """A setting as text; floats with four digits, None as nothing."""
+    return f"{value:.4g}" if isinstance(value, float) else _text(value, str)
