@@ -34,18 +34,18 @@ MAX_OUTPUTS = 20
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object to stdout.")
 def inspect(url: str, top: int, verify: bool, as_json: bool) -> None:
     """Show a model, dataset or checkpoints."""
-    from dadagrad.storage.documents import what_is_at
+    from dadagrad.storage.documents import Content, what_is_at
     from dadagrad.storage.store import Storage
 
     check_memory()
     with Display().showing_logs():
         content = what_is_at(Storage(url))
-        if verify and content != "the checkpoints of a run":
+        if verify and content is not Content.CHECKPOINTS:
             raise click.UsageError("--verify is for checkpoints")
-        if content == "the checkpoints of a run":
+        if content is Content.CHECKPOINTS:
             description = _describe_checkpoints(url, verify=verify)
             (print_json if as_json else _show_checkpoints)(description)
-        elif content == "a model":
+        elif content is Content.MODEL:
             model = dadagrad.Model.load(url)
             if as_json:
                 print_json(_describe_model(model, url, top))

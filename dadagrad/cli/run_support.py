@@ -149,12 +149,12 @@ def check_destinations(
 
     A model that is there already is replaced with `overwrite` alone. A `probe` is written.
     """
-    from dadagrad.storage.documents import what_is_at
+    from dadagrad.storage.documents import Content, what_is_at
     from dadagrad.storage.store import Storage
 
     for url, kind, option in (
-        (model, "a model", "--model"),
-        (checkpoints, "the checkpoints of a run", "--checkpoints"),
+        (model, Content.MODEL, "--model"),
+        (checkpoints, Content.CHECKPOINTS, "--checkpoints"),
     ):
         if url is None:
             continue
@@ -164,7 +164,7 @@ def check_destinations(
         content = what_is_at(storage)
         if content not in (None, kind):
             raise InputError(f"{url} holds {content}; give {option} a folder of its own")
-        if content == "a model" and not overwrite:
+        if content is Content.MODEL and not overwrite:
             raise InputError(
                 f"there is a model at {url} already; give another --model, or --overwrite to "
                 "replace it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -39,8 +39,8 @@ from dadagrad.training.callbacks import Callback
 if TYPE_CHECKING:
     from dadagrad import Dataset
     from dadagrad.data.dataset import Schema
+    from dadagrad.data.skipping import OnError
 
-OnError = Literal["raise", "skip"]
 common, saving, output = grouped("Common"), grouped("Checkpoints"), grouped("Output")
 trace_option = grouped("Parallel")(
     "--trace",

@@ -41,6 +41,7 @@ from dadagrad.storage.arrays import (
     write_arrays,
 )
 from dadagrad.storage.documents import (
+    Content,
     check_format,
     fields,
     from_plain,
@@ -112,7 +113,7 @@ class Model(MemoryPrediction):
         """
         storage = url if isinstance(url, Storage) else Storage(url)
         content = what_is_at(storage)
-        if content not in (None, "a model"):
+        if content not in (None, Content.MODEL):
             raise InputError(
                 f"{storage.url} holds {content}; save the model to a folder of its own"
             )

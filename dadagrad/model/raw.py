@@ -29,8 +29,8 @@ from dadagrad.data.ingest.sources import (
 )
 from dadagrad.data.rows import Rows
 from dadagrad.data.tables.delimited import cut_at_rows
+from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.sources import (
-    TableParser,
     is_table,
     open_text,
     parquet_batches,

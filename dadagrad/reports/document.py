@@ -22,7 +22,7 @@ from dadagrad.model.evaluate import evaluate
 from dadagrad.model.facts import changed_settings, largest_weights, sides
 from dadagrad.model.model import Model
 from dadagrad.settings import Switch
-from dadagrad.storage.documents import what_is_at
+from dadagrad.storage.documents import Content, what_is_at
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.manifest import Snapshot
 from dadagrad.training.checkpoints.reader import CheckpointReader
@@ -57,10 +57,10 @@ def describe(
     else:
         url = os.fspath(run)
         content = what_is_at(Storage(url))
-        if content == "a model":
+        if content is Content.MODEL:
             model = Model.load(url)
             document = describe_model(model, top, url)
-        elif content == "the checkpoints of a run":
+        elif content is Content.CHECKPOINTS:
             model, document = _describe_run(url, top)
         else:
             raise InputError(

@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, TypeVar
 
 import numpy as np
@@ -151,13 +152,21 @@ def _without_nan(value: Any) -> Any:
     return value
 
 
-def what_is_at(storage: Storage) -> str | None:
-    """Name the kind of things at a URL for messages; None if it is unknown."""
+class Content(StrEnum):
+    """Kinds of things that can be at a URL, as messages name them."""
+
+    MODEL = "a model"
+    DATASET = "a dataset"
+    CHECKPOINTS = "the checkpoints of a run"
+
+
+def what_is_at(storage: Storage) -> Content | None:
+    """Return the kind of things at a URL; None if it is unknown."""
     if storage.exists("model.json"):
-        return "a model"
+        return Content.MODEL
     if storage.exists("zarr.json"):
-        return "a dataset"
+        return Content.DATASET
     keys = storage.list_if_possible()
     if any(re.fullmatch(r"manifest-[^/]*\.json", key) for key in keys):
-        return "the checkpoints of a run"
-    return "a dataset" if any(key.endswith(".parquet") for key in keys) else None
+        return Content.CHECKPOINTS
+    return Content.DATASET if any(key.endswith(".parquet") for key in keys) else None

@@ -26,7 +26,7 @@ from dadagrad import Dataset, TrainConfig, open_dataset, train
 from dadagrad.data.dataset import LabelColumn, MemoryDataset
 from dadagrad.data.rows import Rows
 from dadagrad.data.synthetic import Corpus
-from dadagrad.data.zarr.dataset import write_partition, write_root
+from dadagrad.data.zarr.writer import write_partition, write_root
 from dadagrad.optim.preconditioners import Diagonal
 from dadagrad.optim.regularizers import MixedL2
 from dadagrad.optim.updates import DualAveraging

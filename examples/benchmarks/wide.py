@@ -24,7 +24,7 @@ from dask_processes import dask_cluster
 
 from dadagrad.data.dataset import Schema, describe_labels
 from dadagrad.data.rows import Rows
-from dadagrad.data.zarr.dataset import write_partition, write_root
+from dadagrad.data.zarr.writer import write_partition, write_root
 from dadagrad.storage.store import Storage
 
 TOLERANCE = 0.1

@@ -21,7 +21,7 @@ from dadagrad.data.tables.delimited import (
     read_layout,
 )
 from dadagrad.data.tables.encoder import TableEncoder
-from dadagrad.data.tables.encoding import encode
+from dadagrad.data.tables.encoding import TableParser
 from dadagrad.errors import InputError
 
 TAB = Layout("\t", ("0", "1"))
@@ -37,7 +37,7 @@ def parse(chunk, layout=TAB, **options):
     label, text = layout.names
     options = {"hash_bits": 20, "label": label} | options
     encoder = TableEncoder((Column(text, "text"),), **options)
-    return encode(encoder, read_batch(data, layout, **place), on_error=on_error)
+    return TableParser(encoder, on_error).encode(read_batch(data, layout, **place))
 
 
 def cells(chunk, delimiter, width, **options):

@@ -19,7 +19,8 @@ from dadagrad.data import open_dataset
 from dadagrad.data.dataset import LabelColumn, MemoryDataset, Partition, Schema, checksum
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr import codec
-from dadagrad.data.zarr.dataset import ZarrDataset, write_partition, write_root
+from dadagrad.data.zarr.dataset import ZarrDataset
+from dadagrad.data.zarr.writer import write_partition, write_root
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.storage.store import Storage
 

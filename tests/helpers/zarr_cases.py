@@ -9,7 +9,7 @@ import numpy as np
 
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
-from dadagrad.data.zarr.dataset import write_partition, write_root
+from dadagrad.data.zarr.writer import write_partition, write_root
 from dadagrad.storage.store import Storage
 
 N_FEATURES = 1000

@@ -28,7 +28,7 @@ from dadagrad.data.ingest.output import Claim, check_output, claimed
 from dadagrad.data.ingest.sources import MatrixSource, is_pair, is_raw, make_source
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool, worker_pool
 from dadagrad.data.views import join
-from dadagrad.data.zarr.dataset import write_partition, write_root
+from dadagrad.data.zarr.writer import write_partition, write_root
 from dadagrad.errors import InputError
 from dadagrad.storage.documents import from_plain, read_sealed
 from dadagrad.storage.store import Storage

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dadagrad.data.ingest.files import COMPRESSED_NAME, Range, read_chunks
+from dadagrad.data.skipping import OnError
 from dadagrad.errors import InputError
 
 Delimiter = Literal["\t", ","]
-OnError = Literal["raise", "skip"]
 Format = Literal["svmlight", "vw", "text", "csv", "jsonl", "parquet", "anndata", "npz"]
 FORMATS: tuple[Format, ...] = (
     *("svmlight", "vw", "text", "csv", "jsonl", "parquet", "anndata", "npz"),

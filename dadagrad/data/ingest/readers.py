@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,14 +25,12 @@ from dadagrad.data.ingest.files import (
     source_bytes,
 )
 from dadagrad.data.ingest.labels import LabelEncoder
-from dadagrad.data.ingest.options import ARRAY_FORMATS, Options
-from dadagrad.data.ingest.workers import WorkerPool
+from dadagrad.data.ingest.options import Options
 from dadagrad.data.tables.delimited import cut_at_rows
 from dadagrad.data.tables.encoder import TableEncoder
+from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.names import HashedNames, NameTable
 from dadagrad.data.tables.sources import (
-    TableParser,
-    is_table,
     learn_encoder,
     open_text,
     parquet_batches,
@@ -200,22 +197,6 @@ class SourceSummary:
         return 0 < self.n_changes < 10 and self.n_labels >= _MIN_IN_ORDER
 
 
-def read_blocks(
-    paths: list[str], options: Options, run: WorkerPool, summary: SourceSummary
-) -> Iterator[tuple[Block, int]]:
-    """Read all blocks in order, each with the number of bytes of the sources that it completes.
-
-    `run` are workers; the `summary` gets the facts that belong to whole files.
-    """
-    if options.format in ARRAY_FORMATS and not all(map(is_table, paths)):
-        for path in paths:
-            yield from array_blocks(arrays.open_arrays(path, options), summary)
-            yield NO_ROWS, source_bytes(path)
-        return
-    for blocks in run(operator.call, file_tasks(paths, summary)):
-        yield from blocks
-
-
 def file_tasks(
     paths: list[str], summary: SourceSummary, *, whole_streams: bool = False
 ) -> Iterator[Task]:
@@ -241,12 +222,16 @@ def array_blocks(source: arrays.ArraySource, summary: SourceSummary) -> Iterator
         yield _finish_block(block, summary.options), 0
 
 
-def _parse_range(parse: Parser, options: Options, part: Range) -> Parsed:
-    """Blocks of a part of a file, and the bytes that each completes."""
-    return [
-        (_parse(parse, options, part.path, chunk, offset), len(chunk))
-        for chunk, offset in read_chunks(part, TASK_BYTES)
-    ]
+def _parse_part(parse: Parser, options: Options, part: Range) -> Iterator[tuple[Block, int]]:
+    """Blocks of a part of a file, and the bytes of the file that each completes."""
+    meter, done = Meter(), None
+    chunks = read_chunks(part, TASK_BYTES, meter)
+    if isinstance(parse, TableParser) and parse.quoted:
+        chunks = cut_at_rows(part.path, chunks)
+    for chunk, offset in chunks:
+        begin = offset if done is None else done
+        yield _parse(parse, options, part.path, chunk, offset), meter.n_bytes - begin
+        done = meter.n_bytes
 
 
 def _parse_chunk(
@@ -254,17 +239,6 @@ def _parse_chunk(
 ) -> Parsed:
     """The block of a chunk that was read at `offset`, and the bytes of the file for it."""
     return [(_parse(parse, options, path, chunk, offset), n_bytes)]
-
-
-def _parse_stream(parse: Parser, options: Options, path: str) -> Iterator[tuple[Block, int]]:
-    """Blocks of a file that can only be read from its beginning."""
-    meter, done = Meter(), 0
-    chunks = read_chunks(Range(path, 0, None), TASK_BYTES, meter)
-    if isinstance(parse, TableParser) and parse.quoted:
-        chunks = cut_at_rows(path, chunks)
-    for chunk, offset in chunks:
-        yield _parse(parse, options, path, chunk, offset), meter.n_bytes - done
-        done = meter.n_bytes
 
 
 def _parse(parse: Parser, options: Options, path: str, chunk: bytes, offset: int) -> Block:
@@ -323,11 +297,10 @@ def _text_tasks(
             chunks, can_seek = cut_at_rows(path, chunks), False
     if can_seek:
         for number, part in enumerate(ranges):
-            parse_part = partial(_parse_range, _current(parse, summary), options, part)
-            yield Task(file, number, parse_part)
+            yield Task(file, number, partial(_parse_part, _current(parse, summary), options, part))
         return
     if whole_streams:
-        yield Task(file, 0, partial(_parse_stream, parse, options, path))
+        yield Task(file, 0, partial(_parse_part, parse, options, Range(path, 0, None)))
         return
     done, number = 0, 0
     for number, (chunk, offset) in enumerate(chunks):

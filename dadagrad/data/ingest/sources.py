@@ -23,24 +23,23 @@ from dadagrad.data.arrays import dataset_from_arrays
 from dadagrad.data.blocks import Block, compact
 from dadagrad.data.dask_blocks import dataset_from_dask, is_dask
 from dadagrad.data.dataset import Dataset
-from dadagrad.data.ingest.arrays import ArraySource, matrix_source, stored_source
-from dadagrad.data.ingest.files import expand
-from dadagrad.data.ingest.options import ARRAY_FORMATS, Format, guess_format
+from dadagrad.data.ingest.arrays import ArraySource, matrix_source, open_arrays, stored_source
+from dadagrad.data.ingest.files import expand, source_bytes
+from dadagrad.data.ingest.options import ARRAY_FORMATS, Format, Options, guess_format
 from dadagrad.data.ingest.readers import (
     LINE_PARSERS,
+    NO_ROWS,
     Parsed,
     SourceSummary,
     Task,
     array_blocks,
     file_tasks,
     learn_table,
-    read_blocks,
 )
 from dadagrad.data.ingest.workers import BlockTask, WorkerPool
-from dadagrad.data.tables.encoding import Batch
+from dadagrad.data.tables.encoding import Batch, TableParser
 from dadagrad.data.tables.sources import (
     BATCH_ROWS,
-    TableParser,
     is_frame,
     is_table,
     table_batches,
@@ -48,6 +47,9 @@ from dadagrad.data.tables.sources import (
 )
 from dadagrad.errors import InputError
 from dadagrad.summary import listed
+
+BlocksTask = Callable[[], Iterable[tuple[Block, int]]]
+"""Reader of blocks, each with the bytes of the files that it completes."""
 
 _GROUP_TASKS = 32  # 128 MiB of text
 
@@ -82,9 +84,7 @@ class Source(ABC):
         """True if threads read rows of this format as fast as processes: they release the GIL."""
         return not self.paths or format in LINE_PARSERS
 
-    def tasks(
-        self, summary: SourceSummary, run: WorkerPool
-    ) -> Iterator[Callable[[], Iterable[tuple[Block, int]]]] | None:
+    def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlocksTask] | None:
         """Tasks for the workers of a cluster; None if rows can only be read here."""
         return None
 
@@ -106,17 +106,22 @@ class FileSource(Source):
     def guess_format(self) -> Format:
         return guess_format(self.paths[0])
 
-    def tasks(
-        self, summary: SourceSummary, run: WorkerPool
-    ) -> Iterator[Callable[[], Iterable[tuple[Block, int]]]] | None:
-        options = summary.options
-        is_array = options.format in ARRAY_FORMATS and not all(map(is_table, self.paths))
-        if is_array or not all(map(os.path.isfile, self.paths)):
+    def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[TaskGroup] | None:
+        if self._has_arrays(summary.options) or not all(map(os.path.isfile, self.paths)):
             return None
         return _grouped(file_tasks(self.paths, summary, whole_streams=True))
 
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
-        return read_blocks(self.paths, summary.options, run, summary)
+        if not self._has_arrays(summary.options):
+            for blocks in run(operator.call, file_tasks(self.paths, summary)):
+                yield from blocks
+            return
+        for path in self.paths:
+            yield from array_blocks(open_arrays(path, summary.options), summary)
+            yield NO_ROWS, source_bytes(path)
+
+    def _has_arrays(self, options: Options) -> bool:
+        return options.format in ARRAY_FORMATS and not all(map(is_table, self.paths))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from dadagrad.data.blocks import MAX_NOTES
 from dadagrad.data.ingest.files import COMPRESSED_NAME, place
-from dadagrad.data.ingest.options import Delimiter, OnError
+from dadagrad.data.ingest.options import Delimiter
+from dadagrad.data.skipping import OnError
 from dadagrad.data.tables.cells import MISSING, as_number
 from dadagrad.data.tables.columns import shown
 from dadagrad.data.tables.encoding import Batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from dadagrad.data.blocks import MAX_NOTES, Block, row_pointers, take
 from dadagrad.data.ingest import parsing
+from dadagrad.data.ingest.options import Options
+from dadagrad.data.skipping import OnError
 from dadagrad.data.tables.cells import to_categories, to_numbers, to_texts, to_times
 from dadagrad.data.tables.columns import Column, no_column, shown
 from dadagrad.data.tables.encoder import TableEncoder
@@ -40,46 +42,53 @@ class Batch:
     notes: Callable[[], list[str]] = list
 
 
-def encode(
-    encoder: TableEncoder,
-    batch: Batch,
-    *,
-    on_error: str = "raise",
-    keep_names: bool = False,
-    keep_lines: bool = False,
-    labelled: bool | None = True,
-    note_skipped: bool = False,
-) -> Block:
-    """Features and labels of rows; numbers are not yet scaled (see `TableEncoder.finish`).
+@dataclass(frozen=True, slots=True)
+class TableParser:
+    """Parser of rows of a table, for which the `encoder` makes features.
 
-    Raises `InputError`, naming row and column, for a cell of the wrong kind or a missing label, or
-    leaves such rows out and counts them if `on_error` is "skip". Labels are read if rows are
-    `labelled`; if that is None, as far as there are any.
+    Labels are read if rows are `labelled`; if that is None, as far as there are any. In files of
+    text, `read` makes rows of chunks, and a row can have several lines if the file is `quoted`.
     """
-    return _Encoding(
-        encoder, batch, on_error, keep_names, keep_lines, labelled, note_skipped
-    ).block()
+
+    encoder: TableEncoder
+    on_error: OnError = "raise"
+    keep_names: bool = False
+    labelled: bool | None = True
+    keep_lines: bool = False
+    read: Callable[..., Batch] | None = None
+    quoted: bool = False
+    note_skipped: bool = True
+
+    @classmethod
+    def of(cls, encoder: TableEncoder, options: Options) -> TableParser:
+        """Parser with these options."""
+        keep_names = options.keep_names is not False
+        return cls(encoder, options.on_error, keep_names, labelled=not options.no_labels)
+
+    def __call__(self, chunk: bytes, *, path: str, offset: int) -> Block:
+        assert self.read is not None
+        return self.encode(self.read(chunk, path=path, offset=offset, on_error=self.on_error))
+
+    def encode(self, batch: Batch) -> Block:
+        """Features and labels of rows; numbers are not yet scaled (see `TableEncoder.finish`).
+
+        Raises `InputError`, naming row and column, for a cell of the wrong kind or a missing label,
+        or leaves such rows out and counts them if `on_error` is "skip".
+        """
+        return _Encoding(self, batch).block()
 
 
-@dataclass(slots=True)
 class _Encoding:
     """The encoding of one batch: entries of cells, in columns, and texts as matrices."""
 
-    encoder: TableEncoder
-    batch: Batch
-    on_error: str
-    keep_names: bool
-    keep_lines: bool
-    labelled: bool | None
-    note_skipped: bool
-    notes: list[str] = field(default_factory=list)
-    ids: list[NDArray[np.int64]] = field(default_factory=list)
-    values: list[NDArray[np.float32] | None] = field(default_factory=list)
-    texts: list[Any] = field(default_factory=list)
-    names: list[tuple[pa.Array, NDArray[np.int64]]] = field(default_factory=list)
-    coded: dict[str, tuple[NDArray[np.int64], NDArray[np.int64], pa.Array]] = field(
-        default_factory=dict
-    )
+    def __init__(self, parser: TableParser, batch: Batch) -> None:
+        self.parser, self.encoder, self.batch = parser, parser.encoder, batch
+        self.notes: list[str] = []
+        self.ids: list[NDArray[np.int64]] = []
+        self.values: list[NDArray[np.float32] | None] = []
+        self.texts: list[Any] = []
+        self.names: list[tuple[pa.Array, NDArray[np.int64]]] = []
+        self.coded: dict[str, tuple[NDArray[np.int64], NDArray[np.int64], pa.Array]] = {}
 
     def block(self) -> Block:
         """The rows as a block."""
@@ -124,9 +133,9 @@ class _Encoding:
             hashed_names=tuple(self.names),
             skipped=self.batch.skipped,
             notes=tuple([*self.batch.notes(), *self.notes][:MAX_NOTES])
-            if self.note_skipped
+            if self.parser.note_skipped
             else (),
-            lines=self.batch.lines() if self.keep_lines and self.batch.lines else None,
+            lines=self.batch.lines() if self.parser.keep_lines and self.batch.lines else None,
         )
         if kept.all():
             return block
@@ -139,10 +148,10 @@ class _Encoding:
 
     def _refuse(self, wrong: NDArray[np.bool_], problem: Callable[[int], str]) -> None:
         """Raise `InputError` about the first `wrong` row, or describe those that are left out."""
-        is_noted = self.on_error == "raise" or self.note_skipped
+        is_noted = self.parser.on_error == "raise" or self.parser.note_skipped
         for row in np.flatnonzero(wrong)[:MAX_NOTES].tolist() if is_noted else ():
             message = f"{self.batch.place(row)}: {problem(row)}"
-            if self.on_error == "raise":
+            if self.parser.on_error == "raise":
                 raise InputError(message)
             self.notes.append(message)
 
@@ -192,7 +201,7 @@ class _Encoding:
         return hashed
 
     def _note(self, prefix: str, texts: pa.Array, hashed: NDArray[np.int64]) -> None:
-        if self.keep_names and len(texts):
+        if self.parser.keep_names and len(texts):
             names = pc.binary_join_element_wise(prefix, texts, "")
             self.names.append((names, np.abs(hashed)))
 
@@ -210,7 +219,7 @@ class _Encoding:
         if is_number:
             features[-1] = _NO_CELL
         self._add(features[codes])
-        if self.keep_names:
+        if self.parser.keep_names:
             used = np.zeros(len(texts), bool)
             used[codes] = True
             used[-1] &= not is_number
@@ -282,7 +291,7 @@ class _Encoding:
         hashed ^= hashed >> np.uint64(32)
         hashed = (hashed & _MASK).astype(np.int64)
         self._add(self.encoder.features_of(hashed))
-        if self.keep_names:
+        if self.parser.keep_names:
             distinct, rows = np.unique(hashed, return_index=True)
             parts = [
                 [f"{name}={text}" for text in texts.take(pa.array(codes[rows])).to_pylist()]
@@ -297,11 +306,12 @@ class _Encoding:
         n_rows = table.num_rows
         everywhere = np.ones(n_rows, bool)
         is_there = name in table.schema.names
-        if name is None or self.labelled is False or (self.labelled is None and not is_there):
+        labelled = is_there if self.parser.labelled is None else self.parser.labelled
+        if name is None or not labelled:
             return np.zeros((n_rows, 0)), everywhere
         if not is_there:
             raise self._missing(name)
-        if self.labelled is None:
+        if self.parser.labelled is None:
             return labels_of(table.column(name), lambda wrong, row: None)[0], everywhere
         return labels_of(table.column(name), lambda wrong, row: self._refuse_label(wrong, row))
 

@@ -18,7 +18,7 @@ from dadagrad.data.rows import Entries, finish_entries
 from dadagrad.data.tables.cells import MISSING, as_number
 from dadagrad.data.tables.columns import no_column, shown
 from dadagrad.data.tables.encoder import TableEncoder
-from dadagrad.data.tables.encoding import Batch, encode
+from dadagrad.data.tables.encoding import Batch, TableParser
 from dadagrad.data.tables.scaling import LINEAR
 from dadagrad.errors import InputError
 
@@ -58,7 +58,7 @@ class RowReader:
     def _read_by_arrow(self, row: Mapping[str, Any]) -> Entries:
         table = pa.RecordBatch.from_pylist([dict(row)])
         batch = Batch(table, lambda number: "the row")
-        block = self._encoder.finish(encode(self._encoder, batch, labelled=False))
+        block = self._encoder.finish(TableParser(self._encoder, labelled=False).encode(batch))
         values = np.ones(block.nnz, np.float32) if block.values is None else block.values
         if block.row_scale is not None:
             values = values * block.row_scale[0]

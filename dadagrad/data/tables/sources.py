@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
-from dadagrad.data.blocks import MAX_NOTES, Block
+from dadagrad.data.blocks import MAX_NOTES
 from dadagrad.data.ingest.files import place
-from dadagrad.data.ingest.options import DEFAULT_HASH_BITS, OnError, Options
+from dadagrad.data.ingest.options import DEFAULT_HASH_BITS, Options
 from dadagrad.data.parquet import arrow_errors
 from dadagrad.data.parquet_footer import read_row_groups
+from dadagrad.data.skipping import OnError
 from dadagrad.data.tables.columns import find, learn_columns, no_column, shown
 from dadagrad.data.tables.delimited import (
     Layout,
@@ -28,7 +29,7 @@ from dadagrad.data.tables.delimited import (
     read_layout,
 )
 from dadagrad.data.tables.encoder import TableEncoder
-from dadagrad.data.tables.encoding import Batch, encode
+from dadagrad.data.tables.encoding import Batch, TableParser
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.storage.store import open_regular
 
@@ -38,48 +39,6 @@ BATCH_ROWS = 1 << 14
 """Rows of a data frame or a Parquet file that are encoded together."""
 
 _BAD_JSON_ROW = re.compile(r" in row (\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class TableParser:
-    """Parser of rows of a table, for which the `encoder` makes features.
-
-    In files of text, `read` makes rows of chunks, and a row can have several lines if the file is
-    `quoted`.
-    """
-
-    encoder: TableEncoder
-    on_error: OnError
-    keep_names: bool
-    labelled: bool | None = True
-    keep_lines: bool = False
-    read: Callable[..., Batch] | None = None
-    quoted: bool = False
-    note_skipped: bool = True
-
-    @classmethod
-    def of(cls, encoder: TableEncoder, options: Options) -> TableParser:
-        """Parser with these options."""
-        return cls(
-            encoder, options.on_error, options.keep_names is not False, not options.no_labels
-        )
-
-    def __call__(self, chunk: bytes, *, path: str, offset: int) -> Block:
-        assert self.read is not None
-        batch = self.read(chunk, path=path, offset=offset, on_error=self.on_error)
-        return self.encode(batch)
-
-    def encode(self, batch: Batch) -> Block:
-        """Features and labels of rows."""
-        return encode(
-            self.encoder,
-            batch,
-            on_error=self.on_error,
-            keep_names=self.keep_names,
-            keep_lines=self.keep_lines,
-            labelled=self.labelled,
-            note_skipped=self.note_skipped,
-        )
 
 
 def open_text(

@@ -36,13 +36,9 @@ from dadagrad.data.zarr.writer import (
     check_label_names,
     check_partition_name,
     pointer_type,
-    write_partition,
-    write_root,
 )
 from dadagrad.errors import CorruptionError, InputError, MissingKey, OutOfMemory, TooLarge
 from dadagrad.storage.store import Storage
-
-__all__ = ["ZarrDataset", "looks_like_zarr", "write_partition", "write_root"]
 
 _ADVICE = "make the dataset again with `dadagrad ingest`, or copy it again"
 _MAX_ROOT = 1 << 28  # bytes: a million partitions take most of it
