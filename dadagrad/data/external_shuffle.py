@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import errno
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,50 +36,30 @@ Keys = NDArray[np.uint64]
 COLUMNS = ("indptr", "ids", "values", *PER_ROW)
 
 
-class Run(Protocol):
+class Run(ABC):
     """Rows that were collected together; sorted by key, if any."""
 
-    @property
-    def n_rows(self) -> int: ...
+    n_rows: int
+    nnz: int
 
-    @property
-    def nnz(self) -> int: ...
+    @abstractmethod
+    def column(self, name: str) -> Any:
+        """A whole column of the block, or the "keys" of the rows; None if there is none."""
 
-    @property
-    def keys(self) -> Keys | None: ...
-
-    @property
-    def indptr(self) -> NDArray[np.int64]: ...
-
-    @property
-    def queries(self) -> NDArray[np.int64] | None: ...
-
+    @abstractmethod
     def read(self, start: int, stop: int) -> tuple[Block, Keys | None]:
         """Rows ``start:stop`` and their keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalRun:
+class LocalRun(Run):
     """A run in memory or mapped from files."""
 
-    block: Block
-    keys: Keys | None
+    def __init__(self, block: Block, keys: Keys | None) -> None:
+        self.block, self.keys = block, keys
+        self.n_rows, self.nnz = block.n_rows, block.nnz
 
-    @property
-    def n_rows(self) -> int:
-        return self.block.n_rows
-
-    @property
-    def nnz(self) -> int:
-        return self.block.nnz
-
-    @property
-    def indptr(self) -> NDArray[np.int64]:
-        return self.block.indptr
-
-    @property
-    def queries(self) -> NDArray[np.int64] | None:
-        return self.block.queries
+    def column(self, name: str) -> Any:
+        return self.keys if name == "keys" else getattr(self.block, name)
 
     def read(self, start: int, stop: int) -> tuple[Block, Keys | None]:
         return cut(self.block, start, stop), None if self.keys is None else self.keys[start:stop]
@@ -185,7 +166,7 @@ class ShuffledRows:
         starts: list[NDArray[np.int64]] = []
         n_rows, last = 0, None
         for run in self.runs:
-            queries = run.queries
+            queries = run.column("queries")
             if queries is None:
                 return bounds
             is_new = np.diff(queries, prepend=queries[:1]) != 0
@@ -269,17 +250,18 @@ class ExternalShuffle(ShuffledRows):
 
 def _sample(run: Run, place: Any) -> Block:
     """Rows of a run whose keys are below `place`, or the rows `place`."""
-    if run.keys is None:
+    keys = run.column("keys")
+    if keys is None:
         return take(run.read(0, run.n_rows)[0], place)
-    below = run.n_rows if place >= 2**64 else np.searchsorted(run.keys, np.uint64(place))
+    below = run.n_rows if place >= 2**64 else np.searchsorted(keys, np.uint64(place))
     return run.read(0, int(below))[0]
 
 
 def _find(run: Run, limits: NDArray[Any], row_size: int) -> NDArray[np.int64]:
     """First row of a run at each of `limits`, which are keys, or sizes of the rows before."""
-    places: NDArray[Any] | None = run.keys
+    places = run.column("keys")
     if places is None:
-        places = run.indptr[:-1] + np.arange(run.n_rows) * row_size
+        places = run.column("indptr")[:-1] + np.arange(run.n_rows) * row_size
     return np.searchsorted(places, limits, side="left").astype(np.int64)
 
 

@@ -38,7 +38,7 @@ class StoredArray:
 
 
 @dataclass(frozen=True)
-class StoredRun:
+class StoredRun(Run):
     """A run in an object of a store; `codes` are the final numbers of its text labels."""
 
     storage: Storage
@@ -48,19 +48,9 @@ class StoredRun:
     arrays: dict[str, StoredArray]
     codes: NDArray[np.int64] | None = None
 
-    @property
-    def keys(self) -> Keys | None:
-        return None if "keys" not in self.arrays else self._whole("keys")
-
-    @property
-    def indptr(self) -> NDArray[np.int64]:
-        return self._whole("indptr")
-
-    @property
-    def queries(self) -> NDArray[np.int64] | None:
-        return None if "queries" not in self.arrays else self._whole("queries")
-
-    def _whole(self, name: str) -> NDArray[Any]:
+    def column(self, name: str) -> Any:
+        if name not in self.arrays:
+            return None
         with self.storage.open(self.key) as file:
             return self.arrays[name].read(file, 0, self.arrays[name].shape[0])
 
@@ -82,9 +72,8 @@ class StoredRun:
 def store_run(run: LocalRun, storage: Storage, key: str) -> StoredRun:
     """Write a run as the object `key`."""
     arrays, content = {}, bytearray()
-    columns = {name: getattr(run.block, name) for name in COLUMNS} | {"keys": run.keys}
-    for name, column in columns.items():
-        if column is not None:
+    for name in (*COLUMNS, "keys"):
+        if (column := run.column(name)) is not None:
             column = np.ascontiguousarray(column)
             arrays[name] = StoredArray(len(content), column.dtype.str, column.shape)
             content += column.reshape(-1).view(np.uint8).data

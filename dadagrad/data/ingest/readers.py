@@ -27,9 +27,8 @@ from dadagrad.data.ingest.files import (
 from dadagrad.data.ingest.labels import LabelEncoder
 from dadagrad.data.ingest.options import Options
 from dadagrad.data.tables.delimited import cut_at_rows
-from dadagrad.data.tables.encoder import TableEncoder
+from dadagrad.data.tables.encoder import HashedNames, NameTable, TableEncoder
 from dadagrad.data.tables.encoding import TableParser
-from dadagrad.data.tables.names import HashedNames, NameTable
 from dadagrad.data.tables.sources import (
     learn_encoder,
     open_text,

@@ -8,17 +8,26 @@ single text column has the features of scikit-learn's `HashingVectorizer`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import Block, drop_entries, transform_values
 from dadagrad.data.tables.columns import Column, column_from_json
 from dadagrad.data.tables.scaling import learn_scale, scale_numbers
 from dadagrad.errors import InputError
+
+Hashes = NDArray[np.int64]
+HashedNames = Sequence[tuple[pa.Array, Hashes]]
+"""Texts, and their hashes."""
+
+_READING = ("label", "row_name")
+_PLAIN = ("hash_bits", "ngrams", "alternate_sign", "binary", "norm")
 
 
 @dataclass(frozen=True)
@@ -68,10 +77,10 @@ class TableEncoder:
     def n_features(self) -> int:
         return self.first_missing + (len(self.numbers) if self.has_missing else 0)
 
-    def features_of(self, hashed: NDArray[np.int64]) -> NDArray[np.int64]:
+    def features_of(self, hashed: Hashes) -> Hashes:
         """Features of signed hashes."""
         n_hashed = 2 ** (self.hash_bits or 0)
-        features: NDArray[np.int64] = len(self.numbers) + (np.abs(hashed) & (n_hashed - 1))
+        features: Hashes = len(self.numbers) + (np.abs(hashed) & (n_hashed - 1))
         return features
 
     def to_json(self) -> dict[str, Any]:
@@ -142,5 +151,50 @@ class TableEncoder:
         return names
 
 
-_READING = ("label", "row_name")
-_PLAIN = ("hash_bits", "ngrams", "alternate_sign", "binary", "norm")
+class NameTable:
+    """Distinct names of hashed features.
+
+    A name is told from others by its hash of 31 bits, so that no name is looked at twice: of two
+    names of one hash, which have one feature, the first is kept.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Hashes = np.zeros(0, np.int64)
+        self._texts: list[pa.Array] = []
+        self._hashes: list[Hashes] = []
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def add(self, names: HashedNames) -> None:
+        """Add texts and their hashes."""
+        if not names:
+            return
+        hashes, first = np.unique(
+            np.concatenate([hashes for _, hashes in names]), return_index=True
+        )
+        places = np.searchsorted(self._seen, hashes)
+        padded = np.append(self._seen, -1)
+        new = padded[places] != hashes
+        if new.any():
+            texts = pa.concat_arrays([texts for texts, _ in names])
+            self._texts.append(texts.take(pa.array(first[new])))
+            self._hashes.append(hashes[new])
+            self._seen = np.insert(self._seen, places[new], hashes[new])
+
+    def pieces(self) -> list[HashedNames]:
+        """Names in the order in which they were added, for another table."""
+        return [[piece] for piece in zip(self._texts, self._hashes, strict=True)]
+
+    def by_feature(self, to_features: Callable[[Hashes], Hashes]) -> dict[int, str]:
+        """Names by feature; of several names of one feature the one that was added first."""
+        if not self._texts:
+            return {}
+        features = to_features(np.concatenate(self._hashes))
+        texts = pa.concat_arrays(self._texts)
+        return dict(zip(features[::-1].tolist(), texts.to_pylist()[::-1], strict=True))
+
+    def collisions(self, to_features: Callable[[Hashes], Hashes]) -> int:
+        """Number of names that share their feature with another."""
+        features = np.sort(to_features(self._seen))
+        return int(np.count_nonzero(features[1:] == features[:-1]))
