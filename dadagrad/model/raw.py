@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -28,7 +27,6 @@ from dadagrad.data.ingest.sources import (
     make_source,
 )
 from dadagrad.data.rows import Rows
-from dadagrad.data.tables.delimited import cut_at_rows
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.sources import (
     is_table,
@@ -128,15 +126,9 @@ def _blocks(path: str, recipe: Recipe) -> Iterator[tuple[Block, int]]:
         options = replace(options, no_labels=True, keep_lines=True)
         parser = partial(LINE_PARSERS[options.format], options=options)
     else:
-        chunks = iter(chunks)
-        begin = next(chunks, (b"", 0))
-        if not begin[0].strip():
-            raise InputError(f"no rows in {path}; give at least one")
-        parser, _ = open_text(path, begin[0], options, recipe.encoder, list(recipe.columns))
+        columns = list(recipe.columns)
+        parser, _, chunks = open_text(path, chunks, options, recipe.encoder, columns)
         parser = _optional(parser)
-        chunks = itertools.chain([begin], chunks)
-        if parser.quoted:
-            chunks = cut_at_rows(path, chunks)
     for chunk, offset in chunks:
         yield parser(chunk, path=path, offset=offset), chunk.count(b"\n")
 

@@ -14,7 +14,6 @@ from dadagrad.data import open_dataset
 from dadagrad.data.ingest import vw
 from dadagrad.data.ingest.files import Range, read_chunks
 from dadagrad.data.ingest.options import Options
-from dadagrad.data.tables.delimited import cut_at_rows
 from dadagrad.data.tables.sources import open_text
 from dadagrad.errors import DadagradError, InputError
 
@@ -38,8 +37,8 @@ def test_spoilt_tables_give_sound_blocks_or_an_input_error(data, on_error, tabs)
     delimiter: Any = "\t" if tabs else ","
     with only_our_errors():
         options = Options("csv", header=True, delimiter=delimiter, hash_bits=5, on_error=on_error)
-        parse, _ = open_text("a.csv", data, options, None, [])
-        for chunk, offset in [(data, 0)] if tabs else cut_at_rows("a.csv", [(data, 0)]):
+        parse, _, chunks = open_text("a.csv", [(data, 0)], options, None, [])
+        for chunk, offset in chunks:
             block = parse.encoder.finish(parse(chunk, path="a.csv", offset=offset))
             assert (np.diff(block.indptr, prepend=0) >= 0).all()
             assert block.indptr[-1] == len(block.ids)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -284,16 +283,17 @@ def _text_tasks(
     if not ranges:
         return
     meter = Meter()
-    chunks = read_chunks(replace(ranges[0], stop=None), TASK_BYTES, meter)
+    chunks: Iterable[tuple[bytes, int]] = read_chunks(
+        replace(ranges[0], stop=None), TASK_BYTES, meter
+    )
     can_seek = ranges[0].stop is not None
     if options.format in LINE_PARSERS:
         parse: Parser = partial(LINE_PARSERS[options.format], options=options)
     else:
-        first = next(chunks, (b"", 0))
-        parse = open_table(path, first[0], summary)
-        chunks = itertools.chain([first], chunks)
-        if parse.quoted:
-            chunks, can_seek = cut_at_rows(path, chunks), False
+        encoder, columns = summary.encoder, summary.columns
+        parse, columns, chunks = open_text(path, chunks, options, encoder, columns)
+        summary.encoder, summary.columns = parse.encoder, summary.columns or columns
+        can_seek &= not parse.quoted
     if can_seek:
         for number, part in enumerate(ranges):
             yield Task(file, number, partial(_parse_part, _current(parse, summary), options, part))
@@ -310,13 +310,6 @@ def _text_tasks(
     if (rest := source_bytes(path) - done) > 0:  # after the last line, such as a checksum
         parse_part = partial(_parse_chunk, parse, options, path, b"", done, rest)
         yield Task(file, 0, parse_part, number + 1)
-
-
-def open_table(path: str, chunk: bytes, summary: SourceSummary) -> TableParser:
-    """Parser of a file of delimited text or JSON lines that begins with `chunk`."""
-    parse, columns = open_text(path, chunk, summary.options, summary.encoder, summary.columns)
-    summary.encoder, summary.columns = parse.encoder, summary.columns or columns
-    return parse
 
 
 def _current(parse: Any, summary: SourceSummary) -> Any:

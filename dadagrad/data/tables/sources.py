@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from dadagrad.data.skipping import OnError
 from dadagrad.data.tables.columns import find, learn_columns, no_column, shown
 from dadagrad.data.tables.delimited import (
     Layout,
+    cut_at_rows,
     end_of_rows,
     guess_delimiter,
     read_batch,
@@ -41,17 +43,26 @@ BATCH_ROWS = 1 << 14
 _BAD_JSON_ROW = re.compile(r" in row (\d+)")
 
 
-def open_text(
-    path: str, chunk: bytes, options: Options, encoder: TableEncoder | None, columns: list[str]
-) -> tuple[TableParser, list[str]]:
-    """Parser of a file of delimited text or JSON lines that begins with `chunk`.
+Chunks = Iterable[tuple[bytes, int]]
+"""Whole lines of a file, and their offsets."""
 
-    Without an `encoder`, one is learned from the first rows. `columns` are those of the file from
-    which the encoder was learned; those of this file are returned.
+
+def open_text(
+    path: str, chunks: Chunks, options: Options, encoder: TableEncoder | None, columns: list[str]
+) -> tuple[TableParser, list[str], Chunks]:
+    """Parser of delimited text or JSON lines, columns of the file, and its `chunks` of whole rows.
+
+    Without an `encoder`, one is learned from the first rows. The `columns` that are given are those
+    of the file from which the encoder was learned.
     """
-    head = chunk
-    if len(chunk) > HEAD_BYTES:
-        head = chunk[: chunk.rfind(b"\n", 0, HEAD_BYTES) + 1 or len(chunk)]
+    chunks = iter(chunks)
+    first, offset = next(chunks, (b"", 0))
+    chunks = chain([(first, offset)], chunks)
+    if not first.strip():
+        raise InputError(f"no rows in {path}; give at least one")
+    head = first
+    if len(first) > HEAD_BYTES:
+        head = first[: first.rfind(b"\n", 0, HEAD_BYTES) + 1 or len(first)]
     quoted = False
     if options.format == "jsonl":
         if encoder is None:
@@ -81,7 +92,8 @@ def open_text(
             wanted=frozenset(name for name in layout.names if name in used),
         )
         columns, quoted = list(layout.names), layout.delimiter == ","
-    return replace(TableParser.of(encoder, options), read=read, quoted=quoted), columns
+    parser = replace(TableParser.of(encoder, options), read=read, quoted=quoted)
+    return parser, columns, cut_at_rows(path, chunks) if quoted else chunks
 
 
 def _layout(
