@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 import signal
+from typing import Literal, TypeAlias
+
+OnError: TypeAlias = Literal["raise", "skip"]
+"""Treatment of a wrong row, or of a partition that cannot be read."""
 
 _USER = re.compile(r"(?<=://)([^\s/@?]*:[^\s?]*|[^\s/?]*)@")
 _QUERY = re.compile(r"(?<=://)(?<!file://)(?<!memory://)([^\s?]*?)(\?|%3F)[^\s'\",;)]*(?<!:)")

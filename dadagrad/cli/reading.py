@@ -11,11 +11,11 @@ from click.core import ParameterSource
 
 from dadagrad.cli.display import Display
 from dadagrad.cli.options import GroupedOption, absolute
+from dadagrad.data.ingest.options import CHOICES, FORMATS
 
 if TYPE_CHECKING:
     from dadagrad import Dataset
 
-FORMATS = ("svmlight", "vw", "text", "csv", "jsonl", "parquet", "anndata", "npz")
 DELIMITERS = {"tab": "\t", "comma": ","}
 RAW = "Raw files"
 """Group of these options in the help of commands that also take datasets."""
@@ -58,9 +58,9 @@ _OPTIONS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
      {"metavar": "B", "type": int, "shown_default": "20; 18 for vw"}),
     ("Features", "--binary", "Replace every value that is not zero by 1.", _FLAG),
     ("Features", "--norm", "Scale every row to length 1.",
-     {"type": click.Choice(("l2", "none")), "shown_default": "none"}),
+     {"type": click.Choice(CHOICES["norm"]), "shown_default": "none"}),
     ("Features", "--scale", "Scale numbers by median and quartiles, or not.",
-     {"type": click.Choice(("robust", "none")), "shown_default": "robust"}),
+     {"type": click.Choice(CHOICES["scale"]), "shown_default": "robust"}),
     ("Features", "--alternate-sign/--no-alternate-sign",
      "Hash the sign of words, too. Collisions cancel in the mean (text).",
      {"shown_default": "alternate-sign"}),

@@ -33,13 +33,12 @@ from dadagrad.cli.run_support import (
     show_dry_run,
 )
 from dadagrad.config import SETTINGS, make_config
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, OnError
 from dadagrad.training.callbacks import Callback
 
 if TYPE_CHECKING:
     from dadagrad import Dataset
     from dadagrad.data.dataset import Schema
-    from dadagrad.data.skipping import OnError
 
 common, saving, output = grouped("Common"), grouped("Checkpoints"), grouped("Output")
 trace_option = grouped("Parallel")(

@@ -10,7 +10,6 @@ import copy
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +17,7 @@ from numpy.typing import NDArray
 from dadagrad.data.buffers import Arena
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
-from dadagrad.errors import CorruptionError, InputError, MissingKey
-
-OnError: TypeAlias = Literal["raise", "skip"]
+from dadagrad.errors import CorruptionError, InputError, MissingKey, OnError
 
 logger = logging.getLogger(__name__)
 

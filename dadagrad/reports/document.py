@@ -16,8 +16,7 @@ import numpy as np
 from dadagrad._version import __version__
 from dadagrad.config import SETTINGS, TrainConfig
 from dadagrad.data.ingest.ingest import as_dataset
-from dadagrad.data.skipping import OnError
-from dadagrad.errors import DadagradError, InputError
+from dadagrad.errors import DadagradError, InputError, OnError
 from dadagrad.model.evaluate import evaluate
 from dadagrad.model.facts import changed_settings, largest_weights, sides
 from dadagrad.model.model import Model

@@ -12,9 +12,9 @@ import numpy as np
 
 from dadagrad.config import CHOSEN, TrainConfig
 from dadagrad.data.dataset import Dataset
-from dadagrad.data.skipping import OnError, skipping
+from dadagrad.data.skipping import skipping
 from dadagrad.data.views import hold_out
-from dadagrad.errors import InputError, TrainingError
+from dadagrad.errors import InputError, OnError, TrainingError
 from dadagrad.model.evaluate import evaluate
 from dadagrad.model.model import Model
 from dadagrad.problem import Problem, make_problem

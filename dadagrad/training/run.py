@@ -9,9 +9,8 @@ from typing import Any
 from dadagrad.config import TrainConfig, make_config
 from dadagrad.data.dataset import Schema
 from dadagrad.data.ingest.ingest import as_dataset, split_options
-from dadagrad.data.skipping import OnError
 from dadagrad.data.views import with_label_columns
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, OnError
 from dadagrad.optim.losses import Loss
 from dadagrad.optim.preconditioners import Preconditioner
 from dadagrad.optim.regularizers import Regularizer

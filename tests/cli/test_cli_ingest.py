@@ -7,8 +7,6 @@ import pytest
 
 from dadagrad import ingest, open_dataset
 from dadagrad.cli import ingest as module
-from dadagrad.cli import reading
-from dadagrad.data.ingest.options import FORMATS
 
 
 def test_the_report_is_json_or_lines(run, places, tmp_path):
@@ -76,7 +74,6 @@ def test_every_parameter_and_format_has_an_option():
     assert parameters == {option.name for option in module.ingest.params} - {
         "as_json", "quiet", "no_shuffle", "help_all",
     }  # fmt: skip
-    assert reading.FORMATS == FORMATS
 
 
 TABLE = "age,job,y\n" + "".join(f"{age},{job},{age % 2}\n" for age in range(30) for job in "ab")

@@ -22,8 +22,8 @@ from sklearn.feature_extraction.text import HashingVectorizer
 
 from dadagrad.data import external_shuffle, open_dataset
 from dadagrad.data.ingest import files, readers, sources
+from dadagrad.data.ingest.files import guess_format
 from dadagrad.data.ingest.ingest import IngestReport, ingest
-from dadagrad.data.ingest.options import guess_format
 from dadagrad.errors import InputError
 from dadagrad.model.compatibility import check_features
 

@@ -1,4 +1,4 @@
-"""Source files: their names, and their text as chunks of whole lines, decompressed."""
+"""Source files: names, formats, and text as chunks of whole lines, decompressed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import IO, Protocol
 
 import pyarrow as pa
 
+from dadagrad.data.ingest.options import FORMATS, Format
 from dadagrad.errors import InputError
 
 MAX_LINE_BYTES = 1 << 28
@@ -27,6 +28,30 @@ _READ_BYTES = 1 << 20
 _MAX_XZ_MEMORY = 1 << 28  # bytes: xz -9 takes 65 MB, and a header can ask for 4 GB
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _MAX_MAGIC = max(map(len, _MAGIC))
+_HEAD_BYTES = 1 << 20
+_SUFFIXES: dict[str, Format] = {
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+    ".vw": "vw",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".h5ad": "anndata",
+    ".npz": "npz",
+}
+_FORMAT_BY_MAGIC: dict[bytes, Format] = {
+    b"PAR1": "parquet",
+    b"PK\x03\x04": "npz",
+    b"\x89HDF": "anndata",
+}
+_SVMLIGHT_LINE = re.compile(
+    # A label, or, in rows to be predicted, a feature at once.
+    r"\s*([-+.\deE]+(,[-+.\deE]+)*|qid:\d+|\d+:[-+.\deE]+)"
+    r"(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)*\s*(#.*)?"
+)
+_VW_LINE = re.compile(r"\s*([-+.\deE]+\s+){0,3}('?\S+)?\s*\|.*")
 
 
 def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
@@ -156,6 +181,42 @@ def place(path: str, chunk: bytes, offset: int, position: int) -> str:
             line += data.count(b"\n")
             done += len(data)
     return f"{path}, line {line}"
+
+
+def guess_format(path: str) -> Format:
+    """Format of a source, by its name, or else by its first line."""
+    name = COMPRESSED_NAME.sub("", path.lower().rstrip("/"))
+    suffix = os.path.splitext(name)[1]
+    if suffix in _SUFFIXES:
+        return _SUFFIXES[suffix]
+    if os.path.isdir(path):
+        return "anndata" if os.path.isdir(os.path.join(path, "obs")) else "parquet"
+    if "://" in path:
+        raise InputError(
+            f"cannot tell the format of {path}; give one with --format (text formats are read from "
+            "files: copy them here, or pipe them to /dev/stdin)"
+        )
+    if not os.path.isfile(path):
+        raise InputError(f"cannot tell the format of {path}, a pipe; give it with --format")
+    head, _ = next(read_chunks(Range(path, 0, None), _HEAD_BYTES), (b"", 0))
+    if head[:4] in _FORMAT_BY_MAGIC:
+        return _FORMAT_BY_MAGIC[head[:4]]
+    lines = [line for line in head.decode("utf-8", "replace").split("\n") if line.strip()]
+    first = lines[0].removesuffix("\r") if lines else ""
+    if suffix in (".csv", ".tsv", ".tab") or "\t" in first:
+        return "csv"
+    if first.startswith("{"):
+        return "jsonl"
+    if first and _SVMLIGHT_LINE.fullmatch(first):
+        return "svmlight"
+    if _VW_LINE.fullmatch(first):
+        return "vw"
+    if "," in first:
+        return "csv"
+    seen = f"its first line is {first[:60]!r}" if first else "it is empty"
+    raise InputError(
+        f"cannot tell the format of {path}: {seen}; give one with --format {'|'.join(FORMATS)}"
+    )
 
 
 @contextlib.contextmanager

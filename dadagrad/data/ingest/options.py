@@ -1,15 +1,11 @@
-"""Formats of sources, guessed from their names and first lines, and the options of each."""
+"""Formats of sources, and the options of each. No heavy library is imported."""
 
 from __future__ import annotations
 
-import os
-import re
 from dataclasses import dataclass
 from typing import Literal
 
-from dadagrad.data.ingest.files import COMPRESSED_NAME, Range, read_chunks
-from dadagrad.data.skipping import OnError
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, OnError
 
 Delimiter = Literal["\t", ","]
 Format = Literal["svmlight", "vw", "text", "csv", "jsonl", "parquet", "anndata", "npz"]
@@ -25,7 +21,7 @@ DEFAULT_HASH_BITS = 20
 MAX_HASH_BITS = {"vw": 31}
 """The hash has 31 bits without its sign; scikit-learn's ids are numbers of 32 bits."""
 
-_CHOICES: dict[str, tuple[object, ...]] = {
+CHOICES: dict[str, tuple[object, ...]] = {
     "format": FORMATS,
     "norm": ("l2", "none"),
     "on_error": ("raise", "skip"),
@@ -51,27 +47,6 @@ _FORMATS_OF: dict[str, tuple[Format, ...]] = {
     "keep_names": ("vw", *TABLE_FORMATS),
     "on_error": ("svmlight", "vw", *TABLE_FORMATS),
 }
-
-_HEAD_BYTES = 1 << 20
-_SUFFIXES: dict[str, Format] = {
-    ".svm": "svmlight",
-    ".svmlight": "svmlight",
-    ".libsvm": "svmlight",
-    ".vw": "vw",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".h5ad": "anndata",
-    ".npz": "npz",
-}
-_MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"PK\x03\x04": "npz", b"\x89HDF": "anndata"}
-_SVMLIGHT_LINE = re.compile(
-    # A label, or, in rows to be predicted, a feature at once.
-    r"\s*([-+.\deE]+(,[-+.\deE]+)*|qid:\d+|\d+:[-+.\deE]+)"
-    r"(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)*\s*(#.*)?"
-)
-_VW_LINE = re.compile(r"\s*([-+.\deE]+\s+){0,3}('?\S+)?\s*\|.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +78,7 @@ class Options:
     note_skipped: bool = True
 
     def __post_init__(self) -> None:
-        for name, allowed in _CHOICES.items():
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise InputError(
                     f"{name} is {getattr(self, name)!r}; it must be one of "
@@ -124,39 +99,3 @@ class Options:
         for name in ("label", "multilabel"):
             if self.no_labels and getattr(self, name) not in (None, False):
                 raise InputError(f"no_labels and {name} exclude each other; give one of them")
-
-
-def guess_format(path: str) -> Format:
-    """Format of a source, by its name, or else by its first line."""
-    name = COMPRESSED_NAME.sub("", path.lower().rstrip("/"))
-    suffix = os.path.splitext(name)[1]
-    if suffix in _SUFFIXES:
-        return _SUFFIXES[suffix]
-    if os.path.isdir(path):
-        return "anndata" if os.path.isdir(os.path.join(path, "obs")) else "parquet"
-    if "://" in path:
-        raise InputError(
-            f"cannot tell the format of {path}; give one with --format (text formats are read from "
-            "files: copy them here, or pipe them to /dev/stdin)"
-        )
-    if not os.path.isfile(path):
-        raise InputError(f"cannot tell the format of {path}, a pipe; give it with --format")
-    head, _ = next(read_chunks(Range(path, 0, None), _HEAD_BYTES), (b"", 0))
-    if head[:4] in _MAGIC:
-        return _MAGIC[head[:4]]
-    lines = [line for line in head.decode("utf-8", "replace").split("\n") if line.strip()]
-    first = lines[0].removesuffix("\r") if lines else ""
-    if suffix in (".csv", ".tsv", ".tab") or "\t" in first:
-        return "csv"
-    if first.startswith("{"):
-        return "jsonl"
-    if first and _SVMLIGHT_LINE.fullmatch(first):
-        return "svmlight"
-    if _VW_LINE.fullmatch(first):
-        return "vw"
-    if "," in first:
-        return "csv"
-    seen = f"its first line is {first[:60]!r}" if first else "it is empty"
-    raise InputError(
-        f"cannot tell the format of {path}: {seen}; give one with --format {'|'.join(FORMATS)}"
-    )

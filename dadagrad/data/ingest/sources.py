@@ -24,8 +24,8 @@ from dadagrad.data.blocks import Block, compact
 from dadagrad.data.dask_blocks import dataset_from_dask, is_dask
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.ingest.arrays import ArraySource, matrix_source, open_arrays, stored_source
-from dadagrad.data.ingest.files import expand, source_bytes
-from dadagrad.data.ingest.options import ARRAY_FORMATS, Format, Options, guess_format
+from dadagrad.data.ingest.files import expand, guess_format, source_bytes
+from dadagrad.data.ingest.options import ARRAY_FORMATS, Format, Options
 from dadagrad.data.ingest.readers import (
     LINE_PARSERS,
     NO_ROWS,

@@ -23,11 +23,10 @@ from numpy.typing import NDArray
 from dadagrad.data.blocks import MAX_NOTES
 from dadagrad.data.ingest.files import COMPRESSED_NAME, place
 from dadagrad.data.ingest.options import Delimiter
-from dadagrad.data.skipping import OnError
 from dadagrad.data.tables.cells import MISSING, as_number
 from dadagrad.data.tables.columns import shown
 from dadagrad.data.tables.encoding import Batch
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, OnError
 
 MAX_ROW_BYTES = 64 << 20
 """Longest row of a CSV file; a longer one means that a quote was never closed."""

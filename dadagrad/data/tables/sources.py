@@ -20,7 +20,6 @@ from dadagrad.data.ingest.files import place
 from dadagrad.data.ingest.options import DEFAULT_HASH_BITS, Options
 from dadagrad.data.parquet import arrow_errors
 from dadagrad.data.parquet_footer import read_row_groups
-from dadagrad.data.skipping import OnError
 from dadagrad.data.tables.columns import find, learn_columns, no_column, shown
 from dadagrad.data.tables.delimited import (
     Layout,
@@ -32,7 +31,7 @@ from dadagrad.data.tables.delimited import (
 )
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import Batch, TableParser
-from dadagrad.errors import CorruptionError, InputError
+from dadagrad.errors import CorruptionError, InputError, OnError
 from dadagrad.storage.store import open_regular
 
 HEAD_BYTES = 1 << 20
