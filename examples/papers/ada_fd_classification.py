@@ -1,15 +1,15 @@
 """Online classification in sketched metrics (Wan, Wei and Zhang 2018, section 4.2, figs. 2 and 3).
 
 Squared hinge losses, one pass: mistakes on the way and accuracy on the test rows. Step size and
-delta of each algorithm have the fewest mistakes of the paper's grid, 2e-4 to 20, on the first rows;
-figures are means over permutations of the rows. The times are CPU milliseconds a row.
+delta of each algorithm have the fewest mistakes of the paper's grid, 2e-4 to 20, on the first 1,000
+rows; figures are means over permutations of the rows. The times are CPU milliseconds a row.
 
 Gisette (5,000 features, tau = 10) and Epsilon (2,000 features, tau = 40) cannot be had offline: if
 the folder of data sets has `gisette_scale` and `gisette_scale.t`, or `epsilon_normalized` and
 `epsilon_normalized.t` of the LIBSVM pages, their rows are read. Otherwise rows are made up, of as
-many features where `--full` is given and a tenth of them by default: Gaussian rows of length 1 with
-the eigenvalues 1 / j^2 in random directions, labels of a random direction of which a twentieth is
-turned ("Gisette-like"), and the same with the eigenvalues 1 / j ("Epsilon-like").
+many features where `--full` is given and by default a tenth of them, 3,000 rows: Gaussian rows of
+length 1 with the eigenvalues 1 / j^2 in random directions, labels of a random direction of which a
+twentieth is turned ("Gisette-like"), and the same with the eigenvalues 1 / j ("Epsilon-like").
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ SOURCES = (
 
 
 def run(options: Options) -> Outcome:
-    n_permutations, n_tuned = (1, 20) if options.quick else (5 if options.full else 2, 300)
+    n_permutations, n_tuned = (1, 20) if options.quick else (5 if options.full else 2, 1_000)
     lines, plots = [], []
     for source in SOURCES:
         rows, name = load(source, options)

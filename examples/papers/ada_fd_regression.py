@@ -8,7 +8,7 @@ projections. 500 features and 10,000 rows, as in the paper, which prints no figu
 ADA-FULL first, ADA-FD close to it, then the others.
 
 ADA-FD is the form of the paper: tau = 10 rows, shrunk at every step. Beside it stands the form with
-a buffer at equal memory: 5 rows and 5 waiting ones.
+a buffer at equal memory: 5 rows and 5 waiting ones. The seconds are those of a clock.
 
 A gradient is x or -x, so the sum of outer products is the same in all settings: one preconditioner
 serves the whole grid.

@@ -34,12 +34,12 @@ ALGORITHMS: dict[str, dict[str, str]] = {
 PRICED = ("PA", "AROW")
 """Algorithms with a price in the place of a step size, and no l1."""
 GRIDS: dict[str, tuple[float, ...]] = {
-    "RDA": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "RDA": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
     "FB": (0.1, 0.3, 1.0),
     "AdaGrad-RDA": (0.01, 0.02, 0.04, 0.08, 0.16, 0.32),
     "AdaGrad-FB": (0.01, 0.02, 0.04, 0.08, 0.16, 0.32),
     "PA": (0.0001, 0.001, 0.01, 0.1, 1.0),
-    "AROW": (0.1, 1.0, 10.0, 100.0, 1000.0),
+    "AROW": (0.1, 1.0, 10.0, 100.0, 1e3, 1e4),
 }
 """Step sizes, C of PA and r of AROW."""
 

@@ -176,6 +176,8 @@ def page(sections: Iterable[str]) -> str:
         "Each script makes an experiment of one of the five papers again, on the public interface, "
         "and writes its figures beside the paper's own. Each run of a script writes its section of "
         "this page; all are made by\n\n"
-        "```sh\npython -m examples.papers all --data FOLDER\n```"
+        "```sh\npython -m examples.papers all --data FOLDER\n```\n\n"
+        "at sizes that take some minutes on one core; `--full` has the sizes of the papers. Times "
+        "were taken on a machine with two cores and other work."
     )
     return "\n\n".join([head, *sections]) + "\n"

@@ -22,7 +22,7 @@ Labels = NDArray[np.bool_]
 GROUPS = {"comp": range(1, 6), "rec": range(7, 11), "sci": range(11, 15), "talk": range(16, 20)}
 """Classes of the four large groups of 20 Newsgroups."""
 RCV1_CATEGORIES = ("ECAT", "CCAT", "GCAT", "MCAT")
-SMALL_ATTRIBUTES = 9
+SMALL_ATTRIBUTES = 24
 """Values of the census attributes that have a product with every other."""
 
 

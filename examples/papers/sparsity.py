@@ -27,10 +27,8 @@ Path = list[tuple[float, float, float]]
 
 def run(options: Options) -> Outcome:
     strengths = [1e-4, 1e-2] if options.quick else (10.0**POWERS).tolist()
-    (
-        lines,
-        table,
-    ) = {}, []
+    table = []
+    lines: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
     for set_name, name, rows, labels in problems(options):
         path, arow = trace(rows, labels, strengths)
         kept = [point for point in path if point[1] > 0]

@@ -73,7 +73,8 @@ def findings(rows: list[dict[str, Any]]) -> str:
         "The claim: adaptive algorithms beat the others, and AdaGrad-RDA beats AROW, on every set. "
         f"Here AdaGrad-RDA has a smaller error than RDA on {wins['RDA']} of {len(ours)} sets, than "
         f"FB on {wins['FB']}, than PA on {wins['PA']}, and than AROW on {wins['AROW']}; the mean "
-        f"errors are {order({name: float(np.mean(each)) for name, each in errors.items()})}."
+        f"errors are {order({name: float(np.mean(each)) for name, each in errors.items()})}. "
+        "PA and AROW keep all weights; the next section shows the price of keeping a tenth."
     )
 
 
