@@ -168,8 +168,8 @@ class DaskDriver(ABC):
         # Tasks go first, so that workers are busy while the rest is done here.
         computes = [one for one in instructions if isinstance(one, Compute)]
         readings = [compute.slice_.reading for compute in computes]
-        for worker, positions in self._placement.tasks_of(readings):
-            self._send(worker, [computes[position] for position in positions])
+        tasks = self._placement.tasks_of(readings)
+        self._send_all([(worker, [computes[p] for p in places]) for worker, places in tasks])
         opens = {one.reading: one for one in instructions if isinstance(one, Open)}
         for reading, opening in opens.items():
             self._placement.open(reading, opening.partition)
@@ -207,6 +207,11 @@ class DaskDriver(ABC):
         # Computations go before reading, even if they are submitted later.
         arguments = (self._job, self._run, opens)
         self._pending.submit(to_events, worker, open_partitions, *arguments, priority=-1)
+
+    def _send_all(self, tasks: list[tuple[str | None, list[Compute]]]) -> None:
+        """Submit slices that can begin together: those of each task, preferably to a worker."""
+        for worker, computes in tasks:
+            self._send(worker, computes)
 
     @abstractmethod
     def _send(self, worker: str | None, computes: list[Compute]) -> None:

@@ -20,10 +20,11 @@ from dadagrad.problem import Problem
 from dadagrad.training.checkpoints.shards import StoredShard
 from dadagrad.training.engines.dask.futures import PendingTasks
 from dadagrad.training.engines.dask.peers import PeerLost, Version
-from dadagrad.training.engines.dask.shards import Layout
-from dadagrad.training.engines.dask.tasks import go_back_to, hold_shards
+from dadagrad.training.engines.dask.shards import Layout, Merging
+from dadagrad.training.engines.dask.tasks import go_back_to, hold_shards, merge_shards
 from dadagrad.training.memory.available import workers_of
 from dadagrad.training.memory.estimate import n_holders
+from dadagrad.training.messages import MergeRemotely
 from dadagrad.training.state import state_bytes
 from dadagrad.training.state.compiled import State
 
@@ -99,14 +100,23 @@ class Holders:
         gone = {each for holders in self.layout.holders for each in holders} - threads.keys()
         return min(gone, default=None)
 
-    def begin_next_round(self) -> None:
-        """Take note that all shards have been merged."""
+    def begin_round(self, step: int = 1) -> None:
+        """Take note that the next round begins; with -1, the one before begins again."""
         epoch, number = self.layout.version
-        self.layout = replace(self.layout, version=Version(epoch, number + 1))
+        self.layout = replace(self.layout, version=Version(epoch, number + step))
 
     def features(self, number: int) -> NDArray[np.int64]:
         """The ids of the features of a shard."""
         return np.arange(*self.layout.edges[number : number + 2])
+
+    def merge(self, streams: MergeRemotely) -> None:
+        """Have all holders merge the round before; raises `RoundLost` if one does not answer."""
+        arguments = {
+            worker: (self.layout, Merging((worker,), streams)) for worker in self.by_worker()
+        }
+        answers = self._ask(merge_shards, arguments, self._limit(len(self.layout.holders)))
+        if lost := min(arguments.keys() - answers.keys(), default=None):
+            raise RoundLost(f"worker {lost} does not answer")
 
     def by_worker(self) -> dict[str, list[int]]:
         """The shards of which each worker is the first holder."""

@@ -11,8 +11,8 @@ from distributed.protocol.serialize import pickle_dumps, pickle_loads, register_
 from numpy.typing import NDArray
 
 from dadagrad.problem import Problem
-from dadagrad.training.engines.dask.shards import Layout
-from dadagrad.training.messages import MergeRemotely, RemoteFeatures, Result
+from dadagrad.training.engines.dask.shards import Layout, Merging
+from dadagrad.training.messages import RemoteFeatures, Result
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.slices import FeatureSlice, SentFeatures, not_finite
 from dadagrad.training.trace import Task
@@ -26,9 +26,10 @@ Touched: TypeAlias = NDArray[Any] | None
 class Work:
     """Slices of one step, for one task of `run`.
 
-    A slice is `given` weights, or its stream reads the state from its holders in the `layout`. The
-    worker reports the features that the slice `following` it in its partition touches. `skipped`
-    has the partitions that the run skips, and the reasons.
+    A slice is `given` weights, or its stream reads the state from its holders in the `layout`,
+    after the `merging` of the round before. The worker reports the features that the slice
+    `following` it in its partition touches. `skipped` has the partitions that the run skips, and
+    the reasons.
     """
 
     run: str
@@ -37,16 +38,7 @@ class Work:
     following: tuple[Slice | None, ...]
     skipped: Mapping[str, str]
     layout: Layout | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MergeWork:
-    """Some of the shards of a `layout` to merge, for one task of `run`."""
-
-    run: str
-    layout: Layout
-    numbers: tuple[int, ...]
-    merging: MergeRemotely
+    merging: Merging | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,12 +47,21 @@ class Peers:
     run : str
     operations : mapping of str to Operation
         What others may ask of this worker. An operation raises `PeerLost` for what it cannot do.
+    ready : mapping of str to callable
+        Of some operations, a future of a `Version` that they wait for, on no thread.
     """
 
-    def __init__(self, worker: Worker, run: str, operations: Mapping[str, Operation]) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        run: str,
+        operations: Mapping[str, Operation],
+        ready: Mapping[str, Callable[[Version], Future[None]]],
+    ) -> None:
         self._worker = worker
         self._run = run
         self._operations = operations
+        self._ready = ready
         self._waiting: set[Future[list[Any]]] = set()
         self._lock = threading.Lock()
         self._n_bytes = 0
@@ -111,6 +120,11 @@ class Peers:
     async def answer(self, operation: str, version: Version, arguments: dict[str, Any]) -> Any:
         """Answer a request; None if this worker cannot."""
         try:
+            if operation in self._ready:
+                future = self._ready[operation](version)
+                if not future.done():
+                    await asyncio.shield(asyncio.wrap_future(future))
+                future.result()
             return await asyncio.to_thread(self._operations[operation], version, **arguments)
         except PeerLost:
             return None

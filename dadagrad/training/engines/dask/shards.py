@@ -5,20 +5,22 @@ client decides; workers send each other numbers of features directly, never thro
 
 - Before a slice of rows, its worker asks holders for the state of the features that the rows touch.
 - What a stream changed stays on its worker until the shards are merged.
-- The first holder of a shard asks the workers for the changes of its features, merges them in
-  place, and sends the merged numbers to the second holder.
+- The tasks of the next round begin with that merge, which so costs no messages to the client. The
+  first holder of a shard asks the workers for the changes of its features, merges them in place,
+  and sends the merged numbers to the second holder. Requests for features wait until it is done.
 
 A round is a transaction. Each holder keeps what a merge overwrote, so that all can go back to the
-begin of the round. All requests name a `Version`: the round, and an epoch that begins anew whenever
-shards get other holders. A worker that froze and comes back has an old epoch, and nobody takes its
-numbers.
+begin of the round before. All requests name a `Version`: the round, and an epoch that begins anew
+whenever shards get other holders. A worker that froze and comes back has an old epoch, and nobody
+takes its numbers.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -28,6 +30,7 @@ import numpy as np
 from distributed import Worker
 from numpy.typing import NDArray
 
+from dadagrad.clusters import seconds
 from dadagrad.kernels.id_sets import mark, marked, pack, unpack
 from dadagrad.problem import Problem
 from dadagrad.training.checkpoints.shards import StoredShard
@@ -57,6 +60,14 @@ class Layout:
     version: Version
     edges: NDArray[np.int64]
     holders: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """The merge of a round by the first holders among `workers`, at the begin of the next round."""
+
+    workers: tuple[str, ...]
+    streams: MergeRemotely
 
 
 @dataclass(slots=True)
@@ -90,18 +101,23 @@ class ShardStore:
 
     def __init__(self, worker: Worker, run: str, problem: Problem) -> None:
         self.problem = problem
+        self._worker = worker
         self._version = Version(0, 0)
         self._shards: dict[int, Shard] = {}
-        self._changes: dict[str, FeatureSlice[State]] = {}
+        self._changes: dict[Version, dict[str, FeatureSlice[State]]] = defaultdict(dict)
+        # By round, whether the shards are at its begin, and those whose merge has not been begun.
+        self._ready: dict[Version, Future[None]] = {}
+        self._unmerged: dict[Version, deque[list[int]]] = {}
         self._unneeded: set[int] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         operations: dict[str, Operation] = {
             "features": self._features,
             "shard": self._shard_arrays,
             "changes": self._changes_of,
             "follow": self._follow,
+            "merge": self._merge_here,
         }
-        self.peers = Peers(worker, run, operations)
+        self.peers = Peers(worker, run, operations, {"features": self._ready_at})
 
     # Requests of the client.
 
@@ -111,6 +127,10 @@ class ShardStore:
             self._version = version
             self._changes.clear()
             self._unneeded.clear()
+            self._unmerged.clear()
+            outdated, self._ready = self._ready, {}
+        for future in outdated.values():
+            _end(future, PeerLost(f"round {version} begins again"))
         self.peers.cancel()
         for number, shard in list(self._shards.items()):
             with shard.lock:
@@ -174,11 +194,12 @@ class ShardStore:
         key = uuid4().hex
         with self._lock:
             if self._version == layout.version:
-                self._changes[key] = change
+                self._changes[layout.version][key] = change
         return RemoteChange(self.peers.address, key, change.content.common())
 
     def _pull(self, layout: Layout, ids: NDArray[np.int64], common: State) -> State:
         """The state of some features, from their holders."""
+        self.wait_until(layout.version)
         cuts = np.searchsorted(ids, layout.edges).tolist()
         by_holder: dict[str, list[int]] = defaultdict(list)
         parts = [slice(*ends) for ends in pairwise(cuts)]
@@ -203,10 +224,61 @@ class ShardStore:
 
     # Merges.
 
-    def merge(self, layout: Layout, numbers: Sequence[int], merging: MergeRemotely) -> None:
-        """Merge what the streams changed into some shards, of which this worker is first holder."""
-        version, changes = layout.version, merging.changes
+    def merge(self, layout: Layout, merging: Merging) -> None:
+        """Have workers merge their shards, before the round of `layout` begins.
+
+        This worker merges its own, as many threads at the same time as call this.
+        """
+        others = [worker for worker in merging.workers if worker != self.peers.address]
+        if len(others) < len(merging.workers):
+            self._merge_here(layout.version, layout, merging.streams)
+        arguments = {"layout": layout, "streams": merging.streams}
+        self.peers.ask(layout.version, [Request(each, "merge", arguments) for each in others])
+
+    def _merge_here(
+        self, version: Version, layout: Layout, streams: MergeRemotely
+    ) -> dict[str, Arrays]:
+        """Merge shards of which this worker is first holder, unless another thread does."""
         self._enter(version)
+        future = self._ready_at(version)
+        with self._lock:
+            if version not in self._unmerged:
+                here = [n for n, each in enumerate(layout.holders) if each[0] == self.peers.address]
+                n_parts = max(1, min(self._worker.state.nthreads, len(here)))
+                self._unmerged[version] = deque(here[first::n_parts] for first in range(n_parts))
+            unmerged = self._unmerged[version]
+        try:
+            with suppress(IndexError):  # of the empty queue
+                while True:
+                    self._merge_shards(layout, unmerged.popleft(), streams)
+        except BaseException as error:
+            _end(future, error)
+            raise
+        return {}
+
+    def _ready_at(self, version: Version) -> Future[None]:
+        """The future of the begin of a round, for which all shards here have been merged."""
+        with self._lock:
+            if version.epoch != self._version.epoch:
+                raise PeerLost(f"round {version} was asked for, and this is {self._version}")
+            future = self._ready.setdefault(version, Future())
+            shards = list(self._shards.items())
+            needed = [shard for number, shard in shards if number not in self._unneeded]
+            if all(shard.round >= version.round for shard in needed):
+                _end(future)
+            return future
+
+    def wait_until(self, version: Version) -> None:
+        """Wait until the shards here are at the begin of a round."""
+        try:
+            self._ready_at(version).result(seconds("worker-ttl"))
+        except (TimeoutError, CancelledError) as error:
+            raise PeerLost(f"the shards of round {version} were not merged in time") from error
+
+    def _merge_shards(self, layout: Layout, numbers: list[int], merging: MergeRemotely) -> None:
+        """Merge what the streams changed in the round before into some shards."""
+        epoch, round_number = layout.version
+        version, changes = Version(epoch, round_number - 1), merging.changes
         edges = {number: layout.edges[number : number + 2].tolist() for number in numbers}
         keys: dict[str, list[str]] = defaultdict(list)
         for change in changes:
@@ -231,6 +303,7 @@ class ShardStore:
             version,
             [Request(holder, "follow", {"shards": some}) for holder, some in followers.items()],
         )
+        self._ready_at(layout.version)
 
     def _merge_shard(
         self,
@@ -242,7 +315,7 @@ class ShardStore:
         """Merge a shard in place, unless that was done before; the numbers that it has then."""
         shard = self._shard(number, version, merged=True)
         with shard.lock:
-            self._check_version(version)
+            self._check_epoch(version)
             state, n_features = shard.state, shard.state.n_features
             if shard.round == version.round:
                 touched = np.concatenate([features.ids for features in learned])
@@ -306,11 +379,12 @@ class ShardStore:
         for number, arrays in shards.items():
             shard = self._shard(int(number), version, merged=True)
             with shard.lock:
-                self._enter(version)
+                self._enter(Version(version.epoch, version.round + 1))
                 if shard.round == version.round:
                     positions = unpack(arrays["ids"], np.int64)
                     shard.begin_merge(positions)
                     shard.state.push_features(positions, shard.state.with_features(arrays))
+        self._ready_at(Version(version.epoch, version.round + 1))
         return {}
 
     def _enter(self, version: Version) -> None:
@@ -318,13 +392,19 @@ class ShardStore:
         with self._lock:
             while self._unneeded:
                 self._shards.pop(self._unneeded.pop(), None)
+            if version.epoch > self._version.epoch:  # all shards have other holders
+                for forgotten in (self._shards, self._changes, self._ready, self._unmerged):
+                    forgotten.clear()
             if version > self._version:
                 self._version = version
-                self._changes.clear()
-        self._check_version(version)
+                for kept in (self._changes, self._ready, self._unmerged):
+                    for each in [each for each in kept if each.round + 1 < version.round]:
+                        del kept[each]
+            if version != self._version:
+                raise PeerLost(f"round {version} was asked for, and this is {self._version}")
 
-    def _check_version(self, version: Version) -> None:
-        if version != self._version:
+    def _check_epoch(self, version: Version) -> None:
+        if version.epoch != self._version.epoch:
             raise PeerLost(f"round {version} was asked for, and this is {self._version}")
 
     def _shard(self, number: int, version: Version, *, merged: bool = False) -> Shard:
@@ -337,8 +417,8 @@ class ShardStore:
         return shard
 
     def _kept(self, version: Version, key: str) -> FeatureSlice[State]:
-        change = self._changes.get(key)
-        if version != self._version or change is None:
+        change = self._changes.get(version, {}).get(key)
+        if change is None:
             raise PeerLost("what a stream changed is not kept here")
         return change
 
@@ -352,6 +432,15 @@ class ShardStore:
         arrays = answer[f"{change.key} 0"]
         ids = unpack(arrays["ids"], np.int64)
         return FeatureSlice(ids, change.common.with_features(arrays))
+
+
+def _end(future: Future[None], error: BaseException | None = None) -> None:
+    """End a future, unless another thread does."""
+    with suppress(InvalidStateError):
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
 
 
 def _part(array: NDArray[Any], part: slice) -> NDArray[Any]:

@@ -1,10 +1,11 @@
 """Streams on a Dask cluster: the workers hold the state in shards, and the client decides.
 
 The client learns the metrics, the intercept and the t of each stream, and nothing that is as large
-as the data or the state. If a worker is lost, or anything that it sent cannot be right, all holders
-go back to the begin of the round, which is done again: the bits are the same. Each shard has two
-holders where there are two workers; if a shard is lost all the same, the run goes back to its last
-checkpoint, or to its start.
+as the data or the state. The first tasks of a round begin with the merge of the round before. If a
+worker is lost, or anything that it sent cannot be right, all holders go back to the begin of the
+last round whose merge may be unfinished, and go on from there: the bits are the same. Each shard
+has two holders where there are two workers; if a shard is lost all the same, the run goes back to
+its last checkpoint, or to its start.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from dadagrad.training.checkpoints.shards import StoredShard, StoredState
 from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.engines.dask.driver import DaskDriver
 from dadagrad.training.engines.dask.holders import Base, Holders, RoundLost, StateLost
-from dadagrad.training.engines.dask.messages import MergeWork, Reply, Work, wrong_metrics
+from dadagrad.training.engines.dask.messages import Reply, Work, wrong_metrics
+from dadagrad.training.engines.dask.shards import Merging
 from dadagrad.training.engines.dask.tasks import (
     compute_slices,
     count_weights,
-    merge_shards,
     send_shards,
     send_weights,
     write_shards,
@@ -50,7 +51,7 @@ from dadagrad.training.worker.progressive import best_setting
 logger = logging.getLogger(__name__)
 
 MAX_FAILURES = 5
-"""Attempts at a round before the run ends."""
+"""Attempts at a round and the merge before it, after which the run ends."""
 
 
 class StreamDriver(DaskDriver):
@@ -69,7 +70,13 @@ class StreamDriver(DaskDriver):
         problem = self._coordinator.problem
         self._holders = Holders(self._client, self._run, problem, self._pending, edges)
         self._failures: list[str] = []
-        self._base = self._base_here()
+        self._failed_at = 0
+        # The merge of the round before, until all holders are known to have done it; and the begin
+        # of that round.
+        self._merging: MergeRemotely | None = None
+        self._before = self._base = self._base_here()
+        self._is_asked = False  # by tasks of this round to merge
+        self._is_merged = False  # for the coordinator
         self._is_zero = state.t == 0.0
         self._stays = stays_on_workers(problem) or bool(self._stored)
 
@@ -82,6 +89,12 @@ class StreamDriver(DaskDriver):
         return self._go_back_to_base()
 
     # Events and instructions.
+
+    def _next_events(self) -> list[Event]:
+        if self._is_merged:
+            self._is_merged = False
+            return [Merged()]
+        return super()._next_events()
 
     def _next_instructions(self) -> list[Instruction]:
         try:
@@ -98,9 +111,12 @@ class StreamDriver(DaskDriver):
     def _carry_out(self, instructions: list[Instruction]) -> bool | None:
         kinds = set(map(type, instructions))
         try:
-            if kinds & {Save, Finish} and not self._stays:
-                self._gather()
+            if kinds & {Save, Finish}:
+                self._finish_merge()
+                if not self._stays:
+                    self._gather()
             elif self._holders.is_unbalanced and Report in kinds:
+                self._finish_merge()
                 self._holders.assign()
             for place, instruction in enumerate(instructions):
                 if isinstance(instruction, MergeRemotely):
@@ -118,7 +134,21 @@ class StreamDriver(DaskDriver):
         except StateLost:
             return self._carry_out(self._go_back_to_base())
 
-    def _send(self, worker: str | None, computes: list[Compute]) -> None:
+    def _send_all(self, tasks: list[tuple[str | None, list[Compute]]]) -> None:
+        """Submit slices; the first tasks of a round begin with the merge of the round before."""
+        holders = self._holders.by_worker().keys()
+        idle = tuple(holders - {worker for worker, _ in tasks})
+        for worker, computes in tasks:
+            merging = None
+            if self._merging is not None and not self._is_asked:
+                here = () if worker is None or worker not in holders else (worker,)
+                merging, idle = Merging(here + idle, self._merging), ()
+            self._send(worker, computes, merging)
+        self._is_asked |= bool(tasks)
+
+    def _send(
+        self, worker: str | None, computes: list[Compute], merging: Merging | None = None
+    ) -> None:
         work = Work(
             self._run,
             tuple(compute.slice_ for compute in computes),
@@ -126,6 +156,7 @@ class StreamDriver(DaskDriver):
             (None,) * len(computes),
             skipped_partitions(self._data),
             self._holders.layout,
+            merging,
         )
 
         def to_events(reply: Reply) -> list[Event]:
@@ -143,27 +174,22 @@ class StreamDriver(DaskDriver):
 
         self._submit_work(to_events, worker, compute_slices, work)
 
-    def _merge(self, instruction: MergeRemotely) -> None:
-        """Have the first holder of each shard merge it, on all of its threads."""
-        works = []
-        for worker, numbers in self._holders.by_worker().items():
-            n_tasks = min(len(numbers), self._holders.threads.get(worker, 1))
-            works += [(worker, tuple(numbers[first::n_tasks])) for first in range(n_tasks)]
-        left = len(works)
+    def _merge(self, streams: MergeRemotely) -> None:
+        """Leave the merge to the first tasks of the next round.
 
-        def to_events(reply: Reply) -> list[Event]:
-            nonlocal left
-            self._check(reply)
-            left -= 1
-            if left:
-                return []
-            self._holders.begin_next_round()
+        All tasks of this round have been done, and with them the merge before.
+        """
+        if self._coordinator.steps >= self._failed_at:
             self._failures.clear()
-            return [Merged()]
+        self._merging, self._before = streams, self._base_here()
+        self._is_asked, self._is_merged = False, True
+        self._holders.begin_round()
 
-        for worker, shards in works:
-            work = MergeWork(self._run, self._holders.layout, shards, instruction)
-            self._submit_work(to_events, worker, merge_shards, work)
+    def _finish_merge(self) -> None:
+        """Have the round before merged now."""
+        if self._merging is not None:
+            self._holders.merge(self._merging)
+            self._merging = None
 
     def _check(self, reply: Reply) -> None:
         self._note(reply)
@@ -180,28 +206,35 @@ class StreamDriver(DaskDriver):
         if len(self._failures) >= MAX_FAILURES:
             raise TrainingError(
                 f"a round failed {MAX_FAILURES} times: {' and again: '.join(self._failures[-2:])}; "
-                "if workers run out of memory, give them more, or make smaller partitions"
+                "the workers probably run out of memory: give them more, or make smaller partitions"
             )
+        self._failed_at = max(self._failed_at, self._coordinator.steps)
+        if self._merging is None:
+            self._before = self._base_here()
+        else:
+            self._holders.begin_round(-1)
         self._drop_tasks()
         try:
             self._holders.assign()
         except StateLost:
             return self._go_back_to_base()
-        coordinator = self._coordinator
-        coordinator.go_back(coordinator.cursor, coordinator.steps, coordinator.passes)
-        return coordinator.start()
+        return self._go_back(self._before)
 
     def _go_back_to_base(self) -> list[Instruction]:
         """Give the workers the state that the client has, and return the first instructions."""
         self._drop_tasks()
         self._holders.assign(self._base_shard)
-        base = self._base
-        assert isinstance(base.state, State)
-        self._state.push(np.empty(0, np.int64), base.state)
-        self._coordinator.go_back(base.cursor, base.steps, base.passes)
+        return self._go_back(self._base)
+
+    def _go_back(self, place: Start) -> list[Instruction]:
+        """Return the first instructions from a place on, where the workers are already."""
+        assert isinstance(place.state, State)
+        self._state.push(np.empty(0, np.int64), place.state)
+        self._coordinator.go_back(place.cursor, place.steps, place.passes)
         return self._coordinator.start()
 
     def _drop_tasks(self) -> None:
+        self._merging, self._is_merged = None, False
         self._pending.drop()
         self._placement.close_all()
 
@@ -237,6 +270,7 @@ class StreamDriver(DaskDriver):
 
     def _count_nonzeros(self) -> int:
         """See `Report`."""
+        self._finish_merge()
         coordinator = self._coordinator
         best = best_setting(coordinator.passes)
         counts = self._holders.call(count_weights, self._state.t)

@@ -31,9 +31,9 @@ from dadagrad.problem import Problem
 from dadagrad.storage.arrays import ArrayRecord
 from dadagrad.training import warm_up
 from dadagrad.training.checkpoints.shards import StoredShard, write_shard
-from dadagrad.training.engines.dask.messages import MergeWork, Reply, Touched, Work
+from dadagrad.training.engines.dask.messages import Reply, Touched, Work
 from dadagrad.training.engines.dask.peers import PeerLost, Version
-from dadagrad.training.engines.dask.shards import Layout, forget_store, store_of
+from dadagrad.training.engines.dask.shards import Layout, Merging, forget_store, store_of
 from dadagrad.training.memory.available import cache_bytes, resident
 from dadagrad.training.messages import Open, RemoteFeatures, Result
 from dadagrad.training.schedule.base import Slice
@@ -142,6 +142,10 @@ def compute_slices(work: Work, job: Job | None = None) -> Reply | DadagradError 
         job.data.skip(work.skipped)
     measured = Measured(get_worker().address)
     try:
+        if work.merging is not None:
+            assert work.layout is not None
+            with measured("merge", workers=len(work.merging.workers)):
+                store_of(get_worker(), work.run, job.problem).merge(work.layout, work.merging)
         slices = zip(work.slices, work.given, work.following, strict=True)
         computed = [_compute_slice(job, measured, work, *slice_) for slice_ in slices]
     except StorageError:
@@ -184,22 +188,6 @@ def _compute_slice(
     return result, None if following is None else _touched(rows, following)
 
 
-def merge_shards(work: MergeWork, job: Job | None = None) -> Reply | None:
-    """Merge shards that this worker holds; None if it needs the `job` and does not know it."""
-    job = _job_of(work.run, job)
-    if job is None:
-        return None
-    measured, lost = Measured(get_worker().address), None
-    with measured("merge", shards=len(work.numbers)):
-        try:
-            store_of(get_worker(), work.run, job.problem).merge(
-                work.layout, work.numbers, work.merging
-            )
-        except PeerLost as error:
-            lost = str(error)
-    return _reply(job, measured, [], [], [], work.run, lost=lost)
-
-
 async def go_back_to(
     run: str, problem: Problem, version: Version, dask_worker: Worker
 ) -> list[int]:
@@ -215,6 +203,17 @@ async def hold_shards(
 ) -> None:
     """Get shards; see `ShardStore.hold`."""
     await asyncio.to_thread(store_of(dask_worker, run).hold, layout, sources)
+
+
+async def merge_shards(run: str, layout: Layout, merging: Merging, dask_worker: Worker) -> None:
+    """Merge the shards of this worker; see `ShardStore.merge`."""
+    store = store_of(dask_worker, run)
+
+    def merge() -> None:
+        store.merge(layout, merging)
+        store.wait_until(layout.version)
+
+    await asyncio.to_thread(merge)
 
 
 async def send_shards(
