@@ -97,6 +97,12 @@ class Problem:
         """True if compiled kernels keep the average of the weights."""
         return self.compiled and self.config.average is True
 
+    @cached_property
+    def has_momentum(self) -> bool:
+        """True if merges of streams keep a momentum (`dadagrad.training.coordinator.merge`)."""
+        penalties = np.append(self.hyperparameters.l1, self.hyperparameters.l2)
+        return self.compiled and self.config.n_streams > 1 and not penalties.any()
+
     @property
     def chooses_average(self) -> bool:
         """True if the trial of step sizes decides whether the model is the average."""

@@ -1135,6 +1135,7 @@ def merge_streams(
     shrinks_lazily: bool,
     base_averages: NDArray[np.float32],
     averages: NDArray[np.float32],
+    momentum: NDArray[np.float32],
 ) -> None:
     """Merge what streams learned of some features, from the same `base`, into it.
 
@@ -1157,6 +1158,8 @@ def merge_streams(
     base_averages : (n_features, width) or (0, width) float32, changed in place
     averages : (n, width) or (0, width) float32
         With averaging, what averages lag behind the weights, of `base` and of the streams.
+    momentum : (n_features, width) or (0, width) float32, changed in place
+        That of the primary sums of `base`, if they have some.
     """
     width = base.shape[1]
     following = np.append(0, ends[:-1])  # the next place of each stream
@@ -1164,16 +1167,17 @@ def merge_streams(
     changed, is_changed = np.empty(MERGE_BLOCK + 1, np.int64), np.zeros(MERGE_BLOCK, np.int64)
     _merge_streams(
         base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily,
-        base_averages, averages, following, sums, learned, changed, is_changed,
+        base_averages, averages, momentum, following, sums, learned, changed, is_changed,
     )  # fmt: skip
 
 
 @_borrowing
 def _merge_streams(
     base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily,
-    base_averages, averages, following, sums, learned, changed, is_changed,
+    base_averages, averages, momentum, following, sums, learned, changed, is_changed,
 ):  # fmt: skip
-    n_streams, width, averaged = len(ends), base.shape[1], len(averages) > 0
+    n_streams, width = len(ends), base.shape[1]
+    averaged, has_momentum = len(averages) > 0, len(momentum) > 0
     step_size, l1, l2, low, high, delta, _, _ = hyperparameters
     settings = step_size, l1, l2
     # Compiled averages have no penalties.
@@ -1217,7 +1221,13 @@ def _merge_streams(
                 share = 1.0
                 if sums[i, m, 2] > 0.0:
                     share = sums[i, m, 2] / (sums[i, m, 1] * sums[i, m, 1])
-                primary = np.float64(base[feature, m, 0]) + share * sums[i, m, 0]
+                change = share * sums[i, m, 0]
+                if has_momentum and sums[i, m, 2] > 0.0:
+                    kept = 1.0 - np.sqrt(share)
+                    moving = kept * np.float64(momentum[feature, m]) + change
+                    momentum[feature, m] = moving
+                    change += kept * moving
+                primary = np.float64(base[feature, m, 0]) + change
                 squares = np.float64(base[feature, m, 1]) + share * sums[i, m, 1]
                 if shrinks_lazily:
                     gap = share * (whole - learned[i, m])

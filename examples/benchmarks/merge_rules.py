@@ -141,7 +141,7 @@ def trusted(rule: Rule, factor: float) -> Rule:
 
 
 RULES: dict[str, Rule] = {
-    "divided by participation (dadagrad)": participation(),
+    "divided by participation (dadagrad, without momentum)": participation(),
     "by its power 0.75": participation(0.75),
     "by 1/4 + 3/4 of it": halfway,
     "divided by agreement": agreement,

@@ -90,13 +90,15 @@ class GeometricAtOnce(Geometric, AllAtOnce):
 class Way:
     """A way to cut a pass into rounds, and to merge.
 
-    `factor` is the outer step: that many times what the streams say, but no more than their sum.
+    `factor` is the outer step: that many times what the streams say, but no more than their sum; it
+    has no momentum.
     """
 
     schedule: type[StreamSchedule] = StreamSchedule
     rounds: int = 40
     factor: float | None = None
     two_levels: bool = False
+    momentum: bool = True
 
 
 def multiplied(factor: float) -> Rule:
@@ -115,6 +117,8 @@ WAYS = {
     "a fixed share of what was seen, all at once": Way(GeometricAtOnce),
     "a fixed share, after 2 % or 2,048 rows on one stream": Way(Geometric),
     "80 rounds instead of 40": Way(rounds=80),
+    "40 rounds without momentum": Way(momentum=False),
+    "80 rounds without momentum": Way(rounds=80, momentum=False),
     "groups of 8 that merge ten times as often": Way(two_levels=True),
 }
 OUTER = {f"outer step {factor:g}, last weights": Way(factor=factor) for factor in (1.0, 1.25, 1.5)}
@@ -149,6 +153,7 @@ class Task:
         sizes = [partition.n_rows for partition in self.rows.partitions]
         schedule = way.schedule(**vars(make_schedule(config, sizes)))
         problem = make_problem(config, self.rows.schema, 1)
+        vars(problem)["has_momentum"] = way.momentum and problem.has_momentum
         partitions = [self.rows.read(number) for number in range(len(sizes))]
         if way.factor is not None:  # it has no averages
             state = walk(problem, partitions, schedule, multiplied(way.factor))

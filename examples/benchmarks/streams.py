@@ -44,7 +44,7 @@ GOALS = {16: 0.099, 64: 0.102}
 W8A_TRAIN = 35_000
 PENALTIES = {"IMDB": 1e-5, "a9a": 1e-3, "w8a": 1e-4, "census": 1e-4}
 LOCAL = TrainConfig(batch_size=1, streams=16)
-PARTICIPATION = "divided by participation (dadagrad)"
+PARTICIPATION = "divided by participation (dadagrad, without momentum)"
 
 
 @dataclass(frozen=True)

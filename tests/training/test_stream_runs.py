@@ -55,11 +55,11 @@ def test_one_stream_is_the_online_pass_bit_for_bit(update, labels_and_loss, pena
     data = make_data((30, 17, 41, 8), labels=labels, weighted=True)
     config = replace(STREAMS, update=update, loss=loss, l1=penalty, l2=penalty)
     online = ByHand(data, new_coordinator(data, replace(config, streams=1, rounds=40))).run()
-    problem, schedule = method_of(data, config), make_schedule_of(data, config)
+    online = online.coordinator
+    problem, schedule = online.problem, make_schedule_of(data, config)
     assert isinstance(schedule, StreamSchedule)
     one_stream = Coordinator(problem, replace(schedule, streams=1), zero_state(problem))
     ByHand(data, one_stream).run()
-    online = online.coordinator
     assert state_bytes(one_stream.state) == state_bytes(online.state)
     assert one_stream.steps == online.steps
     assert one_stream.metrics.loss == pytest.approx(online.metrics.loss)

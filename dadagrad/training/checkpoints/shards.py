@@ -103,6 +103,7 @@ def stored_state(
         common.accumulators,
         common.last_update,
         common.averages,
+        common.momentum,
         common.intercept,
         common.t,
         edges=edges,

@@ -117,7 +117,7 @@ class StreamMerge(Combination):
         before = stretch.change
 
         def pull(ids: NDArray[np.int64]) -> State:
-            state = self.state.pull(ids)
+            state = self.state.pull(ids, momentum=False)
             if isinstance(before, FeatureSlice):
                 overlay(FeatureSlice(ids, state), before)
             return state

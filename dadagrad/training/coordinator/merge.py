@@ -23,6 +23,17 @@ primary sum is moved so that the weight at t + T is the weight meant for t_c:
 (Without a penalty nothing moves. At t + T alone, common features would pay c times their penalty,
 and vanish long before rare ones.)
 
+Features that most rows have move by the mean of the streams: c times fewer steps are taken of them,
+each sqrt(c) times as long, because G grows c times slower. So they go sqrt(c) times less far than
+with one stream, and do not arrive where the loss is flat. Without a penalty, the primary sum
+therefore has a momentum v. It makes sqrt(c) times as much of a change that all rounds repeat, and
+nothing of one that the next round takes back:
+
+    b = 1 - 1 / sqrt(c),        v <- b v + sum_k du_k / c,        u <- u + sum_k du_k / c + b v.
+
+(Nesterov's; DiLoCo, 2023, has it with the same b for all coordinates. Features of one stream have
+none.)
+
 In mirror descent the primary value is the weight itself. Each stream has shrunk it over its own
 rows; what is then missing of T / c is shrunk after the merge. The corrected sum of FTRL-proximal
 merges as a gradient sum does. The intercept is a coordinate without a penalty.
@@ -100,10 +111,12 @@ def merge_shard(problem: Problem, state: State, learned: Sequence[Learned], shar
     for group, base in enumerate(state.accumulators):
         accumulators = np.concatenate([each.accumulators[group, own] for each, own in parts])
         averages = np.concatenate([each.averages[group, own] for each, own in parts])
-        own_averages = state.averages[group]
+        own_averages, momentum = state.averages[group], state.momentum[group]
         shared = times, problem.of_group(group)[1], state.t
         if not lazy:
-            merge_streams(base, ids, accumulators, ends, *shared, False, own_averages, averages)
+            merge_streams(
+                base, ids, accumulators, ends, *shared, False, own_averages, averages, momentum
+            )
             continue
         updates = np.concatenate([each.last_update[group, own] for each, own in parts])
         some = np.zeros(len(ids), np.bool_)
@@ -113,7 +126,7 @@ def merge_shard(problem: Problem, state: State, learned: Sequence[Learned], shar
         averages = averages[some] if len(averages) else averages
         merge_streams(
             base, ids[some], accumulators[some], n_learned[ends], *shared, True,
-            own_averages, averages,
+            own_averages, averages, momentum,
         )  # fmt: skip
         last_update[ids[some]] = state.t + (times - state.t).sum()
 

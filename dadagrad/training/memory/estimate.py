@@ -187,7 +187,9 @@ def _between_workers(
     sums[:, Sizes._fields.index("down")] = touched * each * (1 - holders / n_workers)
     # To the first holders, and what they have merged to the others.
     merged = np.minimum(touched, problem.n_features) * (holders - 1)
-    sums[:, Sizes._fields.index("up")] = each * (touched * (1 - 1 / n_workers) + merged)
+    each_merged = each + 4 * problem.has_momentum * problem.n_outputs
+    up = each * touched * (1 - 1 / n_workers) + each_merged * merged
+    sums[:, Sizes._fields.index("up")] = up
     return sums
 
 

@@ -38,7 +38,7 @@ def state_bytes(problem: Problem) -> int:
 
 
 def feature_bytes(problem: Problem) -> int:
-    """The size of the compiled state of one feature, for all outputs."""
+    """The size of the compiled state of one feature that is learned from, for all outputs."""
     lazy = problem.config.update.shrinks_lazily
     return (8 + 4 * problem.averages) * problem.n_outputs + 8 * lazy * problem.n_groups
 

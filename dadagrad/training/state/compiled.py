@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,10 @@ from dadagrad.training.state.gradients import GradientSum
 from dadagrad.training.worker import Spread
 from dadagrad.training.worker.progressive import OVERFLOW
 
-FEATURE_ARRAYS = ("accumulators", "last_update", "averages")
+FEATURE_ARRAYS = ("accumulators", "last_update", "averages", "momentum")
 """Names of the arrays of a state with numbers for each feature."""
+
+D = TypeVar("D", bound=np.floating)
 
 _NO_SCORES = np.zeros((0, 0))
 CHUNK_WEIGHTS = 1 << 20
@@ -53,6 +55,8 @@ class State(TrainingState):
         Mirror descent only: the t up to which the weights of a feature have been shrunk.
     averages : (n_groups, n_features, width) float32, or (n_groups, 0, width)
         With averaging: what the average of the weights lags behind them, times t^2.
+    momentum : (n_groups, n_features, width) float32, or (n_groups, 0, width)
+        With streams, without penalties: the momentum of the primary sum, which merges keep.
     intercept : (n_groups, 1, width, 2) float64, or (n_groups, 1, width, 3) with averaging
         The accumulators of the intercept.
     t : float
@@ -62,18 +66,22 @@ class State(TrainingState):
     accumulators: NDArray[np.float32]
     last_update: NDArray[np.float64]
     averages: NDArray[np.float32]
+    momentum: NDArray[np.float32]
     intercept: NDArray[np.float64]
     t: float = 0.0
     _arenas: Arenas = field(default_factory=Arenas, repr=False, compare=False)
 
     @classmethod
-    def zero(cls, problem: Problem, n_features: int | None = None) -> State:
+    def zero(
+        cls, problem: Problem, n_features: int | None = None, *, momentum: bool = True
+    ) -> State:
         """The state before the first step, of all features or of so many."""
         shapes = {name: shape for name, (shape, _) in cls.shapes(problem, n_features).items()}
+        averages, moving = (zeros(shapes[name], np.float32) for name in ("averages", "momentum"))
         return cls(
             zeros(shapes["accumulators"], np.float32),
             zeros(shapes["last_update"], np.float64),
-            zeros(shapes["averages"], np.float32),
+            *(averages, moving[:, : None if momentum else 0]),
             zero_intercept(problem),
         )
 
@@ -87,6 +95,7 @@ class State(TrainingState):
             "accumulators": ((n_groups, n_features, width, 2), 4),
             "last_update": ((n_groups, n_features if lazy else 0), 8),
             "averages": ((n_groups, n_features if averages else 0, width), 4),
+            "momentum": ((n_groups, n_features if problem.has_momentum else 0, width), 4),
             "intercept": ((n_groups, 1, width, 2 + averages), 8),
         }
 
@@ -180,17 +189,15 @@ class State(TrainingState):
         if len(ids) < self.accumulators.shape[1]:
             put(_records(self.accumulators[group]), ids, _records(taken))
 
-    def pull(self, ids: NDArray[np.int64]) -> State:
+    def pull(self, ids: NDArray[np.int64], *, momentum: bool = True) -> State:
         """The share of the features `ids`, as compact arrays of their own."""
         n_groups, _, width, _ = self.accumulators.shape
         out = np.empty((n_groups, len(ids), width, 2), np.float32)
         for everything, share in zip(self.accumulators, out, strict=True):
             take(_records(everything), ids, _records(share))
-        last_update = (
-            self.last_update.take(ids, axis=1) if self.last_update.size else self.last_update.copy()
-        )
-        averages = self.averages.take(ids, axis=1) if self.averages.size else self.averages.copy()
-        return State(out, last_update, averages, self.intercept.copy(), self.t)
+        last_update, averages = _taken(self.last_update, ids), _taken(self.averages, ids)
+        kept = _taken(self.momentum[:, : None if momentum else 0], ids)
+        return State(out, last_update, averages, kept, self.intercept.copy(), self.t)
 
     def push(self, ids: NDArray[np.int64], share: State) -> None:
         """Put a share that `pull` took out back in its place."""
@@ -206,6 +213,8 @@ class State(TrainingState):
             self.last_update[:, ids] = share.last_update
         if self.averages.size:
             self.averages[:, ids] = share.averages
+        if share.momentum.size:
+            self.momentum[:, ids] = share.momentum
 
     def weights(self, problem: Problem) -> NDArray[np.float32]:
         weights = self._weights_now(problem)
@@ -246,6 +255,7 @@ class State(TrainingState):
             accumulators=np.ascontiguousarray(self.accumulators[:, start:stop]),
             last_update=np.ascontiguousarray(self.last_update[:, start:stop]),
             averages=np.ascontiguousarray(self.averages[:, start:stop]),
+            momentum=self.momentum[:, :0],
         )
 
     @property
@@ -295,8 +305,8 @@ class State(TrainingState):
         return reduce(lambda ids, others: unite(ids, others)[0], groups)
 
     def with_arrays(self, arrays: dict[str, NDArray[Any]], t: float) -> State:
-        accumulators, last_update, averages = (arrays[name] for name in FEATURE_ARRAYS)
-        return State(accumulators, last_update, averages, arrays["intercept"], t)
+        accumulators, last_update, averages, momentum = (arrays[each] for each in FEATURE_ARRAYS)
+        return State(accumulators, last_update, averages, momentum, arrays["intercept"], t)
 
     def weights_at(self, problem: Problem, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         return self.pull(ids)._weights_now(problem)
@@ -367,6 +377,11 @@ def overflowed(ids: NDArray[np.int64], accumulators: NDArray[np.float32]) -> int
     others = tuple(range(1, accumulators.ndim))
     wrong = np.flatnonzero(~np.isfinite(accumulators).all(axis=others))
     return int(ids[wrong[0]]) if len(wrong) else None
+
+
+def _taken(array: NDArray[D], ids: NDArray[np.int64]) -> NDArray[D]:
+    """The numbers of some features; none if the array is empty."""
+    return array.take(ids, axis=1) if array.size else array.copy()
 
 
 def _records(accumulators: NDArray[np.float32]) -> NDArray[np.complexfloating[Any, Any]]:

@@ -263,7 +263,7 @@ class StreamDriver(DaskDriver):
         ids, values = zip(*self._holders.call(send_weights, self._state.t), strict=True)
         end = self._state.common()
         return RemoteWeights(
-            *(end.accumulators, end.last_update, end.averages, end.intercept, end.t),
+            *(end.accumulators, end.last_update, end.averages, end.momentum, end.intercept, end.t),
             ids=np.concatenate(ids),
             values=np.concatenate(values),
         )

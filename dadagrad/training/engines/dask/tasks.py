@@ -33,7 +33,8 @@ from dadagrad.training import warm_up
 from dadagrad.training.checkpoints.shards import StoredShard, write_shard
 from dadagrad.training.engines.dask.messages import Reply, Touched, Work
 from dadagrad.training.engines.dask.peers import PeerLost, Version
-from dadagrad.training.engines.dask.shards import Layout, Merging, forget_store, store_of
+from dadagrad.training.engines.dask.shard_store import forget_store, store_of
+from dadagrad.training.engines.dask.shards import Layout, Merging
 from dadagrad.training.memory.available import cache_bytes, resident
 from dadagrad.training.messages import Open, RemoteFeatures, Result
 from dadagrad.training.schedule.base import Slice
