@@ -22,7 +22,7 @@ from dadagrad.model.model import Model
 from dadagrad.problem import SCALES, Problem
 from dadagrad.storage.arrays import AnyArray
 from dadagrad.training.result import TrainResult
-from dadagrad.training.state import restore_state
+from dadagrad.training.state import restore_state, zero_state
 from dadagrad.training.state.base import TrainingState
 
 InitialModel: TypeAlias = "TrainResult | InitialState | str"
@@ -82,6 +82,10 @@ class InitialState:
             t = float(arrays.pop("t")[0])
             if problem.n_features > model.n_features:
                 arrays = _grow(arrays, model.n_features, problem.n_features)
+            momentum = zero_state(problem).arrays.get("momentum")
+            # With other streams or penalties it begins anew, or there is none.
+            if momentum is not None and arrays["momentum"].shape != momentum.shape:
+                arrays["momentum"] = momentum
             return problem, restore_state(problem, arrays, t)
         except (KeyError, ValueError, IndexError) as error:
             raise CorruptionError(f"the state of the initial model does not fit: {error}") from None

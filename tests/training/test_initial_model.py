@@ -19,10 +19,11 @@ MODES = ({"batch_size": 1}, {"batch_size": 9}, {"streams": 3, "rounds": 4})
     mode=st.sampled_from(MODES),
     labels=st.sampled_from(["binary", "multiclass"]),
     step_size=st.sampled_from(["auto", 0.3]),
+    l1=st.sampled_from([0.0, 1e-3]),
 )
-def test_days_one_by_one_have_the_bits_of_all_at_once(update, mode, labels, step_size):
+def test_days_one_by_one_have_the_bits_of_all_at_once(update, mode, labels, step_size, l1):
     days = [make_data((20, 31), seed=seed, labels=labels, weighted=True) for seed in range(3)]
-    config = {"update": update, "l1": 1e-3, "step_size": step_size, **mode}
+    config = {"update": update, "l1": l1, "step_size": step_size, **mode}
     result = train(days[0], **config)
     for day in days[1:]:
         before = result.model.digest
@@ -31,6 +32,13 @@ def test_days_one_by_one_have_the_bits_of_all_at_once(update, mode, labels, step
         assert result.model.digest == before
         result = after
     assert result.model.digest == train(days, **config).model.digest
+
+
+def test_the_number_of_streams_and_the_penalty_may_change():
+    result = train(make_data(), step_size=0.3)
+    for changes in ({"streams": 3}, {"streams": 3, "l1": 1e-3}, {"streams": 2}, {}):
+        result = train(make_data(), initial_model=result, step_size=0.3, **changes)
+    assert np.isfinite(result.model.weights).all()
 
 
 @pytest.mark.parametrize("update", ["arow", "dual-averaging"])
