@@ -156,7 +156,8 @@ def _rows(meta: dict[str, Any] | None) -> Any:
     """Return the number of rows learned from before a checkpoint; 0 if it is not recorded."""
     passes = (meta or {}).get("passes")
     listed = passes if isinstance(passes, list) else []
-    return sum(metrics.get("rows", 0) for metrics in listed if isinstance(metrics, dict))
+    rows = (metrics.get("rows") for metrics in listed if isinstance(metrics, dict))
+    return sum(count for count in rows if isinstance(count, int))
 
 
 def _show_model(model: Model, top: int) -> None:

@@ -112,12 +112,13 @@ def train(
     options, settings = split_options(settings)
     resources = Resources(threads, workers, client, memory, trace)
     initial = None if initial_model is None else InitialState.of(initial_model, settings)
+    if initial is not None and config is None:
+        config = initial.config
+    config = make_config(config, settings)
     if initial is None:
         data = as_dataset(data, **options)
     else:
-        config = initial.config if config is None else config
         data = initial.adopt(as_dataset(data, like=initial.model, **options))
-    config = make_config(config, settings)
     config = resolve_config(data, config, on_cluster=resources.on_cluster)
     run = Run(data, config, resources, on_error=on_error, messages=messages)
     start = None

@@ -109,6 +109,10 @@ def test_what_broke_a_model(case):
         use_model()
 
 
+def test_rows_of_a_pass_that_are_no_number():
+    check_run(changed(RUN_BODY, "meta passes 0 rows", None))
+
+
 PARTS = {
     "key": ["../../etc/passwd", "/etc/passwd", "a/../b", "a\0b", "", "a//b", ".hidden", "a\nb"],
     "sha256": ["0" * 64, "", None, 3],
