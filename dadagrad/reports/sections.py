@@ -85,8 +85,8 @@ def _learning(document: Document) -> dict[str, Any] | None:
         if later:
             seen = [(point[0], point[place]) for point in later]
             series.append(Series("later passes (training)", seen, "d"))
-        # The first points, of few rows, may be far above all others.
-        shown = [y for each in series for _, y in each.points[min(2, len(each.points) - 1) :]]
+        # The first of many points, of few rows, may be far above all others.
+        shown = [y for each in series for _, y in each.points[min(2, len(each.points) // 8) :]]
         y = Axis.over(shown, label, show=show)
         constant = training.get(f"constant_{key}")
         if constant is not None and constant <= 1.5 * y.high:
