@@ -18,13 +18,15 @@ import click
 
 from dadagrad.errors import DadagradError, OutOfMemory, signals_to_end
 
-_NO_MEMORY = (
-    "there is not enough memory; free some, raise the limit (ulimit -v), or make smaller "
-    "partitions (ingest with --partition-nnz)"
+ADVICE = (
+    "free some, raise the limit (ulimit -v), or make smaller partitions (ingest with "
+    "--partition-nnz)"
 )
+_NO_MEMORY = f"there is not enough memory; {ADVICE}"
 _MESSAGES = re.compile(
     "can't start new thread|failed to map segment|cannot allocate memory|not enough memory"
-    "|insufficient memory|out of memory|spawn worker thread|spawn thread",
+    "|insufficient memory|out of memory|spawn worker thread|spawn thread|memory allocation"
+    "|bad_alloc",
     re.IGNORECASE,
 )
 """Texts of errors of lacking memory that are not a `MemoryError`, of the system and libraries."""
@@ -34,6 +36,7 @@ MEGABYTES = {
     "pyarrow": (200, 40),
     "zarr": (100, 20),
     "scipy.sparse": (60, 10),
+    "pandas": (100, 40),  # pyarrow imports it where it is installed
     "numba": (230, 100),
     "scipy.linalg": (160, 30),
     "distributed": (800, 60),
@@ -113,7 +116,7 @@ def lacks_memory(error: BaseException | None) -> bool:
 
 def _address_space_was_full() -> bool:
     """Return True if the limit of addresses was nearly reached: any error may come from that."""
-    from dadagrad.training.memory.available import free_addresses
+    from dadagrad.storage.memory import free_addresses
 
     free = free_addresses()
     if free is None:
@@ -125,7 +128,8 @@ def _address_space_was_full() -> bool:
     return free < _NEARLY_NOTHING
 
 
-def _has_limited_addresses() -> bool:
+def has_limited_addresses() -> bool:
+    """Return True if this process may take only so many addresses (``ulimit -v``)."""
     try:
         from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
     except ImportError:  # not on Windows
@@ -169,7 +173,7 @@ def interruptible() -> Iterator[None]:
 
     handlers = dict.fromkeys(signals_to_end(), interrupt)
     handlers[_DEATH_OF_A_THREAD] = run_out_of_memory
-    limited = _has_limited_addresses()
+    limited = has_limited_addresses()
     if limited:
         handlers[signal.SIGALRM] = look
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
@@ -188,7 +192,7 @@ def interruptible() -> Iterator[None]:
 
 def check_memory(*libraries: str) -> None:
     """Raise `OutOfMemory` if `libraries` do not fit, by default those of the command that runs."""
-    from dadagrad.training.memory.available import free_addresses, free_memory
+    from dadagrad.storage.memory import free_addresses, free_memory
 
     if not libraries:
         light = click.get_current_context().info_name in ("evaluate", "predict", "inspect")

@@ -12,6 +12,7 @@ import click
 
 from dadagrad._version import __version__
 from dadagrad.cli.failures import check_memory, failing_in_one_line, interruptible
+from dadagrad.cli.supervisor import supervised
 
 _COMMANDS = {
     "ingest": "ingest",
@@ -82,4 +83,4 @@ def dadagrad() -> None:
 
 def main() -> None:
     """Run the command ``dadagrad``."""
-    dadagrad(prog_name="dadagrad")
+    supervised(lambda: dadagrad(prog_name="dadagrad"))

@@ -47,6 +47,11 @@ class Arena:
     def __init__(self) -> None:
         self._buffers: dict[str, NDArray[np.uint8]] = {}
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers."""
+        return sum(map(len, self._buffers.values()))
+
     def empty(self, name: str, length: int, dtype: DTypeLike) -> NDArray[Any]:
         """An uninitialised (length,) array in the buffer `name`, whose last array it overwrites."""
         nbytes = length * np.dtype(dtype).itemsize

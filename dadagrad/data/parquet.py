@@ -193,8 +193,9 @@ class ParquetDataset(Dataset):
         self._groups += [group for group in groups if group.metadata.n_rows]
 
     def _table(self, partition: int, columns: list[str]) -> pa.Table:
-        group = self._groups[partition]
-        footer, problem = self._footers[group.file], f"{self._place(partition)} cannot be decoded"
+        group, place = self._groups[partition], self._place(partition)
+        group.metadata.check_memory(place, columns)
+        footer, problem = self._footers[group.file], f"{place} cannot be decoded"
         with (
             self._storage.open(self._files[group.file]) as source,
             arrow_errors(CorruptionError, problem, "write or copy the file again"),

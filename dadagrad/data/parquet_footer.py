@@ -9,29 +9,41 @@ file of its length cannot have.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from dadagrad.errors import InputError
+from dadagrad.storage.memory import check_free_memory
 
 _MAX_FOOTER = 1 << 26
 _MAX_COUNT = 2**31 - 1
 _MIN_ALLOWED, _MAX_RATIO = 1 << 24, 1000
 """Values that a file of any size may declare, and values for each of its bytes."""
 _MAX_DEPTH = 24
+_WIDTHS = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4}
+"""Bytes of a value of each physical type, at least."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
     """The metadata of one row group, without that of columns other than ``indices``.
 
-    `maximum` is the largest index as little-endian bytes, `digest` the SHA-256 of all metadata.
+    `maximum` is the largest index as little-endian bytes, `digest` the SHA-256 of all metadata, and
+    `sizes` the bytes of decoded columns. Texts that repeat may take more.
     """
 
     n_rows: int
     nnz: int
     maximum: bytes | None
     digest: str
+    sizes: dict[str, int]
+
+    def check_memory(self, place: str, columns: Iterable[str] | None = None) -> None:
+        """Raise `OutOfMemory` if these columns, or all, take more memory than is free."""
+        names = self.sizes if columns is None else {name.partition(".")[0] for name in columns}
+        check_free_memory(sum(self.sizes.get(name, 0) for name in names), place)
 
 
 def read_row_groups(file: BinaryIO, place: str) -> list[RowGroup]:
@@ -63,13 +75,17 @@ class _DamagedError(ValueError):
 
 def _row_group(group: dict[int, Any], size: int) -> RowGroup:
     n_rows = _count(group[3], "rows of a row group", size)
-    row_group = RowGroup(n_rows, 0, None, hashlib.sha256(repr(group).encode()).hexdigest())
+    sizes: Counter[str] = Counter()
+    digest = hashlib.sha256(repr(group).encode()).hexdigest()
+    row_group = RowGroup(n_rows, 0, None, digest, sizes)
     for column in group[1]:
         if column.get(1):
             raise _DamagedError("it says that data lies in another file")
         metadata, statistics = column[3], column[3].get(12, {})
         n_values = _count(metadata[5], "values of a column", size)
-        _count(metadata[6], "bytes of a column", size, 8)
+        n_bytes = _count(metadata[6], "bytes of a column", size, 8)
+        width = _WIDTHS.get(metadata[1], 0)
+        sizes[metadata[3][0].decode(errors="replace")] += max(n_bytes, n_values * width)
         # An empty list counts as a value of the column, and as a null.
         nnz = n_values - _count(statistics.get(3, 0), "nulls of a column", size)
         maximum = statistics.get(5)

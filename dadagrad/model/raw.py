@@ -32,7 +32,7 @@ from dadagrad.data.tables.sources import (
     is_table,
     open_text,
     parquet_batches,
-    parquet_tasks,
+    parquet_groups,
 )
 from dadagrad.errors import InputError
 
@@ -113,8 +113,8 @@ def _blocks(path: str, recipe: Recipe) -> Iterator[tuple[Block, int]]:
             raise InputError(f"{path} is not a table in Parquet; give one, or a dataset")
         assert recipe.encoder is not None
         parse = _optional(TableParser.of(recipe.encoder, options))
-        for group, first in parquet_tasks(path):
-            for batch in parquet_batches(path, group, first):
+        for group in parquet_groups(path):
+            for batch in parquet_batches(path, group):
                 block = parse.encode(batch)
                 yield replace(block, lines=np.arange(block.n_rows)), batch.table.num_rows
         return

@@ -18,6 +18,7 @@ from dadagrad.errors import InputError, OnError, TrainingError
 from dadagrad.model.evaluate import evaluate
 from dadagrad.model.model import Model
 from dadagrad.problem import Problem, make_problem
+from dadagrad.storage.memory import trim_malloc
 from dadagrad.training.callbacks import BeginEvent, Callback
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start
 from dadagrad.training.column_scales import measure_scales
@@ -26,7 +27,7 @@ from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.watcher import Watcher
-from dadagrad.training.memory.available import WorkerMemory, trim_malloc
+from dadagrad.training.memory.available import WorkerMemory
 from dadagrad.training.memory.check import memory_shortage
 from dadagrad.training.memory.estimate import Estimate, estimate_run
 from dadagrad.training.result import TrainResult, make_model, make_report

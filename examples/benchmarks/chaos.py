@@ -226,9 +226,11 @@ class Disturbed:
         self.process.send(self._rng.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
 
     def pause(self) -> None:
-        self.process.send(signal.SIGSTOP)
-        time.sleep(self._rng.uniform(0.1, 2.0))
-        self.process.send(signal.SIGCONT)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            command = self._command()
+            command.suspend()
+            time.sleep(self._rng.uniform(0.1, 2.0))
+            command.resume()
 
     def take_over(self) -> None:
         """Another `resume` of the same run, while it still goes on."""
@@ -243,13 +245,20 @@ class Disturbed:
     def use_up_memory(self) -> None:
         """The limit of addresses, which all processes have, falls to what the process uses."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            size = psutil.Process(self.process.pid).memory_info().vms
+            size = self._command().memory_info().vms
             self._limit(resource.RLIMIT_AS, size + self._rng.choice((0, 1 << 16, 1 << 20, 1 << 24)))
 
     def _limit(self, kind: int, size: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            hard = resource.prlimit(self.process.pid, kind)[1]
-            resource.prlimit(self.process.pid, kind, (size, hard))
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            number = self._command().pid
+            hard = resource.prlimit(number, kind)[1]
+            resource.prlimit(number, kind, (size, hard))
+
+    def _command(self) -> psutil.Process:
+        """The process that runs the command, where its memory is limited a child of the first."""
+        first = psutil.Process(self.process.pid)
+        line = first.cmdline()
+        return next((child for child in first.children() if child.cmdline() == line), first)
 
     def close_store(self) -> None:
         """For some seconds the store refuses everything, or says nothing."""

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 
 import click
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -85,6 +86,52 @@ def test_memory_that_runs_out_is_one_error_and_no_damage(places, tmp_path, free,
     words = command.format(**vars(places), out=tmp_path / "out").split()
     assert "memory" in fail(["-c", DRIVER, str(free), *words])
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+SUPERVISED = """
+import os, resource, signal, sys, time
+from dadagrad.cli.supervisor import supervised
+def command():
+    {death}
+resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40))
+supervised(command)
+"""
+
+
+@pytest.mark.parametrize(
+    ("death", "line"),
+    [
+        ("os.abort()", "the command was ended by SIGABRT, as it probably ran out of memory"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "the command was ended by SIGKILL, as it pr"),
+        ("os.write(2, b'OpenBLAS: Memory allocation failed\\n'); os._exit(1)", "the command end"),
+    ],
+)
+def test_a_library_that_ends_a_process_of_little_memory_is_one_error(death, line):
+    assert fail(["-c", SUPERVISED.format(death=death)]).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "stderr"),
+    [("sys.exit(3)", 3, ""), ("os.write(2, b'hint')", 0, "hint"), ("raise OSError", 1, "OSError")],
+)
+def test_another_end_of_such_a_process_is_its_own(end, code, stderr):
+    program = [sys.executable, "-c", SUPERVISED.format(death=end)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code
+    assert done.stderr.splitlines()[-1:] == stderr.splitlines()
+
+
+def test_a_signal_reaches_such_a_process_once_and_a_kill_ends_both():
+    death = "signal.signal(15, lambda *_: print(15, flush=True)); print(os.getpid(), flush=True)"
+    program = SUPERVISED.format(death=f"{death}; time.sleep(60)")
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.terminate()
+        assert parent.stdout.readline() == b"15\n"
+        parent.kill()
+        child.wait(10)
+        assert parent.stdout.read() == b""
 
 
 def outcome(action: Callable[[], None]) -> tuple[int, str]:

@@ -173,6 +173,7 @@ def check(folder):
 """
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("stride", [41, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_ingest_that_dies_at_a_change_of_a_file(
     sources: list[Path], tmp_path: Path, stride: int

@@ -4,6 +4,7 @@ import pickle
 from dataclasses import replace
 
 import cloudpickle
+import psutil
 import pytest
 from helpers.cluster_processes import Cluster
 from helpers.fault_cases import CONFIG, At, make_dataset
@@ -90,3 +91,19 @@ def everything_known(dask_scheduler):
     tasks = {key: task.run_spec for key, task in dask_scheduler.tasks.items()}
     told = (tasks, dask_scheduler.get_events(), list(dask_scheduler.transition_log))
     return b"".join([repr(told).encode(), *(cloudpickle.dumps(given) for given in tasks.values())])
+
+
+def test_they_are_in_no_line_of_a_list_of_processes(server, monkeypatch, tmp_path):
+    """Workers that a run starts get them with its environment."""
+    server.set_environment(monkeypatch)
+    upload(make_dataset(tmp_path / "data", (60, 50, 40)), "listed")
+    lines: list[str] = []
+
+    def look(event):
+        for process in psutil.Process().children(recursive=True):
+            line = " ".join(process.cmdline())
+            lines.extend([line] if "rclone" not in line else [])
+
+    train(f"s3://{BUCKET}/listed", CONFIG, workers=1, callbacks=[look])
+    assert any("spawn_main" in line for line in lines)
+    check_clean(server, *lines)

@@ -16,15 +16,21 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import anndata.io
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse
+import zarr
 import zstandard
 from helpers.hostile_cases import in_little_memory, sealed
 
 from dadagrad import TrainConfig, ingest, train
 from dadagrad.data.zarr.writer import attributes_checksum
+from dadagrad.errors import OutOfMemory
+from dadagrad.storage import memory
 from dadagrad.storage.documents import unseal
 
 PROGRAM = """
@@ -37,7 +43,7 @@ PROGRAM = """
     from dadagrad.errors import DadagradError
     from dadagrad.model.model import Model
     from dadagrad.training.checkpoints.writer import CheckpointReader
-    import pyarrow.parquet, scipy.sparse
+    import anndata.io, pyarrow.parquet, scipy.sparse
     warnings.simplefilter("ignore")
     good, cases = sys.argv[1], json.loads(sys.argv[2])
 
@@ -57,6 +63,8 @@ PROGRAM = """
         "csv": lambda path: ingest(path, path + ".out", format="csv"),
         "text": lambda path: ingest(path, path + ".out", format="text"),
         "npz": lambda path: ingest(path, path + ".out", format="npz"),
+        "anndata": lambda path: ingest(path, path + ".out", format="anndata"),
+        "parquet": lambda path: ingest(path, path + ".out", format="parquet"),
     }
     for name, folder in (("load", "/model"), ("checkpoints", "/run"), ("train", "/data")):
         do[name](good + folder)
@@ -176,7 +184,34 @@ def files(folder):
         ("npz", write(folder, "near.npz", zipped(npy("(250000000,)")))),
         ("npz", write(folder, "zeros.npz", zipped(zeros, zipfile.ZIP_BZIP2))),
         ("read", write(folder, "a.parquet", billion_rows())),
+        ("parquet", write(folder, "texts.parquet", long_texts())),
+        ("anndata", chunk_of_zeros(folder / "zeros.zarr")),
     ]
+
+
+def long_texts():
+    """A Parquet file of 600 bytes that names one text of 1 MB ten thousand times."""
+    text = pa.DictionaryArray.from_arrays(np.zeros(10_000, np.int32), pa.array(["x" * 1_000_000]))
+    sink = io.BytesIO()
+    columns = {"label": np.arange(10_000) % 2, "text": text}
+    pq.write_table(pa.table(columns), sink, compression="zstd", store_schema=False)
+    return sink.getvalue()
+
+
+def chunk_of_zeros(path):
+    """AnnData with a chunk of 10 GB where 40 bytes are declared."""
+    group = zarr.open_group(path, mode="w", zarr_format=2)
+    labels = pd.DataFrame({"label": [0, 1] * 5}, index=list("abcdefghij"))
+    matrix = scipy.sparse.csr_array(np.eye(10, dtype=np.float32))
+    for name, content in (("obs", labels), ("var", labels[[]]), ("X", matrix)):
+        anndata.io.write_elem(group, name, content)
+    declared = json.loads((path / "X/data/.zarray").read_text())
+    declared["compressor"] = {"id": "zstd", "level": 1, "checksum": False}
+    (path / "X/data/.zarray").write_text(json.dumps(declared))
+    frame = zstandard.ZstdCompressor(level=1).compressobj(size=10 << 30)
+    pieces = [frame.compress(bytes(1 << 24)) for _ in range(640)]
+    (path / "X/data/0").write_bytes(b"".join([*pieces, frame.flush()]))
+    return str(path)
 
 
 def billion_rows():
@@ -214,6 +249,28 @@ def artefacts(good, folder):
         document.write_bytes(sealed(body))
         cases.append((what, str(url)))
     return cases
+
+
+@pytest.mark.parametrize("kind", ["zarr", "parquet", "table", "npz", "anndata"])
+def test_what_is_larger_than_the_memory_is_not_read(kind, good, tmp_path, monkeypatch):
+    path = tmp_path / "a.h5ad"
+    if kind == "zarr":
+        path = good / "data"
+    elif kind == "npz":
+        path = tmp_path / "a.npz"
+        np.savez(path, X=np.eye(9), labels=np.ones(9))
+    elif kind == "anndata":
+        labels = pd.DataFrame({"label": range(9)}, index=list("abcdefghi"))
+        anndata.AnnData(np.eye(9), labels).write_h5ad(path)
+    else:
+        ids = {"parquet": {"indices": [[0]] * 9}, "table": {"x": [0.5] * 9}}[kind]
+        path = tmp_path / "a.parquet"
+        pq.write_table(pa.table({"label": [0, 1, 2] * 3, **ids}), path)
+    monkeypatch.setattr(memory, "_UNCHECKED_BYTES", 0)
+    monkeypatch.setattr(memory, "free_memory", lambda: 30)
+    options = {"format": kind} if kind in ("npz", "anndata") else {}
+    with pytest.raises(OutOfMemory, match=r"takes \d.* of memory, and 30 bytes are free"):
+        ingest(path, str(tmp_path / "out"), **options)
 
 
 def test_what_declares_too_much(good, tmp_path):

@@ -72,12 +72,15 @@ def test_a_second_process_finds_the_cache(tmp_path):
     assert run() == ["1", "0"]
 
 
+@pytest.mark.parametrize(
+    ("before", "n_parts"), [(2.0**22, 1), pytest.param(0.0, 5000, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("update", UPDATES)
-def test_squares_grow_without_end(update, width):
-    """A sum that is 2^25 times its terms, as after 47 M rows of a constant column, grows by each.
+def test_squares_grow_without_end(update, width, before, n_parts):
+    """A sum of 2^22, as after 47 M rows of a constant column, grows by each; and over 10^9 rows.
 
-    In single precision alone it would stand still.
+    In single precision alone it would stand still. Units above and below a power of 2 differ.
     """
     n_rows, value = 200_000, np.float32(0.3)
     signs = np.ones((1, n_rows))
@@ -85,15 +88,16 @@ def test_squares_grow_without_end(update, width):
     batch = kernels.Batch(*rows, np.zeros(0, np.float32), signs, np.zeros(0))
     targets = kernels.Targets(kernels.HINGE, 0.0, 1, np.zeros(width, int), np.ones(width), False)
     steps = kernels.Hyperparameters(1e-9, 0.0, 0.0, -np.inf, np.inf, 0.0, update == "ftrl", False)
-    before = np.float32(2**22)  # units of numbers above and below a power of 2 differ
     state = np.zeros((1, width, 2), np.float32)
     state[..., 1] = before
-    work = kernels.make_work(batch, state, np.zeros((width, 2)), np.full(1, 2.0**26))
+    t = 2.0**26 if before else 0.0
+    work = kernels.make_work(batch, state, np.zeros((width, 2)), np.full(1, t))
     learn = kernels.online_kernel(update == "mirror-descent", width)
     scores = np.empty((width, n_rows))
-    learn(batch, targets, None, steps, work, 2.0**26, scores, np.zeros((0, 0)))
-    exact = n_rows * np.float64(value) ** 2
-    assert state[0, :, 1] - np.float64(before) == pytest.approx(exact, rel=1e-3)
+    for part in range(n_parts):
+        learn(batch, targets, None, steps, work, t + part * n_rows, scores, np.zeros((0, 0)))
+    exact = n_parts * n_rows * np.float64(value) ** 2
+    assert state[0, :, 1] - before == pytest.approx(exact, rel=1e-3)
 
 
 def plain_scores(update, labels, x, primary, squares, t, eta, l1):

@@ -23,8 +23,9 @@ from dadagrad.errors import InputError
 from dadagrad.optim.preconditioners import PRECONDITIONERS
 from dadagrad.optim.updates import UPDATES
 from dadagrad.problem import Problem, make_problem
+from dadagrad.storage import memory
 from dadagrad.training.coordinator import Coordinator
-from dadagrad.training.memory import available, check
+from dadagrad.training.memory import check
 from dadagrad.training.memory.estimate import estimate_run, touched_features
 from dadagrad.training.schedule import make_schedule
 from dadagrad.training.state import feature_bytes, state_bytes, zero_state
@@ -169,7 +170,7 @@ def test_a_run_takes_no_more_than_it_was_allowed():
 
 
 def test_a_run_may_be_allowed_more_than_is_free(monkeypatch):
-    monkeypatch.setattr(available, "_cgroup_rests", lambda: [1 << 10])
+    monkeypatch.setattr(memory, "_cgroup_rests", lambda: [1 << 10])
     data, config = with_features(1 << 22), TrainConfig(step_size=0.1)
     with pytest.raises(InputError, match=r"and 1.0 kB are free"):
         train(data, config)
@@ -209,10 +210,10 @@ def test_control_groups_and_their_parents_count(tmp_path):
         memory__stat="anon 300\ninactive_file 150\nslab 10",
     )  # fmt: skip
     control_group(root / "slice" / "other", memory__max=1, memory__current=1)
-    assert sorted(available._cgroup_rests(root, membership)) == [450, 600]
+    assert sorted(memory._cgroup_rests(root, membership)) == [450, 600]
     control_group(root / "slice", memory__max="max")
-    assert list(available._cgroup_rests(root, membership)) == [450]
-    assert list(available._cgroup_rests(root, tmp_path / "absent")) == []
+    assert list(memory._cgroup_rests(root, membership)) == [450]
+    assert list(memory._cgroup_rests(root, tmp_path / "absent")) == []
 
 
 def test_control_groups_of_the_first_version_count(tmp_path):
@@ -221,13 +222,13 @@ def test_control_groups_of_the_first_version_count(tmp_path):
     limit, unlimited = "memory__limit_in_bytes", 2**63 - 4096
     control_group(root / "memory" / "job", memory__usage_in_bytes=100, **{limit: 900})
     control_group(root / "memory", memory__usage_in_bytes=1, **{limit: unlimited})
-    assert list(available._cgroup_rests(root, membership)) == [800]
+    assert list(memory._cgroup_rests(root, membership)) == [800]
 
 
 def test_a_limit_of_addresses_counts():
     pytest.importorskip("resource")
     script = (
-        "import resource, psutil; from dadagrad.training.memory.available import free_memory\n"
+        "import resource, psutil; from dadagrad.storage.memory import free_memory\n"
         "limit = psutil.Process().memory_info().vms + (100 << 20)\n"
         "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
         "assert 50 << 20 < free_memory() <= 100 << 20, free_memory()\n"

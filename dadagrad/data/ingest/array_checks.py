@@ -16,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from dadagrad.errors import DadagradError, InputError, OutOfMemory
+from dadagrad.storage.memory import check_free_memory
 from dadagrad.storage.store import check_regular
 
 MAX_RATIO = 1000
@@ -70,6 +71,7 @@ def check_npz(path: str, file: IO[bytes]) -> None:
             raise InputError(f"{path} has two arrays of one name; save it again")
         declared = sum(member.file_size for member in members)
         refuse_too_large(path, declared, os.fstat(file.fileno()).st_size)
+        check_free_memory(declared, path)
         for member in members:
             with archive.open(member) as stream:
                 check_npy(f"{path}, {member.filename}", stream, member.file_size)
@@ -146,16 +148,20 @@ def stored_bytes(path: str) -> int:
     return sum(os.lstat(file).st_size for file in files)
 
 
-def check_stored(path: str, item: Any, stored: int, depth: int = 0) -> int:
+def check_stored(path: str, item: Any, stored: int, depth: int = 0, *, sliced: bool = False) -> int:
     """Check an array, or all arrays in a group, of an HDF5 file or a Zarr store; count them.
 
-    Raises `InputError` for arrays too large to come out of `stored` bytes, or in other files.
+    Raises `InputError` for arrays too large to come out of `stored` bytes, or in other files, and
+    `OutOfMemory` for those too large for the memory. Of arrays read in slices, a chunk must fit.
     """
     name = f"{path}, {item.name}"
     if hasattr(item, "shape"):
         chunk = item.chunks if isinstance(item.chunks, tuple) else ()
         for shape in (item.shape, chunk):
-            refuse_too_large(name, math.prod(shape) * np.dtype(item.dtype).itemsize, stored)
+            declared = math.prod(shape) * np.dtype(item.dtype).itemsize
+            refuse_too_large(name, declared, stored)
+            if shape is chunk or not sliced:
+                check_free_memory(declared, name)
         if getattr(item, "external", None) or getattr(item, "is_virtual", False):
             raise InputError(f"{name} lies in another file; write all data into one file")
         return 1
@@ -164,7 +170,8 @@ def check_stored(path: str, item: Any, stored: int, depth: int = 0) -> int:
     count = 0
     for member in item:
         refuse_link(path, item, member)
-        count += check_stored(path, item[member], stored, depth + 1)
+        sliced = member != "indptr" and item.attrs.get("encoding-type") == "csr_matrix"
+        count += check_stored(path, item[member], stored, depth + 1, sliced=sliced)
         if count > _MAX_ARRAYS:
             raise InputError(f"{path} has more than {_MAX_ARRAYS} arrays; give a smaller file")
     return count

@@ -29,6 +29,7 @@ from dadagrad.data.ingest.array_checks import (
 )
 from dadagrad.data.ingest.options import Options
 from dadagrad.errors import InputError
+from dadagrad.storage.memory import check_free_memory
 from dadagrad.storage.store import open_regular
 
 BLOCK_NNZ = 2_000_000
@@ -240,6 +241,8 @@ class _SlicedCsr:
     def __getitem__(self, rows: slice) -> Any:
         indptr = self._indptr[rows.start : rows.stop + 1]
         first, last = int(indptr[0]), int(indptr[-1])
+        width = self._group["data"].dtype.itemsize + self._group["indices"].dtype.itemsize
+        check_free_memory((last - first) * width, f"rows {rows.start} to {rows.stop - 1}")
         return _checked_csr(
             self._group["data"][first:last],
             np.asarray(self._group["indices"][first:last]),

@@ -29,10 +29,11 @@ from dadagrad.data.tables.delimited import cut_at_rows
 from dadagrad.data.tables.encoder import HashedNames, NameTable, TableEncoder
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.sources import (
+    TableGroup,
     learn_encoder,
     open_text,
     parquet_batches,
-    parquet_tasks,
+    parquet_groups,
 )
 from dadagrad.errors import InputError
 
@@ -333,20 +334,19 @@ def learn_table(head: pa.RecordBatch, path: str, summary: SourceSummary) -> Tabl
 
 def _parquet_tasks(path: str, file: int, summary: SourceSummary) -> Iterator[Task]:
     """Tasks that parse the row groups of a table in Parquet."""
-    groups = list(parquet_tasks(path))
-    head = next(parquet_batches(path, *groups[0])) if groups else None
+    groups = list(parquet_groups(path))
+    head = next(parquet_batches(path, groups[0])) if groups else None
     if head is None:
         return
     parse = learn_table(head.table, path, summary)
     size = source_bytes(path)
-    for group, first in groups:
-        n_bytes = size * (group + 1) // len(groups) - size * group // len(groups)
+    for number, group in enumerate(groups):
+        n_bytes = size * (number + 1) // len(groups) - size * number // len(groups)
         parse_now = _current(parse, summary)
-        yield Task(file, group, partial(_parse_group, parse_now, path, group, first, n_bytes))
+        yield Task(file, number, partial(_parse_group, parse_now, path, group, n_bytes))
 
 
-def _parse_group(parse: TableParser, path: str, group: int, first: int, n_bytes: int) -> Parsed:
-    columns = parse.encoder.column_names()
-    batches = list(parquet_batches(path, group, first, columns))
+def _parse_group(parse: TableParser, path: str, group: TableGroup, n_bytes: int) -> Parsed:
+    batches = parquet_batches(path, group, parse.encoder.column_names())
     blocks = [(compact(parse.encode(batch)), 0) for batch in batches]
     return [*blocks[:-1], (blocks[-1][0], n_bytes)]

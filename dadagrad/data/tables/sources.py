@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -19,7 +19,7 @@ from dadagrad.data.blocks import MAX_NOTES
 from dadagrad.data.ingest.files import place
 from dadagrad.data.ingest.options import DEFAULT_HASH_BITS, Options
 from dadagrad.data.parquet import arrow_errors
-from dadagrad.data.parquet_footer import read_row_groups
+from dadagrad.data.parquet_footer import RowGroup, read_row_groups
 from dadagrad.data.tables.columns import find, learn_columns, no_column, shown
 from dadagrad.data.tables.delimited import (
     Layout,
@@ -270,24 +270,36 @@ def is_table(path: str) -> bool:
         return False  # the reader of datasets describes the damage
 
 
-def parquet_tasks(path: str) -> Iterator[tuple[int, int]]:
-    """Number of each row group of a Parquet file, and of its first row."""
+@dataclass(frozen=True, slots=True)
+class TableGroup:
+    """A row group of a table in Parquet: its number, that of its first row, and its metadata."""
+
+    number: int
+    first: int
+    metadata: RowGroup
+
+
+def parquet_groups(path: str) -> Iterator[TableGroup]:
+    """The row groups of a table in Parquet."""
     first = 0
     with open(path, "rb", opener=open_regular) as file:
-        for number, group in enumerate(read_row_groups(file, path)):
-            yield number, first
-            first += group.n_rows
+        for number, metadata in enumerate(read_row_groups(file, path)):
+            yield TableGroup(number, first, metadata)
+            first += metadata.n_rows
 
 
 def parquet_batches(
-    path: str, group: int, first: int, columns: list[str] | None = None
+    path: str, group: TableGroup, columns: list[str] | None = None
 ) -> Iterator[Batch]:
     """Rows of a row group; only `columns` are read, if given.
 
     Raises `CorruptionError` for bytes that cannot be decoded.
     """
-    problem = f"{path}, row group {group} cannot be decoded"
-    with arrow_errors(CorruptionError, problem, "write or copy the file again"):
+    place = f"{path}, row group {group.number}"
+    group.metadata.check_memory(place, columns)
+    with arrow_errors(
+        CorruptionError, f"{place} cannot be decoded", "write or copy the file again"
+    ):
         file = pq.ParquetFile(path, page_checksum_verification=True)
-        table = file.read_row_group(group, columns=columns, use_threads=False)
-    yield from table_batches(table, path, first)
+        table = file.read_row_group(group.number, columns=columns, use_threads=False)
+    yield from table_batches(table, path, group.first)

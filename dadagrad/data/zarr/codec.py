@@ -68,6 +68,11 @@ class ArrayDecoder:
                     f"a chunk of {reprlib.repr(size)} bytes cannot hold {nbytes} bytes"
                 )
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array and of its chunks as they are stored."""
+        return int(self.length * self.dtype.itemsize + sum(self.sizes))
+
     def allocate(self, name: str, arena: Arena, scratch: Arena) -> list[NDArray[np.uint8]]:
         """Buffers to read the chunks into: the array in `arena`, or `scratch` if compressed."""
         n_chunks = len(self.sizes)

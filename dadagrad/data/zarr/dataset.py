@@ -38,6 +38,7 @@ from dadagrad.data.zarr.writer import (
     pointer_type,
 )
 from dadagrad.errors import CorruptionError, InputError, MissingKey, OutOfMemory, TooLarge
+from dadagrad.storage.memory import check_free_memory
 from dadagrad.storage.store import Storage
 
 _ADVICE = "make the dataset again with `dadagrad ingest`, or copy it again"
@@ -219,6 +220,8 @@ class _PartitionReader:
                     decoders[path] = decoder
                 elif path != "X/data" or decoder.fill_value != 1:
                     raise CorruptionError("its chunks are missing")
+        needed = sum(decoder.nbytes for decoder in decoders.values()) - self._arena.nbytes
+        check_free_memory(needed, f"{self._storage.url}: partition {self._partition.name}")
         chunks: dict[str, NDArray[np.uint8]] = {}
         for path, decoder in decoders.items():  # no memory is taken before all sizes are known
             with self._errors_of(path):

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from rich.filesize import decimal
 
 from dadagrad.problem import Problem
-from dadagrad.training.memory.available import WorkerMemory, free_memory, usable_share
+from dadagrad.storage.memory import free_memory
+from dadagrad.training.memory.available import WorkerMemory, usable_share
 from dadagrad.training.memory.estimate import Estimate
 
 _UNCHECKED_BYTES = 16 << 20

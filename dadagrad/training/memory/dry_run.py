@@ -7,15 +7,10 @@ from typing import Any
 
 from dadagrad.config import TrainConfig, make_config
 from dadagrad.data.ingest.ingest import as_dataset, split_options
+from dadagrad.storage.memory import free_memory, resident
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.execution import Run, resolve_config
-from dadagrad.training.memory.available import (
-    WorkerMemory,
-    free_memory,
-    local_workers,
-    resident,
-    workers_of,
-)
+from dadagrad.training.memory.available import WorkerMemory, local_workers, workers_of
 from dadagrad.training.memory.check import memory_shortage
 from dadagrad.training.warm_up import warm_up
 

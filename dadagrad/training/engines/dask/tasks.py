@@ -29,13 +29,14 @@ from dadagrad.errors import DadagradError, InputError, StorageError
 from dadagrad.kernels.id_sets import common, pack
 from dadagrad.problem import Problem
 from dadagrad.storage.arrays import ArrayRecord
+from dadagrad.storage.memory import resident
 from dadagrad.training import warm_up
 from dadagrad.training.checkpoints.shards import StoredShard, write_shard
 from dadagrad.training.engines.dask.messages import Reply, Touched, Work
 from dadagrad.training.engines.dask.peers import PeerLost, Version
 from dadagrad.training.engines.dask.shard_store import forget_store, store_of
 from dadagrad.training.engines.dask.shards import Layout, Merging
-from dadagrad.training.memory.available import cache_bytes, resident
+from dadagrad.training.memory.available import cache_bytes
 from dadagrad.training.messages import Open, RemoteFeatures, Result
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state import count_nonzeros
