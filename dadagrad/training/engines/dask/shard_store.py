@@ -55,9 +55,8 @@ class ShardStore:
         """Return to the begin of a round, and list the shards that are there."""
         with self._lock:
             self._version = version
-            self._changes.clear()
-            self._unneeded.clear()
-            self._unmerged.clear()
+            for outdated_part in (self._changes, self._unneeded, self._unmerged):
+                outdated_part.clear()
             outdated, self._ready = self._ready, {}
         for future in outdated.values():
             _end(future, PeerLost(f"round {version} begins again"))
@@ -160,7 +159,7 @@ class ShardStore:
         This worker merges its own, as many threads at the same time as call this.
         """
         others = [worker for worker in merging.workers if worker != self.peers.address]
-        if len(others) < len(merging.workers):
+        if self.peers.address in merging.workers:
             self._merge_here(layout.version, layout, merging.streams)
         arguments = {"layout": layout, "streams": merging.streams}
         self.peers.ask(layout.version, [Request(each, "merge", arguments) for each in others])
@@ -189,11 +188,9 @@ class ShardStore:
     def _ready_at(self, version: Version) -> Future[None]:
         """The future of the begin of a round, for which all shards here have been merged."""
         with self._lock:
-            if version.epoch != self._version.epoch:
-                raise PeerLost(f"round {version} was asked for, and this is {self._version}")
+            self._check_epoch(version)
             future = self._ready.setdefault(version, Future())
-            shards = list(self._shards.items())
-            needed = [shard for number, shard in shards if number not in self._unneeded]
+            needed = [each for n, each in list(self._shards.items()) if n not in self._unneeded]
             if all(shard.round >= version.round for shard in needed):
                 _end(future)
             return future
@@ -255,8 +252,9 @@ class ShardStore:
                     for part in shards(learned):
                         merge_shard(self.problem, state, learned, part)
                 except BaseException:
-                    shard.go_back(version.round)
+                    shard.undo_merge()
                     raise
+                shard.round += 1
             assert shard.before is not None
             positions = shard.before.ids
             return {"ids": pack(positions), **state.pull(positions).feature_arrays}
@@ -295,9 +293,9 @@ class ShardStore:
         found = {}
         for key in keys:
             change = self._kept(version, key)
+            arrays = change.content.feature_arrays
             for number, ends in edges.items():
                 part = slice(*np.searchsorted(change.ids, ends).tolist())
-                arrays = change.content.feature_arrays
                 found[f"{key} {number}"] = {
                     "ids": pack(change.ids[part]),
                     **{name: np.ascontiguousarray(arrays[name][:, part]) for name in arrays},
@@ -313,6 +311,7 @@ class ShardStore:
                     positions = unpack(arrays["ids"], np.int64)
                     shard.begin_merge(positions)
                     shard.state.push_features(positions, shard.state.with_features(arrays))
+                    shard.round += 1
         self._ready_at(Version(version.epoch, version.round + 1))
         return {}
 
@@ -338,8 +337,9 @@ class ShardStore:
 
     def _shard(self, number: int, version: Version, *, merged: bool = False) -> Shard:
         """A shard at the begin of the round, or, where that will do, after its merge."""
+        self._check_epoch(version)
         shard = self._shards.get(number)
-        if version.epoch != self._version.epoch or shard is None:
+        if shard is None:
             raise PeerLost(f"shard {number} is not held here")
         if shard.round != version.round and not (merged and shard.round == version.round + 1):
             raise PeerLost(f"shard {number} is at round {shard.round}, not {version.round}")

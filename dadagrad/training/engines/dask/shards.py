@@ -73,13 +73,21 @@ class Shard:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin_merge(self, positions: NDArray[np.int64]) -> None:
-        """Keep the numbers of some features, which the merge of this round overwrites."""
+        """Keep the numbers of some features, which the merge of this round overwrites.
+
+        The `round` is raised after it: others read the shard as soon as it is at theirs.
+        """
         self.before = FeatureSlice(positions, self.state.pull(positions))
-        self.round += 1
+
+    def undo_merge(self) -> None:
+        """Put back what a merge overwrote."""
+        assert self.before is not None
+        self.state.push_features(self.before.ids, self.before.content)
+        self.before = None
 
     def go_back(self, round_number: int) -> bool:
         """Undo a merge of this round; False if the shard is not at it."""
         if self.round == round_number + 1 and self.before is not None:
-            self.state.push_features(self.before.ids, self.before.content)
-            self.round, self.before = round_number, None
+            self.undo_merge()
+            self.round = round_number
         return self.round == round_number
