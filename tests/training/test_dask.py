@@ -30,7 +30,7 @@ from dadagrad.training import warm_up
 from dadagrad.training.callbacks import RoundEvent
 from dadagrad.training.engines.dask import batches as dask_batches
 from dadagrad.training.engines.dask import driver as dask_driver
-from dadagrad.training.engines.dask import tasks
+from dadagrad.training.engines.dask import shard_store, tasks
 from dadagrad.training.engines.dask.messages import Reply
 from dadagrad.training.memory import estimate
 from dadagrad.training.messages import Result
@@ -120,6 +120,22 @@ def test_a_state_that_is_too_large_for_this_process_stays_on_the_workers(
     result.save(str(tmp_path / "model"), keep_state=False)
     with pytest.raises(InputError, match="the state of this run stayed on the workers"):
         result.save(str(tmp_path / "again"), keep_state=True)
+
+
+def test_no_slice_reads_a_shard_whose_merge_is_not_done(data, monkeypatch):
+    """Merges that take their time: the tasks of both workers have begun long before."""
+    merge = shard_store.merge_shard
+    streams = replace(CONFIG, streams=4, rounds=4, batch_size=1, l1=0.0, passes=1)
+    expected = train(data, streams).model.digest
+
+    def merge_slowly(*arguments):
+        time.sleep(0.01)
+        merge(*arguments)
+
+    monkeypatch.setattr(shard_store, "merge_shard", merge_slowly)
+    with local_cluster(2, processes=False, threads_per_worker=2) as cluster:
+        result = train(data, streams, client=cluster.scheduler_address)
+    assert result.model.digest == expected
 
 
 def test_weights_are_counted_on_the_workers_as_here(scheduler, data):
