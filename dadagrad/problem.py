@@ -99,9 +99,12 @@ class Problem:
 
     @cached_property
     def has_momentum(self) -> bool:
-        """True if merges of streams keep a momentum (`dadagrad.training.coordinator.merge`)."""
-        penalties = np.append(self.hyperparameters.l1, self.hyperparameters.l2)
-        return self.compiled and self.config.n_streams > 1 and not penalties.any()
+        """True if merges of streams keep a momentum (`dadagrad.training.coordinator.merge`).
+
+        Of several settings, those without a penalty have one.
+        """
+        penalties = np.add(self.hyperparameters.l1, self.hyperparameters.l2)
+        return self.compiled and self.config.n_streams > 1 and bool(np.any(penalties == 0.0))
 
     @property
     def chooses_average(self) -> bool:

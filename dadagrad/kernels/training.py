@@ -1159,7 +1159,7 @@ def merge_streams(
     averages : (n, width) or (0, width) float32
         With averaging, what averages lag behind the weights, of `base` and of the streams.
     momentum : (n_features, width) or (0, width) float32, changed in place
-        That of the primary sums of `base`, if they have some.
+        That of the primary sums of `base`, if they have some; left alone with a penalty.
     """
     width = base.shape[1]
     following = np.append(0, ends[:-1])  # the next place of each stream
@@ -1177,8 +1177,8 @@ def _merge_streams(
     base_averages, averages, momentum, following, sums, learned, changed, is_changed,
 ):  # fmt: skip
     n_streams, width = len(ends), base.shape[1]
-    averaged, has_momentum = len(averages) > 0, len(momentum) > 0
     step_size, l1, l2, low, high, delta, _, _ = hyperparameters
+    averaged, has_momentum = len(averages) > 0, len(momentum) > 0 and l1 == 0.0 and l2 == 0.0
     settings = step_size, l1, l2
     # Compiled averages have no penalties.
     free, fixed = (0.0, 0.0, step_size), _fixed_settings(delta, low, high, np.float64)

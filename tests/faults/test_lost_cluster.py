@@ -60,7 +60,7 @@ def test_a_run_ends_in_time_if_its_cluster_does_not_come_back(
     settings = dask.config.config["dadagrad"]
     monkeypatch.setitem(settings, "no-workers-timeout", "2s")
     monkeypatch.setitem(settings, "connect-timeout", "3s")
-    monkeypatch.setattr(monitor, "WARN_SECONDS", 1.0)
+    monkeypatch.setattr(monitor, "WARN_SECONDS", 0.5)
     message, seconds = LOSSES[loss]
     at = At(25, lambda: loss(cluster))
     with pytest.raises(TrainingError) as caught:

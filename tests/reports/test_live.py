@@ -129,8 +129,9 @@ def test_what_is_no_address_is_refused(text):
 
 
 def test_dask_shows_the_page_the_figures_and_the_workers(tmp_path):
-    """Also after the loss of a worker."""
+    """Also after the loss of a worker, which sends no round twice."""
     url, seen = write_zarr(make_data((60, 50, 40, 70)), tmp_path / "data"), []
+    cursors = []
     config = TrainConfig(step_size=0.3, streams=2, rounds=8, passes=2)
     with local_cluster(2) as cluster, Client(cluster) as client:
         root = re.sub("/status$", "", client.dashboard_link).replace("0.0.0.0", "127.0.0.1")
@@ -142,6 +143,7 @@ def test_dask_shows_the_page_the_figures_and_the_workers(tmp_path):
                     workers=[next(iter(client.nthreads()))], on_error="return",
                 )  # fmt: skip
             seen.append(json.loads(get(f"{root}/dadagrad/report.json")))
+            cursors.append(event.cursor)
 
         result = train(url, config, client=client, callbacks=[Dashboard(), look])
         with urlopen(f"{root}/metrics", timeout=20) as answer:
@@ -150,6 +152,7 @@ def test_dask_shows_the_page_the_figures_and_the_workers(tmp_path):
         content = get(f"{root}/dadagrad/content")
     assert result.model.digest == train(url, config).model.digest
     assert {each["status"] for each in seen} == {"running"}
+    assert cursors == sorted(set(cursors))
     assert len(seen[0]["workers"]) == 2
     lists = [tuple(each["address"] for each in plain["workers"]) for plain in seen]
     assert len(set(lists)) > 1  # one was lost

@@ -20,6 +20,7 @@ from dadagrad.training.callbacks import (
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, HoldoutRecord
 from dadagrad.training.messages import Report, Save, SaveRequested, StopRequested
 from dadagrad.training.result import TrainResult
+from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.trace import Trace
 
 
@@ -55,6 +56,7 @@ class Watcher:
         self.n_workers: int | None = None
         self._stop_requested = self._ready = False
         self._begun = self._last_save = time.monotonic()
+        self._reported = Cursor()
 
     def begin(self) -> None:
         """Start the clock when the engine is first ready."""
@@ -135,8 +137,10 @@ class Watcher:
                 self._saver.submit_state(instruction, self.seconds)
 
     def _send_round(self, report: Report) -> None:
-        if self.run is None or not self._callbacks:
+        # A cluster that loses a worker may make a round again.
+        if self.run is None or not self._callbacks or report.cursor <= self._reported:
             return
+        self._reported = report.cursor
         elapsed = time.monotonic() - self._begun
         done = report.metrics.rows - self.run.rows_done
         losses = self._holdout.losses

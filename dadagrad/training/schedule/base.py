@@ -42,7 +42,7 @@ Stretch: TypeAlias = tuple[Slice, ...]
 """Slices that are worked on one after the other: those of one stream in one round."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Cursor:
     """A place between two rounds: `round` counts from the start of the pass.
 
