@@ -24,6 +24,7 @@ from helpers.servers import BUCKET, rclone_server
 from dadagrad import TrainConfig, train
 from dadagrad.cli import dadagrad
 from dadagrad.model.model import Model
+from dadagrad.training.schedule import streams
 
 SETTINGS = "--step-size 0.3"
 
@@ -65,6 +66,7 @@ def digest_of_threads(url, model):
 
 @pytest.mark.slow
 def test_by_hand_with_tls(reviews, tmp_path, monkeypatch):
+    monkeypatch.setattr(streams, "MIN_ROWS_ALONE", 2_048)  # as in the process that trains
     folder, port = tmp_path / "work", free_port()
     folder.mkdir()
     (folder / "reviews.tsv").write_bytes(reviews.read_bytes())
