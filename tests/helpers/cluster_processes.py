@@ -67,7 +67,7 @@ for line in sys.stdin:
     order = json.loads(line)
     pid = os.fork()
     if pid == 0:
-        code = 0
+        number, code = os.getpid(), 0
         try:
             child(order)
         except SystemExit as end:
@@ -80,8 +80,9 @@ for line in sys.stdin:
             code = 1
         sys.stdout.flush()
         sys.stderr.flush()
-        with open(order["code"], "w") as file:
-            file.write(str(code))
+        if os.getpid() == number:  # a command of little memory runs in a child
+            with open(order["code"], "w") as file:
+                file.write(str(code))
         os._exit(code)
     print(pid, flush=True)
 """
