@@ -61,7 +61,8 @@ class Failure(click.ClickException):
         super().__init__(" ".join(message.split()))
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"dadagrad: error: {self.message}", file=file, err=file is None)
+        with suppress(OSError):  # the disk of a log is full
+            click.echo(f"dadagrad: error: {self.message}", file=file, err=file is None)
 
 
 class Interrupted(Failure):

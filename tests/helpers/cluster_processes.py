@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 # Reads one command a line, forks, and answers with the number of the process. The parent starts
 # no threads and opens no connections, so that forking is sound.
 NURSERY = """
-import ctypes, json, os, signal, sys
+import contextlib, ctypes, json, os, signal, sys
 
 import distributed.cli.dask_scheduler, distributed.cli.dask_worker
 import dask.__main__, dask.cli
@@ -78,8 +78,9 @@ for line in sys.stdin:
             import traceback
             traceback.print_exc()
             code = 1
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in sys.stdout, sys.stderr:
+            with contextlib.suppress(OSError):  # the disk is full
+                stream.flush()
         if os.getpid() == number:  # a command of little memory runs in a child
             with open(order["code"], "w") as file:
                 file.write(str(code))
