@@ -45,7 +45,6 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     options = record.Options(given.quick, given.data, given.full, given.fetch)
     results = given.out / "results"
-    logging.getLogger("dadagrad").setLevel(logging.ERROR)  # many settings of a grid are bad
     several = {"all": EXPERIMENTS, "page": ()}
     for name in several.get(given.experiment, (given.experiment,)):
         print(f"{name} ...", file=sys.stderr, flush=True)
@@ -70,4 +69,5 @@ def experiment(name: str) -> Any:
 
 
 if __name__ == "__main__":
+    logging.getLogger("dadagrad").setLevel(logging.ERROR)  # many settings of a grid are bad
     main()
