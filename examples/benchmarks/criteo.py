@@ -57,7 +57,7 @@ HEADER = (
 
 @dataclass(frozen=True)
 class Result:
-    """What one run gave; nothing was timed where `seconds` is 0."""
+    """Result of a run; nothing was timed where `seconds` is 0."""
 
     log_loss: float
     auc: float

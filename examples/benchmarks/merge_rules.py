@@ -83,7 +83,7 @@ class Changes:
 
     @property
     def agreement(self) -> Array:
-        """As participation, of the sums of gradients: less where their signs differ."""
+        """Participation of the sums of gradients: less where their signs differ."""
         return np.maximum(1.0, self.du**2 / np.maximum(self.du2, 1e-300))
 
 
@@ -179,7 +179,7 @@ def walk(
 def stretch(
     problem: Problem, partitions: Sequence[Rows], state: State, slices: Stretch
 ) -> FeatureSlice[State]:
-    """What a stream learns from its slices of a round."""
+    """Sums that a stream learns from its slices of a round."""
     streams, progress = StreamMerge(problem, state), Progress(slices)
     for slice_ in slices:
         rows = partitions[slice_.partition]

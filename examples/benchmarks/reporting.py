@@ -1,4 +1,4 @@
-"""What the benchmarks share: Markdown tables, the machine in words, and their place in the README.
+"""Markdown tables of the benchmarks, the machine in words, and their place in the README.
 
 Each script rewrites its own section between the markers ``<!-- NAME -->`` and ``<!-- /NAME -->``.
 """

@@ -114,12 +114,12 @@ def measure(data: Dataset, config: TrainConfig, rounds: int) -> dict[str, Measur
 
 
 def of_batches(config: TrainConfig) -> str:
-    """What tells runs in larger batches from those that are otherwise alike."""
+    """Suffix of the name of runs in larger batches."""
     return f", batches of {config.batch_size:,}"
 
 
 def messages_of(data: Dataset, config: TrainConfig, workers: int) -> int:
-    """How many messages a step of `config` takes on so many workers."""
+    """Number of messages that a step of `config` takes on so many workers."""
     assert isinstance(config.batch_size, int)
     entries = config.batch_size * data.nnz / data.n_rows
     return min(workers, config.partitions_per_batch, worthwhile_tasks(entries))

@@ -187,7 +187,7 @@ def scored(task: Task, config: TrainConfig) -> str:
 
 
 def with_one_time(measure: Callable[[], str]) -> str:
-    """What `measure` finds where penalties take no account of participation."""
+    """Result of `measure` where penalties take no account of participation."""
     merge_streams = merge_module.merge_streams
 
     def of_one_time(base, ids, states, ends, times, hyperparameters, *rest):  # type: ignore[no-untyped-def]

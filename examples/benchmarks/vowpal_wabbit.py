@@ -36,7 +36,7 @@ RATES = (0.1, 0.25, 1.0, 2.0, 4.0)
 
 @dataclass
 class Line:
-    """What the rounds of one competitor gave."""
+    """Results of the rounds of one competitor."""
 
     name: str
     seconds: list[float] = field(default_factory=list)

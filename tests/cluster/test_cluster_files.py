@@ -109,7 +109,7 @@ class TestSettings:
 
 
 def test_the_image_has_what_is_installed_from():
-    """What the project's build needs is copied, onto a Python that it takes."""
+    """The image copies all that the project's build needs, onto a Python that it supports."""
     lines = (CLUSTER / "Dockerfile").read_text().splitlines()
     copies = [line.split()[1:] for line in lines if line.startswith("COPY")]
     assert ["cluster/dask.yaml", "/etc/dask/dadagrad.yaml"] in copies  # where Dask looks
@@ -219,7 +219,7 @@ class TestSlurm:
         shellcheck(script)
 
     def test_the_jobs_of_workers(self, tmp_path):
-        """As dask-jobqueue would submit them, by the settings of slurm.sh and of the guide."""
+        """dask-jobqueue would submit them so, by the settings of slurm.sh and of the guide."""
         settings = [
             line
             for line in (CLUSTER / "slurm.sh").read_text().splitlines()

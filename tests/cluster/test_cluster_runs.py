@@ -45,7 +45,7 @@ def reviews(tmp_path_factory):
 
 
 def shell(script, folder, variables):
-    """What a script prints that succeeds."""
+    """Standard output of a script, which must succeed."""
     answer = subprocess.run(
         ["bash", "-ec", script],
         cwd=folder,
@@ -59,7 +59,7 @@ def shell(script, folder, variables):
 
 
 def digest_of_threads(url, model):
-    """What training on threads of this process comes to, with the same settings."""
+    """Digest of training on threads of this process, with the same settings."""
     chosen = {name: model.report[name] for name in ("batch_size", "streams")}
     return train(url, step_size=0.3, **chosen).model.digest
 

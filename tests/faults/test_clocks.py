@@ -132,7 +132,7 @@ def test_an_ingest_that_lives_is_not_taken_for_dead(tmp_path, monkeypatch):
 
 
 def test_a_store_is_asked_again_after_a_process_was_suspended(tmp_path, monkeypatch):
-    """What was under way has failed meanwhile: that is no reason to give up at once."""
+    """Requests that were under way have failed meanwhile: the store is asked again."""
     with moto_server(tmp_path) as server, Proxy(server) as proxy:
         proxy.server.set_environment(monkeypatch)
         storage = Storage(f"s3://{BUCKET}/run")

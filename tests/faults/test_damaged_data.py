@@ -52,7 +52,7 @@ def url(tmp_path):
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_damaged_partition_is_named_or_skipped_on_request(url, kind, caplog):
-    """As if its rows had weight 0, which is what stands for them."""
+    """A skipped partition counts as rows of weight 0."""
     whole = open_dataset(url)
     parts = [whole.read(number) for number in range(len(whole.partitions))]
     parts[3] = replace(parts[3], weights=np.zeros(parts[3].n_rows, np.float32))

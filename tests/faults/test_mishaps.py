@@ -56,7 +56,7 @@ def freeze_for_a_while(cluster):
 
 
 def freeze_until_given_up(cluster):
-    """What it does when it goes on, perhaps in the same step, does not matter."""
+    """The worker may go on later, perhaps in the same step."""
     with stopped(cluster.living[0]), cluster.client() as client:
         wait_until(lambda: len(client.nthreads()) == 1, 60, "the worker to be given up")
 
@@ -212,7 +212,7 @@ def n_worked():
 
 @pytest.mark.slow
 def test_results_that_have_arrived_are_not_computed_again(cluster, data, monkeypatch):
-    """Those that were left on a worker are let go when it has gone."""
+    """Results that were left on a worker are dropped when it has gone."""
     monkeypatch.setattr(driver, "MAX_SPENT_TASKS", 10_000)
     doomed, other = cluster.names().values()
     before: list[int] = []

@@ -1,4 +1,4 @@
-"""What comes back from a worker and cannot be right: computed again elsewhere, else named."""
+"""Results of a worker that cannot be right: computed again elsewhere, else named."""
 
 import re
 from dataclasses import fields, replace

@@ -1,4 +1,4 @@
-"""What the tests of cluster/ share: its files, and the commands in them as plain processes."""
+"""Files of cluster/ for its tests, and the commands in them as plain processes."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def free_port() -> int:
 
 
 def answers(port: int) -> bool:
-    """Whether something listens on a port of the loopback interface."""
+    """Return True if a process listens on a port of the loopback interface."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
         return True
     return False

@@ -48,7 +48,7 @@ def split_penalties(regularizer: Regularizer) -> tuple[Regularizer, float, float
 
 
 def violation(regularizer: Regularizer, weights: np.ndarray, pull: np.ndarray) -> float:
-    """How far (n_features, n_outputs) `pull` is from a subgradient of phi at `weights`.
+    """Distance (n_features, n_outputs) of `pull` from the subgradients of phi at `weights`.
 
     p is a subgradient at w exactly where phi(w) + phi*(p) = <p, w> (Fenchel and Young). phi* of a
     domain is max <p, z> over it; that of a norm is 0 where the dual norm of p is at most the

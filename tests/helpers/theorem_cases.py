@@ -173,7 +173,7 @@ class Case:
 
     @property
     def box(self) -> tuple[float, float]:
-        """What holds every rival; for a ball also its radius does."""
+        """A box that holds every rival; for a ball also its radius does."""
         if not isinstance(self.regularizer, ElasticBox):
             return -self.reach, self.reach
         low, high = self.regularizer.low, self.regularizer.high
@@ -198,7 +198,7 @@ CASES = {
 
 @dataclass(frozen=True)
 class Game:
-    """What was played: T losses, the weights that met them, and the weights after them all."""
+    """A game of T losses: the weights that met them, and the weights after them all."""
 
     losses: list[Loss]
     weights: np.ndarray
@@ -327,7 +327,7 @@ def must_be_below(regret: float, bound: float, what: str = "") -> None:
 
 
 def ratio(regret: float, bound: float) -> float:
-    """How close a regret comes to its bound, which it must not exceed."""
+    """Ratio of a regret to its bound, which it must not exceed."""
     must_be_below(regret, bound)
     return regret / bound
 

@@ -53,12 +53,12 @@ def set_cache(most_bytes: int | None) -> None:
 
 
 def kept() -> tuple[int, int]:
-    """How many partitions a worker keeps, and their bytes."""
+    """Number of partitions that a worker keeps, and their bytes."""
     return len(_cache()), int(_cache().total_weight)
 
 
 def most_kept() -> int:
-    """How many bytes it may keep."""
+    """Largest number of bytes that a worker may keep."""
     return int(_cache().n)
 
 

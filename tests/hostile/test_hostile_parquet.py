@@ -38,7 +38,7 @@ def parquet(content, **options):
 
 
 def split(data):
-    """What lies before the footer, and the footer."""
+    """The bytes before the footer, and the footer."""
     start = len(data) - 8 - struct.unpack("<I", data[-8:-4])[0]
     return data[:start], data[start:-8]
 

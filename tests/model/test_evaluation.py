@@ -332,7 +332,7 @@ def test_a_file_is_replaced_only_on_request(pair, store, tmp_path):
 
 
 def test_predictions_have_no_name_before_they_are_complete(pair, tmp_path):
-    """So a process that is killed leaves nothing."""
+    """A process that is killed leaves nothing."""
     data, model = pair
     names = []
     predict(model, data, tmp_path / "p.csv", progress=lambda *_: names.extend(tmp_path.iterdir()))

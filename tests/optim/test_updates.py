@@ -114,7 +114,7 @@ def test_importance_multiplies_gradient_and_penalty(name, seed, importance):
 @pytest.mark.parametrize("kind", [name for name in PRECONDITIONERS if name != "ada-lr"])
 @given(seed=seeds, delta=st.sampled_from([1e-3, 0.3]))
 def test_ftrl_without_penalty_is_mirror_descent(kind, seed, delta):
-    """Where H only grows; ADA-LR turns its directions round and forgets some."""
+    """H must only grow; ADA-LR turns its directions round and forgets some."""
     preconditioner = preconditioner_of(kind, delta)
     names = ("ftrl", "mirror-descent")
     updates = [UPDATES[name](0.4, preconditioner, ElasticBox()) for name in names]

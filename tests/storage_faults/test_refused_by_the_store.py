@@ -54,7 +54,7 @@ UNKNOWN = (
 
 
 def test_a_bucket_that_may_only_be_read(reader, new_program, tmp_path, monkeypatch):
-    """What would be wrong at the end is found out before a run begins."""
+    """A run that could not save its model is refused before it begins."""
     reader.set_environment(monkeypatch)
     assert Storage(f"s3://{BUCKET}/nothing").list() == []
     program = new_program(f"s3://{BUCKET}/refused", environment=reader.environment)

@@ -106,7 +106,7 @@ def test_gradient_descent_loses_many_times_a_direction(rotation, eta, eps):
 
 
 def test_the_diagonal_does_not_see_the_rotation():
-    """What the full matrix is for: the diagonal needs many more losses, whatever its eta."""
+    """The full matrix sees it: the diagonal needs many more losses, whatever its eta."""
     stream = list(examples(ROTATIONS["hadamard"], 1.0, 0.1, 1))
     full = losses(MirrorDescent(ONE, Full(0.0), BALL), iter(stream)).sum()
     for eta in (0.3, 1.0, np.sqrt(2.0), 3.0):

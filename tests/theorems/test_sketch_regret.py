@@ -46,7 +46,7 @@ buffers = st.sampled_from([0, None])
 
 @dataclass(frozen=True)
 class Trace:
-    """What a sketch went through: H_t, M_t and sigma_t of each step, and G_t itself."""
+    """History of a sketch: H_t, M_t and sigma_t of each step, and G_t itself."""
 
     preconditioners: np.ndarray
     kept: np.ndarray

@@ -200,7 +200,7 @@ def test_a_worker_with_several_threads_gets_as_many_tasks(data, slices_of_tasks)
 
 
 def test_only_the_weights_that_the_rows_touch_are_sent(scheduler, data, monkeypatch):
-    """Of a wide vocabulary a few rows touch little; a slice larger than announced gets it all."""
+    """A few rows touch little of a wide vocabulary; a slice larger than announced gets it all."""
     sent = []
     send = SharedFeatures.send
 
@@ -255,7 +255,7 @@ def test_results_are_left_on_the_workers_within_bounds(scheduler, data, monkeypa
 
 
 def test_a_worker_that_does_not_know_the_run_is_told(scheduler, data):
-    """As one that joins later, and is given slices before it has read a partition."""
+    """It may have joined later, and get slices before it has read a partition."""
 
     def forget_all(digest, dask_worker):
         from dadagrad.training.engines.dask import tasks
@@ -339,7 +339,7 @@ def test_what_is_wrong_with_the_rows_is_named(scheduler, tmp_path, fault, error,
 
 
 def test_a_worker_gives_signs_of_life_while_it_compiles(data, monkeypatch):
-    """Which takes long on a slow machine; else it would be given up as one that is frozen."""
+    """Compiling takes long on a slow machine; a silent worker would be given up as frozen."""
     loops: list[object] = []
 
     def look(problem, announce):

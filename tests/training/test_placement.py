@@ -1,4 +1,4 @@
-"""Where work is asked for: near the rows, and evenly."""
+"""Placement of work on workers: near the rows, and evenly."""
 
 from collections import Counter
 

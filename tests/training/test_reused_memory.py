@@ -38,7 +38,7 @@ class PoisoningData(ZarrDataset):
 
 
 class PoisoningLoader(Loader):
-    """What is let go is garbage from that moment on."""
+    """A loader that overwrites the partitions which it drops."""
 
     poisoned = 0
 

@@ -1,4 +1,4 @@
-"""Which rows make up which step: every row once a pass, in rounds that a cursor finds again."""
+"""Rows of each step: every row once a pass, in rounds that a cursor finds again."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -63,7 +63,7 @@ def test_every_row_comes_exactly_once_a_pass(schedule):
 
 @given(schedules)
 def test_a_reading_ends_with_its_last_slice_and_a_partition_with_its_final_one(schedule):
-    """So that a worker which lets go of a partition there does not read it again."""
+    """A worker that drops a partition there does not read it again."""
     rounds = all_rounds(schedule)
     of_reading = defaultdict(list)
     for number, round_ in enumerate(rounds):

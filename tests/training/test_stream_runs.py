@@ -131,7 +131,7 @@ def test_an_estimator_takes_streams():
 
 @pytest.mark.parametrize("partial", [False, True])
 def test_a_slice_that_was_sent_can_be_learned_from_again(partial):
-    """As after the loss of a worker; what comes over a network may be read-only."""
+    """It is so after the loss of a worker; arrays from a network may be read-only."""
     rows, slice_ = make_data((30, 17)).read(0), Slice(0, 0, 5, 9, False)
     problem = method_of(make_data((30, 17)), STREAMS)
     ids = rows.vocabulary[touched(rows, slice_)] if partial else rows.vocabulary

@@ -42,7 +42,7 @@ def wide(tmp_path_factory):
 
 
 def ask(address, function, *arguments):
-    """What the worker answers."""
+    """The answer of the worker."""
     from distributed import Client
 
     with Client(address, set_as_default=False) as client:

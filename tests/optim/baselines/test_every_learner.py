@@ -1,4 +1,4 @@
-"""What every learner promises: states of arrays, rows left out, features left alone."""
+"""Properties of every learner: states of arrays, rows left out, features left alone."""
 
 from copy import deepcopy
 

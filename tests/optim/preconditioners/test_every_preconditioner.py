@@ -1,4 +1,4 @@
-"""What every preconditioner promises: an inverse, a majorant, and vectors."""
+"""Properties of every preconditioner: an inverse, a majorant, and vectors."""
 
 import numpy as np
 import pytest
