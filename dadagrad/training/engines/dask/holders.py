@@ -19,9 +19,10 @@ from dadagrad.errors import TrainingError
 from dadagrad.problem import Problem
 from dadagrad.training.checkpoints.shards import StoredShard
 from dadagrad.training.engines.dask.futures import PendingTasks
-from dadagrad.training.engines.dask.peers import PeerLost, Version
+from dadagrad.training.engines.dask.peers import Operation, PeerLost, Version
+from dadagrad.training.engines.dask.shard_store import ShardStore
 from dadagrad.training.engines.dask.shards import Layout, Merging
-from dadagrad.training.engines.dask.tasks import go_back_to, hold_shards, merge_shards
+from dadagrad.training.engines.dask.tasks import on_store
 from dadagrad.training.memory.available import workers_of
 from dadagrad.training.memory.estimate import n_holders
 from dadagrad.training.messages import MergeRemotely
@@ -114,7 +115,8 @@ class Holders:
         arguments = {
             worker: (self.layout, Merging((worker,), streams)) for worker in self.by_worker()
         }
-        answers = self._ask(merge_shards, arguments, self._limit(len(self.layout.holders)))
+        limit = self._limit(len(self.layout.holders))
+        answers = self._ask(ShardStore.finish_merge, arguments, limit)
         if lost := min(arguments.keys() - answers.keys(), default=None):
             raise RoundLost(f"worker {lost} does not answer")
 
@@ -142,8 +144,9 @@ class Holders:
             n_attempts += bool(self.threads)
             epoch += 1
             self.layout = replace(self.layout, version=Version(epoch, number))
-            arguments = dict.fromkeys(self.threads, (self._problem, self.layout.version))
-            held = self._ask(go_back_to, arguments, seconds("worker-ttl"))
+            arguments = dict.fromkeys(self.threads, (self.layout.version,))
+            limit = seconds("worker-ttl")
+            held = self._ask(ShardStore.go_back, arguments, limit, self._problem)
             if held and self._take_shards(held, base):
                 self.is_unbalanced = False
                 return
@@ -178,13 +181,13 @@ class Holders:
         layout = replace(self.layout, holders=holders)
         arguments = {worker: (layout, some) for worker, some in sources.items()}
         limit = self._limit(max(map(len, sources.values())))
-        if self._ask(hold_shards, arguments, limit).keys() < sources.keys():
+        if self._ask(ShardStore.hold, arguments, limit).keys() < sources.keys():
             return False
         self.layout = layout
         return True
 
-    def call(self, function: Any, t: float, *others: Any) -> list[Any]:
-        """Call `function` on the first holders of all shards; its results, in the order of these.
+    def call(self, operation: Operation, t: float, *others: Any) -> list[Any]:
+        """Call a method of the first holders of all shards; its results, in the order of these.
 
         Raises `RoundLost` if one of the holders does not answer.
         """
@@ -193,7 +196,7 @@ class Holders:
             worker: (self.layout.version, t, numbers, *others)
             for worker, numbers in by_worker.items()
         }
-        answers = self._ask(function, arguments, self._limit(len(self.layout.holders)))
+        answers = self._ask(operation, arguments, self._limit(len(self.layout.holders)))
         results: dict[int, Any] = {}
         for worker, numbers in by_worker.items():
             if worker not in answers:
@@ -211,17 +214,23 @@ class Holders:
             self.threads = threads
 
     def _ask(
-        self, function: Any, arguments: Mapping[str, tuple[Any, ...]], limit: float
+        self,
+        operation: Operation,
+        arguments: Mapping[str, tuple[Any, ...]],
+        limit: float,
+        problem: Problem | None = None,
     ) -> dict[str, Any]:
-        """Call `function` on workers at the same time.
+        """Call a method of the stores of workers at the same time; new stores need the `problem`.
 
         Return the answers of those that answer in time, and have not left meanwhile.
         """
 
         def ask(worker: str) -> Any:
             answers = self._client.run(
-                function,
+                on_store,
                 self._run,
+                problem,
+                operation,
                 *arguments[worker],
                 workers=[worker],
                 on_error="return",

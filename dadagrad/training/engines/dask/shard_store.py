@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from dadagrad.clusters import seconds
 from dadagrad.kernels.id_sets import mark, marked, pack, unpack
 from dadagrad.problem import Problem
-from dadagrad.training.checkpoints.shards import StoredShard
+from dadagrad.storage.arrays import ArrayRecord
+from dadagrad.training.checkpoints.shards import StoredShard, write_shard
 from dadagrad.training.coordinator.merge import merge_shard, overlay, shards, unite
 from dadagrad.training.engines.dask.peers import Operation, PeerLost, Peers, Request, Version
 from dadagrad.training.engines.dask.shards import Arrays, Layout, Merging, Shard
 from dadagrad.training.messages import MergeRemotely, RemoteChange, RemoteFeatures
+from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice, SharedFeatures, not_finite
 
@@ -87,18 +89,31 @@ class ShardStore:
                 state = source
             self._shards[number] = Shard(start, state, layout.version.round)
 
-    def state_of(self, version: Version, number: int, t: float) -> State:
-        """The state of the features of a shard, at the t of the run."""
-        state = self._shard(number, version).state
-        state.t = t
-        return state
+    def states(self, version: Version, t: float, numbers: list[int]) -> list[State]:
+        """The states of the features of some shards, at the t of the run."""
+        states = [self._shard(number, version).state for number in numbers]
+        for state in states:
+            state.t = t
+        return states
 
-    def weights_of(
-        self, version: Version, number: int, t: float
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The features of a shard whose weights at `t` are not all 0, and the weights."""
-        ids, weights = self.state_of(version, number, t).nonzero_weights(self.problem)
-        return ids + self._shards[number].start, weights
+    def weights(
+        self, version: Version, t: float, numbers: list[int]
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """The features of some shards whose weights at `t` are not all 0, and the weights."""
+        states = zip(numbers, self.states(version, t, numbers), strict=True)
+        found = [(number, *state.nonzero_weights(self.problem)) for number, state in states]
+        return [(ids + self._shards[number].start, weights) for number, ids, weights in found]
+
+    def counts(self, version: Version, t: float, numbers: list[int]) -> list[NDArray[np.int64]]:
+        """The number of weights other than 0 at `t` in each of some shards, for each setting."""
+        return [count_nonzeros(self.problem, state) for state in self.states(version, t, numbers)]
+
+    def write(
+        self, version: Version, t: float, numbers: list[int], url: str, folder: str
+    ) -> list[tuple[ArrayRecord, ...]]:
+        """Write some shards into a checkpoint; see `write_shard`."""
+        states = zip(numbers, self.states(version, t, numbers), strict=True)
+        return [write_shard(url, folder, number, state.feature_arrays) for number, state in states]
 
     # Work on slices.
 
@@ -163,6 +178,11 @@ class ShardStore:
             self._merge_here(layout.version, layout, merging.streams)
         arguments = {"layout": layout, "streams": merging.streams}
         self.peers.ask(layout.version, [Request(each, "merge", arguments) for each in others])
+
+    def finish_merge(self, layout: Layout, merging: Merging) -> None:
+        """Merge, and return when all shards here have been."""
+        self.merge(layout, merging)
+        self.wait_until(layout.version)
 
     def _merge_here(
         self, version: Version, layout: Layout, streams: MergeRemotely
@@ -376,25 +396,3 @@ def _fill(state: State, part: slice, arrays: Arrays) -> None:
     for name, array in state.feature_arrays.items():
         if array.shape[1]:
             array[:, part] = arrays[name]
-
-
-_stores: dict[tuple[str, str], ShardStore] = {}
-_lock = threading.Lock()
-
-
-def store_of(worker: Worker, run: str, problem: Problem | None = None) -> ShardStore:
-    """The store of a run on a worker; the first call needs the `problem`, or raises `PeerLost`."""
-    key = worker.address, run
-    with _lock:
-        if key not in _stores:
-            if problem is None:
-                raise PeerLost(f"worker {worker.address} does not know the run")
-            _stores[key] = ShardStore(worker, run, problem)
-        return _stores[key]
-
-
-def forget_store(worker: Worker, run: str) -> None:
-    """Drop the shards of a run that a worker holds."""
-    store = _stores.pop((worker.address, run), None)
-    if store is not None:
-        store.peers.close()

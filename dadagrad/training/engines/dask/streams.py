@@ -24,14 +24,9 @@ from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.engines.dask.driver import DaskDriver
 from dadagrad.training.engines.dask.holders import Base, Holders, RoundLost, StateLost
 from dadagrad.training.engines.dask.messages import Reply, Work, wrong_metrics
+from dadagrad.training.engines.dask.shard_store import ShardStore
 from dadagrad.training.engines.dask.shards import Merging
-from dadagrad.training.engines.dask.tasks import (
-    compute_slices,
-    count_weights,
-    send_shards,
-    send_weights,
-    write_shards,
-)
+from dadagrad.training.engines.dask.tasks import compute_slices
 from dadagrad.training.memory.estimate import stays_on_workers
 from dadagrad.training.messages import (
     Compute,
@@ -247,20 +242,20 @@ class StreamDriver(DaskDriver):
 
     def _gather(self) -> None:
         """Get the whole state from its holders, at the begin of a round."""
-        for number, part in enumerate(self._holders.call(send_shards, self._state.t)):
+        for number, part in enumerate(self._holders.call(ShardStore.states, self._state.t)):
             self._state.push_features(self._holders.features(number), part)
         self._base, self._is_zero = self._base_here(), False
 
     def _write_shards(self, url: str, folder: str) -> list[ArrayRecord]:
         """Have the holders write the state, to which the run goes back from now on if need be."""
-        shards = self._holders.call(write_shards, self._state.t, url, folder)
+        shards = self._holders.call(ShardStore.write, self._state.t, url, folder)
         self._stored = tuple(StoredShard(url, f"{url}: {folder}", records) for records in shards)
         self._base = self._base_here()
         return [record for records in shards for record in records]
 
     def _gather_weights(self) -> State:
         """Get the weights other than 0 from the holders of the state."""
-        ids, values = zip(*self._holders.call(send_weights, self._state.t), strict=True)
+        ids, values = zip(*self._holders.call(ShardStore.weights, self._state.t), strict=True)
         end = self._state.common()
         return RemoteWeights(
             *(end.accumulators, end.last_update, end.averages, end.momentum, end.intercept, end.t),
@@ -273,7 +268,7 @@ class StreamDriver(DaskDriver):
         self._finish_merge()
         coordinator = self._coordinator
         best = best_setting(coordinator.passes)
-        counts = self._holders.call(count_weights, self._state.t)
+        counts = self._holders.call(ShardStore.counts, self._state.t)
         return sum(int(of_settings[best]) for of_settings in counts)
 
 

@@ -28,19 +28,14 @@ from dadagrad.data.skipping import SkippingDataset, skipped_partitions
 from dadagrad.errors import DadagradError, InputError, StorageError
 from dadagrad.kernels.id_sets import common, pack
 from dadagrad.problem import Problem
-from dadagrad.storage.arrays import ArrayRecord
 from dadagrad.storage.memory import resident
 from dadagrad.training import warm_up
-from dadagrad.training.checkpoints.shards import StoredShard, write_shard
 from dadagrad.training.engines.dask.messages import Reply, Touched, Work
-from dadagrad.training.engines.dask.peers import PeerLost, Version
-from dadagrad.training.engines.dask.shard_store import forget_store, store_of
-from dadagrad.training.engines.dask.shards import Layout, Merging
+from dadagrad.training.engines.dask.peers import PeerLost
+from dadagrad.training.engines.dask.shard_store import ShardStore
 from dadagrad.training.memory.available import cache_bytes
 from dadagrad.training.messages import Open, RemoteFeatures, Result
 from dadagrad.training.schedule.base import Slice
-from dadagrad.training.state import count_nonzeros
-from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice, SentFeatures
 from dadagrad.training.trace import Measured
 from dadagrad.training.worker.compute import compute, touched
@@ -85,6 +80,7 @@ class PartitionCache(LRU[tuple[str, int], Rows]):
 
 _cache: PartitionCache | None = None
 _jobs: OrderedDict[str, Job] = OrderedDict()
+_stores: dict[tuple[str, str], ShardStore] = {}
 _lock = threading.Lock()
 
 
@@ -190,79 +186,27 @@ def _compute_slice(
     return result, None if following is None else _touched(rows, following)
 
 
-async def go_back_to(
-    run: str, problem: Problem, version: Version, dask_worker: Worker
-) -> list[int]:
-    """Return to the begin of a round, and list the shards of this worker that are there."""
-    return await asyncio.to_thread(store_of(dask_worker, run, problem).go_back, version)
-
-
-async def hold_shards(
+async def on_store(
     run: str,
-    layout: Layout,
-    sources: dict[int, str | State | StoredShard | None],
+    problem: Problem | None,
+    operation: Callable[..., Any],
+    *arguments: Any,
     dask_worker: Worker,
-) -> None:
-    """Get shards; see `ShardStore.hold`."""
-    await asyncio.to_thread(store_of(dask_worker, run).hold, layout, sources)
+) -> Any:
+    """Call a method of the store that a worker has for a run, on a thread; see `store_of`."""
+    store = store_of(dask_worker, run, problem)
+    return await asyncio.to_thread(operation, store, *arguments)
 
 
-async def merge_shards(run: str, layout: Layout, merging: Merging, dask_worker: Worker) -> None:
-    """Merge the shards of this worker; see `ShardStore.merge`."""
-    store = store_of(dask_worker, run)
-
-    def merge() -> None:
-        store.merge(layout, merging)
-        store.wait_until(layout.version)
-
-    await asyncio.to_thread(merge)
-
-
-async def send_shards(
-    run: str, version: Version, t: float, numbers: list[int], dask_worker: Worker
-) -> list[State]:
-    """The states at `t` of some shards of this worker."""
-    return [store_of(dask_worker, run).state_of(version, number, t) for number in numbers]
-
-
-async def send_weights(
-    run: str, version: Version, t: float, numbers: list[int], dask_worker: Worker
-) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """The features of some shards whose weights at `t` are not all 0, and the weights."""
-    store = store_of(dask_worker, run)
-    return await asyncio.to_thread(
-        lambda: [store.weights_of(version, number, t) for number in numbers]
-    )
-
-
-async def write_shards(
-    run: str,
-    version: Version,
-    t: float,
-    numbers: list[int],
-    url: str,
-    folder: str,
-    dask_worker: Worker,
-) -> list[tuple[ArrayRecord, ...]]:
-    """Write some shards of this worker into a checkpoint; see `write_shard`."""
-
-    def write() -> list[tuple[ArrayRecord, ...]]:
-        store = store_of(dask_worker, run)
-        return [
-            write_shard(url, folder, number, store.state_of(version, number, t).feature_arrays)
-            for number in numbers
-        ]
-
-    return await asyncio.to_thread(write)
-
-
-async def count_weights(
-    run: str, version: Version, t: float, numbers: list[int], dask_worker: Worker
-) -> list[NDArray[np.int64]]:
-    """The number of weights other than 0 at `t` in each of some shards, for each setting."""
-    states = await send_shards(run, version, t, numbers, dask_worker)
-    problem = store_of(dask_worker, run).problem
-    return await asyncio.to_thread(lambda: [count_nonzeros(problem, state) for state in states])
+def store_of(worker: Worker, run: str, problem: Problem | None = None) -> ShardStore:
+    """The store of a run on a worker; the first call needs the `problem`, or raises `PeerLost`."""
+    key = worker.address, run
+    with _lock:
+        if key not in _stores:
+            if problem is None:
+                raise PeerLost(f"worker {worker.address} does not know the run")
+            _stores[key] = ShardStore(worker, run, problem)
+        return _stores[key]
 
 
 def _packed(change: object, vocabulary: NDArray[np.int64]) -> FeatureSlice[Any]:
@@ -351,6 +295,8 @@ def forget(run: str, digest: str, dask_worker: Worker) -> None:
     """Drop the job of a run, its shards, and the cached partitions of its data."""
     with _lock:
         _jobs.pop(run, None)
-    forget_store(dask_worker, run)
+        store = _stores.pop((dask_worker.address, run), None)
+    if store is not None:
+        store.peers.close()
     if _cache is not None:
         _cache.forget(digest)
