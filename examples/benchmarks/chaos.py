@@ -7,8 +7,9 @@ end must be one that the documentation names, and no trial may take longer than 
 Requests to S3 pass a proxy that makes some of them fail throughout.
 
 The seed of trial N is `--seed` + N, and decides all that is drawn: a trial that fails prints its
-seed, and `--seed SEED --trials 1` repeats it. Ctrl-C ends the trials with the tables of those that
-are done. The exit code is 1 if a trial has failed.
+seed, and `--seed SEED --trials 1` repeats it. `--jobs` processes make the trials, each with
+servers, a cluster and data of its own. Ctrl-C ends the trials with the tables of those that are
+done. The exit code is 1 if a trial has failed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import multiprocessing
 import os
 import random
 import resource
@@ -29,7 +31,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -50,7 +54,7 @@ from helpers.servers import BUCKET, moto_server, rclone_server
 from helpers.zarr_cases import write_zarr
 
 WORKERS = 2
-END_SECONDS = 180.0
+END_SECONDS = 240.0
 ALGORITHMS = {
     "batches": ("--batch-size", "50", "--l1", "1e-4"),
     "rows": ("--batch-size", "1", "--l1", "1e-6", "--checkpoint-every", "400"),
@@ -73,8 +77,8 @@ ENVIRONMENT = {
     "DASK_DADAGRAD__CONNECT_TIMEOUT": "3s",
     "DASK_DADAGRAD__WORKER_TTL": "4s",
     "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "4s",
-    "DADAGRAD_STORAGE_TIMEOUT": "2",
-    "DADAGRAD_STORAGE_PATIENCE": "30",
+    "DADAGRAD_STORAGE_TIMEOUT": "3",
+    "DADAGRAD_STORAGE_PATIENCE": "120",  # a busy machine may be slower than any fault
     "AWS_ALLOW_HTTP": "true",
     "AWS_REGION": "us-east-1",
 }
@@ -122,6 +126,7 @@ class Run:
         places = ("--checkpoints", self._checkpoints, "--model", self._model)
         self._command = ("train", f"{site.urls[way.store]}/rows", *SETTINGS, *options, *places)
         self._place = site.options(way.place)
+        self.on_cluster = way.place == "cluster"
 
     def start(self) -> Process:
         """Begin the run, or continue it from its last checkpoint."""
@@ -370,7 +375,10 @@ class Chaos:
         """One run with its faults."""
         rng = random.Random(seed)
         way = Way.draw(rng, places, stores)
-        usual, expected = self.seconds(way), self.expected(way.algorithm)
+        try:
+            usual, expected = self.seconds(way), self.expected(way.algorithm)
+        except (RuntimeError, TimeoutError, DadagradError) as error:
+            return Trial(seed, way, (), 0.0, f"undisturbed: {error}")
         possible = [*ANYWHERE, *FAULTS[way.place], *FAULTS[way.store]]
         faults = [rng.choice(possible) for _ in range(rng.choice((1, 1, 2, 3)))]
         moments = sorted(rng.uniform(0.0, usual) for _ in faults)
@@ -403,7 +411,7 @@ class Chaos:
     ) -> None:
         """Keep a run and its cluster going until a moment, or until it is complete."""
         while time.monotonic() < until:
-            if self._site._cluster is not None:
+            if run.on_cluster:
                 for _ in range(WORKERS - len(self._site.cluster.living)):
                     self._site.cluster.add_worker()
             for process in disturbed.processes:
@@ -427,24 +435,56 @@ def check_end(process: Process) -> None:
         raise RuntimeError(f"exit code {code}: {text[-600:]}")
 
 
+def work(seeds: Any, options: argparse.Namespace, done: Connection) -> None:
+    """Attempt the next of the seeds that are left, until none is."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    random.seed()  # a forked process would draw the ports of the others
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory())
+        chaos = Chaos(Site(stack, Path(scratch)))
+        while True:
+            with seeds.get_lock():
+                seed, seeds.value = seeds.value, seeds.value + 1
+            if seed >= options.seed + options.trials:
+                return
+            done.send(chaos.attempt(seed, options.places, options.stores))
+
+
 def main() -> int:
     options = parse()
     resource.setrlimit(resource.RLIMIT_AS, (1 << 44, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    trials: list[Trial] = []
-    with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
-        chaos = Chaos(Site(stack, Path(scratch)))
-        with contextlib.suppress(KeyboardInterrupt):
-            for seed in range(options.seed, options.seed + options.trials):
-                trials.append(chaos.attempt(seed, options.places, options.stores))
+    seeds, trials, jobs = multiprocessing.Value("l", options.seed), list[Trial](), []
+    readers: list[Connection] = []
+    for _ in range(min(options.jobs, options.trials)):
+        reader, done = multiprocessing.Pipe(duplex=False)
+        jobs.append(multiprocessing.Process(target=work, args=(seeds, options, done)))
+        jobs[-1].start()
+        done.close()
+        readers.append(reader)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the jobs end their trials
+    while readers:
+        for reader in wait(readers):
+            assert isinstance(reader, Connection)
+            try:
+                trials.append(reader.recv())
+            except EOFError:
+                readers.remove(reader)
+            else:
                 print(line_of(trials[-1]), flush=True)
-    report(options, trials)
-    return int(any(trial.failure for trial in trials))
+    for job in jobs:
+        job.join()
+    if trials:
+        report(options, sorted(trials, key=lambda trial: trial.seed))
+    return int(any(trial.failure for trial in trials) or any(job.exitcode for job in jobs))
 
 
 def parse() -> argparse.Namespace:
     parser = reporting.parser(__doc__)
     parser.add_argument("--trials", type=int, default=20, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="trials at the same time (default: %(default)s)"
+    )
     for name, choices in (("places", sorted(PLACES)), ("stores", sorted(STORES))):
         parser.add_argument(
             f"--{name}", nargs="+", choices=choices, default=choices, help="default: all"

@@ -112,8 +112,9 @@ class Process:
     @property
     def alive(self) -> bool:
         with contextlib.suppress(psutil.NoSuchProcess):
-            process = self._process
-            return process is not None and process.status() != psutil.STATUS_ZOMBIE
+            if self._process is not None and self._process.status() != psutil.STATUS_ZOMBIE:
+                return True
+        self._process = None
         return False
 
     def send(self, *numbers: signal.Signals) -> None:
@@ -179,6 +180,7 @@ class Nursery:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # Ctrl-C is for the tests alone
             env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))},
         )
         assert self._answer() == "ready"
