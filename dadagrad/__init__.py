@@ -31,8 +31,7 @@ if TYPE_CHECKING:
         AdaGradRegressorCV,
     )
     from dadagrad.model.evaluate import evaluate
-    from dadagrad.model.export import export
-    from dadagrad.model.model import Model
+    from dadagrad.model.model import Model, export
     from dadagrad.model.predict import predict
     from dadagrad.optim.losses import Loss
     from dadagrad.optim.preconditioners import Preconditioner
@@ -68,7 +67,7 @@ _HOMES = {
     "dataset_from_arrays": "dadagrad.data.arrays",
     "dry_run": "dadagrad.training.memory.dry_run",
     "evaluate": "dadagrad.model.evaluate",
-    "export": "dadagrad.model.export",
+    "export": "dadagrad.model.model",
     "ingest": "dadagrad.data.ingest.ingest",
     "open_dataset": "dadagrad.data",
     "predict": "dadagrad.model.predict",

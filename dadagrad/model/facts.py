@@ -1,7 +1,8 @@
-"""Facts about a model for people: on the command line, as a repr and in notebooks."""
+"""Facts about a model for people, and the commands that make it again."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from dadagrad.config import SETTINGS
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.model.base import LinearModel
+from dadagrad.settings import Switch
 from dadagrad.summary import (
     counted,
     duration,
@@ -113,3 +115,35 @@ def settings_text(config: Mapping[str, Any]) -> str:
         else:
             texts.append(f"{plain} {value:.4g}" if isinstance(value, float) else f"{plain} {value}")
     return ", ".join(texts)
+
+
+def commands(config: Mapping[str, Any], data: Any, model: str | None) -> list[str]:
+    """Return the commands that train this model again."""
+    if not config:
+        return []
+    words = ["dadagrad", "train", *_urls(data)]
+    for name, value in changed_settings(config).items():
+        setting = SETTINGS[name]
+        option = setting.option or name.replace("_", "-")
+        if isinstance(setting.kind, Switch):
+            words.append(f"--{'' if value else 'no-'}{option}")
+        else:
+            words += [f"--{option}", _option_text(value)]
+    words += ["--model", model or "model"]
+    return [" ".join(map(shlex.quote, words))]
+
+
+def _urls(data: Any) -> list[str]:
+    if isinstance(data, list):
+        return [str(url) for url in data]
+    return ["DATA" if data in (None, "memory") else str(data)]
+
+
+def _option_text(value: Any) -> str:
+    if isinstance(value, list):
+        pairs = [isinstance(each, list) for each in value]
+        return ",".join(
+            f"{each[0]:g}={each[1]:g}" if pair else str(each)
+            for each, pair in zip(value, pairs, strict=True)
+        )
+    return str(value)

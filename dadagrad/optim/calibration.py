@@ -1,7 +1,9 @@
 """Calibration: probabilities of classes from scores.
 
 A calibration is fitted to progressive scores, each of which was computed before its row was learned
-from, so that it costs no held-out rows and no further pass. A run sums a histogram of these scores
+from, so that it costs no held-out rows and no further pass. With several passes, these are the
+scores of the first pass, or of the last one where rows that were learned from before are predicted
+little better than new ones. A run sums a histogram of these scores
 for each kind of label: histograms of disjoint rows add up. Later rows, whose scores are closer to
 those of the final model, count more: each as often as the rows that came before it.
 
@@ -169,6 +171,13 @@ class Uncalibrated(Calibration):
 
     def log_odds(self, scores: Array) -> Array:
         return scores
+
+
+def log_loss(calibration: Calibration, histogram: Histogram) -> float:
+    """Mean log loss of the probabilities of rows by their histogram of scores."""
+    odds = calibration.log_odds(bin_scores())
+    losses = np.stack([np.logaddexp(0.0, odds), np.logaddexp(0.0, -odds)], axis=1)
+    return float((histogram * losses).sum() / histogram.sum())
 
 
 def probabilities(

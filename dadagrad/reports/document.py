@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -14,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from dadagrad._version import __version__
-from dadagrad.config import SETTINGS, TrainConfig
+from dadagrad.config import TrainConfig
 from dadagrad.data.ingest.ingest import as_dataset
 from dadagrad.errors import DadagradError, InputError, OnError
 from dadagrad.model.evaluate import evaluate
-from dadagrad.model.facts import changed_settings, largest_weights, sides
+from dadagrad.model.facts import changed_settings, commands, largest_weights, sides
 from dadagrad.model.model import Model
-from dadagrad.settings import Switch
 from dadagrad.storage.documents import Content, what_is_at
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.manifest import Snapshot
@@ -176,35 +174,3 @@ def _model_of(snapshot: Snapshot, url: str) -> Model | None:
 
 def _ignore(message: str) -> None:
     """Show no message."""
-
-
-def commands(config: Mapping[str, Any], data: Any, model: str | None) -> list[str]:
-    """Return the commands that train this model again."""
-    if not config:
-        return []
-    words = ["dadagrad", "train", *_urls(data)]
-    for name, value in changed_settings(config).items():
-        setting = SETTINGS[name]
-        option = setting.option or name.replace("_", "-")
-        if isinstance(setting.kind, Switch):
-            words.append(f"--{'' if value else 'no-'}{option}")
-        else:
-            words += [f"--{option}", _option_text(value)]
-    words += ["--model", model or "model"]
-    return [" ".join(map(shlex.quote, words))]
-
-
-def _urls(data: Any) -> list[str]:
-    if isinstance(data, list):
-        return [str(url) for url in data]
-    return ["DATA" if data in (None, "memory") else str(data)]
-
-
-def _option_text(value: Any) -> str:
-    if isinstance(value, list):
-        pairs = [isinstance(each, list) for each in value]
-        return ",".join(
-            f"{each[0]:g}={each[1]:g}" if pair else str(each)
-            for each, pair in zip(value, pairs, strict=True)
-        )
-    return str(value)

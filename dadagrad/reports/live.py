@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dadagrad.errors import InputError
-from dadagrad.model.facts import changed_settings
-from dadagrad.reports.document import Document, base, commands, describe_model
+from dadagrad.model.facts import changed_settings, commands
+from dadagrad.reports.document import Document, base, describe_model
 from dadagrad.reports.page import content, page
 from dadagrad.storage.documents import strict_json
 from dadagrad.training.callbacks import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import n_skipped, skipped_partitions
 from dadagrad.model.model import Model
-from dadagrad.optim.calibration import CALIBRATIONS, Calibration, Uncalibrated
+from dadagrad.optim.calibration import CALIBRATIONS, Calibration, Uncalibrated, log_loss
 from dadagrad.optim.registry import describe
 from dadagrad.problem import SCALES, Problem
 from dadagrad.storage.arrays import AnyArray
@@ -23,6 +24,8 @@ from dadagrad.training.worker.progressive import ProgressiveMetrics, best_settin
 
 MAX_KEPT_STATE = 32 << 20
 """Bytes of a state that is saved with a model unless it is asked for: two million features."""
+MIN_LOG_LOSS = 0.9
+"""Log loss of the last pass, as a share of that of the first, from which its rows calibrate."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -154,23 +157,37 @@ def make_report(
         "complete": complete,
         "settings": settings,
         "best": best,
-        "calibration": describe(calibrate(problem, first, best)),
+        "calibration": describe(calibrate(problem, passes or [first], best)),
     }
 
 
 def calibrate(
     problem: Problem,
-    first: ProgressiveMetrics,
+    passes: Sequence[ProgressiveMetrics],
     setting: int,
     calibration: Calibration | None = None,
 ) -> Calibration:
-    """Fit the calibration of a setting, or another, to the scores of the first pass."""
-    histogram, calibration = first.histogram[setting], calibration or problem.config.calibration
-    if not histogram.any():
+    """Fit the calibration of a setting, or another, to the scores of the first or the last pass.
+
+    Those of the last pass are of weights closer to the final ones, but of rows that were learned
+    from before. They serve where this makes little difference: where the log loss of the
+    probabilities that are fitted to them is at least `MIN_LOG_LOSS` times that of the first pass.
+    """
+    calibration = calibration or problem.config.calibration
+    fitted: list[tuple[Calibration, float]] = []
+    for metrics in (passes[0], passes[-1]):
+        histogram = metrics.histogram[setting]
+        if not histogram.any():
+            continue
+        # The weights of rows, which grow with their number, are again 1 in the mean.
+        weights = histogram * (problem.n_targets * metrics.weight / histogram.sum())
+        fit = calibration.fit(weights, even_at_0=problem.task != "multiclass")
+        fitted.append((fit, log_loss(fit, histogram)))
+    if not fitted:
         return calibration if problem.loss.classifies else Uncalibrated()
-    # The weights of rows, which grow with their number, are again 1 in the mean.
-    weights = histogram * (problem.n_targets * first.weight / histogram.sum())
-    return calibration.fit(weights, even_at_0=problem.task != "multiclass")
+    (first, first_loss), (last, last_loss) = fitted[0], fitted[-1]
+    is_whole = 2.0 * passes[-1].weight > passes[0].weight
+    return last if is_whole and last_loss >= MIN_LOG_LOSS * first_loss else first
 
 
 def _of_pass(metrics: ProgressiveMetrics, problem: Problem, setting: int) -> dict[str, Any]:

@@ -305,7 +305,7 @@ class _Sweep:
             entry = self.table[self.numbers[place]]
             entry["nonzeros"] = int(counts[place])
             if run.held_out is not None:
-                calibration = describe(calibrate(problem, coordinator.passes[0], place))
+                calibration = describe(calibrate(problem, coordinator.passes, place))
                 report = {"best": place, "calibration": calibration}
                 model = make_model(problem, coordinator.state, run.readable, report)
                 loss = problem.settings[place].loss

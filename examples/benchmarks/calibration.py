@@ -1,8 +1,8 @@
-"""Calibration of probabilities after one pass with nothing chosen but the loss.
+"""Calibration of probabilities after 1 to 10 passes with nothing chosen but the loss.
 
 The expected calibration error (10 bins of the probability of the predicted class: Guo et al. 2017,
 equation 3) on test rows, in percent: by Platt's curve (the default), by isotonic regression, and of
-the scores as log-odds (logistic loss alone). All are fitted to progressive scores of the one pass.
+the scores as log-odds (logistic loss alone). All are fitted to progressive scores of the run.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dadagrad.optim.calibration import CALIBRATIONS
 from dadagrad.training.result import calibrate
 
 LOSSES = ("hinge", "squared-hinge", "logistic")
+PASSES = (1, 3, 5, 10)
 SETS = {"IMDB": imdb, "census": census, "a9a": a9a, "MNIST, 10 classes": mnist}
 
 
@@ -26,24 +27,26 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of the name of the sets to run")
     options = parser.parse_args()
     rows = [
-        [name, *(cell for loss in LOSSES for cell in errors(load(options.data).ordered(0), loss))]
+        [f"{name}, {passes}", *(cell for loss in LOSSES for cell in errors(data, loss, passes))]
         for name, load in SETS.items()
         if options.only in name
+        for data in [load(options.data).ordered(0)]
+        for passes in PASSES
     ]
     header = [f"{loss}, {kind}" for loss in LOSSES for kind in CALIBRATIONS]
     columns = [0, *(1 + n for n, text in enumerate(header) if not text.endswith("hinge, none"))]
-    lines = np.array([["", *header], *rows])[:, columns].tolist()
+    lines = np.array([["passes", *header], *rows])[:, columns].tolist()
     reporting.publish("calibration", reporting.table(lines[0], lines[1:]), options.markdown)
 
 
-def errors(data: RealSet, loss: str) -> list[str]:
+def errors(data: RealSet, loss: str, passes: int) -> list[str]:
     """Calibration error of each kind of calibration of the same model."""
     test = dataset_from_arrays(data.test_x, data.test_y)
-    result = train(dataset_from_arrays(data.x, data.y), loss=loss)
+    result = train(dataset_from_arrays(data.x, data.y), loss=loss, passes=passes)
     end, model = result.coordinator, result.model
     cells = []
     for kind in CALIBRATIONS:
-        fitted = calibrate(end.problem, end.passes[0], 0, CALIBRATIONS.make(kind))
+        fitted = calibrate(end.problem, end.passes, 0, CALIBRATIONS.make(kind))
         measured = evaluate(replace(model, calibration=fitted), test)
         cells.append(f"{100 * measured.get('calibration_error', np.nan):.2f}")
     return cells

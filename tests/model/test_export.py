@@ -121,8 +121,8 @@ def test_onnx_predicts_from_ids_and_values(loss, n_classes, calibration):
 def test_an_estimator_of_scikit_learn_predicts_alike(tmp_path, loss, n_classes):
     model, X = numbers(loss, n_classes)
     file = tmp_path / "estimator.skops"
-    dadagrad.export(model, file)
-    for estimator in (dadagrad.export(model, format="sklearn"), skops.io.load(file)):
+    model.export(file)
+    for estimator in (model.export(format="sklearn"), skops.io.load(file)):
         predicted = estimator.predict(X.astype(float))
         np.testing.assert_allclose(predicted, model.predict_labels(scores_of(model, X)), rtol=1e-9)
 
@@ -130,8 +130,9 @@ def test_an_estimator_of_scikit_learn_predicts_alike(tmp_path, loss, n_classes):
 def test_tables_hold_every_weight_with_its_name(tmp_path):
     data = dadagrad.dataset_from_arrays(np.eye(3), [0.0, 1.0, 2.0])
     model = dadagrad.train(data, loss="hinge", step_size=1.0).model
-    dadagrad.export(model, tmp_path / "weights.csv")
-    dadagrad.export(model, tmp_path / "weights.parquet")
+    model.save(tmp_path / "model")
+    model.export(tmp_path / "weights.csv")
+    dadagrad.export(tmp_path / "model", tmp_path / "weights.parquet")
     table = pyarrow.parquet.read_table(tmp_path / "weights.parquet")
     assert pyarrow.csv.read_csv(tmp_path / "weights.csv").column_names == table.column_names
     assert table.num_rows == model.n_outputs + np.count_nonzero(model.weights)

@@ -110,11 +110,20 @@ def test_without_a_calibration_scores_of_a_hinge_are_no_probabilities():
         model.probabilities(np.zeros((1, 1)))
 
 
-def test_rows_that_are_not_new_do_not_count():
-    data = dataset_from_arrays(*make_rows(2, 300))
+def test_rows_that_are_known_by_heart_do_not_count():
+    """Two features for each row: the last passes predict every row right."""
+    data = dataset_from_arrays(np.random.default_rng(0).normal(size=(300, 600)), [0.0, 1.0] * 150)
     once, often = (train(data, step_size=0.3, passes=passes).model for passes in (1, 4))
     assert once.calibration == often.calibration
     assert once.digest != often.digest
+
+
+def test_weights_that_grow_over_several_passes_are_calibrated():
+    """After one short pass the scores are a third of those after five."""
+    X, y = make_rows(2)
+    learned, test = (dataset_from_arrays(X[part], y[part]) for part in np.split(np.arange(6000), 2))
+    model = train(learned, loss="logistic", step_size=0.003, average=False, passes=5).model
+    assert evaluate(model, test)["calibration_error"] < 0.04
 
 
 def test_a_row_of_weight_two_is_two_rows():

@@ -13,9 +13,9 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from dadagrad.errors import InputError
-from dadagrad.model.model import Model
-from dadagrad.model.predict import new_file
+from dadagrad.model.base import LinearModel
 from dadagrad.optim.registry import Named, Registry, register
+from dadagrad.storage.output import output_file
 
 
 class Format(Named, ABC):
@@ -31,14 +31,14 @@ class Format(Named, ABC):
     suffix: ClassVar[str]
 
     @abstractmethod
-    def make(self, model: Model) -> Any:
+    def make(self, model: LinearModel) -> Any:
         """Return the exported model as an object of the other program.
 
         Raises `InputError` if the format has no place for such a model.
         """
 
     @abstractmethod
-    def write(self, model: Model, file: BinaryIO) -> None:
+    def write(self, model: LinearModel, file: BinaryIO) -> None:
         """Write the exported model."""
 
 
@@ -52,7 +52,7 @@ class ParquetWeights(Format):
 
     suffix: ClassVar[str] = ".parquet"
 
-    def make(self, model: Model) -> pa.Table:
+    def make(self, model: LinearModel) -> pa.Table:
         places, outputs = np.nonzero(model.weights)
         features = np.concatenate([np.zeros(model.n_outputs, np.int64), model.ids[places]])
         is_intercept = np.arange(len(features)) < model.n_outputs
@@ -68,7 +68,7 @@ class ParquetWeights(Format):
         }
         return pa.table(columns)
 
-    def write(self, model: Model, file: BinaryIO) -> None:
+    def write(self, model: LinearModel, file: BinaryIO) -> None:
         pyarrow.parquet.write_table(self.make(model), file, compression="zstd")
 
 
@@ -78,57 +78,22 @@ class CsvWeights(ParquetWeights):
 
     suffix: ClassVar[str] = ".csv"
 
-    def write(self, model: Model, file: BinaryIO) -> None:
+    def write(self, model: LinearModel, file: BinaryIO) -> None:
         pyarrow.csv.write_csv(self.make(model), file)
 
 
 def export(
-    model: Model | str | os.PathLike[str],
+    model: LinearModel,
     out: str | os.PathLike[str] | None = None,
     *,
     format: Format | str | None = None,
     overwrite: bool = False,
 ) -> Any:
-    """Export a model to a file, or to an object of another program.
-
-    Parameters
-    ----------
-    model : Model or str
-        A model, or the URL of one.
-    out : str, optional
-        Path or URL of the file. It appears once it is complete.
-    format : {"sklearn", "onnx", "csv", "parquet", "card"}, optional
-        By default that of the suffix of `out`: ``.skops``, ``.onnx``, ``.csv``, ``.parquet`` or
-        ``.md``.
-
-        - "sklearn": a fitted estimator of scikit-learn (SGDClassifier, LogisticRegression
-          or SGDRegressor). Its file is one of skops, which runs no code when it
-          is loaded, as a pickle would.
-        - "onnx": a graph from texts, if the model was trained on a column of hashed text, else from
-          ids and values.
-        - "csv", "parquet": the non-zero weights with the names of features, and the intercepts.
-        - "card": a model card in Markdown.
-    overwrite : bool
-        True to replace a file at `out`.
-
-    Returns
-    -------
-    object
-        Without `out`: the estimator, an `onnx.ModelProto`, a `pyarrow.Table` or the text of the
-        card. With `out`, None.
-
-    Raises
-    ------
-    InputError
-        The format is not known or has no place for the model, the package that it needs is missing,
-        or `out` exists.
-    """
-    if isinstance(model, str | os.PathLike):
-        model = Model.load(model)
+    """Export a model, as `dadagrad.export` says."""
     chosen = FORMATS.make(_format_of(out) if format is None else format)
     if out is None:
         return chosen.make(model)
-    with new_file(os.fspath(out), overwrite) as file:
+    with output_file(os.fspath(out), overwrite) as file:
         chosen.write(model, file)
     return None
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any, BinaryIO, ClassVar
 
 from dadagrad._version import __version__
+from dadagrad.model.base import LinearModel
 from dadagrad.model.export.base import FORMATS, Format
-from dadagrad.model.facts import largest_weights
-from dadagrad.model.model import Model
+from dadagrad.model.facts import commands, largest_weights, model_facts
 from dadagrad.optim.registry import register
-from dadagrad.reports.document import commands
 from dadagrad.summary import features_text
 
 MAX_WEIGHTS = 10
@@ -28,7 +27,7 @@ class Card(Format):
 
     suffix: ClassVar[str] = ".md"
 
-    def make(self, model: Model) -> str:
+    def make(self, model: LinearModel) -> str:
         report = model.report
         sections = {
             "Data": _data(model),
@@ -37,16 +36,16 @@ class Card(Format):
             "Limits": _limits(model),
             "Make it again": _command(report),
         }
-        facts = "".join(f"- {name}: {text}\n" for name, text in model.facts().items())
+        facts = "".join(f"- {name}: {text}\n" for name, text in model_facts(model).items())
         title = f"# Model card\n\nA linear model of {report.get('data', 'data in memory')}.\n\n"
         rest = "".join(f"\n## {name}\n\n{text}\n" for name, text in sections.items() if text)
         return f"{title}{facts}- digest: {model.digest}\n{rest}"
 
-    def write(self, model: Model, file: BinaryIO) -> None:
+    def write(self, model: LinearModel, file: BinaryIO) -> None:
         file.write(self.make(model).encode())
 
 
-def _data(model: Model) -> str:
+def _data(model: LinearModel) -> str:
     lines = [f"- {model.n_features:,} features, {len(model.ids):,} with a weight"]
     if model.feature_space:
         lines.append(f"- {features_text(model.feature_space)}")
@@ -77,7 +76,7 @@ def _metrics(report: Mapping[str, Any]) -> str:
     return "\n".join(lines) if shown else ""
 
 
-def _weights(model: Model) -> str:
+def _weights(model: LinearModel) -> str:
     """The largest weights of either sign, by output."""
     lines = []
     for output, name in enumerate(model.output_names[:MAX_WEIGHTS]):
@@ -88,7 +87,7 @@ def _weights(model: Model) -> str:
     return "\n".join(lines)
 
 
-def _limits(model: Model) -> str:
+def _limits(model: LinearModel) -> str:
     lines = [
         "- The score is a sum over features: effects of combinations are learned only if these are "
         "features.",

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 
 from dadagrad.errors import InputError
+from dadagrad.model.base import LinearModel
 from dadagrad.model.export.base import FORMATS, Format, needed
-from dadagrad.model.model import Model
 from dadagrad.optim.calibration import Isotonic, Platt
 from dadagrad.optim.losses import MAX_LOG_MEAN, Softmax
 from dadagrad.optim.registry import register
@@ -137,7 +137,7 @@ class Onnx(Format):
 
     suffix: ClassVar[str] = ".onnx"
 
-    def make(self, model: Model) -> Any:
+    def make(self, model: LinearModel) -> Any:
         onnx = needed("onnx", "the format onnx")
         space = model.feature_space or {}
         is_text = space.get("format") == "text"
@@ -162,11 +162,11 @@ class Onnx(Format):
         onnx.checker.check_model(made)
         return made
 
-    def write(self, model: Model, file: BinaryIO) -> None:
+    def write(self, model: LinearModel, file: BinaryIO) -> None:
         file.write(self.make(model).SerializeToString())
 
 
-def _tensors(model: Model, space: dict[str, Any]) -> dict[str, Any]:
+def _tensors(model: LinearModel, space: dict[str, Any]) -> dict[str, Any]:
     """Constants of the graph by name."""
     weights = np.zeros((model.n_features, model.n_outputs), np.float32)
     weights[model.ids] = model.weights
@@ -201,14 +201,14 @@ def _text_body(space: dict[str, Any]) -> str:
     return _WORDS + longer + joined + _HASHED + values + _BY_ROW + norm
 
 
-def _output_type(model: Model) -> str:
+def _output_type(model: LinearModel) -> str:
     """Type and name of the prediction."""
     is_text = any(column.names is not None for column in model.label_columns)
     dimensions = "[N]" if len(model.label_columns) == 1 else "[N, L]"
     return f"{'string' if is_text else 'double'}{dimensions} prediction"
 
 
-def _prediction(model: Model, tensors: dict[str, Any]) -> str:
+def _prediction(model: LinearModel, tensors: dict[str, Any]) -> str:
     """The labels that scores stand for, as `Model.predict_labels`."""
     columns = model.label_columns
     score = "    score = Add (sums, intercept)\n"
@@ -237,7 +237,7 @@ def _prediction(model: Model, tensors: dict[str, Any]) -> str:
     )
 
 
-def _probability(model: Model, tensors: dict[str, Any]) -> str:
+def _probability(model: LinearModel, tensors: dict[str, Any]) -> str:
     """Probabilities, as `Model.probabilities`."""
     calibration, several = model.calibration, model.task == "multiclass"
     if not model.has_probabilities:

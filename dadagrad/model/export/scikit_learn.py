@@ -7,8 +7,8 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 
 from dadagrad.errors import InputError
+from dadagrad.model.base import LinearModel
 from dadagrad.model.export.base import FORMATS, Format, needed
-from dadagrad.model.model import Model
 from dadagrad.optim.registry import register
 
 _CLASSIFIERS = {"logistic": "log_loss", "squared-hinge": "squared_hinge"}
@@ -29,7 +29,7 @@ class ScikitLearn(Format):
 
     suffix: ClassVar[str] = ".skops"
 
-    def make(self, model: Model) -> Any:
+    def make(self, model: LinearModel) -> Any:
         several = model.task == "regression" and model.n_outputs > 1
         if several or model.task in ("multilabel", "ranking") or model.link == "log":
             raise InputError(
@@ -52,11 +52,11 @@ class ScikitLearn(Format):
         estimator.coef_, estimator.intercept_ = coefficients, intercept
         return estimator
 
-    def write(self, model: Model, file: BinaryIO) -> None:
+    def write(self, model: LinearModel, file: BinaryIO) -> None:
         file.write(needed("skops.io", "a file of scikit-learn").dumps(self.make(model)))
 
 
-def _estimator(model: Model) -> Any:
+def _estimator(model: LinearModel) -> Any:
     """An estimator of the class whose scores and predictions are those of the model."""
     from sklearn.linear_model import LogisticRegression, SGDClassifier, SGDRegressor
 

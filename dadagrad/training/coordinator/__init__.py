@@ -228,12 +228,12 @@ class Coordinator:
     def _count(self, counted: list[ProgressiveMetrics]) -> None:
         """Add the metrics of a round to those of its pass."""
         if self.cursor.pass_number == len(self.passes):
-            self._before = self.metrics
+            # Only the scores of the first and of the last pass calibrate.
+            self.passes[1:] = [metrics.without_histogram() for metrics in self.passes[1:]]
+            self._before = sum(self.passes, start=ProgressiveMetrics.zero(self.problem))
             self.passes.append(ProgressiveMetrics.zero(self.problem))
         for metrics in counted:
-            # Scores of rows that were learned from before are no measure of new ones.
-            seen = len(self.passes) > 1
-            self.passes[-1] += metrics.without_histogram() if seen else metrics
+            self.passes[-1] += metrics
 
     def _first_save_after(self, steps: int) -> int | None:
         every = self._save_every

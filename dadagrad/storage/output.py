@@ -1,0 +1,97 @@
+"""Files that a command writes: standard output, a pipe, or a file that appears once complete."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from dadagrad.errors import InputError, StorageError
+from dadagrad.storage.store import Storage
+
+_STDOUT = ("-", "/dev/stdout")
+
+
+def is_text_stream(url: str) -> bool:
+    """Return True for standard output, and for a pipe, a socket or a device."""
+    return url in _STDOUT or _is_special(url)
+
+
+@contextmanager
+def output_file(url: str, overwrite: bool) -> Iterator[BinaryIO]:
+    """Yield standard output, an open pipe or device, or a `new_file`."""
+    if url in _STDOUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    elif _is_special(url):
+        with open(url, "wb", buffering=0) as file:
+            yield file
+    else:
+        with new_file(url, overwrite) as file:
+            yield file
+
+
+def _is_special(url: str) -> bool:
+    """Return True for a pipe, a socket or a device, which is not replaced."""
+    if "://" in url or not os.path.exists(url):
+        return False
+    mode = os.stat(url).st_mode
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+@contextmanager
+def new_file(url: str, overwrite: bool) -> Iterator[BinaryIO]:
+    """Yield a file without a name, which becomes the file at `url` at the end."""
+    storage = Storage(url)
+    if storage.is_local and os.path.isdir(storage.local_path()):
+        raise InputError(f"{url} is a folder; give the name of a file to write")
+    if not overwrite and storage.exists(""):
+        raise InputError(
+            f"there is a file at {url} already; give another name, or --overwrite to replace it"
+        )
+    # The file that a link leads to is replaced, and the link stays.
+    target = os.path.realpath(storage.local_path()) if storage.is_local else ""
+    folder = os.path.dirname(target) or None
+    try:
+        if folder:
+            os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            yield file
+            if target:
+                _name(file, target)
+            else:  # sent in parts, and exists once the last of them has arrived
+                storage.put_file("", file)
+    except StorageError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise StorageError(
+            f"cannot write {storage.url}: {reason}; check the folder and the space on it"
+        ) from error
+
+
+def _name(file: BinaryIO, target: str) -> None:
+    """Give a file that has no name the name `target`."""
+    file.flush()
+    os.fsync(file.fileno())
+    folder, name = os.path.split(target)
+    part = os.path.join(folder, f".{name}.part")
+    with suppress(FileNotFoundError):
+        os.remove(part)  # of a process that was killed between the next two calls
+    try:
+        # The folder descriptor is ignored, but with one the link is followed.
+        os.link(f"/proc/self/fd/{file.fileno()}", part, src_dir_fd=file.fileno())
+    except OSError:  # a system without such links, or a file system without such files
+        file.seek(0)
+        with open(part, "wb") as copy:
+            shutil.copyfileobj(file, copy)
+            copy.flush()
+            os.fsync(copy.fileno())
+    os.replace(part, target)
