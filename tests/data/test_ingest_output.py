@@ -147,6 +147,7 @@ def test_an_ingest_that_was_killed_can_run_again(
 
 DEATHS = """
 from pathlib import Path
+import zarr
 from dadagrad import ingest, open_dataset
 from dadagrad.data.ingest import output
 from dadagrad.data.ingest.ingest import read_dataset
@@ -173,12 +174,16 @@ def check(folder):
 """
 
 
-def test_an_ingest_that_dies_at_a_change_of_a_file(sources, tmp_path):
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("stride", [41, pytest.param(1, marks=pytest.mark.slow)])
+def test_an_ingest_that_dies_at_a_change_of_a_file(
+    sources: list[Path], tmp_path: Path, stride: int
+) -> None:
     """There is the whole dataset or none, and the next ingest leaves nothing else."""
     ingest(sources[1], str(tmp_path / "alone"))
     n_files = sum(path.is_file() for path in (tmp_path / "alone").rglob("*"))
     program = DEATHS.replace("N_FILES", str(n_files))
-    assert each_death(tmp_path, program, sources[1], stride=41) > 150
+    assert each_death(tmp_path, program, sources[1], stride=stride) > 150
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
