@@ -1,11 +1,13 @@
 """Kinds of settings: help, permitted values and form on the command line of a field.
 
-A field of `dadagrad.config.TrainConfig` that is made by `setting` describes itself: the options of
-``dadagrad train``, the parameters of the estimators and the reference documentation come from it.
+A field that is made by `setting` describes itself. Those of `dadagrad.config.TrainConfig` and of
+`dadagrad.data.ingest.options.Options` are: the options of the command line, the parameters of
+functions and estimators and the reference documentation come from them.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -38,26 +40,30 @@ class Kind(Protocol):
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several names, or None if that is permitted."""
+    """One of several names, or None if that is permitted; `words` are the command line's."""
 
     names: tuple[str, ...]
     optional: bool = False
+    words: tuple[str, ...] = ()
 
     @property
     def type_text(self) -> str:
-        listed = ", ".join(f'"{name}"' for name in self.names)
+        listed = json.dumps(self.names)[1:-1]
         return f"{{{listed}}}{' or None' if self.optional else ''}"
 
     @property
     def metavar(self) -> str:
-        return "|".join(self.names) if len(self.names) < 4 else "NAME"
+        return "|".join(self.words or self.names) if len(self.names) < 4 else "NAME"
 
     def convert(self, name: str, value: Any) -> Any:
         if (value is None and self.optional) or (isinstance(value, str) and value in self.names):
             return value
-        raise InputError(f"{name} {value!r} is not known; choose one of {', '.join(self.names)}")
+        names = ", ".join(self.words or self.names)
+        raise InputError(f"{name} {value!r} is not known; choose one of {names}")
 
-    parse = convert
+    def parse(self, name: str, text: str) -> Any:
+        named = dict(zip(self.words, self.names, strict=False))
+        return self.convert(name, named.get(text, text))
 
 
 @dataclass(frozen=True)
@@ -141,17 +147,20 @@ class Several:
 
 @dataclass(frozen=True)
 class Switch:
-    """True, False, or "auto" if that is permitted."""
+    """True, False, or "auto" or None if that is permitted."""
 
     auto: bool = False
+    optional: bool = False
     metavar: str = ""
 
     @property
     def type_text(self) -> str:
-        return 'bool or "auto"' if self.auto else "bool"
+        return "bool" + ' or "auto"' * self.auto + " or None" * self.optional
 
     def convert(self, name: str, value: Any) -> Any:
         if isinstance(value, bool) or (self.auto and value == "auto"):
+            return value
+        if self.optional and value is None:
             return value
         auto = " or 'auto'" if self.auto else ""
         raise InputError(f"{name} must be True or False{auto}, not {value!r}")
@@ -226,8 +235,8 @@ class ClassWeights:
 
 
 GROUPS = (
-    "Common", "Data", "Regularizers and constraints", "Algorithm", "Parallel", "Checkpoints",
-    "Output",
+    "Common", "Columns", "Features", "Rows", "Raw files", "Data", "Regularizers and constraints",
+    "Algorithm", "Parallel", "Checkpoints", "Output",
 )  # fmt: skip
 """Groups of options, in the order in which the command line shows them."""
 
@@ -249,6 +258,8 @@ class Setting:
         Name on the command line without dashes; empty if it is that of the field.
     research : bool
         True for a setting that few users need: ``--help-all`` shows it, ``--help`` does not.
+    shown_default : str
+        Default in words, where the value says less.
     """
 
     help: str
@@ -257,6 +268,7 @@ class Setting:
     group: str
     option: str
     research: bool
+    shown_default: str = ""
 
 
 def setting(
@@ -267,9 +279,10 @@ def setting(
     *,
     option: str = "",
     research: bool = False,
+    shown_default: str = "",
 ) -> Any:
     """Field of a configuration; see `Setting`."""
-    described = Setting(help, kind, default, group, option, research)
+    described = Setting(help, kind, default, group, option, research, shown_default)
     return field(default=default, metadata={"setting": described})
 
 
@@ -285,6 +298,8 @@ def parameter_docs(settings: Mapping[str, Setting]) -> str:
     """Describe settings as the section "Parameters" of a NumPy docstring does."""
     lines: list[str] = []
     for name, described in settings.items():
-        lines.append(f"{name} : {described.kind.type_text}, default={described.default!r}")
+        shown = described.shown_default
+        default = f"by default {shown}" if shown else f"default={described.default!r}"
+        lines.append(f"{name} : {described.kind.type_text}, {default}")
         lines += [f"    {line}" for line in wrap(described.help, 88)]
     return "\n    ".join(lines)

@@ -10,7 +10,6 @@ import click
 import dadagrad
 from dadagrad.cli.display import Display
 from dadagrad.cli.options import (
-    ON_ERROR,
     GroupedCommand,
     check_one_of,
     grouped,
@@ -38,17 +37,6 @@ common, rows, parallel, output = map(grouped, ("Common", "Rows", "Parallel", "Ou
     shown_default="0; no shuffle with --no-labels",
 )
 @rows("--no-shuffle", is_flag=True, help="Keep the order of the rows.")
-@rows(
-    "--no-labels",
-    is_flag=True,
-    help="Read rows to predict. Labels are not needed and not kept.",
-)
-@rows(
-    "--on-error",
-    default="raise",
-    help="Stop at a malformed row, or leave it out. Rows that are left out are named and counted.",
-    **ON_ERROR,
-)
 @grouped("Features")(
     "--n-features",
     type=int,

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from dadagrad.cli.display import Display
 from dadagrad.cli.failures import MEGABYTES, check_memory
+from dadagrad.data.ingest.options import Crosses
 from dadagrad.errors import InputError
 from dadagrad.settings import GROUPS, Choice, Kind, Named, Setting, Switch
 
@@ -25,7 +26,6 @@ ON_ERROR: dict[str, Any] = {"type": click.Choice(("raise", "skip"))}
 """Arguments of ``click.option`` for the treatment of errors."""
 NAME_WIDTH = 26
 """Columns of the names of options in a help."""
-_GROUPS = ("Common", "Columns", "Features", "Rows", "Raw files", *GROUPS[1:])
 _WHOLE_HELP = "dadagrad.whole_help"
 
 
@@ -94,7 +94,7 @@ class GroupedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         whole = ctx.meta.get(_WHOLE_HELP, False)
-        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in _GROUPS}
+        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in GROUPS}
         width = formatter.width - NAME_WIDTH - 4
         for option in self.get_params(ctx):
             if isinstance(option, click.Option) and (whole or not getattr(option, "research", 0)):
@@ -153,28 +153,32 @@ def setting_options(*without: str) -> Callable[[Command], Command]:
     def add(command: Command) -> Command:
         for name, setting in reversed(ordered):
             if name not in without:
-                command = _setting_option(name, setting)(command)
+                command = setting_option(name, setting)(command)
         return command
 
     return add
 
 
-def _setting_option(name: str, setting: Setting) -> Callable[[Command], Command]:
+def setting_option(name: str, setting: Setting) -> Callable[[Command], Command]:
     """Return the option of one setting; without it the value is None, so that a file decides."""
     option = setting.option or name.replace("_", "-")
     text, default, kind = setting.help, setting.default, setting.kind
     if isinstance(kind, Choice | Named) and kind.metavar.startswith("NAME"):
         text += f" One of {', '.join(kind.names)}."
     add = partial(grouped(setting.group), default=None, help=text, research=setting.research)
+    shown = setting.shown_default or ("" if default in (None, ()) else str(default))
     if isinstance(kind, Switch):
-        shown = default if default == "auto" else f"{'' if default else 'no-'}{option}"
-        return add(f"--{option}/--no-{option}", name, shown_default=shown)
+        if isinstance(default, bool) and not setting.shown_default:
+            shown = f"{'' if default else 'no-'}{option}"
+        form = option if "/" in option else f"{option}/--no-{option}"
+        return add(f"--{form}", name, shown_default=shown)
     return add(
         f"--{option}",
         name,
         type=SettingType(name, kind),
         metavar=kind.metavar,
-        shown_default="" if default is None else str(default),
+        shown_default=shown,
+        multiple=isinstance(kind, Crosses),
     )
 
 

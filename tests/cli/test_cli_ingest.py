@@ -7,6 +7,7 @@ import pytest
 
 from dadagrad import ingest, open_dataset
 from dadagrad.cli import ingest as module
+from dadagrad.data.ingest.options import OPTIONS
 
 
 def test_the_report_is_json_or_lines(run, places, tmp_path):
@@ -69,8 +70,9 @@ def test_delimiters_and_headers(run, tmp_path, header):
     assert result["rows"] == (1 if header == "--header" else 2)
 
 
-def test_every_parameter_and_format_has_an_option():
-    parameters = set(inspect.signature(ingest).parameters) - {"progress"}
+def test_every_parameter_has_an_option():
+    parameters = set(inspect.signature(ingest).parameters) - {"progress", "options"}
+    parameters |= OPTIONS.keys()
     assert parameters == {option.name for option in module.ingest.params} - {
         "as_json", "quiet", "no_shuffle", "help_all",
     }  # fmt: skip

@@ -404,9 +404,9 @@ def test_a_dataset_is_replaced_only_if_asked_and_after_all_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"format": "svm"}, "format is 'svm'; it must be one of svmlight, vw"),
-        ({"norm": "l1"}, "norm is 'l1'; it must be one of l2, none"),
-        ({"on_error": "ignore"}, "on_error is 'ignore'; it must be one of raise, skip"),
+        ({"format": "svm"}, "format 'svm' is not known; choose one of svmlight, vw"),
+        ({"norm": "l1"}, "norm 'l1' is not known; choose one of l2, none"),
+        ({"on_error": "ignore"}, "on_error 'ignore' is not known; choose one of raise, skip"),
         ({"hash_bits": 8}, "hash_bits is 8, but the format is svmlight; it applies to vw, text"),
         ({"ngrams": 2, "format": "svmlight"}, "ngrams is 2, but the format is svmlight"),
         ({"format": "text", "hash_bits": 31}, "hash_bits is 31; it must be 1 to 30"),

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ from dadagrad.data.external_shuffle import ExternalShuffle, ShuffledRows
 from dadagrad.data.ingest import parsing, vw
 from dadagrad.data.ingest.files import Range, read_chunks, source_bytes
 from dadagrad.data.ingest.labels import LabelEncoder, LabelTable, keep_class_names
-from dadagrad.data.ingest.options import TABLE_FORMATS, Options
+from dadagrad.data.ingest.options import OPTIONS, TABLE_FORMATS, Options
 from dadagrad.data.ingest.readers import SourceSummary
 from dadagrad.data.ingest.sources import Source
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool
@@ -47,11 +47,6 @@ logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int, int], None]
 Shuffle = int | Literal["auto"] | None
-OPTIONS = tuple(
-    field.name for field in fields(Options) if field.name not in ("keep_lines", "note_skipped")
-)
-"""Names of the parameters of `ingest` that are options of the reader."""
-
 _FREE = {"format", "label", "no_labels", "on_error", "delimiter", "header", "keep_names"}
 """Options that may differ from the recorded ones."""
 VW_HASH_BITS = 18
@@ -83,15 +78,6 @@ def make_recipe(source: Source, given: dict[str, Any], like: Schema | None) -> R
         if "label" in given:
             raise InputError("a pair (X, y) and label exclude each other; give one of them")
         given["label"] = source.label
-    for name in ("columns", "ignore", "categories"):
-        if name in given:
-            given[name] = _names(given[name])
-    if "cross" in given:
-        crosses = _names(given["cross"])
-        given["cross"] = tuple(tuple(cross.split(":")) for cross in crosses)
-        for cross, text in zip(given["cross"], crosses, strict=True):
-            if len(cross) < 2 or "" in cross:
-                raise InputError(f"cross is {text!r}; needed are two columns or more, such as a:b")
     if like is not None:
         return _recipe_like(source, given, like)
     given["format"] = given.get("format") or source.guess_format()
@@ -108,10 +94,6 @@ def _needs_hashing(path: str) -> bool:
     return vw.needs_hashing(head)
 
 
-def _names(names: str | Iterable[str]) -> tuple[str, ...]:
-    return tuple(names.split(",") if isinstance(names, str) else map(str, names))
-
-
 def _recipe_like(source: Source, given: dict[str, Any], like: Schema) -> Recipe:
     space = like.feature_space
     if space is None or "format" not in space:
@@ -119,10 +101,9 @@ def _recipe_like(source: Source, given: dict[str, Any], like: Schema) -> Recipe:
             "it is not recorded how the features of that model or dataset were made, as those of a "
             "matrix are not; give a matrix of the same features, or the options of ingest"
         )
-    defaults = {field.name: field.default for field in fields(Options)}
     fixed = set(OPTIONS) - _FREE
     for name in fixed & set(given):
-        if given[name] != defaults[name]:
+        if given[name] != OPTIONS[name].default:
             raise InputError(
                 f"like and {name} exclude each other: features are made as they were; leave "
                 f"{name} out"

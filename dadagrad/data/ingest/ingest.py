@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import repeat
-from typing import Any, Literal
+from typing import Any
 from uuid import uuid4
 
 from dadagrad.data import open_dataset
 from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ
 from dadagrad.data.dataset import Dataset, Partition, Schema
 from dadagrad.data.ingest.collect import (
-    OPTIONS,
     Collected,
     Progress,
     Shuffle,
@@ -24,12 +23,14 @@ from dadagrad.data.ingest.collect import (
     make_recipe,
 )
 from dadagrad.data.ingest.files import source_bytes
+from dadagrad.data.ingest.options import OPTIONS
 from dadagrad.data.ingest.output import Claim, check_output, claimed
 from dadagrad.data.ingest.sources import MatrixSource, is_pair, is_raw, make_source
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool, worker_pool
 from dadagrad.data.views import join
 from dadagrad.data.zarr.writer import write_partition, write_root
 from dadagrad.errors import InputError
+from dadagrad.settings import parameter_docs
 from dadagrad.storage.documents import from_plain, read_sealed
 from dadagrad.storage.store import Storage
 
@@ -59,36 +60,16 @@ def ingest(
     sources: Any,
     out: str,
     *,
-    format: str | None = None,
-    hash_bits: int | None = None,
-    ngrams: int = 1,
-    binary: bool = False,
-    norm: str = "none",
-    label: int | str | None = None,
-    text_column: int | str | None = None,
-    columns: Sequence[str] | None = None,
-    ignore: Sequence[str] = (),
-    categories: Sequence[str] = (),
-    cross: Sequence[str] = (),
-    id: int | str | None = None,
-    scale: Literal["robust", "none"] = "robust",
     partition_nnz: int = DEFAULT_PARTITION_NNZ,
     shuffle: Shuffle = "auto",
     workers: int = 1,
     client: Any = None,
-    on_error: Literal["raise", "skip"] = "raise",
-    zero_based: bool | Literal["auto"] = "auto",
     overwrite: bool = False,
     progress: Progress | None = None,
     n_features: int | None = None,
-    alternate_sign: bool = True,
-    multilabel: bool | None = None,
-    no_labels: bool = False,
-    keep_names: bool | None = None,
-    delimiter: Literal["\t", ","] | None = None,
-    header: bool | None = None,
     temporary: str | None = None,
     like: Any = None,
+    **options: Any,
 ) -> IngestReport:
     r"""Turn sources into a dataset of partitions.
 
@@ -101,37 +82,6 @@ def ingest(
         data frame and its labels; or a dataset.
     out
         Path or URL of the dataset, which becomes visible when it is complete.
-    format
-        ``"svmlight"``, ``"vw"``, ``"csv"`` (also with tabs), ``"text"`` (csv of labels and texts),
-        ``"jsonl"``, ``"parquet"`` (a table, or any dataset), ``"anndata"`` or ``"npz"``; None
-        guesses it from names and first lines.
-    hash_bits
-        Hash names of features to ``2**hash_bits`` ids. Default for tables: 20, for vw: 18, unless
-        all names of a vw file are integers in one namespace, which are then the ids. Numbers of a
-        table have ids of their own.
-    ngrams
-        For text: runs of 1 to `ngrams` words are features.
-    binary
-        True if every value that is not zero becomes 1.
-    norm
-        ``"l2"`` scales every row to length 1, ``"none"`` does not.
-    label
-        Column of the label of a table: its name, or its number, from 0. Default: the column named
-        label, or else the first one of a text file; for anndata, ``"label"`` of `obs`.
-    text_column
-        Column of text. The other columns are then features only if they are in `columns`.
-    columns, ignore
-        Columns that are features, by default all but the label; and columns that are not.
-    categories
-        Columns of numbers that are categories, such as codes.
-    cross
-        Combinations of categories that are features, such as ``"city:product"``.
-    id
-        Column that names rows; it is kept as their tag, and is not a feature.
-    scale
-        ``"robust"`` scales the numbers of a table by their median and quartiles, and compresses
-        numbers far from them; a missing number becomes the median, and has a feature that says so.
-        ``"none"`` leaves numbers as they are.
     partition_nnz
         Size of a partition: its non-zeros, and one more for each row. Rows of one query (svmlight
         ``qid``, for rankings) stay in one partition.
@@ -146,36 +96,19 @@ def ingest(
         A ``distributed.Client``, the address of a Dask scheduler, or "current" for the active
         client. The workers parse, shuffle and write the dataset, which has the same bits. They must
         see the sources and `out`, which is a path in a shared file system, or a URL.
-    on_error
-        ``"skip"`` leaves wrong rows out and counts them, ``"raise"`` stops at the first.
-    zero_based
-        For svmlight: True if ids start at 0; ``"auto"`` if any id of any source is 0.
     overwrite
         True to replace a dataset at `out`, after all sources have been read.
     progress
         Called with the bytes done, the bytes of all sources, and the rows so far.
     n_features
         The number of features, if more than the sources show; an id beyond it is an error.
-    alternate_sign
-        For text: True if the hash also gives the sign of a count, as in HashingVectorizer.
-    multilabel
-        For svmlight: True reads each list of labels as a set, also an empty one; None does so if
-        any row has several labels.
-    no_labels
-        For data to predict: rows need no labels, and labels of svmlight, vw and array files are
-        not kept. Every column of csv is a feature, and the first column of text is the text. The
-        dataset cannot be used for training.
-    keep_names
-        True to keep the names of hashed features. Default for tables: if they are at most 2**20.
-    delimiter, header
-        For csv: the delimiter, and True if the first row has names; None guesses them from the name
-        and the first rows of a file.
     temporary
         Folder for temporary files, used if the data exceeds 128 MiB; default: the system's. With a
         `client`, a folder that all workers reach; default: beside `out`.
     like
         A model or a dataset, or the URL of one, whose features the rows get: the same columns,
         hashing, scales and format. Options that change features cannot be given with it.
+    {options}
 
     Raises
     ------
@@ -185,11 +118,11 @@ def ingest(
         If `out` cannot be written, or the disk for temporary files is full.
     """
     started = time.perf_counter()
-    given = {name: value for name, value in locals().items() if name in OPTIONS}
+    _check_known(options)
     source = make_source(sources)
     if client is not None:  # workers have folders of their own
         source.paths = [path if "://" in path else os.path.abspath(path) for path in source.paths]
-    recipe = make_recipe(source, given, schema_of(like))
+    recipe = make_recipe(source, options, schema_of(like))
     storage = Storage(out)
     check_output(storage, overwrite=overwrite)
     threads = source.has_threads(recipe.options.format)
@@ -242,6 +175,15 @@ def ingest(
         columns=describe(schema, summary.left_out),
         collisions=summary.collisions,
     )
+
+
+if ingest.__doc__ is not None:  # None under python -OO
+    ingest.__doc__ = ingest.__doc__.replace("{options}", parameter_docs(OPTIONS))
+
+
+def _check_known(options: Mapping[str, Any]) -> None:
+    if unknown := set(options) - set(OPTIONS):
+        raise InputError(f"{min(unknown)!r} is not an option of ingest")
 
 
 @contextmanager
@@ -317,8 +259,7 @@ def read_dataset(
 
     Rows are in memory, or in temporary files if they exceed 128 MiB.
     """
-    if unknown := set(options) - set(OPTIONS):
-        raise InputError(f"{min(unknown)!r} is not an option of ingest")
+    _check_known(options)
     source = make_source(sources)
     recipe = make_recipe(source, options, schema_of(like))
     return collect(source, recipe, shuffle=shuffle, progress=progress).to_dataset(source.name)

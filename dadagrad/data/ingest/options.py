@@ -1,11 +1,18 @@
-"""Formats of sources, and the options of each. No heavy library is imported."""
+"""Options for reading sources, each written once. No heavy library is imported.
+
+A field of `Options` carries its help, its permitted values and its place on the command line, as
+those of `dadagrad.config.TrainConfig` do: the parameters of `dadagrad.ingest` and the options of
+the commands that read raw files are made from the fields.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 from dadagrad.errors import InputError, OnError
+from dadagrad.settings import Choice, Number, Setting, Switch, setting
 
 Delimiter = Literal["\t", ","]
 Format = Literal["svmlight", "vw", "text", "csv", "jsonl", "parquet", "anndata", "npz"]
@@ -21,81 +28,251 @@ DEFAULT_HASH_BITS = 20
 MAX_HASH_BITS = {"vw": 31}
 """The hash has 31 bits without its sign; scikit-learn's ids are numbers of 32 bits."""
 
-CHOICES: dict[str, tuple[object, ...]] = {
-    "format": FORMATS,
-    "norm": ("l2", "none"),
-    "on_error": ("raise", "skip"),
-    "zero_based": (True, False, "auto"),
-    "delimiter": ("\t", ",", None),
-    "scale": ("robust", "none"),
-}
 _FORMATS_OF: dict[str, tuple[Format, ...]] = {
     "hash_bits": ("vw", *TABLE_FORMATS),
-    "ngrams": TABLE_FORMATS,
-    "text_column": TABLE_FORMATS,
     "label": ("anndata", *TABLE_FORMATS),
-    "columns": TABLE_FORMATS,
-    "ignore": TABLE_FORMATS,
-    "categories": TABLE_FORMATS,
-    "cross": TABLE_FORMATS,
-    "id": TABLE_FORMATS,
-    "scale": TABLE_FORMATS,
     "delimiter": ("text", "csv"),
     "header": ("text", "csv"),
     "multilabel": ("svmlight",),
     "zero_based": ("svmlight",),
     "keep_names": ("vw", *TABLE_FORMATS),
     "on_error": ("svmlight", "vw", *TABLE_FORMATS),
-}
+} | dict.fromkeys(
+    ("ngrams", "text_column", "columns", "ignore", "categories", "cross", "id", "scale"),
+    TABLE_FORMATS,
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column by its name, or by its number, from 0."""
+
+    type_text: str = "int, str or None"
+    metavar: str = "C"
+
+    def convert(self, name: str, value: Any) -> int | str | None:
+        if value is None or (isinstance(value, int | str) and not isinstance(value, bool)):
+            return value
+        raise InputError(f"{name} must be the name or the number of a column, not {value!r}")
+
+    def parse(self, name: str, text: str) -> int | str:
+        return int(text) if text.isdecimal() else text
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of columns."""
+
+    type_text: str = "list of str"
+    metavar: str = "C,C"
+
+    def convert(self, name: str, value: str | Iterable[str] | None) -> tuple[str, ...] | None:
+        if value is None:
+            return None
+        return tuple(value.split(",") if isinstance(value, str) else map(str, value))
+
+    parse = convert
+
+
+@dataclass(frozen=True)
+class Crosses:
+    """Combinations of columns."""
+
+    type_text: str = "list of str"
+    metavar: str = "C:C"
+
+    def convert(self, name: str, value: Any) -> tuple[tuple[str, ...], ...]:
+        texts = value.split(",") if isinstance(value, str) else value
+        crosses = tuple(tuple(each.split(":")) if isinstance(each, str) else each for each in texts)
+        for cross in crosses:
+            if len(cross) < 2 or "" in cross:
+                raise InputError(
+                    f"{name} is {':'.join(cross)!r}; needed are two columns or more, such as a:b"
+                )
+        return crosses
+
+    def parse(self, name: str, text: str) -> str:
+        return text  # one of several
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options for reading sources; `dadagrad.ingest` documents each of them."""
+    """Options for reading sources, checked when they are made."""
 
-    format: Format
-    hash_bits: int | None = None
-    ngrams: int = 1
-    binary: bool = False
-    norm: str = "none"
-    label: int | str | None = None
-    text_column: int | str | None = None
-    columns: tuple[str, ...] | None = None
-    ignore: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-    cross: tuple[tuple[str, ...], ...] = ()
-    id: int | str | None = None
-    scale: str = "robust"
-    alternate_sign: bool = True
-    delimiter: Delimiter | None = None
-    header: bool | None = None
-    multilabel: bool | None = None
-    zero_based: bool | Literal["auto"] = "auto"
-    keep_names: bool | None = None
-    on_error: OnError = "raise"
-    no_labels: bool = False
+    format: Format = setting(
+        None,
+        Choice(FORMATS),
+        "Format of the files. text is csv of labels and texts, csv may have tabs, and parquet is a "
+        "table, or any dataset.",
+        "Common",
+        research=True,
+        shown_default="by their names and first lines",
+    )
+    label: int | str | None = setting(
+        None,
+        Column(),
+        "Column of the label, by name or number from 0. For anndata, it is one of obs.",
+        "Common",
+        shown_default="label, or else 0",
+    )
+    text_column: int | str | None = setting(
+        None,
+        Column(),
+        "Column of a text. The others are features only if columns names them.",
+        "Columns",
+    )
+    columns: tuple[str, ...] | None = setting(
+        None,
+        Columns(),
+        "Columns that are features.",
+        "Columns",
+        research=True,
+        shown_default="all but the label",
+    )
+    ignore: tuple[str, ...] = setting((), Columns(), "Columns that are not features.", "Columns")
+    categories: tuple[str, ...] = setting(
+        (),
+        Columns(),
+        "Columns of numbers that are categories. Such as codes.",
+        "Columns",
+    )
+    cross: tuple[tuple[str, ...], ...] = setting(
+        (),
+        Crosses(),
+        "Combine two or more categories. Such as city:product; several can be given.",
+        "Columns",
+        research=True,
+    )
+    id: int | str | None = setting(
+        None,
+        Column(),
+        "Column that names rows in predictions. It is kept as their tag, and is not a feature.",
+        "Columns",
+        research=True,
+    )
+    delimiter: Delimiter | None = setting(
+        None,
+        Choice(("\t", ","), optional=True, words=("tab", "comma")),
+        "Delimiter of columns (csv).",
+        "Columns",
+        research=True,
+        shown_default="by the name and the first rows",
+    )
+    header: bool | None = setting(
+        None,
+        Switch(optional=True),
+        "Read column names in the first row (csv).",
+        "Columns",
+        research=True,
+        shown_default="if it looks so",
+    )
+    hash_bits: int | None = setting(
+        None,
+        Number(whole=True, optional=True),
+        "Hash names of features to 2^N ids (tables, vw). The names of a vw file are not hashed by "
+        "default if all are integers in one namespace, which are then the ids. Numbers of a table "
+        "have ids of their own.",
+        "Features",
+        research=True,
+        shown_default="20; 18 for vw",
+    )
+    ngrams: int = setting(
+        1, Number(whole=True, minimum=1), "Make features of 1 to N words of a text.", "Features"
+    )
+    binary: bool = setting(
+        False,
+        Switch(),
+        "Replace every value that is not zero by 1.",
+        "Features",
+        research=True,
+    )
+    norm: str = setting(
+        "none",
+        Choice(("l2", "none")),
+        "Scale every row to length 1, or not.",
+        "Features",
+        research=True,
+    )
+    scale: str = setting(
+        "robust",
+        Choice(("robust", "none")),
+        "Scale numbers by median and quartiles, or not. Numbers far from the median are "
+        "compressed; a missing number becomes the median, and has a feature that says so.",
+        "Features",
+        research=True,
+    )
+    alternate_sign: bool = setting(
+        True,
+        Switch(),
+        "Hash the sign of words, too. As in HashingVectorizer; collisions cancel in the mean.",
+        "Features",
+        research=True,
+    )
+    keep_names: bool | None = setting(
+        None,
+        Switch(optional=True),
+        "Keep the names of hashed features.",
+        "Features",
+        research=True,
+        option="keep-names/--no-names",
+        shown_default="those of tables, up to 2^20",
+    )
+    multilabel: bool | None = setting(
+        None,
+        Switch(optional=True),
+        "Read labels as sets (svmlight). A set may be empty.",
+        "Rows",
+        research=True,
+        option="multilabel/--single-label",
+        shown_default="if any row has several",
+    )
+    zero_based: bool | Literal["auto"] = setting(
+        "auto",
+        Switch(auto=True),
+        "First feature id of svmlight files.",
+        "Rows",
+        research=True,
+        option="zero-based/--one-based",
+        shown_default="0 if any id is 0",
+    )
+    on_error: OnError = setting(
+        "raise",
+        Choice(("raise", "skip")),
+        "Stop at a malformed row, or leave it out. Rows that are left out are named and counted.",
+        "Rows",
+    )
+    no_labels: bool = setting(
+        False,
+        Switch(),
+        "Read rows to predict. Labels are not needed, and those of svmlight, vw and array files "
+        "not kept. Every column of csv is a feature, and the first column of text is the text. The "
+        "dataset cannot be used for training.",
+        "Rows",
+        option="no-labels/--labels",
+        shown_default="labels",
+    )
     keep_lines: bool = False
     note_skipped: bool = True
 
     def __post_init__(self) -> None:
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
+        for name, described in OPTIONS.items():
+            value = described.kind.convert(name, getattr(self, name))
+            object.__setattr__(self, name, value)
+            formats = _FORMATS_OF.get(name, FORMATS)
+            if self.format not in formats and value != described.default:
                 raise InputError(
-                    f"{name} is {getattr(self, name)!r}; it must be one of "
-                    f"{', '.join(map(str, allowed))}"
+                    f"{name} is {value!r}, but the format is {self.format}; it applies to "
+                    f"{', '.join(formats)} only: leave it out, or choose the format"
                 )
         max_bits = MAX_HASH_BITS.get(self.format, 30)
         if self.hash_bits is not None and not 1 <= self.hash_bits <= max_bits:
             raise InputError(f"hash_bits is {self.hash_bits}; it must be 1 to {max_bits}")
-        if self.ngrams < 1:
-            raise InputError(f"ngrams is {self.ngrams}; it must be 1 or more")
-        for name, formats in _FORMATS_OF.items():
-            default = type(self).__dataclass_fields__[name].default
-            if self.format not in formats and getattr(self, name) != default:
-                raise InputError(
-                    f"{name} is {getattr(self, name)!r}, but the format is {self.format}; it "
-                    f"applies to {', '.join(formats)} only: leave it out, or choose the format"
-                )
         for name in ("label", "multilabel"):
             if self.no_labels and getattr(self, name) not in (None, False):
                 raise InputError(f"no_labels and {name} exclude each other; give one of them")
+
+
+OPTIONS: dict[str, Setting] = {
+    each.name: each.metadata["setting"] for each in fields(Options) if each.metadata
+}
+"""Options by name, in the order of the fields of `Options`."""
