@@ -104,28 +104,35 @@ def _with_weights(block: Block, sample_weight: ArrayLike, place: str) -> Block:
         raise InputError(
             f"{place}: a weight is not a number ({error}); every weight must be"
         ) from error
-    _check_shape(weights, block.n_rows, "sample_weight", place)
+    check_shape(weights, block.n_rows, "sample_weight", place)
     check_column(weights, "weight", place)
     return replace(block, weights=weights)
 
 
 def _with_queries(block: Block, query: ArrayLike, place: str) -> Block:
     """`block` with a query for each row; rows of one query are together, in their order."""
+    queries = check_queries(query, block.n_rows, place)
+    # Queries keep the order of their first rows.
+    _, first, number = np.unique(queries, return_index=True, return_inverse=True)
+    order = np.argsort(first[number], kind="stable")
+    block = replace(block, queries=queries)
+    return block if (np.diff(order) == 1).all() else take(block, order)
+
+
+def check_queries(query: ArrayLike, n_rows: int, place: str) -> NDArray[np.int64]:
+    """The query of each row, checked."""
     queries: NDArray[Any] = np.asarray(query)
-    _check_shape(queries, block.n_rows, "query", place)
+    check_shape(queries, n_rows, "query", place)
     if queries.dtype.kind not in "iu" or (queries > np.iinfo(np.int64).max).any():
         raise InputError(
             f"{place}: query has dtype {queries.dtype}; it must hold whole numbers that fit in "
             "int64"
         )
-    block = replace(block, queries=queries.astype(np.int64))
-    # Queries keep the order of their first rows.
-    _, first, number = np.unique(queries, return_index=True, return_inverse=True)
-    order = np.argsort(first[number], kind="stable")
-    return block if (np.diff(order) == 1).all() else take(block, order)
+    return queries.astype(np.int64)
 
 
-def _check_shape(array: NDArray[Any], n_rows: int, name: str, place: str) -> None:
+def check_shape(array: NDArray[Any], n_rows: int, name: str, place: str) -> None:
+    """Raise `InputError` unless there is one number for each row."""
     if array.shape != (n_rows,):
         raise InputError(
             f"{place}: {name} has shape {array.shape}; it must have one number for each of the "

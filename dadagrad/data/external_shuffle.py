@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import PER_ROW, Block, compact, concatenate, cut, n_bytes, take
+from dadagrad.data.rows import split_mix
 from dadagrad.errors import StorageError
 
 RUN_BYTES = 128 << 20
@@ -266,10 +267,6 @@ def _find(run: Run, limits: NDArray[Any], row_size: int) -> NDArray[np.int64]:
 
 
 def _query_keys(seed: int, queries: NDArray[np.int64]) -> Keys:
-    """Random keys that all rows of a query share, in any block (SplitMix64)."""
+    """Random keys that all rows of a query share, in any block."""
     start = np.random.default_rng([seed, 0]).integers(0, 2**64, 1, dtype=np.uint64)
-    mixed = start + queries.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    keys: Keys = mixed ^ (mixed >> np.uint64(31))
-    return keys
+    return split_mix(start, queries.astype(np.uint64))

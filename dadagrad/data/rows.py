@@ -169,6 +169,15 @@ def query_begins(queries: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(min(len(queries), 1), np.int64), changes])
 
 
+def split_mix(start: NDArray[Any], counters: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Random numbers of 64 bits, one for each counter (SplitMix64, Steele et al. 2014)."""
+    mixed = start + counters * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    numbers: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
+    return numbers
+
+
 def finish_entries(ids: list[int], values: list[float], *, binary: bool, norm: str) -> Entries:
     """Apply the options `binary` and `norm` to one row, in which ids may repeat."""
     if binary or norm == "l2":

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from sklearn.utils import check_array
 
 from dadagrad.data import open_dataset
+from dadagrad.data.arrays import check_shape
 from dadagrad.data.dask_blocks import is_dask
 from dadagrad.data.dataset import Dataset
-from dadagrad.errors import InputError
 from dadagrad.optim.losses import LOSSES
 
 MORE_PARAMETERS = dict.fromkeys(
@@ -87,17 +87,6 @@ def computed(column: Any) -> Any:
     return column.compute() if is_dask(column) else column
 
 
-def check_queries(query: Any, n_rows: int) -> NDArray[np.int64]:
-    """Return queries as a checked (n_rows,) array of whole numbers."""
-    queries = np.asarray(query)
-    _check_shape(queries, n_rows, "query")
-    if queries.dtype.kind not in "iu" or (queries > np.iinfo(np.int64).max).any():
-        raise InputError(
-            f"query has dtype {queries.dtype}; it must hold whole numbers that fit in int64"
-        )
-    return queries.astype(np.int64)
-
-
 def check_weights(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
     """Return weights as a checked (n_rows,) array; a single number is the weight of every row."""
     sample_weight = np.asarray(sample_weight)
@@ -110,13 +99,5 @@ def check_weights(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
         ensure_non_negative=True,
         input_name="sample_weight",
     )
-    _check_shape(weights, n_rows, "sample_weight")
+    check_shape(weights, n_rows, "sample_weight", "the arguments")
     return weights
-
-
-def _check_shape(column: NDArray[Any], n_rows: int, name: str) -> None:
-    if column.shape != (n_rows,):
-        raise InputError(
-            f"{name} has shape {column.shape}; it must have one number for each of the {n_rows} "
-            "rows"
-        )

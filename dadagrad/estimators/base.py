@@ -19,7 +19,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dadagrad.config import SETTINGS, TrainConfig
-from dadagrad.data.arrays import dataset_from_arrays
+from dadagrad.data.arrays import check_queries, dataset_from_arrays
 from dadagrad.data.dask_blocks import BlockedMatrix, DaskDataset, as_matrix, is_dask
 from dadagrad.data.dataset import Dataset, LabelColumn
 from dadagrad.errors import InputError
@@ -27,7 +27,6 @@ from dadagrad.estimators.arguments import (
     FLOATS,
     MORE_PARAMETER_DOCS,
     MORE_PARAMETERS,
-    check_queries,
     check_weights,
     computed,
     is_stored,
@@ -307,7 +306,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         if matrix is not None:
             return DaskDataset(matrix, kept, labels, weights, columns, order)
         X = X if kept.all() else X[kept]
-        query = None if query is None else check_queries(query, n_rows)[kept]
+        query = None if query is None else check_queries(query, n_rows, "the arguments")[kept]
         data = dataset_from_arrays(X, labels, sample_weight=weights, query=query, shuffle=order)
         data.schema = replace(data.schema, label_columns=columns)
         return data

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array
 
+from dadagrad.data.arrays import check_queries
 from dadagrad.data.dask_blocks import is_dask
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.errors import InputError
-from dadagrad.estimators.arguments import check_queries, computed, is_stored, open_stored
+from dadagrad.estimators.arguments import computed, is_stored, open_stored
 from dadagrad.estimators.base import Columns, LinearEstimator
 from dadagrad.model.evaluate import evaluate
 from dadagrad.model.ranking import RankingScores
@@ -100,7 +101,8 @@ class AdaGradRanker(LinearEstimator):
         if is_stored(X):
             quality = evaluate(self.model_, open_stored(X))["ndcg"]
         else:
-            queries = check_queries(self._queries(X, query, qid), len(computed(y)))
+            given = self._queries(X, query, qid)
+            queries = check_queries(given, len(computed(y)), "the arguments")
             order = np.argsort(queries, kind="stable")
             ranking = RankingScores()
             relevance = self._check_relevance(computed(y))

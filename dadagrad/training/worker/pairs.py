@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from dadagrad.data.rows import Rows, query_begins
+from dadagrad.data.rows import Rows, query_begins, split_mix
 from dadagrad.errors import InputError
 from dadagrad.training.schedule.base import Slice
 
@@ -122,15 +122,10 @@ def _stretches(new: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 
 def _uniform(seed: tuple[int, ...], start: int, stop: int) -> NDArray[np.float64]:
-    """Numbers in [0, 1), one for each row by its number (SplitMix64, Steele et al. 2014)."""
+    """Numbers in [0, 1), one for each row by its number."""
     key = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-    counter = np.arange(start + 1, stop + 1, dtype=np.uint64)
-    mixed = key + counter * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    numbers: NDArray[np.float64] = (mixed >> np.uint64(11)) * 2.0**-53
-    return numbers
+    mixed = split_mix(key, np.arange(start + 1, stop + 1, dtype=np.uint64))
+    return np.asarray(mixed >> np.uint64(11), np.float64) * 2.0**-53
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
