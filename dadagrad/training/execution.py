@@ -331,22 +331,17 @@ class Run:
         seconds: float,
         checkpoints: str | None,
         start: Start,
-        *,
-        bytes_per_step: float | None = None,
-        compile_seconds: float = 0.0,
-        stopped_by: str | None = None,
-        seconds_by_part: Mapping[str, float] | None = None,
-        sweep: Sequence[Mapping[str, Any]] = (),
+        **facts: Any,
     ) -> TrainResult:
-        """The model and the report at the end of the run from `start` on."""
+        """The model at the end of the run from `start` on, and the report with more `facts`."""
         report = make_report(coordinator, self.readable, complete, seconds) | {
-            "bytes_per_step": bytes_per_step,
-            "compile_seconds": compile_seconds,
-            "stopped_by": stopped_by,
+            "bytes_per_step": None,
+            "compile_seconds": 0.0,
+            "stopped_by": None,
             "checkpoints": checkpoints,
             "curve": start.curve.to_json(),
-            "seconds_by_part": dict(seconds_by_part or {}),
-            **({"sweep": list(sweep)} if sweep else {}),
+            "seconds_by_part": {},
+            **facts,
             **constant_metrics(self.problem, self.readable),
         }
         if complete:

@@ -17,9 +17,10 @@ from sklearn.feature_extraction import FeatureHasher
 from sklearn.utils import murmurhash3_32
 
 from dadagrad.data.blocks import Block
-from dadagrad.data.ingest import parsing, svmlight, vw
+from dadagrad.data.ingest import svmlight, vw
 from dadagrad.data.ingest.options import Options
 from dadagrad.errors import InputError
+from dadagrad.kernels import parsing
 
 BITS = 12
 

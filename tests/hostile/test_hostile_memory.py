@@ -39,7 +39,7 @@ PROGRAM = """
     import dadagrad
     from dadagrad.data import open_dataset
     from dadagrad.data.ingest.ingest import ingest
-    from dadagrad.data.ingest import parsing
+    from dadagrad.kernels import parsing
     from dadagrad.errors import DadagradError
     from dadagrad.model.model import Model
     from dadagrad.training.checkpoints.writer import CheckpointReader

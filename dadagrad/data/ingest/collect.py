@@ -27,12 +27,12 @@ from dadagrad.data.dataset import (
     checksum,
 )
 from dadagrad.data.external_shuffle import ExternalShuffle, ShuffledRows
-from dadagrad.data.ingest import parsing, vw
+from dadagrad.data.ingest import vw
 from dadagrad.data.ingest.files import Range, read_chunks, source_bytes
 from dadagrad.data.ingest.labels import LabelEncoder, LabelTable, keep_class_names
 from dadagrad.data.ingest.options import OPTIONS, TABLE_FORMATS, Options
-from dadagrad.data.ingest.readers import SourceSummary
 from dadagrad.data.ingest.sources import Source
+from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool
 from dadagrad.data.rows import Rows
 from dadagrad.data.stored_runs import StoredRun, store_runs
@@ -41,7 +41,7 @@ from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.scaling import sample_size
 from dadagrad.data.tables.sources import HEAD_BYTES
 from dadagrad.errors import InputError
-from dadagrad.kernels import is_compiled
+from dadagrad.kernels import is_compiled, parsing
 
 logger = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dadagrad.data.blocks import MAX_NOTES, Block, take
-from dadagrad.data.ingest import parsing
 from dadagrad.data.ingest.files import place
 from dadagrad.data.ingest.options import Options
 from dadagrad.data.rows import row_of
 from dadagrad.errors import InputError
+from dadagrad.kernels import parsing
 
 BAD_ID = f"feature id is {{name}}; ids must be {parsing.MAX_ID} or less"
 

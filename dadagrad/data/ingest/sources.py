@@ -30,12 +30,12 @@ from dadagrad.data.ingest.readers import (
     LINE_PARSERS,
     NO_ROWS,
     Parsed,
-    SourceSummary,
     Task,
     array_blocks,
     file_tasks,
     learn_table,
 )
+from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import BlockTask, WorkerPool
 from dadagrad.data.tables.encoding import Batch, TableParser
 from dadagrad.data.tables.sources import (

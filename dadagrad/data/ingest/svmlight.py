@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import Block
-from dadagrad.data.ingest import parsing
 from dadagrad.data.ingest.lines import BAD_ID, Lines, explain, quote
 from dadagrad.data.ingest.options import Options
 from dadagrad.data.rows import row_of
+from dadagrad.kernels import parsing
 
 _TOKEN_END = re.compile(rb"[\s#]")
 _MESSAGES = {

@@ -15,10 +15,10 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import Block
-from dadagrad.data.ingest import parsing
 from dadagrad.data.ingest.lines import BAD_ID, Lines, as_float32, explain, number_problem, quote
 from dadagrad.data.ingest.options import Options
 from dadagrad.data.rows import row_of
+from dadagrad.kernels import parsing
 
 MAX_TAG_BYTES = 256
 

@@ -13,12 +13,12 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import MAX_NOTES, Block, row_pointers, take
-from dadagrad.data.ingest import parsing
 from dadagrad.data.ingest.options import Options
 from dadagrad.data.tables.cells import to_categories, to_numbers, to_texts, to_times
 from dadagrad.data.tables.columns import Column, no_column, shown
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.errors import InputError, OnError
+from dadagrad.kernels import parsing
 
 _NO_CELL = -1
 _FNV_PRIME = np.uint64(16777619)

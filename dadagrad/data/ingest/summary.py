@@ -1,0 +1,169 @@
+"""Facts about the rows of all sources, which are complete after the last block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadagrad.data.arrays import drop_zero_weights
+from dadagrad.data.blocks import Block, LeftOut
+from dadagrad.data.dataset import LabelColumn
+from dadagrad.data.ingest.labels import LabelEncoder
+from dadagrad.data.ingest.options import Options
+from dadagrad.data.tables.encoder import HashedNames, NameTable, TableEncoder
+from dadagrad.errors import InputError
+
+MAX_NAMES = 1 << 20
+"""Features from which names are kept only if they were asked for."""
+
+_MIN_IN_ORDER = 1000  # rows below which an order of labels is not mentioned
+
+
+@dataclass
+class SourceSummary:
+    """Facts about all sources, complete when the last block was added.
+
+    The `encoder` of tables, which have the `columns`, was `learned` before, or from the first rows.
+    """
+
+    options: Options
+    labels: LabelEncoder
+    wrong_rows: LeftOut = field(default_factory=LeftOut)
+    zero_weight: int = 0
+    weighted: bool = False
+    queried: bool | None = None
+    has_id_zero: bool = False
+    largest_id: int = -1
+    n_features: int = 0
+    names: dict[str, int] = field(default_factory=dict)
+    hashed_names: NameTable = field(default_factory=NameTable)
+    too_many_names: bool = False
+    encoder: TableEncoder | None = None
+    columns: list[str] = field(default_factory=list)
+    learned: bool = False
+    n_changes: int = 0
+    n_labels: int = 0
+    first_label: Any = None
+    last_label: Any = None
+    label_columns: tuple[LabelColumn, ...] | None = None
+    spaces: list[dict[str, Any] | None] = field(default_factory=list)
+
+    def feature_names(self) -> dict[int, str]:
+        """Names by feature; of several names of one feature one, always the same."""
+        if self.encoder is None:
+            return {feature: name for name, feature in sorted(self.names.items(), reverse=True)}
+        names = self.hashed_names.by_feature(self.encoder.features_of)
+        numbers = self.encoder.names_of_numbers()
+        return names | {feature: name for name, feature in numbers.items()}
+
+    @property
+    def left_out(self) -> list[str]:
+        """Columns of a table that nobody chose to ignore, and that are no features."""
+        options, encoder = self.options, self.encoder
+        if encoder is None or self.learned or options.columns is not None or encoder.is_text:
+            return []
+        read = {*encoder.column_names(), *map(str, options.ignore)}
+        return [
+            name
+            for number, name in enumerate(self.columns)
+            if name not in read and str(number) not in read
+        ]
+
+    @property
+    def skipped(self) -> int:
+        return self.wrong_rows.n_rows
+
+    @property
+    def collisions(self) -> int | None:
+        """Hashed names that share their feature with another; None if names were not kept."""
+        if self.encoder is None or self.too_many_names or self.options.keep_names is False:
+            return None
+        return self.hashed_names.collisions(self.encoder.features_of)
+
+    @property
+    def first_id(self) -> int:
+        """Id that becomes 0 in the dataset."""
+        if self.options.format != "svmlight" or self.options.zero_based is True:
+            return 0
+        return int(not self.has_id_zero)
+
+    def add(self, block: Block) -> Block:
+        """Add a block; return it without rows of weight 0, with encoded labels."""
+        block, dropped = drop_zero_weights(block)
+        self.zero_weight += dropped
+        self.wrong_rows.add(block)
+        self.weighted |= block.weights is not None
+        self._add_names(block.names, [block.hashed_names])
+        if block.nnz:
+            self.has_id_zero |= bool(block.ids.min() == 0)
+            self.largest_id = max(self.largest_id, int(block.ids.max()))
+        if not block.n_rows:
+            return block
+        self._check_queried(block.queries is not None)
+        labels = block.labels.reshape(block.n_rows, -1)
+        if labels.shape[1] == 1:
+            changes = int(np.count_nonzero(labels[1:] != labels[:-1]))
+            self._count_labels(changes, len(labels), labels[0, 0], labels[-1, 0])
+        return replace(block, labels=self.labels.encode(block.labels))
+
+    def _add_names(
+        self, names: Mapping[str, int], hashed: Iterable[HashedNames], *, too_many: bool = False
+    ) -> None:
+        if self.too_many_names:
+            return
+        self.names.update(names)
+        for each in hashed:
+            self.hashed_names.add(each)
+        n_names = len(self.names) + len(self.hashed_names)
+        if too_many or (n_names > MAX_NAMES and self.options.keep_names is None):
+            self.too_many_names, self.names, self.hashed_names = True, {}, NameTable()
+
+    def _check_queried(self, queried: bool) -> None:
+        if self.queried not in (None, queried):
+            raise InputError(
+                "some rows have a query (qid:N) and others have none; give sources with queries, "
+                "or sources without"
+            )
+        self.queried = queried
+
+    def _count_labels(self, n_changes: int, n_labels: int, first: Any, last: Any) -> None:
+        """Count how often the label differs from that of the row before."""
+        self.n_changes += n_changes + int(self.n_labels > 0 and first != self.last_label)
+        self.first_label = self.first_label if self.n_labels else first
+        self.last_label = last
+        self.n_labels += n_labels
+
+    def empty(self) -> SourceSummary:
+        """A summary of no rows yet, for a part of the sources."""
+        return SourceSummary(
+            self.options,
+            LabelEncoder(several=self.labels.several),
+            LeftOut(notes=[]),
+            encoder=self.encoder,
+            columns=self.columns,
+            learned=self.learned,
+        )
+
+    def merge(self, later: SourceSummary) -> NDArray[np.int64] | None:
+        """Add the facts about later rows; return the final numbers of their text labels."""
+        self.wrong_rows.merge(later.wrong_rows)
+        self.zero_weight += later.zero_weight
+        self.weighted |= later.weighted
+        self.has_id_zero |= later.has_id_zero
+        self.largest_id = max(self.largest_id, later.largest_id)
+        self._add_names(later.names, later.hashed_names.pieces(), too_many=later.too_many_names)
+        if later.queried is not None:
+            self._check_queried(later.queried)
+        if later.n_labels:
+            labels = later.first_label, later.last_label
+            self._count_labels(later.n_changes, later.n_labels, *labels)
+        return self.labels.merge(later.labels)
+
+    @property
+    def in_order(self) -> bool:
+        """True if the rows of each of several classes are neighbours."""
+        return 0 < self.n_changes < 10 and self.n_labels >= _MIN_IN_ORDER
