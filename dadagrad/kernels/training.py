@@ -1165,18 +1165,19 @@ def merge_streams(
     following = np.append(0, ends[:-1])  # the next place of each stream
     sums, learned = np.zeros((MERGE_BLOCK, width, 4)), np.zeros((MERGE_BLOCK, width))
     changed, is_changed = np.empty(MERGE_BLOCK + 1, np.int64), np.zeros(MERGE_BLOCK, np.int64)
-    _merge_streams(
+    merge = _merge_one_output if width == 1 else _merge_outputs
+    merge(
         base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily,
         base_averages, averages, momentum, following, sums, learned, changed, is_changed,
     )  # fmt: skip
 
 
-@_borrowing
+@_inlined
 def _merge_streams(
     base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily,
-    base_averages, averages, momentum, following, sums, learned, changed, is_changed,
+    base_averages, averages, momentum, following, sums, learned, changed, is_changed, width,
 ):  # fmt: skip
-    n_streams, width = len(ends), base.shape[1]
+    n_streams = len(ends)
     step_size, l1, l2, low, high, delta, _, _ = hyperparameters
     averaged, has_momentum = len(averages) > 0, len(momentum) > 0 and l1 == 0.0 and l2 == 0.0
     settings = step_size, l1, l2
@@ -1205,7 +1206,8 @@ def _merge_streams(
                 is_changed[i] = 1
                 for m in range(width):
                     is_learned = _add_change(states[j, m], base[feature, m], sums[i, m])
-                    learned[i, m] += duration if is_learned else 0.0
+                    if shrinks_lazily:
+                        learned[i, m] += duration if is_learned else 0.0
                     if averaged:
                         before, after = base[feature, m], states[j, m]
                         moved = _weight_of(after[0], after[1], free, fixed, shrinks_lazily)
@@ -1242,10 +1244,34 @@ def _merge_streams(
                     moved -= _weight_of(before[0], before[1], free, fixed, shrinks_lazily)
                     base_averages[feature, m] += count * moved + share * sums[i, m, 3]
                 base[feature, m, 0], base[feature, m, 1] = primary, squares
-                learned[i, m] = 0.0
+                if shrinks_lazily:
+                    learned[i, m] = 0.0
                 for part in range(4):
                     sums[i, m, part] = 0.0
             is_changed[i] = 0
+
+
+@_borrowing
+def _merge_one_output(
+    base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily,
+    base_averages, averages, momentum, following, sums, learned, changed, is_changed,
+):  # fmt: skip
+    """The usual case, of which the compiler knows that it is one output."""
+    _merge_streams(
+        base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily,
+        base_averages, averages, momentum, following, sums, learned, changed, is_changed, 1,
+    )  # fmt: skip
+
+
+@_borrowing
+def _merge_outputs(
+    base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily,
+    base_averages, averages, momentum, following, sums, learned, changed, is_changed,
+):  # fmt: skip
+    _merge_streams(
+        base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily, base_averages,
+        averages, momentum, following, sums, learned, changed, is_changed, base.shape[1],
+    )  # fmt: skip
 
 
 @_inlined
