@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from dadagrad.data.blocks import Block, compact, drop_entries, row_pointers, take
 from dadagrad.data.dataset import MemoryDataset, Schema
 from dadagrad.data.external_shuffle import ExternalShuffle
-from dadagrad.data.ingest.labels import LabelEncoder, rename
+from dadagrad.data.labels import LabelCollector, rename
 from dadagrad.data.rows import Rows, check_column, row_of
 from dadagrad.errors import InputError
 
@@ -207,9 +207,9 @@ def dataset_from_arrays(
     block, _ = drop_zero_weights(block)
     if not block.n_rows:
         raise InputError("the arrays have no rows of weight above 0; give at least one row")
-    encoder = LabelEncoder()
-    block = replace(block, labels=encoder.encode(block.labels))
-    table = encoder.settle()
+    collector = LabelCollector()
+    block = replace(block, labels=collector.encode(block.labels))
+    table = collector.settle()
     collected = ExternalShuffle(seed=shuffle, run_bytes=1 << 62)
     collected.append(block)
     collected.finish()

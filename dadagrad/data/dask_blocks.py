@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dadagrad.data.arrays import as_labels, block_from_arrays, finish_rows
 from dadagrad.data.blocks import take
 from dadagrad.data.dataset import Dataset, LabelColumn, Partition, Schema
-from dadagrad.data.ingest.labels import LabelEncoder
+from dadagrad.data.labels import LabelCollector
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
 
@@ -158,8 +158,8 @@ def dataset_from_dask(X: Any, y: Any) -> DaskDataset:
     matrix = BlockedMatrix(X)
     labels = np.zeros((sum(matrix.rows), 0)) if y is None else matrix.gather(y, "y")
     n_rows = len(labels)
-    encoder = LabelEncoder()
-    encoded = encoder.encode(as_labels(labels, n_rows, DaskDataset.url))
-    table = encoder.settle()
+    collector = LabelCollector()
+    encoded = collector.encode(as_labels(labels, n_rows, DaskDataset.url))
+    table = collector.settle()
     kept = np.ones(n_rows, np.bool_)
     return DaskDataset(matrix, kept, table.decode(encoded), None, table.columns, None)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dadagrad.data.blocks import Block
 from dadagrad.data.external_shuffle import COLUMNS, ExternalShuffle, Keys, LocalRun, Run
-from dadagrad.data.ingest.labels import recode
+from dadagrad.data.labels import recode
 from dadagrad.storage.store import Storage
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dadagrad.config import TrainConfig, check_compiled, make_config
 from dadagrad.data.ingest.ingest import as_dataset, split_options
-from dadagrad.errors import InputError, TrainingError
+from dadagrad.errors import InputError
 from dadagrad.model.evaluate import evaluate
 from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.optim.registry import describe
@@ -295,11 +295,6 @@ class _Sweep:
     ) -> SweepResult:
         """Measure what is left, and make the result of the best."""
         run, problem = self.run, coordinator.problem
-        if not np.isfinite(values).any():
-            raise TrainingError(
-                f"{run.data.url}: the weights have diverged with every setting; choose smaller "
-                "step sizes, or normalise the rows"
-            )
         counts = count_nonzeros(problem, coordinator.state) if complete else ()
         for place in np.flatnonzero(np.isfinite(values)).tolist() if complete else ():
             entry = self.table[self.numbers[place]]

@@ -29,11 +29,11 @@ from dadagrad.data.dataset import (
 from dadagrad.data.external_shuffle import ExternalShuffle, ShuffledRows
 from dadagrad.data.ingest import vw
 from dadagrad.data.ingest.files import Range, read_chunks, source_bytes
-from dadagrad.data.ingest.labels import LabelEncoder, LabelTable, keep_class_names
 from dadagrad.data.ingest.options import OPTIONS, TABLE_FORMATS, Options
 from dadagrad.data.ingest.sources import Source
 from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool
+from dadagrad.data.labels import LabelCollector, LabelTable, keep_class_names
 from dadagrad.data.rows import Rows
 from dadagrad.data.stored_runs import StoredRun, store_runs
 from dadagrad.data.tables.columns import describe_columns
@@ -276,7 +276,7 @@ def collect(
         logger.info("compiling the reader of rows (once on this machine, a few seconds)")
     summary = SourceSummary(
         options,
-        LabelEncoder(several=options.format == "svmlight"),
+        LabelCollector(several=options.format == "svmlight"),
         encoder=recipe.encoder,
         columns=list(recipe.columns),
         learned=recipe.encoder is not None,

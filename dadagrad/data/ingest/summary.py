@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from dadagrad.data.arrays import drop_zero_weights
 from dadagrad.data.blocks import Block, LeftOut
 from dadagrad.data.dataset import LabelColumn
-from dadagrad.data.ingest.labels import LabelEncoder
 from dadagrad.data.ingest.options import Options
+from dadagrad.data.labels import LabelCollector
 from dadagrad.data.tables.encoder import HashedNames, NameTable, TableEncoder
 from dadagrad.errors import InputError
 
@@ -31,7 +31,7 @@ class SourceSummary:
     """
 
     options: Options
-    labels: LabelEncoder
+    labels: LabelCollector
     wrong_rows: LeftOut = field(default_factory=LeftOut)
     zero_weight: int = 0
     weighted: bool = False
@@ -141,7 +141,7 @@ class SourceSummary:
         """A summary of no rows yet, for a part of the sources."""
         return SourceSummary(
             self.options,
-            LabelEncoder(several=self.labels.several),
+            LabelCollector(several=self.labels.several),
             LeftOut(notes=[]),
             encoder=self.encoder,
             columns=self.columns,

@@ -46,8 +46,8 @@ class LabelTable:
         return self.final[rows]
 
 
-class LabelEncoder:
-    """Encodes and counts the labels of blocks, and then settles their final values.
+class LabelCollector:
+    """The labels of blocks, which are encoded and counted, and then get their final values.
 
     If `several`, a comma in a text separates several labels of one row.
     """
@@ -81,7 +81,7 @@ class LabelEncoder:
                     self._number_counts[number] = None
         return np.asarray(labels, np.float64)
 
-    def merge(self, other: LabelEncoder) -> NDArray[np.int64] | None:
+    def merge(self, other: LabelCollector) -> NDArray[np.int64] | None:
         """Add what `other` has counted, and return the numbers here of its texts, if it has any."""
         texts = self._texts
         codes = [texts.setdefault(text, len(texts)) for text in other._texts]
