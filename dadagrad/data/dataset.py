@@ -298,6 +298,8 @@ class MemoryDataset(Dataset):
         return self._parts[partition]
 
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
+        if not self._names:  # there may be millions of ids
+            return {}
         return {feature: self._names[feature] for feature in ids.tolist() if feature in self._names}
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
+from dadagrad.kernels.id_sets import distinct_ids, look_up, relabel
 from dadagrad.training.schedule import Schedule
 from dadagrad.training.worker.partition_reader import Loader
 
@@ -58,15 +59,15 @@ def measure_scales(
         stop = np.searchsorted(loaded.rows.indptr, MAX_ENTRIES - n_entries, side="right") - 1
         rows = loaded.rows.slice(0, min(MAX_ROWS - n_rows, int(stop)))
         if rows.values is not None and rows.nnz:
-            used = np.flatnonzero(rows.values)
-            ids.append(rows.vocabulary.copy())  # the next partition may be read into its memory
-            sums.append(np.bincount(rows.indices, _sizes(rows), rows.n_local))
-            counts.append(np.bincount(rows.indices[used], minlength=rows.n_local))
+            positions, indices = relabel(rows.indices, rows.n_local)
+            ids.append(look_up(rows.vocabulary, positions))
+            sums.append(np.bincount(indices, _sizes(rows), len(positions)))
+            counts.append(np.bincount(indices, rows.values != 0.0, len(positions)))
         n_rows, n_entries = n_rows + rows.n_rows, n_entries + rows.nnz
         loader.keep(loaded)
     if not ids:
         return None
-    columns, places = np.unique(np.concatenate(ids), return_inverse=True)
+    columns, places = distinct_ids(np.concatenate(ids))
     n_values = np.bincount(places, np.concatenate(counts))
     present = n_values > 0.0
     if not present.any():

@@ -210,7 +210,7 @@ class Run:
             self.messages("choosing the step size on the first rows")
             threads = self.resources.local_threads
             self.problem = choose_step_size(
-                self.readable, self.problem, self.schedule, threads, engine.loader
+                self.readable, self.problem, self.schedule, threads, loader
             )
             trim_malloc()
             chosen = self.problem.config

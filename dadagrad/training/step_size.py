@@ -1,42 +1,40 @@
 """``step_size="auto"``: a trial of a grid of step sizes on the first rows of a pass.
 
 With ``average="auto"`` the average of the weights is tried beside the last weights: they are
-learned alike, so that it costs one more score of each row.
+learned alike, so that it costs one more score of each row that counts.
 
-The trial is a run over these rows, in which all step sizes are settings that are learned side by
-side. It keeps state for the features of its few partitions only. No step size is dropped on the
-way, because the fastest at first is not the best: dropping those three standard errors behind after
-a quarter of the rows made the error of a whole pass 0.096 instead of 0.085.
+The trial is successive halving, as in `dadagrad.training.sweep`: all step sizes learn from the same
+rows, and the worse half is dropped after an eighth, a quarter and half of them. So the trial takes
+3.9 steps for each of its rows, and not 11.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.config import SETTINGS
+from dadagrad.data.blocks import Block, concatenate
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import TrainingError
-from dadagrad.kernels.id_sets import unite
+from dadagrad.kernels.id_sets import look_up, relabel, unite
 from dadagrad.kernels.training import Batch
 from dadagrad.problem import Problem
-from dadagrad.training.coordinator import Coordinator
-from dadagrad.training.engines.threads import LocalEngine
-from dadagrad.training.engines.watcher import Watcher
-from dadagrad.training.schedule import Schedule
-from dadagrad.training.schedule.batches import FirstRows
+from dadagrad.training.schedule import Schedule, Slice
 from dadagrad.training.state import zero_state
-from dadagrad.training.state.base import Count, TrainingState
+from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
-from dadagrad.training.worker import Spread
+from dadagrad.training.worker import Spread, serial, threaded
+from dadagrad.training.worker.compute import as_batch, row_importance, rows_of
 from dadagrad.training.worker.partition_reader import Loaded, Loader
 
 logger = logging.getLogger(__name__)
@@ -45,14 +43,14 @@ GRID = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8)
 """Step sizes tried. AdaGrad's step does not depend on the scale of gradients. Averages need larger
 steps than the last weights."""
 
-SHARE = 0.005
-"""Share of the rows that are tried. A row costs the trial up to 20 times what it costs the pass."""
+STAGES = ((1 / 8, 6), (1 / 4, 3), (1 / 2, 2), (1, 2))
+"""Shares of the rows, and the step sizes that are left after them."""
 
-MIN_ROWS, MIN_SHORT_ROWS, MIN_ENTRIES = 16_384, 32_768, 1 << 20
-"""The rows that are tried, at least: as many as have so many non-zeros, between two limits. With
-half as many the error of five sets is 1 to 6 % larger."""
+MIN_ROWS, MAX_ROWS, MAX_ENTRIES = 5_000, 262_144, 1 << 24
+SMALL_SHARE, SMALL_ROWS, SHARE = 5, 25_000, 40
+"""The trial has one row in 4 up to 25,000 rows, a pass over small data; or one in 40 if these are
+more, a tenth of a pass over large data."""
 
-MAX_ROWS = 262_144
 PLAIN_ROWS = 1_024
 """Rows of the trial of an algorithm that is not compiled."""
 
@@ -61,257 +59,246 @@ KEPT = 2
 
 
 def choose_step_size(
-    data: Dataset,
-    problem: Problem,
-    schedule: Schedule,
-    threads: int = 1,
-    loader: Loader | None = None,
+    data: Dataset, problem: Problem, schedule: Schedule, threads: int, loader: Loader
 ) -> Problem:
     """Return `problem` with the settings that do best on the first rows.
 
     They are a step size of `GRID`, times the scale of the targets, and whether the model is the
-    average of the weights, if that is to be chosen. The rows are the first 0.5 % in the order of
-    the first pass, but at least 16,384 (32,768 if rows are short) and at most 262,144; 1,024 if the
-    algorithm is not compiled. Each row is a step, whatever the batch size of the run. The choice
-    depends on data, configuration and seed alone, not on `threads`. Of several l1 and l2 the first
-    are used.
-    If `loader` is that of the run, the partitions that the run reads first stay there.
+    average of the weights, if that is to be chosen. Each row of `first_rows` is a step, whatever
+    the batch size of the run. The choice depends on data, configuration and seed alone, not on
+    `threads`. Of several l1 and l2 the first are used. `loader` keeps the partitions that the run
+    reads first.
     """
-    rows = first_rows(data, schedule, problem.compiled)
-    reader = _TrialReader(data, loader, rows, schedule.order(0)[:KEPT], threads)
-    scaled = problem.task == "regression" and problem.loss.link != "log"
-    scale = _target_scale(data, rows) if scaled else 1.0
-    grid = [step_size * scale for step_size in GRID]
-    config = replace(
-        problem.settings[0].config,
-        batch_size=1,
-        streams=1,
-        rounds=SETTINGS["rounds"].default,
-        average=problem.chooses_average,
-        calibration="none",
-    )
-    trial = replace(problem, config=config, configs=())
-    if problem.compiled:
-        scales = None if problem.scales is None else problem.scales[reader.vocabulary]
-        trial = replace(trial, n_features=len(reader.vocabulary), scales=scales)
-    # Algorithms that are not compiled have one setting at a time.
-    runs = [
-        _record(LocalEngine(data, threads, reader), trial.with_step_sizes(each), rows)
-        for each in ([grid] if problem.compiled else [[step_size] for step_size in grid])
-    ]
-    reader.finish()
-    importance = max((run.importance for run in runs), key=len)
-    if not importance.any():
+    rows = _read(data, problem, schedule, threads, loader)
+    importance = row_importance(problem, rows)
+    trial = _Trial(problem, rows, np.ones(rows.n_rows) if importance is None else importance)
+    if not trial.importance.any():
         found = "pair of rows of one query" if problem.loss.ranks else "row of positive weight"
         raise TrainingError(f"step_size='auto' found no {found} in the first rows; give a number")
-    losses = np.concatenate([run.losses for run in runs])
-    if np.isinf(losses).all():
+    scaled = problem.task == "regression" and problem.loss.link != "log"
+    scale = _target_scale(rows.labels) if scaled else 1.0
+    grid = [step_size * scale for step_size in GRID]
+    with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad-trial") as pool:
+        best, average = trial.run(grid, threaded(pool, threads) if problem.compiled else serial)
+    if best is None:
         raise TrainingError(
             f"step_size='auto': the weights diverge with each of {', '.join(map(str, grid))}; give "
             "a smaller step size, or normalise the rows"
         )
-    mistakes = [
-        run.mistakes if len(run.importance) else np.ones((1, len(importance))) for run in runs
-    ]
-    best = _best(losses, np.concatenate(mistakes), importance)
-    step_size, average = grid[best % len(grid)], best >= len(grid)
-    n_tried = sum(n for _, n in rows.parts)
     text = "step size %g of %s, average %s, chosen on %d rows"
-    logger.info(text, step_size, grid, average, n_tried)
-    return problem.choose(step_size, average)
+    logger.info(text, best, grid, average, rows.n_rows)
+    return problem.choose(best, average)
 
 
-def first_rows(data: Dataset, schedule: Schedule, compiled: bool) -> FirstRows:
-    """The schedule of the trial before a run."""
+def first_rows(data: Dataset, schedule: Schedule, compiled: bool) -> list[tuple[int, int]]:
+    """Return the partitions of the trial, in the order of the first pass, with the rows of each.
+
+    They are a quarter of the rows, but at least 5,000 and at most 25,000; or a 40th of them if that
+    is more, up to 262,144 rows and 16 million non-zeros. Algorithms that are not compiled have
+    1,024.
+    """
     schedule = schedule.first
-    all_rows = sum(schedule.partition_rows)
+    n_rows = sum(schedule.partition_rows)
     entries = sum(each.nnz for each in data.partitions[: len(schedule.partition_rows)])
-    enough = min(max(MIN_ROWS, MIN_ENTRIES * all_rows // max(entries, 1)), MIN_SHORT_ROWS)
-    n_rows = min(max(enough, int(SHARE * all_rows)), MAX_ROWS)
-    return FirstRows(
-        schedule.partition_rows,
-        shuffle=schedule.shuffle,
-        seed=schedule.seed,
-        chunk_rows=schedule.chunk_rows,
-        n_rows=n_rows if compiled else PLAIN_ROWS,
+    missing = max(MIN_ROWS, min(n_rows // SMALL_SHARE, SMALL_ROWS), n_rows // SHARE)
+    missing = min(missing, MAX_ROWS, max(MAX_ENTRIES * n_rows // max(entries, 1), 1))
+    missing = missing if compiled else PLAIN_ROWS
+    parts = []
+    for partition in schedule.order(0):
+        used = min(missing, schedule.partition_rows[partition])
+        if used:
+            parts.append((partition, used))
+        missing -= used
+    return parts
+
+
+def _read(
+    data: Dataset, problem: Problem, schedule: Schedule, threads: int, loader: Loader
+) -> Rows:
+    """Return the first rows over the features that they have, numbered anew if compiled."""
+    parts = first_rows(data, schedule, problem.compiled)
+    with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad-trial") as pool:
+        loaded: list[Loaded] = list(pool.map(loader.load, [partition for partition, _ in parts]))
+    blocks, vocabularies = [], []
+    for reading, (partition, n_rows) in enumerate(parts):
+        place = f"{data.url}, partition {data.partitions[partition].name}"
+        slice_ = Slice(reading, partition, 0, n_rows, last=False)
+        rows = rows_of(problem, loaded[reading].rows, slice_, place)
+        used, indices = relabel(rows.indices, rows.n_local)
+        vocabularies.append(look_up(rows.vocabulary, used))
+        blocks.append(Block(rows.indptr, indices, rows.values, rows.labels, rows.weights,
+                            rows.row_scale))  # fmt: skip
+    vocabulary = reduce(lambda ids, others: unite(ids, others)[0], vocabularies)
+    if len(blocks) > 1:
+        for number, ids in enumerate(vocabularies):
+            places = unite(ids, vocabulary)[1].astype(np.int32)
+            blocks[number] = replace(blocks[number], ids=look_up(places, blocks[number].ids))
+    block = concatenate(blocks)
+    wanted = schedule.first.order(0)[:KEPT]
+    for each in loaded:
+        (loader.keep if each.partition in wanted else loader.release)(each)
+    return Rows(
+        np.arange(len(vocabulary)) if problem.compiled else vocabulary,
+        block.indptr,
+        np.asarray(block.ids, np.int32),
+        block.values,
+        np.asarray(block.labels, np.float64),
+        block.weights,
+        block.row_scale,
     )
 
 
-class _Record(NamedTuple):
-    """Losses and mistakes of settings on rows that they had not learned from.
+def _target_scale(labels: NDArray[np.float64]) -> float:
+    """The root mean square of a regression's targets.
 
-    Attributes
-    ----------
-    importance : (n_rows,) float64
-    losses : (n_settings,) float64
-        Sums over the rows; infinite where a setting has diverged.
-    mistakes : (n_settings, n_rows) float32
-        1 where a row was predicted wrong, 0 in a regression.
+    A step moves a weight by the step size, whatever the gradients: margins that have to reach a
+    thousand need steps a thousand times as large as those that have to reach one.
+    """
+    return float(np.sqrt(np.mean(np.square(labels)))) or 1.0
+
+
+@dataclass
+class _Trial:
+    """Trial on `rows`, whose (n_rows,) `importance` is not 0 everywhere.
+
+    Each step size has a problem and a state. Its models are that of the last weights, that of their
+    average, or both.
     """
 
+    problem: Problem
+    rows: Rows
     importance: NDArray[np.float64]
-    losses: NDArray[np.float64]
-    mistakes: NDArray[np.float32]
+
+    def run(self, grid: Sequence[float], spread: Spread) -> tuple[float | None, bool]:
+        """Return the best step size, None if all diverge, and True if its average is better."""
+        rivals = [_Rival(self._with_step_size(step_size)) for step_size in grid]
+        step_size: float | None = None
+        average = False
+        for before, counted, n_left in self._stages():
+            losses, mistakes = self._learn(rivals, before, counted, spread)
+            errors = np.where(np.isinf(losses), np.inf, mistakes.sum(axis=1))
+            best = _best(losses, errors, mistakes)
+            rival, average = rivals[best % len(rivals)], best >= len(rivals)
+            step_size = rival.problem.step_size if np.isfinite(losses[best]) else None
+            order = np.lexsort((losses, errors)) % len(rivals)
+            better = list(dict.fromkeys(order.tolist()))[:n_left]
+            rivals = [rivals[number] for number in sorted(better)]
+        return step_size, average
+
+    def _with_step_size(self, step_size: float) -> Problem:
+        problem = self.problem.settings[0]
+        config = replace(
+            problem.config,
+            step_size=step_size,
+            batch_size=1,
+            streams=1,
+            rounds=SETTINGS["rounds"].default,
+            average=self.problem.chooses_average or problem.config.average is True,
+            calibration="none",
+        )
+        n_features = self.rows.n_local if problem.compiled else problem.n_features
+        return replace(problem, config=config, n_features=n_features, scales=None)
+
+    def _stages(self) -> Iterator[tuple[slice, slice, int]]:
+        """Rows to learn from alone, then rows that count, and the step sizes left after them.
+
+        The last third of all rows so far counts, when most weights have been seen to. Algorithms
+        that are not compiled have one stage: their states may be too large to be kept.
+        """
+        weighing, start = np.flatnonzero(self.importance), 0
+        for share, n_left in STAGES if self.problem.compiled else STAGES[-1:]:
+            n_rows = math.ceil(share * len(weighing))
+            stop = int(weighing[n_rows - 1]) + 1
+            if stop > start:
+                middle = max(start, int(weighing[n_rows - math.ceil(n_rows / 3)]))
+                yield slice(start, middle), slice(middle, stop), n_left
+            start = stop
+
+    def _learn(
+        self, rivals: Sequence[_Rival], before: slice, counted: slice, spread: Spread
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Learn with all rivals, and count what each model does on the rows `counted`.
+
+        Returns the (n_models,) sums of losses, infinite where a model has diverged, and the
+        (n_models, n_rows) mistakes by importance: of the last weights of all rivals, then of their
+        averages.
+        """
+        parts = [
+            (rows, as_batch(rows, self.importance[each]))
+            for each in (before, counted)
+            for rows in [self.rows.slice(each.start, each.stop)]
+        ]
+        results: list[list[tuple[float, NDArray[np.float64]]]] = [[] for _ in rivals]
+
+        def learn(number: int) -> None:
+            rival = rivals[number]
+            rival.learn(*parts[0], spread, counts=False)
+            models = rival.learn(*parts[1], spread, counts=True)
+            results[number] = [_count(rival.problem, scores, *parts[1]) for scores in models]
+
+        spread(learn, len(rivals))
+        models = [model for models in zip(*results, strict=True) for model in models]
+        losses, mistakes = zip(*models, strict=True)
+        return np.array(losses), np.array(mistakes)
 
 
-class _RecordingState:
-    """State of a trial that keeps a record of each slice: of all settings, then of averages."""
+@dataclass
+class _Rival:
+    """A step size of a trial; only states of compiled updates are kept."""
 
-    t = 0.0
-
-    def __init__(self, state: TrainingState) -> None:
-        self._state = state
-        self.records: list[_Record] = []
+    problem: Problem
+    state: TrainingState | None = None
 
     def learn(
-        self,
-        problem: Problem,
-        rows: Rows,
-        batch: Batch,
-        scores: NDArray[np.float64],
-        count: Count,
-        spread: Spread,
-    ) -> None:
-        """Take one step for each of the `rows`; see `TrainingState`."""
-        averages = np.zeros(scores.shape if problem.averages else (0, 0))
-        if isinstance(self._state, State):
-            self._state.learn(problem, rows, batch, scores, count, spread, averages)
+        self, rows: Rows, batch: Batch, spread: Spread, *, counts: bool
+    ) -> list[NDArray[np.float64]]:
+        """Take a step for each row; the (n_outputs, n_rows) scores of each model before it."""
+        problem, state = self.problem, self.state or zero_state(self.problem)
+        scores = np.empty((problem.n_outputs, rows.n_rows))
+        averages = np.zeros(scores.shape if counts and problem.averages else (0, 0))
+        if isinstance(state, State):
+            self.state = state
+            state.learn(problem, rows, batch, scores, _ignore, spread, averages)
         else:
-            self._state.learn(problem, rows, batch, scores, count, spread)
-        importance = batch.importance if len(batch.importance) else np.ones(rows.n_rows)
-        targets = problem.targets(rows.labels)[:, : problem.n_targets]
-        settings = [
-            _record_setting(problem, outputs.T, targets, importance)
-            for each in (scores, averages)
-            for outputs in each.reshape(-1, problem.n_targets, rows.n_rows)
-        ]
-        losses, mistakes = zip(*settings, strict=True)
-        self.records.append(_Record(importance, np.array(losses), np.array(mistakes, np.float32)))
+            state.learn(problem, rows, batch, scores, _ignore, spread)
+        return [scores, averages] if problem.averages else [scores]
 
 
-def _record_setting(
-    problem: Problem,
-    scores: NDArray[np.float64],
-    targets: NDArray[np.float64],
-    importance: NDArray[np.float64],
-) -> tuple[float, NDArray[Any]]:
-    """The sum of the losses of one setting, and the mistakes, of (n_rows, n_targets) scores."""
+def _ignore(group: int, culprit: int | None) -> None:
+    """Take no notice of a group that has learned: its scores tell whether it has diverged."""
+
+
+def _count(
+    problem: Problem, scores: NDArray[np.float64], rows: Rows, batch: Batch
+) -> tuple[float, NDArray[np.float64]]:
+    """The loss of (n_outputs, n_rows) scores, and the mistake of each row, by importance.
+
+    A mistake is the share of wrong targets; a regression makes none.
+    """
     if not np.isfinite(scores).all():
-        return np.inf, np.ones(len(scores))
-    losses = problem.loss.value(scores, targets)
+        return np.inf, batch.importance
+    scores, targets = scores.T, problem.targets(rows.labels)
+    losses = problem.loss.value(scores, targets).reshape(len(scores), -1).mean(axis=1)
     if problem.task == "multiclass":
         mistakes: NDArray[Any] = scores.argmax(axis=1) != targets.argmax(axis=1)
     elif problem.task == "regression":
         mistakes = np.zeros(len(scores))
     else:
         mistakes = ((scores > 0.0) != (targets > 0.0)).mean(axis=1)
-    by_row = losses.reshape(len(scores), -1).mean(axis=1)
-    return float((importance * by_row).sum()), mistakes
-
-
-def _record(engine: LocalEngine, problem: Problem, rows: FirstRows) -> _Record:
-    """Learn from `rows`; the record of the last half, when most weights have been seen to.
-
-    If all weight is in the first half, it is that of both. A setting that diverges has no rows.
-    """
-    state = _RecordingState(zero_state(problem))
-    try:
-        engine.run(Coordinator(problem, rows, cast(TrainingState, state)), Watcher())
-    except TrainingError:
-        if problem.n_settings > 1:
-            raise
-        return _Record(np.zeros(0), np.full(1, np.inf), np.zeros((1, 0), np.float32))
-    seen, middle = 0, sum(n for _, n in rows.parts) // 2
-    halves: tuple[list[_Record], list[_Record]] = [], []
-    for (stretch,), record in zip(rows.stretches(0), state.records, strict=True):
-        halves[seen >= middle].append(record)
-        seen += sum(slice_.n_rows for slice_ in stretch)
-    last = _joined(halves[1])
-    return last if last.importance.any() else _joined(halves[0] + halves[1])
-
-
-def _joined(records: list[_Record]) -> _Record:
-    importance, losses, mistakes = zip(*records, strict=True)
-    return _Record(np.concatenate(importance), sum(losses), np.concatenate(mistakes, axis=1))
-
-
-class _TrialReader(Loader):
-    """Reader of the partitions of a trial, over the union of their vocabularies.
-
-    `loader` is that of the run that follows, for which the partitions `wanted` stay in memory; None
-    reads for the trial alone. `threads` partitions are read at the same time.
-    """
-
-    def __init__(
-        self,
-        data: Dataset,
-        loader: Loader | None,
-        rows: FirstRows,
-        wanted: Sequence[int],
-        threads: int,
-    ) -> None:
-        self._data = data
-        self._loader = loader or Loader(data)
-        tried = [partition for partition, _ in rows.parts]
-        # While the very first is read, there is nothing else to do but to read the next.
-        early = tried[:KEPT] if loader is None else wanted
-        with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad-trial") as pool:
-            self._early = dict(zip(early, pool.map(self._loader.load, early), strict=True))
-            vocabularies = list(pool.map(self._vocabulary_of, tried))
-        self.vocabulary = reduce(lambda ids, others: unite(ids, others)[0], vocabularies)
-
-    def _vocabulary_of(self, partition: int) -> NDArray[np.int64]:
-        early = self._early.get(partition)
-        return self._data.read_vocabulary(partition) if early is None else early.rows.vocabulary
-
-    def load(self, partition: int) -> Loaded:
-        """The rows of a partition, whose vocabulary is that of the trial."""
-        loaded = self._early.get(partition) or self._loader.load(partition)
-        vocabulary = loaded.rows.vocabulary
-        positions = (
-            np.arange(len(vocabulary))
-            if len(vocabulary) == len(self.vocabulary)
-            else np.searchsorted(self.vocabulary, vocabulary)
-        )
-        return replace(loaded, rows=replace(loaded.rows, vocabulary=positions))
-
-    def release(self, loaded: Loaded) -> None:
-        """Let go of the rows, unless they were read early."""
-        if loaded.partition not in self._early:
-            self._loader.release(loaded)
-
-    def clear(self) -> None:
-        """Nothing: more runs may follow."""
-
-    def finish(self) -> None:
-        """Leave what was read early to the run."""
-        for loaded in self._early.values():
-            self._loader.keep(loaded)
-
-
-def _target_scale(data: Dataset, rows: FirstRows) -> float:
-    """The root mean square of a regression's targets.
-
-    A step moves a weight by the step size, whatever the gradients: margins that have to reach a
-    thousand need steps a thousand times as large as those that have to reach one.
-    """
-    labels = [data.read(partition).labels[:n_rows] for partition, n_rows in rows.parts]
-    return float(np.sqrt(np.mean(np.square(np.concatenate(labels))))) or 1.0
+    return float((batch.importance * losses).sum()), batch.importance * mistakes
 
 
 def _best(
-    losses: NDArray[np.float64], mistakes: NDArray[np.float32], importance: NDArray[np.float64]
+    losses: NDArray[np.float64], errors: NDArray[np.float64], mistakes: NDArray[np.float64]
 ) -> int:
-    """The least error (all 0 in a regression), and the least loss among near ties.
+    """The model with the least error (all 0 in a regression), and the least loss among near ties.
 
     Early in a stream the loss falls fastest with steps that are too large for the rest of it
     (scores still have to grow); the error does not depend on the scale of scores. It is coarse:
-    settings whose errors differ from the best by less than half the standard error of that
-    difference count as ties. The rows that both predict alike tell nothing about it, so that this
-    is much less than the standard error of an error where mistakes are rare.
+    models whose errors differ from the best by less than half the standard error of that difference
+    count as ties. The rows that both predict alike tell nothing about it, so that this is much less
+    than the standard error of an error where mistakes are rare.
     """
-    errors = mistakes @ importance
-    errors[np.isinf(losses)] = np.inf
     differences = mistakes - mistakes[np.argmin(errors)]
-    tie = 0.5 * np.sqrt(np.square(differences) @ np.square(importance))
+    tie = 0.5 * np.sqrt(np.square(differences).sum(axis=1))
     return int(np.argmin(np.where(errors <= errors.min() + tie, losses, np.inf)))

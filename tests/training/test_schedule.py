@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dadagrad.training.schedule import Cursor
 from dadagrad.training.schedule import streams as streams_module
-from dadagrad.training.schedule.batches import BatchSchedule, FirstRows, OnlineSchedule
+from dadagrad.training.schedule.batches import BatchSchedule, OnlineSchedule
 from dadagrad.training.schedule.streams import SHARING, StreamSchedule
 
 COMMON = {
@@ -119,24 +119,6 @@ def test_batches_are_even_and_none_is_too_large(schedule):
     if sizes:
         assert max(sizes) <= schedule.batch_size
         assert max(sizes) - min(sizes) <= 1
-
-
-@given(COMMON["partition_rows"], st.integers(1, 99), st.integers(1, 30), st.integers(0, 9))
-def test_the_first_rows_are_those_of_the_first_pass_in_two_halves(sizes, n_rows, chunk, seed):
-    schedule = FirstRows(sizes, seed=seed, chunk_rows=chunk, n_rows=n_rows)
-    rounds = all_rounds(schedule)
-    whole = [row for round_ in all_rounds(OnlineSchedule(sizes, seed=seed))
-             for row in rows_of(round_.slices)]  # fmt: skip
-    first = [row for round_ in rounds for row in rows_of(round_.slices)]
-    assert first == whole[:n_rows]
-    ends, seen = {0}, 0
-    for round_ in rounds:
-        (slice_,) = round_.slices
-        assert slice_.n_rows <= chunk
-        seen += slice_.n_rows
-        ends.add(seen)
-        assert slice_.last == (slice_.stop == dict(schedule.parts)[slice_.partition])
-    assert seen // 2 in ends
 
 
 def test_passes_have_orders_of_their_own_when_shuffled():

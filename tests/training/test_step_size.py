@@ -14,13 +14,14 @@ from dadagrad.model.evaluate import evaluate
 from dadagrad.training import step_size as module
 from dadagrad.training.run import train
 from dadagrad.training.step_size import GRID, choose_step_size
+from dadagrad.training.worker.partition_reader import Loader
 
 CASES = [("dual-averaging", "binary"), ("mirror-descent", "multiclass"), ("ftrl", "real")]
 
 
-def choose(data, config):
-    chosen = choose_step_size(data, method_of(data, config), make_schedule_of(data, config))
-    return chosen.step_size
+def choose(data, config, threads=1):
+    problem, schedule = method_of(data, config), make_schedule_of(data, config)
+    return choose_step_size(data, problem, schedule, threads, Loader(data)).step_size
 
 
 def grid_of(data, labels):
@@ -60,17 +61,17 @@ def test_threads_make_the_same_choice_from_the_same_figures(labels, update, size
     seen = []
     best = module._best
 
-    def spy(losses, mistakes, importance):
-        seen.append((losses.tolist(), mistakes.tolist(), importance.tolist()))
-        return best(losses, mistakes, importance)
+    def spy(losses, errors, mistakes):
+        seen.append((losses.tolist(), mistakes.tolist()))
+        return best(losses, errors, mistakes)
 
     monkeypatch.setattr(module, "_best", spy)
     data = make_data(sizes, labels=labels)
     loss = "squared" if labels == "real" else "hinge"
     config = TrainConfig(loss=loss, batch_size=1, update=update, l2=1e-3)
     for threads in (1, 3, 64):
-        choose_step_size(data, method_of(data, config), make_schedule_of(data, config), threads)
-    assert all(figures == seen[0] for figures in seen)
+        choose(data, config, threads)
+    assert seen[:4] == seen[4:8] == seen[8:]
 
 
 def test_train_takes_the_choice_and_says_so():
@@ -83,8 +84,7 @@ def test_train_takes_the_choice_and_says_so():
 
 
 def test_only_the_first_rows_are_read(monkeypatch):
-    for limit in ("MIN_ROWS", "MIN_SHORT_ROWS"):
-        monkeypatch.setattr(module, limit, 250)
+    monkeypatch.setattr(module, "MIN_ROWS", 250)
     data, config, reads = make_data((100,) * 10), TrainConfig(batch_size=16), set()
 
     def read(partition):
@@ -98,14 +98,26 @@ def test_only_the_first_rows_are_read(monkeypatch):
 
 @pytest.mark.parametrize(
     ("n_rows", "entries", "tried"),
-    [(6_000_000, 50, 150_000), (9000, 50, 20_971), (9000, 500, 16_384), (9000, 2, 32_768)],
+    [
+        (1_000, 50, 1_000),
+        (9_000, 50, 5_000),
+        (50_000, 50, 10_000),
+        (800_000, 50, 25_000),
+        (4_000_000, 50, 100_000),
+        (4_000_000, 1_000, 16_777),
+        (20_000_000, 50, 262_144),
+    ],
 )
-def test_the_trial_takes_a_small_share_of_many_rows_and_more_of_short_ones(n_rows, entries, tried):
+def test_the_trial_takes_a_pass_over_small_data_and_a_tenth_of_one_over_large(
+    n_rows, entries, tried
+):
     data = make_data((40,) * 5)
-    size = {"n_rows": n_rows, "nnz": n_rows * entries}
+    size = {"n_rows": n_rows // 5, "nnz": n_rows // 5 * entries}
     data.partitions = tuple(replace(each, **size) for each in data.partitions)
     schedule = make_schedule_of(data, TrainConfig(batch_size=1))
-    assert sum(rows for _, rows in module.first_rows(data, schedule, True).parts) == tried
+    parts = module.first_rows(data, schedule, True)
+    assert sum(rows for _, rows in parts) == tried
+    assert [partition for partition, _ in parts] == list(schedule.order(0))[: len(parts)]
 
 
 def test_rows_without_weight_cannot_tell():
@@ -176,12 +188,23 @@ def test_the_average_is_not_tried_where_it_has_no_compiled_form(settings):
 
 def test_near_ties_are_decided_by_the_rows_that_two_settings_predict_differently():
     """Six rows more of 1,000 are chance if 200 rows differ, and none if only these six do."""
-    importance, losses = np.ones(1_000), np.array([2.0, 1.0])
-    mistakes = np.zeros((2, 1_000), np.float32)
+    losses, mistakes = np.array([2.0, 1.0]), np.zeros((2, 1_000))
     mistakes[0, :100], mistakes[1, :106] = 1.0, 1.0
-    assert module._best(losses, mistakes, importance) == 0
+    assert module._best(losses, mistakes.sum(axis=1), mistakes) == 0
     mistakes[1] = np.roll(mistakes[1], 500)
-    assert module._best(losses, mistakes, importance) == 1
+    assert module._best(losses, mistakes.sum(axis=1), mistakes) == 1
+
+
+def test_the_worse_half_is_dropped_on_the_way(monkeypatch):
+    steps, learn = [], module._Rival.learn
+
+    def spy(self, rows, batch, spread, *, counts):
+        steps.append(rows.n_rows)
+        return learn(self, rows, batch, spread, counts=counts)
+
+    monkeypatch.setattr(module._Rival, "learn", spy)
+    choose(make_noisy(4_000, 2), TrainConfig(batch_size=1))
+    assert sum(steps) == 11 * 500 + 6 * 500 + 3 * 1_000 + 2 * 2_000
 
 
 def make_topics(n_rows, seed):

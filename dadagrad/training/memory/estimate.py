@@ -25,7 +25,7 @@ from dadagrad.training.memory.available import WorkerMemory, cache_bytes
 from dadagrad.training.schedule import Cursor, Schedule, Slice
 from dadagrad.training.state import feature_bytes, state_bytes
 from dadagrad.training.state.compiled import CHUNK_WEIGHTS
-from dadagrad.training.step_size import GRID, KEPT, first_rows
+from dadagrad.training.step_size import GRID, first_rows
 
 HOLDERS_SHARE = 0.4
 """Share of the memory of all workers that a state may take which is held twice."""
@@ -334,14 +334,16 @@ def _trial_bytes(data: Dataset, problem: Problem, schedule: Schedule, threads: i
     if problem.config.step_size != "auto" or not problem.config.update.has_step_size:
         return 0
     problem = problem.settings[0]
-    parts = first_rows(data, schedule, problem.compiled).parts
+    parts = first_rows(data, schedule, problem.compiled)
     chosen = [data.partitions[number] for number, _ in parts]
-    # The partitions kept for the run, the one in use, and the next one.
-    rows = sum(sorted(decoded_bytes(data, partition) for partition in chosen)[-KEPT - 2 :])
-    rows += KEPT * max(reading_bytes(data, partition) for partition in chosen)
+    rows = sum(decoded_bytes(data, partition) for partition in chosen)
+    rows += min(threads, len(chosen)) * max(reading_bytes(data, each) for each in chosen)
+    # The rows alone, and what is made of them.
+    rows += sum(
+        16 * each.nnz * n // each.n_rows for each, (_, n) in zip(chosen, parts, strict=True)
+    )
     if not problem.compiled:
         return rows + state_bytes(problem) + _plain_bytes(problem)
     n_features = distinct_features(problem.n_features, chosen)
     ids = 8 * n_features + 8 * sum(partition.n_local for partition in chosen)
-    states = len(GRID) * n_features * feature_bytes(problem.choose(1.0, average=True))
-    return rows + ids + states + threads * _group_bytes(problem, chosen)
+    return rows + ids + len(GRID) * n_features * feature_bytes(problem.choose(1.0, average=True))

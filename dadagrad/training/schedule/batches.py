@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 from dadagrad.training.schedule.base import Schedule, Slice, Stretch
 
@@ -24,41 +23,6 @@ class OnlineSchedule(Schedule):
                 stop = min(start + self.chunk_rows, rows)
                 last = stop == rows
                 yield ((Slice(reading, partition, start, stop, last, last and in_last_pass),),)
-
-
-@dataclass(frozen=True)
-class FirstRows(Schedule):
-    """The first rows of the first pass, in two halves; each row is a step.
-
-    Attributes
-    ----------
-    n_rows : int
-        Rows of both halves; fewer if the partitions have fewer.
-    """
-
-    n_rows: int = 0
-
-    @property
-    def parts(self) -> list[tuple[int, int]]:
-        """The partitions that are read, and the rows of each that are used."""
-        parts, missing = [], self.n_rows
-        for partition in self.order(0):
-            used = min(missing, self.partition_rows[partition])
-            if used:
-                parts.append((partition, used))
-            missing -= used
-        return parts
-
-    def stretches(self, pass_number: int) -> Iterator[tuple[Stretch, ...]]:
-        """One slice for each round; one ends in the middle of all rows."""
-        before, middle = 0, sum(rows for _, rows in self.parts) // 2
-        for reading, (partition, rows) in enumerate(self.parts):
-            cut = min(max(middle - before, 0), rows)
-            first_half = range(0, cut, self.chunk_rows)
-            second_half = range(cut, rows, self.chunk_rows)
-            for start, stop in pairwise([*first_half, *second_half, rows]):
-                yield ((Slice(reading, partition, start, stop, stop == rows),),)
-            before += rows
 
 
 @dataclass(frozen=True)

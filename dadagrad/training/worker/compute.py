@@ -63,12 +63,7 @@ def compute(
     InputError
         A label is not one of the declared classes.
     """
-    if problem.loss.ranks:
-        part = pair_rows(rows, slice_, problem.config.seed, place)
-    else:
-        part = rows.slice(slice_.start, slice_.stop)
-    if problem.scales is not None:
-        part = part.divide_columns(problem.scales)
+    part = rows_of(problem, rows, slice_, place)
     importance = row_importance(problem, part)
     place_of_rows = place, slice_.start
     assert not isinstance(given, RemoteFeatures), "a worker of a cluster asks for the features"
@@ -87,6 +82,15 @@ def compute(
     # Most features that rows touch stay as they were: only the others are merged.
     changed = state.changed(before)
     return Result(metrics, FeatureSlice(features.ids[changed], state.pull(changed)))
+
+
+def rows_of(problem: Problem, rows: Rows, slice_: Slice, place: str) -> Rows:
+    """The rows to learn from of a slice of the partition `rows`: of a ranking pairs, and scaled."""
+    if problem.loss.ranks:
+        part = pair_rows(rows, slice_, problem.config.seed, place)
+    else:
+        part = rows.slice(slice_.start, slice_.stop)
+    return part if problem.scales is None else part.divide_columns(problem.scales)
 
 
 def _compact(part: Rows, partial: bool) -> tuple[NDArray[np.int32] | None, Rows]:
