@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
 OnError: TypeAlias = Literal["raise", "skip"]
@@ -18,11 +20,58 @@ def redact(text: str) -> str:
     return _QUERY.sub(r"\1?...", _USER.sub("", text))
 
 
+_QUOTED = re.compile(r"(`[^`]*`)")
+_OPTION = re.compile(
+    r"--(?!memory-limit|nthreads)([a-z][a-z-]*)(?: (?=skip\b|hinge\b|squared\b|svmlight\b|\d))?"
+)
+_FLAGS = {
+    "no-labels": "no_labels=True",
+    "no-shuffle": "shuffle=None",
+    "overwrite": "overwrite=True",
+    "keep-state": "keep_state=True",
+}
+
+
+class _Interface:
+    """Interface through which this process is used: the command line, or else Python."""
+
+    is_command_line = False
+
+
+@contextmanager
+def on_command_line() -> Iterator[None]:
+    """Let messages name options of the command line."""
+    before, _Interface.is_command_line = _Interface.is_command_line, True
+    try:
+        yield
+    finally:
+        _Interface.is_command_line = before
+
+
+def name_options(text: str) -> str:
+    """Return a message with its options, such as ``--label``, as the interface in use names them.
+
+    In Python, they are keyword arguments, such as ``label=``. Commands in backquotes stay.
+    """
+    if _Interface.is_command_line:
+        return text
+
+    def keyword(option: re.Match[str]) -> str:
+        return _FLAGS.get(option[1]) or f"{option[1].replace('-', '_')}="
+
+    return "".join(
+        part if part.startswith("`") else _OPTION.sub(keyword, part) for part in _QUOTED.split(text)
+    )
+
+
 class DadagradError(Exception):
     """Base of every error that dadagrad raises on purpose; it shows no credentials of a URL."""
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*(redact(x) if isinstance(x, str) else x for x in arguments))
+
+    def __str__(self) -> str:
+        return name_options(super().__str__())
 
 
 class InputError(DadagradError, ValueError):

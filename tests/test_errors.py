@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dadagrad import train
-from dadagrad.errors import DadagradError, InputError, StorageError, redact
+from dadagrad.errors import DadagradError, InputError, StorageError, on_command_line, redact
 
 SECRETS = st.text(ascii_letters + digits + "+/=%!$&*~-_.@:", min_size=1).map("SECRET{}".format)
 HOSTS = st.sampled_from(["bucket", "host.example", "127.0.0.1:8786"])
@@ -49,3 +49,10 @@ def test_a_scheduler_with_a_password_is_refused_and_not_shown(tmp_path):
         with pytest.raises(InputError, match="which Dask does not know") as failed:
             train(data, client=address)
         assert "SECRET" not in str(failed.value)
+
+
+def test_options_are_named_as_the_interface_names_them():
+    error = InputError("needed is --label or --no-labels; see `dadagrad ingest --help`")
+    assert str(error) == "needed is label= or no_labels=True; see `dadagrad ingest --help`"
+    with on_command_line():
+        assert "--label or --no-labels" in str(error)

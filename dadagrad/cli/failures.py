@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import click
 
-from dadagrad.errors import DadagradError, OutOfMemory, signals_to_end
+from dadagrad.errors import DadagradError, OutOfMemory, on_command_line, signals_to_end
 
 ADVICE = (
     "free some, raise the limit (ulimit -v), or make smaller partitions (ingest with "
@@ -80,7 +80,10 @@ class Interrupted(Failure):
 def failing_in_one_line() -> Iterator[None]:
     """Turn the errors that users meet into a `Failure`; others pass, as they are defects."""
     try:
-        with mmap.mmap(-1, _RESERVE):  # address space that the handling of an error may need
+        with (
+            on_command_line(),
+            mmap.mmap(-1, _RESERVE),
+        ):  # address space that the handling of an error may need
             yield
     except (Failure, BrokenPipeError, SystemExit, click.exceptions.Exit):
         raise  # click ends quietly where the reader of the output has gone
@@ -91,7 +94,9 @@ def failing_in_one_line() -> Iterator[None]:
     except click.ClickException as error:
         raise Failure(error.format_message()) from error
     except DadagradError as error:
-        raise Failure(str(error)) from error
+        with on_command_line():
+            message = str(error)
+        raise Failure(message) from error
     except KeyboardInterrupt as error:
         numbers = [number for number in error.args if isinstance(number, int)]
         raise Interrupted("interrupted", *numbers[:1]) from error

@@ -88,6 +88,8 @@ class GroupedCommand(click.Command):
                 continue  # the name is that of a setting in --config FILE
             if isinstance(param, click.Option) and not message.startswith(f"{option} "):
                 # A short name may be another word of the sentence.
+                shown = f"--{option[2:]}" if param.is_flag else rf"{option} \1"
+                message = re.sub(rf"(?<![\w'`/:.,(-]){name}=([^\s,;)]+)", shown, message)
                 where = r"(?<![\w'/=-])" if "_" in name else r"^|(?<=like and )|(?<=leave )"
                 message = re.sub(rf"(?:{where}){name}\b(?!=)", option, message)
         return message
@@ -164,7 +166,7 @@ def setting_option(name: str, setting: Setting) -> Callable[[Command], Command]:
     option = setting.option or name.replace("_", "-")
     text, default, kind = setting.help, setting.default, setting.kind
     if isinstance(kind, Choice | Named) and kind.metavar.startswith("NAME"):
-        text += f" One of {', '.join(kind.names)}."
+        text += f" One of {', '.join(getattr(kind, 'words', ()) or kind.names)}."
     add = partial(grouped(setting.group), default=None, help=text, research=setting.research)
     shown = setting.shown_default or ("" if default in (None, ()) else str(default))
     if isinstance(kind, Switch):

@@ -14,7 +14,7 @@ from dadagrad.config import CHOSEN, TrainConfig
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import skipping
 from dadagrad.data.views import hold_out
-from dadagrad.errors import InputError, OnError, TrainingError
+from dadagrad.errors import InputError, OnError, TrainingError, name_options
 from dadagrad.model.evaluate import evaluate
 from dadagrad.model.model import Model
 from dadagrad.problem import Problem, make_problem
@@ -371,7 +371,7 @@ class Run:
             logger.warning(
                 f"the model is worse than a constant: its loss is {reached:.4g} and that "
                 f"of the best constant {constant:.4g}; check the labels and the order of the rows, "
-                "and try smaller step sizes or --scale-columns"
+                f"and try smaller step sizes or {name_options('--scale-columns')}"
             )
 
 

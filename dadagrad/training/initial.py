@@ -55,7 +55,7 @@ class InitialState:
         if not arrays:
             raise InputError(
                 f"the model at {initial} was saved without the state of its training; train it "
-                "again with --keep-state (keep_state=True of TrainResult.save)"
+                "again with --keep-state"
             )
         own = {name: value for name, value in objects.items() if _is_own(value)}
         return cls(model, TrainConfig.from_json(model.report["config"], own), arrays)

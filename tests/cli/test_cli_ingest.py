@@ -84,7 +84,7 @@ BAD_TABLES = {
     "a cut last line": (TABLE + "7,a", "line 62: 2 comma-separated fields"),
     "another encoding": (TABLE.encode() + b"7,\xe9,1\n", "line 62: the row is not UTF-8"),
     "an open quote": (TABLE + '7,"a,1\n8,b,0\n', "line 62: a quote opens"),
-    "no label": (TABLE + "7,a,\n", "line 62: the label, column 2 counted from 0, is missing"),
+    "no label": (TABLE + "7,a,\n", "line 62: the label, column 'y', is missing"),
     "nothing": ("", "no rows in"),
     "names only": ("age,job,y\n", "no rows in"),
     "another column": ("age,jab,yy\n1,a,0\n", "no column 'y', which --label names; did you mean"),

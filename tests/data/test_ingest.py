@@ -374,7 +374,7 @@ def test_a_pipe_can_be_read(tmp_path):
     )
     writer.join()
     assert report.rows == 2
-    with refused(r"give it with --format", tmp_path / "out2"):
+    with refused(r"give it with format=", tmp_path / "out2"):
         ingest(tmp_path / "pipe", str(tmp_path / "out2"))
 
 
@@ -385,7 +385,7 @@ def test_a_dataset_is_replaced_only_if_asked_and_after_all_is_read(tmp_path):
     make_svmlight(tmp_path / "a.svm", 30)
     out = tmp_path / "out"
     ingest(tmp_path / "a.svm", str(out), partition_nnz=50)
-    with refused(r"there is a dataset at .* --overwrite", out):
+    with refused(r"there is a dataset at .* overwrite=True", out):
         ingest(tmp_path / "a.svm", str(out))
     (tmp_path / "bad.svm").write_text("1 nothing\n")
     with refused(r"bad\.svm, line 1", out):
@@ -474,7 +474,7 @@ def test_formats_are_guessed(tmp_path, name, content, format):
 
 
 def test_a_format_that_cannot_be_guessed(tmp_path):
-    message = r"its first line is 'lorem ipsum'; .* --format svmlight"
+    message = r"its first line is 'lorem ipsum'; .* format=svmlight"
     with refused(message, tmp_path / "out"):
         write_and_ingest(tmp_path, {"a": "lorem ipsum\n"})
 
@@ -519,7 +519,7 @@ def test_rows_to_predict_need_no_labels(tmp_path, name, monkeypatch):
     # Weights are not labels: row 0 of vw has one if it has a label.
     np.testing.assert_array_equal(dense, expected)
     assert anndata.read_zarr(tmp_path / "out" / "part-00000").n_vars == rows.read(0).n_local
-    with refused(rf"{name}, line \d.*label.*--no-labels", tmp_path / "out"):
+    with refused(rf"{name}, line \d.*label.*no_labels=True", tmp_path / "out"):
         write_and_ingest(
             tmp_path, {name: MISSING[name]}, format="text" if name == "a.tsv" else None
         )
@@ -528,11 +528,11 @@ def test_rows_to_predict_need_no_labels(tmp_path, name, monkeypatch):
 def test_arrays_without_labels(tmp_path):
     matrix = scipy.sparse.random_array((20, 6), density=0.3, rng=np.random.default_rng(0))
     scipy.sparse.save_npz(tmp_path / "x.npz", scipy.sparse.csr_array(matrix))
-    with refused(r"has no labels.*--no-labels", tmp_path / "a"):
+    with refused(r"has no labels.*no_labels=True", tmp_path / "a"):
         ingest(tmp_path / "x.npz", str(tmp_path / "a"))
     dense, _ = dense_dataset(ingested(tmp_path / "x.npz", tmp_path / "a", no_labels=True))
     np.testing.assert_array_equal(dense, matrix.toarray().astype(np.float32))
-    with refused(r"has no labels.*--no-labels", tmp_path / "b"):
+    with refused(r"has no labels.*no_labels=True", tmp_path / "b"):
         ingest(tmp_path / "a", str(tmp_path / "b"), format="parquet")
     again = ingested(tmp_path / "a", tmp_path / "b", format="parquet", no_labels=True)
     np.testing.assert_array_equal(dense_dataset(again)[0], dense)

@@ -229,7 +229,7 @@ def test_any_bytes_of_vw_give_rows_or_an_input_error(chunk):
     try:
         wabbit(chunk, hash_bits=None, no_labels=True, on_error="skip")
     except InputError as error:
-        assert "pass --hash-bits" in str(error)  # noqa: PT017
+        assert "pass hash_bits=" in str(error)  # noqa: PT017
 
 
 @given(decimal)
@@ -380,7 +380,7 @@ def test_errors_name_file_line_and_reason(tmp_path, kind, line):
 @pytest.mark.parametrize("line", ["1 | word", "1 |f 3:1", "1 | 3:1 4x", "1 | -3"])
 def test_names_need_hash_bits(line):
     """It is the options that are wrong, not the line, so it is not skipped."""
-    with pytest.raises(InputError, match=r"line 2: feature '.*' is not an integer .*--hash-bits"):
+    with pytest.raises(InputError, match=r"line 2: feature '.*' is not an integer .*hash_bits="):
         wabbit(f"1 | 3:2\n{line}\n".encode(), hash_bits=None, on_error="skip")
     with pytest.raises(InputError, match="ids must be 9223372036854775799 or less"):
         wabbit(b"1 | 9223372036854775800", hash_bits=None)

@@ -167,11 +167,11 @@ def test_rows_keep_their_order_only_without_a_shuffle(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"label": "yy"}, r"no column 'yy', which --label names; did you mean 'y'\?"),
-        ({"ignore": "jib"}, r"no column 'jib', which --ignore names; did you mean 'job'\?"),
-        ({"cross": "job:age"}, r"--cross names the column 'age' of numbers; it takes categories"),
-        ({"label": None}, r"no column 'label'; its columns are 'age'.*name the label with --label"),
-        ({"columns": "y,age"}, r"--columns has the label 'y'; leave it out"),
+        ({"label": "yy"}, r"no column 'yy', which label= names; did you mean 'y'\?"),
+        ({"ignore": "jib"}, r"no column 'jib', which ignore= names; did you mean 'job'\?"),
+        ({"cross": "job:age"}, r"cross= names the column 'age' of numbers; it takes categories"),
+        ({"label": None}, r"no column 'label'; its columns are 'age'.*name the label with label="),
+        ({"columns": "y,age"}, r"columns= has the label 'y'; leave it out"),
     ],
 )
 def test_wrong_choices_are_explained(options, message):
@@ -190,6 +190,39 @@ def test_cells_of_the_wrong_kind_are_named_or_skipped(tmp_path, wrong):
     with pytest.raises(InputError, match=rf"a\.csv, line 27: column '.*' holds '{cell}'"):
         read_dataset(str(path), like=out)
     assert read_dataset(str(path), like=out, on_error="skip").n_rows == 26
+
+
+LABELS = pandas.DataFrame({"y": [0, 1] * 3})
+COLOURS = pandas.Series(["red", "blue"] * 3, dtype="category")
+
+
+def test_categoricals_are_categories_and_other_types_are_refused_by_name():
+    encoded = read_dataset(LABELS.assign(c=COLOURS), label="y").schema.feature_space
+    assert encoded["columns"][0]["kind"] == "category"
+    for cells, message in (
+        (pandas.cut(pandas.Series(range(6)), 2), "column 'c' is .*interval"),
+        (pandas.Series([2**70] * 6), "the table: .*too large"),
+        (pandas.arrays.SparseArray(range(6)), "the table: .*column c"),
+        (pandas.to_timedelta(range(6), unit="s"), "column 'c' is duration"),
+        ([[1.0]] * 6, "column 'c' is .*list"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read_dataset(LABELS.assign(c=cells), label="y")
+    with pytest.raises(InputError, match=r"the table: .*uplicate"):
+        read_dataset(pandas.concat([LABELS, LABELS], axis=1), label="y")
+    with pytest.raises(InputError, match=r"the table: .*convert 'x'"):
+        read_dataset([{"y": 1, "c": 2.0}, {"y": 1, "c": "x"}], label="y")
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [("age", pandas.Timestamp("2024-05-31")), ("on", 5), ("job", ["cook"]), ("y", ["no"])],
+)
+def test_a_column_of_another_type_than_that_of_the_features_is_named(name, cell):
+    model = train(FRAME, label="y", step_size=0.1).model
+    changed = FRAME.assign(**{name: pandas.Series([cell] * len(FRAME))})
+    with pytest.raises(InputError, match=rf"column '{name}',? is .*(give a column|must be)"):
+        evaluate(model, changed)
 
 
 def test_dates_have_parts():

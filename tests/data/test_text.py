@@ -51,27 +51,30 @@ def cells(chunk, delimiter, width, **options):
 
 
 @given(
-    st.lists(st.tuples(st.just("1"), st.text('ab",\n é\t+', max_size=8)), min_size=1, max_size=20),
+    st.lists(
+        st.tuples(st.just("1"), st.text('ab",;|\n é\t+', max_size=8)), min_size=1, max_size=20
+    ),
     st.integers(1, 40),
     st.sampled_from(["\n", "\r\n"]),
     st.booleans(),
     st.booleans(),
+    st.sampled_from(",;|"),
 )
 def test_csv_is_cut_at_rows_and_read_as_the_csv_module_does(
-    rows, n_lines, newline, quote_all, ended
+    rows, n_lines, newline, quote_all, ended, mark
 ):
     out = io.StringIO(newline="")
     quoting = csv.QUOTE_ALL if quote_all else csv.QUOTE_MINIMAL
-    csv.writer(out, quoting=quoting, lineterminator=newline).writerows(rows)
+    csv.writer(out, quoting=quoting, lineterminator=newline, delimiter=mark).writerows(rows)
     data = out.getvalue().encode()
     data = data if ended else data.removesuffix(newline.encode())
     lines = io.BytesIO(data).readlines()
     parts = [b"".join(lines[start : start + n_lines]) for start in range(0, len(lines), n_lines)]
     offsets = [sum(map(len, parts[:number])) for number in range(len(parts))]
-    chunks = list(cut_at_rows("f.csv", zip(parts, offsets, strict=True)))
+    chunks = list(cut_at_rows("f.csv", zip(parts, offsets, strict=True), mark))
     assert b"".join(chunk for chunk, _ in chunks) == data
     assert all(data[at:].startswith(chunk) for chunk, at in chunks)
-    assert [row for chunk, _ in chunks for row in cells(chunk, ",", 2)] == rows
+    assert [row for chunk, _ in chunks for row in cells(chunk, mark, 2)] == rows
 
 
 @example(["a\vb", "c\x85d", "e\u2028f", 'g"h', '"i"', "j\x1ck", "+"])
@@ -145,6 +148,8 @@ def test_a_header_is_detected(head, header):
         ("a.CSV", b"x\ty\n", ","),
         ("a.txt", b"x\ty\n", "\t"),
         ("a.txt", b"x,y\n\t", ","),
+        ("a.csv", b"x;y\n1,5;2\n", ";"),
+        ("a.txt", b"x|y\n", "|"),
     ],
 )
 def test_the_delimiter_is_guessed(path, head, delimiter):

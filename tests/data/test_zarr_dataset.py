@@ -248,7 +248,7 @@ def test_errors_of_folders_that_are_not_datasets(storage):
     with pytest.raises(InputError, match="no dataset at"):
         open_dataset(storage.url)
     write_partition(storage, "part-00007", some_rows(), NAMES)
-    with pytest.raises(InputError, match=r"half-written dataset.*no zarr\.json.*--overwrite"):
+    with pytest.raises(InputError, match=r"half-written dataset.*no zarr\.json.*overwrite=True"):
         open_dataset(storage.url)
     with pytest.raises(InputError, match="Zarr group of type 'anndata'"):
         open_dataset(f"{storage.url}/part-00007")

@@ -324,7 +324,7 @@ def test_a_file_is_replaced_only_on_request(pair, store, tmp_path):
     data, model = pair
     folder = str(tmp_path) if store == "files" else "memory://predictions"
     Storage(folder).put("p.parquet", b"precious")
-    with pytest.raises(InputError, match=r"there is a file at .* --overwrite"):
+    with pytest.raises(InputError, match=r"there is a file at .* overwrite=True"):
         predict(model, data, f"{folder}/p.parquet")
     assert Storage(folder).get("p.parquet") == b"precious"
     predict(model, data, f"{folder}/p.parquet", overwrite=True)

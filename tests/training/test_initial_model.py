@@ -53,7 +53,7 @@ def test_the_state_is_saved_with_the_model(tmp_path, update):
     second = train(days[1], initial_model=url)
     assert second.model.digest == train(days, **config).model.digest
     first.save(url, keep_state=False)
-    with pytest.raises(InputError, match=r"was saved without the state.* --keep-state"):
+    with pytest.raises(InputError, match=r"was saved without the state.* keep_state=True"):
         train(days[1], initial_model=url)
 
 

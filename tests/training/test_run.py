@@ -69,7 +69,7 @@ class TestRefused:
         n = 1100
         rows = Rows.from_csr(np.arange(n + 1), np.zeros(n, np.int64), None, np.arange(n)[:, None])
         data = as_dataset([replace(rows, labels=rows.labels.astype(float))])
-        with pytest.raises(InputError, match=r"more than 1000 distinct values.*--loss squared"):
+        with pytest.raises(InputError, match=r"more than 1000 distinct values.*loss=squared"):
             train(data, CONFIG)
         assert train(data, replace(CONFIG, loss="absolute")).complete
 

@@ -36,7 +36,7 @@ from dadagrad.data.ingest.workers import ClusterPool, WorkerPool
 from dadagrad.data.labels import LabelCollector, LabelTable, keep_class_names
 from dadagrad.data.rows import Rows
 from dadagrad.data.stored_runs import StoredRun, store_runs
-from dadagrad.data.tables.columns import describe_columns
+from dadagrad.data.tables.columns import PLURALS, describe_columns
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.scaling import sample_size
 from dadagrad.data.tables.sources import HEAD_BYTES
@@ -209,16 +209,6 @@ class CollectedDataset(Dataset):
         return {feature: names[feature] for feature in ids.tolist() if feature in names}
 
 
-_PLURALS = {
-    "number": "numbers",
-    "code": "codes (numbers and categories)",
-    "category": "categories",
-    "date": "dates",
-    "text": "text",
-    "words": "words",
-}
-
-
 def describe(schema: Schema, left_out: Sequence[str] = ()) -> str:
     """The columns that were read as label and as features, and those `left_out`."""
     space, parts = schema.feature_space or {}, []
@@ -234,7 +224,7 @@ def describe(schema: Schema, left_out: Sequence[str] = ()) -> str:
         parts.append(f"label: {name} {_classes(column)}".replace("  ", " "))
     for kind, names in describe_columns(encoder.columns).items() if encoder else ():
         more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
-        parts.append(f"{_PLURALS[kind]}: {', '.join(map(place, names[:_MAX_SHOWN]))}{more}")
+        parts.append(f"{PLURALS[kind]}: {', '.join(map(place, names[:_MAX_SHOWN]))}{more}")
     if left_out:
         parts.append(f"left out: {', '.join(map(repr, left_out[:_MAX_SHOWN]))}")
     return "; ".join(parts)

@@ -205,7 +205,7 @@ def guess_format(path: str) -> Format:
     first = lines[0].removesuffix("\r") if lines else ""
     if suffix in (".csv", ".tsv", ".tab") or "\t" in first:
         return "csv"
-    if first.startswith("{"):
+    if first.startswith(("{", "[")):
         return "jsonl"
     if first and _SVMLIGHT_LINE.fullmatch(first):
         return "svmlight"

@@ -229,14 +229,14 @@ def as_dataset(data: Any, *, like: Any = None, **options: Any) -> Dataset:
         return read_dataset(data, like=like, **options)
     if isinstance(data, list | tuple) and not is_pair(data):
         return join([as_dataset(each, like=like, **options) for each in data])
+    source = None if isinstance(data, str | os.PathLike) else make_source(data)
     if options:
         raise InputError(
             f"{next(iter(options))} says how rows become features, and the data are a dataset or a "
             "matrix already; leave it out"
         )
-    if isinstance(data, str | os.PathLike):
+    if source is None:
         return open_dataset(os.fspath(data))
-    source = make_source(data)
     assert isinstance(source, MatrixSource)
     return source.to_dataset()
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from dadagrad.errors import InputError, OnError
 from dadagrad.settings import Choice, Number, Setting, Switch, setting
 
-Delimiter = Literal["\t", ","]
+Delimiter = Literal["\t", ",", ";", "|"]
 Format = Literal["svmlight", "vw", "text", "csv", "jsonl", "parquet", "anndata", "npz"]
 FORMATS: tuple[Format, ...] = (
     *("svmlight", "vw", "text", "csv", "jsonl", "parquet", "anndata", "npz"),
@@ -152,7 +152,7 @@ class Options:
     )
     delimiter: Delimiter | None = setting(
         None,
-        Choice(("\t", ","), optional=True, words=("tab", "comma")),
+        Choice(("\t", ",", ";", "|"), optional=True, words=("tab", "comma", "semicolon", "bar")),
         "Delimiter of columns (csv).",
         "Columns",
         research=True,

@@ -266,7 +266,7 @@ def make_source(data: Any) -> Source:
     if _is_matrix(data):
         return MatrixSource(data)
     if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
-        return FrameSource(pa.Table.from_pylist(data))
+        return FrameSource(to_table(data, FrameSource.name))
     paths = data if isinstance(data, list | tuple) else [data]
     if all(isinstance(path, str | os.PathLike) for path in paths):
         return FileSource(data)

@@ -33,6 +33,32 @@ def is_list(kind: pa.DataType) -> bool:
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
+def is_value(kind: pa.DataType) -> bool:
+    """True for a column whose cells have a text: of numbers, strings, booleans, dates or times."""
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    plain = is_number(kind) or is_text(kind) or types.is_boolean(kind) or types.is_null(kind)
+    return bool(plain or (types.is_temporal(kind) and not types.is_duration(kind)))
+
+
+def is_date(kind: pa.DataType) -> bool:
+    """True for a column of days or of points in time."""
+    return bool(types.is_date(kind) or types.is_timestamp(kind))
+
+
+def suits(cells: pa.Array, kind: str) -> bool:
+    """True if cells of this type can be read as a column of another kind, as `Column` names it."""
+    stored = cells.type.value_type if types.is_dictionary(cells.type) else cells.type
+    if types.is_null(stored) or (is_text(stored) and kind != "words"):
+        return True
+    if kind in ("number", "code"):
+        return is_number(stored) or bool(types.is_boolean(stored))
+    if kind == "date":
+        return is_date(stored)
+    if is_list(stored) and kind in ("text", "words"):
+        return is_text(stored.value_type) or bool(types.is_null(stored.value_type))
+    return kind in ("category", "text") and is_value(stored)
+
+
 def to_numbers(cells: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Numbers in cells, NaN where one is missing, and the cells that hold something else."""
     if types.is_dictionary(cells.type):
@@ -85,6 +111,8 @@ def _fraction(cells: pa.Array) -> NDArray[np.float64]:
 
 def to_times(cells: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:
     """Times of cells in microseconds, null where one is missing, and the cells without a time."""
+    if types.is_dictionary(cells.type):
+        cells = cells.dictionary_decode()
     if not is_text(cells.type):
         wrong = np.zeros(len(cells), bool)
         return pc.cast(cells, pa.timestamp("us"), safe=False), wrong

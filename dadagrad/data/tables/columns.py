@@ -16,20 +16,31 @@ from pyarrow import types
 
 from dadagrad.data.ingest.options import Options
 from dadagrad.data.tables.cells import (
+    is_date,
     is_list,
     is_number,
     is_text,
+    is_value,
     to_numbers,
     to_texts,
     to_times,
 )
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, name_options
 
 Kind = Literal["number", "code", "category", "date", "text", "words"]
+PLURALS: dict[str, str] = {
+    "number": "numbers",
+    "code": "codes (numbers and categories)",
+    "category": "categories",
+    "date": "dates",
+    "text": "text",
+    "words": "words",
+}
 
 _MAX_SHOWN = 60  # letters of a cell in a message
 _MAX_LISTED = 30
 _MAX_WRONG = 0.05  # words for each number in a column of numbers
+_NUMBER_WITH_COMMA = r"^[+-]?\d*([.,]\d{3})*([.,]\d+)?$"
 _WORDS_OF_TEXT = 4  # mean words of a cell from which a column is text
 _MIN_DISTINCT = 100  # rows from which strings that all differ are names of rows
 _MAX_CODES, _ROWS_OF_CODE = 128, 10  # distinct whole numbers of a code, and rows for each of them
@@ -105,8 +116,8 @@ def find_label(
         return names[0]
     raise InputError(
         f"{place} has no column 'label'; its columns are "
-        f"{', '.join(map(shown, names[:_MAX_LISTED]))}; name the label with --label, or label= of "
-        "`dadagrad.ingest` (rows without labels, to be predicted, are read with --no-labels)"
+        f"{', '.join(map(shown, names[:_MAX_LISTED]))}; name the label with --label "
+        "(rows without labels, to be predicted, are read with --no-labels)"
     )
 
 
@@ -142,10 +153,11 @@ def learn_columns(
         features = [name for name in features if name not in distinct] or features
         for name in distinct.difference(features):
             reason = f"no value occurs twice in the first {head.num_rows} rows"
-            logger.warning(
-                f"{place}: column {shown(name)} is left out, as {reason}; --categories keeps it "
-                "as categories, --text-column reads its words, --id takes it as names of rows"
+            remedies = name_options(
+                "--categories keeps it as categories, --text-column reads its words, --id takes it "
+                "as names of rows"
             )
+            logger.warning(f"{place}: column {shown(name)} is left out, as {reason}; {remedies}")
     if label in features:
         raise InputError(f"{place}: --columns has the label {shown(label or '')}; leave it out")
     if not features:
@@ -153,7 +165,7 @@ def learn_columns(
         listed = f"one column, {shown(first)}" if len(names) == 1 else "no other columns"
         raise InputError(
             f"{place}: the first row has {listed}; needed are a label and at least one feature "
-            "(commas or tabs separate columns, see --delimiter)"
+            "(columns of text are separated by --delimiter)"
         )
     return label, row_name, tuple(Column(name, kinds[name]) for name in features)
 
@@ -173,11 +185,11 @@ def _kind(cells: pa.Array, name: str, place: str) -> Kind:
     kind = cells.type
     if is_number(kind):
         return _kind_of_numbers(to_numbers(cells)[0])
-    if types.is_temporal(kind) and not types.is_time(kind) and not types.is_duration(kind):
+    if is_date(kind):
         return "date"
     if is_list(kind) and (is_text(kind.value_type) or types.is_null(kind.value_type)):
         return "words"
-    if types.is_boolean(kind) or types.is_dictionary(kind):
+    if types.is_boolean(kind) or (types.is_dictionary(kind) and is_value(kind)):
         return "category"
     if types.is_null(kind):
         return "number"
@@ -195,6 +207,13 @@ def _kind(cells: pa.Array, name: str, place: str) -> Kind:
     filled = cells.filter(pc.not_equal(pc.utf8_trim_whitespace(cells), ""))
     if not np.isnan(numbers).all() or not len(filled):
         return "category"
+    with_commas = filled.filter(pc.match_substring(filled, ","))
+    if len(with_commas) and pc.all(pc.match_substring_regex(filled, _NUMBER_WITH_COMMA)).as_py():
+        raise InputError(
+            f"{place}: column {shown(name)} holds numbers with commas, such as "
+            f"{shown(with_commas[0].as_py())}; write them with a point and without separators of "
+            "thousands, or read the column with --categories"
+        )
     # Texts that are no times are read one by one, so a few are tried first.
     if not (to_times(filled.slice(0, 20))[1].any() or to_times(filled)[1].any()):
         return "date"
@@ -203,7 +222,7 @@ def _kind(cells: pa.Array, name: str, place: str) -> Kind:
 
 def _names_rows(cells: pa.Array) -> bool:
     """True for short strings that all differ: they name rows, and teach nothing about others."""
-    if not is_text(cells.type):
+    if not is_text(cells.type) or types.is_dictionary(cells.type):
         return False
     filled = cells.filter(pc.not_equal(pc.utf8_trim_whitespace(cells), ""))
     return len(filled) >= _MIN_DISTINCT and pc.count_distinct(filled).as_py() == len(filled)

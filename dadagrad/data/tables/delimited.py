@@ -1,8 +1,8 @@
 """Delimited text: the rows of CSV and tab-separated files, and of ARFF.
 
 Tab-separated text has no quoting: a newline ends a row and a tab ends a field, so a file can be cut
-into byte ranges. CSV may hold newlines inside quotes, so a CSV file is read as one stream and cut
-at the ends of rows. Arrow reads the rows of both.
+into byte ranges. CSV, with commas, semicolons or bars, may hold newlines inside quotes, so a CSV
+file is read as one stream and cut at the ends of rows. Arrow reads the rows of both.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ MAX_ROW_BYTES = 64 << 20
 
 # A field in quotes, one that does not begin with a quote, or an empty one.
 _FIELD = rb'(?:"(?:[^"]++|"")*+"[^,\n]*+|[^",\n][^,\n]*+|)'
-_ROW = {",": rb"(?:" + _FIELD + rb",)*+" + _FIELD + rb"\n", "\t": rb"[^\n]*+\n"}
-_CSV_ROWS = re.compile(rb"(?:" + _ROW[","] + rb")*+")
+_CSV_ROW = rb"(?:" + _FIELD + rb",)*+" + _FIELD + rb"\n"
+_ROW = {mark: _CSV_ROW.replace(b",", re.escape(mark).encode()) for mark in (",", ";", "|")}
+_ROW["\t"] = rb"[^\n]*+\n"
+_SEPARATED = {",": "comma", ";": "semicolon", "|": "bar", "\t": "tab"}
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _NOT_UTF8 = "the row is not UTF-8 text; convert the file, for example with iconv -t utf-8"
 _SMALL = 4096  # bytes of a chunk that is read without Arrow's reader
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
@@ -50,22 +53,31 @@ class Layout:
 
     def fields(self, number: int) -> str:
         """Format a number of fields of a row for a message."""
-        separated = "tab-separated" if self.delimiter == "\t" else "comma-separated"
-        return f"{number} {separated} field{'s' * (number != 1)}"
+        return f"{number} {_SEPARATED[self.delimiter]}-separated field{'s' * (number != 1)}"
 
 
 def guess_delimiter(path: str, head: bytes) -> Delimiter:
-    """Tab for .tsv and .tab, comma for .csv, and otherwise a tab if the first line has one."""
+    """Tab for .tsv and .tab, and for others than .csv if the first line has one; else a comma.
+
+    A semicolon or a bar separates the columns of a first line without a comma.
+    """
     name = COMPRESSED_NAME.sub("", path.lower())
     if name.endswith((".tsv", ".tab")):
         return "\t"
-    if name.endswith(".csv"):
-        return ","
-    return "\t" if b"\t" in head.partition(b"\n")[0] else ","
+    first = head.partition(b"\n")[0]
+    if b"\t" in first and not name.endswith(".csv"):
+        return "\t"
+    if b"," not in first:
+        return ";" if b";" in first else "|" if b"|" in first else ","
+    return ","
 
 
 def read_layout(path: str, head: bytes, delimiter: Delimiter, header: bool | None) -> Layout:
     """Layout that the first rows, `head`, of a file show; `header` None detects a header."""
+    if head.startswith(_UTF16):
+        raise InputError(
+            f"{path} is UTF-16; convert the file, for example with iconv -f utf-16 -t utf-8"
+        )
     first = next(_rows(_plain(head, 0), delimiter), None)
     if first is None:
         raise InputError(f"{path} has no rows; give a file with one row of data a line")
@@ -108,7 +120,9 @@ def _looks_like_header(fields: list[str], head: pa.RecordBatch) -> bool:
     )
 
 
-def cut_at_rows(path: str, chunks: Iterable[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+def cut_at_rows(
+    path: str, chunks: Iterable[tuple[bytes, int]], delimiter: Delimiter = ","
+) -> Iterator[tuple[bytes, int]]:
     """Cut `chunks` of whole lines, and their offsets in the file, into whole CSV rows."""
     data, start, searched = bytearray(), 0, 0
     for chunk, offset in itertools.chain(chunks, [(b"", 0)]):
@@ -117,7 +131,7 @@ def cut_at_rows(path: str, chunks: Iterable[tuple[bytes, int]]) -> Iterator[tupl
         # A row without an end is searched again when it has doubled, not with each chunk.
         if chunk and len(data) < min(2 * searched, MAX_ROW_BYTES):
             continue
-        end = end_of_rows(data)
+        end = end_of_rows(data, delimiter)
         if end:
             yield bytes(data[:end]), start
             del data[:end]
@@ -132,9 +146,10 @@ def cut_at_rows(path: str, chunks: Iterable[tuple[bytes, int]]) -> Iterator[tupl
         )
 
 
-def end_of_rows(data: bytes | bytearray) -> int:
+def end_of_rows(data: bytes | bytearray, delimiter: Delimiter = ",") -> int:
     """Position after the last complete row of whole lines."""
-    rows = _CSV_ROWS.match(data if data.endswith(b"\n") else data + b"\n") if b'"' in data else None
+    text = data if data.endswith(b"\n") else data + b"\n"
+    rows = re.match(rb"(?:" + _ROW[delimiter] + rb")*+", text) if b'"' in data else None
     return min(rows.end(), len(data)) if rows else len(data)
 
 
@@ -284,7 +299,7 @@ def _arrow_table(
     kinds = [pa.float64() if names and name in numbers else pa.string() for name in names or ()]
     kinds += [pa.string()] * (width - len(kinds))
     included = [n for n in range(width) if names is None or wanted is None or names[n] in wanted]
-    quoted = delimiter == ","
+    quoted = delimiter != "\t"
     options = pa_csv.ConvertOptions(
         check_utf8=False,
         column_types={f"f{column}": kind for column, kind in enumerate(kinds)},

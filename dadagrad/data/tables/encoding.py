@@ -14,8 +14,15 @@ from numpy.typing import NDArray
 
 from dadagrad.data.blocks import MAX_NOTES, Block, row_pointers, take
 from dadagrad.data.ingest.options import Options
-from dadagrad.data.tables.cells import to_categories, to_numbers, to_texts, to_times
-from dadagrad.data.tables.columns import Column, no_column, shown
+from dadagrad.data.tables.cells import (
+    is_value,
+    suits,
+    to_categories,
+    to_numbers,
+    to_texts,
+    to_times,
+)
+from dadagrad.data.tables.columns import PLURALS, Column, no_column, shown
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.errors import InputError, OnError
 from dadagrad.kernels import parsing
@@ -97,6 +104,11 @@ class _Encoding:
             if column.name not in table.schema.names:
                 raise self._missing(column.name)
             cells = table.column(column.name)
+            if not suits(cells, column.kind):
+                raise InputError(
+                    f"{self._source()}: column {shown(column.name)} is {cells.type}; the features "
+                    f"are those of {PLURALS[column.kind]}, so give a column of them"
+                )
             if column.is_number:
                 kept &= self._add_numbers(column, cells)
             elif column.is_category:
@@ -142,8 +154,12 @@ class _Encoding:
         return replace(take(block, np.flatnonzero(kept)), skipped=skipped)
 
     def _missing(self, name: str) -> InputError:
-        place = self.batch.place(0).partition(", ")[0]
-        return no_column(self.batch.table.schema.names, name, "the first file or the model", place)
+        names = self.batch.table.schema.names
+        return no_column(names, name, "the first file or the model", self._source())
+
+    def _source(self) -> str:
+        place = self.batch.place(0)
+        return place.rpartition(", ")[0] or place
 
     def _refuse(self, wrong: NDArray[np.bool_], problem: Callable[[int], str]) -> None:
         """Raise `InputError` about the first `wrong` row, or describe those that are left out."""
@@ -239,6 +255,8 @@ class _Encoding:
 
     def _add_words(self, name: str, cells: pa.Array) -> None:
         """Add the feature ``name=word`` of each item of a list."""
+        if pa.types.is_null(cells.type):
+            cells = pa.nulls(len(cells), pa.list_(pa.string()))
         lengths = pc.fill_null(pc.list_value_length(cells), 0).to_numpy(zero_copy_only=False)
         codes, texts = to_categories(cells.flatten())
         hashed = self._hash(f"{name}=", texts)
@@ -310,6 +328,11 @@ class _Encoding:
             return np.zeros((n_rows, 0)), everywhere
         if not is_there:
             raise self._missing(name)
+        if not is_value(table.schema.field(name).type):
+            raise InputError(
+                f"{self._source()}: the label, column {shown(name)}, is "
+                f"{table.schema.field(name).type}; it must be a number or a text"
+            )
         if self.parser.labelled is None:
             return labels_of(table.column(name), lambda wrong, row: None)[0], everywhere
         return labels_of(table.column(name), lambda wrong, row: self._refuse_label(wrong, row))
@@ -317,10 +340,11 @@ class _Encoding:
     def _refuse_label(self, labelled: NDArray[np.bool_], texts: pa.Array) -> None:
         def problem(row: int) -> str:
             text = texts[row].as_py()
-            number = self.batch.table.schema.names.index(self.encoder.label or "")
+            name = self.encoder.label or ""
+            column = f"{name} counted from 0" if name.isdecimal() else f"{shown(name)}"
             state = f"is {text[:60]}" if text else "is missing"
             return (
-                f"the label, column {number} counted from 0, {state}; every row needs a class or "
+                f"the label, column {column}, {state}; every row needs a class or "
                 "a finite number there (--on-error skip leaves out rows that have none, and "
                 "--no-labels reads a file without labels, to be predicted)"
             )

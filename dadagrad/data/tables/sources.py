@@ -64,8 +64,15 @@ def open_text(
         head = first[: first.rfind(b"\n", 0, HEAD_BYTES) + 1 or len(first)]
     quoted = False
     if options.format == "jsonl":
+        if first.lstrip().startswith(b"["):
+            raise InputError(
+                f"{path} holds a JSON array; needed is one object a line, as `jq -c '.[]' FILE` "
+                "writes them"
+            )
         if encoder is None:
             batch = read_json(head, path=path, offset=0, on_error="skip")
+            if not batch.table.num_columns:
+                read_json(head, path=path, offset=0, on_error="raise")
             encoder = learn_encoder(batch.table, options, path, by_number=False)
             columns = list(batch.table.schema.names)
         features = [column.name for column in encoder.columns]
@@ -73,8 +80,8 @@ def open_text(
     else:
         layout = _layout(path, head, options, encoder, columns)
         if encoder is None:
-            if layout.delimiter == ",":
-                head = head[: end_of_rows(head) or len(head)]
+            if layout.delimiter != "\t":
+                head = head[: end_of_rows(head, layout.delimiter) or len(head)]
             batch = read_batch(head, layout, path=path, offset=0, on_error="skip")
             encoder = learn_encoder(batch.table, options, path, by_number=True)
         for column in encoder.columns:
@@ -90,9 +97,11 @@ def open_text(
             numbers=numbers,
             wanted=frozenset(name for name in layout.names if name in used),
         )
-        columns, quoted = list(layout.names), layout.delimiter == ","
+        columns, quoted = list(layout.names), layout.delimiter != "\t"
+        if quoted:
+            chunks = cut_at_rows(path, chunks, layout.delimiter)
     parser = replace(TableParser.of(encoder, options), read=read, quoted=quoted)
-    return parser, columns, cut_at_rows(path, chunks) if quoted else chunks
+    return parser, columns, chunks
 
 
 def _layout(
@@ -175,6 +184,11 @@ def read_json(
         text = b"\n".join(lines[number] for number in kept.tolist())
         try:
             table = _read_json_rows(text)
+            if table.num_columns and table.num_rows != len(kept):
+                raise InputError(
+                    f"{path}: {table.num_rows} JSON objects in {len(kept)} lines; every line must "
+                    "be one"
+                )
             break
         except pa.ArrowInvalid as error:
             row = _BAD_JSON_ROW.search(str(error))
@@ -221,16 +235,20 @@ def is_frame(data: object) -> bool:
 
 
 def to_table(frame: Any, name: str) -> pa.Table:
-    """A table in memory as one of Arrow; the index of a data frame of pandas is not a column."""
+    """A table in memory, or a list of dicts, as one of Arrow; an index of pandas is no column."""
     try:
         if isinstance(frame, pa.RecordBatch):
             return pa.Table.from_batches([frame])
+        if isinstance(frame, list):
+            return pa.Table.from_pylist(frame)
         if hasattr(frame, "iloc"):
             return pa.Table.from_pandas(frame, preserve_index=False)
         return pa.table(frame)
-    except pa.ArrowException as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{name}: {reason}; a column must have values of one kind") from None
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        reason = " ".join("; ".join(map(str, error.args)).split()).rstrip(".")
+        raise InputError(
+            f"{name}: {reason}; a column must have a name of its own, and values of one kind"
+        ) from None
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:
