@@ -59,8 +59,9 @@ def main(arguments: list[str] | None = None) -> None:
     made = [name for name in EXPERIMENTS if (results / f"{name}.json").exists()]
     for name in made:
         record.draw(name, results)
-    sections = (record.section(experiment(name), name, results) for name in made)
-    (given.out / "README.md").write_text(record.page(sections))
+    sections = [record.section(experiment(name), name, results) for name in made]
+    claims = [line for name in made for line in record.claims(experiment(name), name, results)]
+    (given.out / "README.md").write_text(record.page(sections, claims))
 
 
 def experiment(name: str) -> Any:

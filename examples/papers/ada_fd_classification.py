@@ -33,7 +33,7 @@ from dadagrad.optim.preconditioners import (
     SketchedNewton,
 )
 from dadagrad.optim.updates import DualAveraging, GradientUpdate, MirrorDescent
-from examples.papers.record import Options, Outcome, Plot, Table, order
+from examples.papers.record import Claim, Options, Outcome, Plot, Table, order
 
 Array = NDArray[np.float64]
 
@@ -106,17 +106,23 @@ def run(options: Options) -> Outcome:
     return Outcome([Table("Mistakes in one pass and accuracy after it", columns, lines)], plots)
 
 
-def findings(rows: list[dict[str, Any]]) -> str:
-    kinds = dict.fromkeys((row["set"], row["update"]) for row in rows)
-    parts = []
-    for kind in kinds:
+def claims(rows: list[dict[str, Any]]) -> list[Claim]:
+    made = []
+    for name, update in dict.fromkeys((row["set"], row["update"]) for row in rows):
         mistakes = {
             row["preconditioner"]: row["mistakes"]
             for row in rows
-            if (row["set"], row["update"]) == kind
+            if (row["set"], row["update"]) == (name, update)
         }
-        parts.append(f"{', '.join(kind)}: {order(mistakes)}")
-    return f"The claim: ADA-FD has the fewest mistakes. Here: {'; '.join(parts)}."
+        others = [mistakes[each] for each in mistakes if each not in ("ADA-FD", "corrected sketch")]
+        made.append(
+            Claim(
+                f"ADA-FD makes the fewest mistakes, {name}, {update}.",
+                mistakes["ADA-FD"] < min(others),
+                order(mistakes),
+            )
+        )
+    return made
 
 
 def algorithms(rank: int, kind: type[GradientUpdate]) -> dict[str, Callable[..., Preconditioner]]:

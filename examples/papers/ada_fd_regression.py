@@ -36,7 +36,7 @@ from dadagrad.optim.preconditioners import (
     SketchedNewton,
     Step,
 )
-from examples.papers.record import Options, Outcome, Plot, Table, order
+from examples.papers.record import Claim, Options, Outcome, Plot, Table, order
 
 Array = NDArray[np.float64]
 Maker = Callable[[], Preconditioner]
@@ -45,6 +45,8 @@ GRID = tuple(10.0**power for power in range(-4, 3))
 """Step sizes, and deltas."""
 SETTINGS = tuple(itertools.product(GRID, GRID))
 RANK = 10
+CLOSE = 1.5
+"""Multiple of the regret of ADA-FULL that counts as close to it."""
 UPDATES = ("dual averaging", "mirror descent")
 
 
@@ -82,18 +84,20 @@ def run(options: Options) -> Outcome:
     return Outcome([table], plots)
 
 
-def findings(rows: list[dict[str, Any]]) -> str:
-    least = {row["update"]: row["regret"] for row in rows if row["preconditioner"] == "ADA-FULL"}
-    parts = []
-    for update, regret in least.items():
-        multiples = {
-            row["preconditioner"]: row["regret"] / regret for row in rows if row["update"] == update
-        }
-        parts.append(f"{update}: {order(multiples)}")
-    return (
-        "The claim: ADA-FD is close to ADA-FULL, and ahead of ADA-DIAG, RADAGRAD and FD-SON. Here, "
-        f"as multiples of the regret of ADA-FULL, {'; '.join(parts)}."
-    )
+def claims(rows: list[dict[str, Any]]) -> list[Claim]:
+    made = []
+    for update in UPDATES:
+        regrets = {row["preconditioner"]: row["regret"] for row in rows if row["update"] == update}
+        multiples = {name: regret / regrets["ADA-FULL"] for name, regret in regrets.items()}
+        others = [regrets[name] for name in ("ADA-DIAG", "RADAGRAD", "FD-SON") if name in regrets]
+        made.append(
+            Claim(
+                f"ADA-FD is close to ADA-FULL and ahead of all others, {update}.",
+                multiples["ADA-FD"] < CLOSE and regrets["ADA-FD"] < min(others),
+                f"multiples of the regret of ADA-FULL: {order(multiples)}",
+            )
+        )
+    return made
 
 
 def algorithms(n_projections: int) -> dict[str, list[Maker]]:

@@ -9,6 +9,11 @@ The paper cuts the 40 attributes into bins and takes 4,001 products of them, whi
 Here are the 26 nominal attributes of the public file with at most 24 values, and all products of
 two of them. Without the seven continuous attributes the errors are larger than in the paper; those
 with at most 9 values, which give 4,000 products, tell no more than a constant does.
+
+A constant has an error of 0.062. Where l1 leaves a twentieth of the weights, both algorithms say
+hardly more than that: with a tenth of the strength AdaGrad-RDA keeps 9 % and has 0.059 after 40,000
+rows. And the first 10,000 rows, 620 of them positive, choose small steps: the best one for 40,000
+rows, 0.03, has 0.055 there.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from numpy.typing import NDArray
 from dadagrad import Dataset, evaluate
 from examples.papers import sets
 from examples.papers.algorithms import cell, choose_l1, density, learn, make_dataset, tune
-from examples.papers.record import Options, Outcome, Plot, Table, order
+from examples.papers.record import Claim, Options, Outcome, Plot, Table, below, order
 
 PARTS = (0.05, 0.1, 0.25, 0.5, 1.0)
 TUNED_ON = 10_000
@@ -85,14 +90,21 @@ def run(options: Options) -> Outcome:
     return Outcome([table], [plot])
 
 
-def findings(rows: list[dict[str, Any]]) -> str:
-    last = {row["algorithm"]: float(row["1 of the rows"].split()[0]) for row in rows}
-    paper = {name: value for name, value in last.items() if "paper" in name}
-    ours = {name: value for name, value in last.items() if name not in paper}
-    return (
-        "The claim: adaptive methods beat the others, and stay good when sparse. After the whole "
-        f"pass, here: {order(ours)}; in the paper: {order(paper)}."
-    )
+def claims(rows: list[dict[str, Any]]) -> list[Claim]:
+    columns = [name for name in rows[0] if name != "algorithm"]
+    by_part = [{row["algorithm"]: row[part] for row in rows} for part in columns]
+    wins = [below(by_part, f"AdaGrad-RDA{l1}", f"RDA{l1}") for l1 in ("", ", l1")]
+    ours = {
+        name: float(cell.split()[0]) for name, cell in by_part[-1].items() if "paper" not in name
+    }
+    return [
+        Claim(
+            "AdaGrad-RDA beats RDA after each part of the pass, with and without l1.",
+            all(won == of for won, of in wins),
+            f"without l1 after {wins[0][0]} of {wins[0][1]} parts, with l1 after {wins[1][0]}; "
+            f"errors after the pass {order(ours)}",
+        )
+    ]
 
 
 def shuffle(rows: object, labels: sets.Labels, seed: int) -> list[Dataset]:

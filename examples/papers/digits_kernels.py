@@ -24,7 +24,7 @@ from dadagrad.optim.preconditioners import Diagonal, Identity
 from dadagrad.optim.regularizers import MixedL2
 from dadagrad.optim.updates import DualAveraging
 from examples.papers import sets
-from examples.papers.record import Options, Outcome, Plot, Table, order
+from examples.papers.record import Claim, Options, Outcome, Plot, Table, order
 
 Array = NDArray[np.float32]
 
@@ -87,13 +87,26 @@ def run(options: Options) -> Outcome:
     return Outcome([Table(title, columns, lines)], [plot])
 
 
-def findings(rows: list[dict[str, Any]]) -> str:
+def claims(rows: list[dict[str, Any]]) -> list[Claim]:
     errors = {row["algorithm"]: row["test error"] for row in rows}
-    paper = {row["algorithm"]: row["paper"] for row in rows}
-    return (
-        "The claim: AdaGrad-RDA is like PA, far better than RDA, and sparser at each strength. "
-        f"Test errors here: {order(errors)}; in the paper: {order(paper)}."
-    )
+    kept = {row["algorithm"]: row["proportion of features"] for row in rows}
+    both = [
+        errors[f"AdaGrad-RDA{norm}"] <= errors[f"RDA{norm}"]
+        for norm in ("", *(f", l1/l2 {strength}" for strength in STRENGTHS))
+    ]
+    strongest = f", l1/l2 {STRENGTHS[-1]}"
+    return [
+        Claim(
+            "AdaGrad-RDA is as good as PA, and better than RDA at each strength of l1/l2.",
+            errors["AdaGrad-RDA"] <= 1.07 * errors["PA"] and all(both),
+            f"test errors {order(errors)}",
+        ),
+        Claim(
+            "AdaGrad-RDA is sparser than RDA at the same strength.",
+            kept[f"AdaGrad-RDA{strongest}"] < kept[f"RDA{strongest}"],
+            f"proportion of features {order(kept)}",
+        ),
+    ]
 
 
 class Kernel:

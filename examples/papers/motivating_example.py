@@ -10,13 +10,15 @@ figures; "at least" is its bound.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.optim.preconditioners import Diagonal, Full, Identity
 from dadagrad.optim.regularizers import ElasticBox, L2Ball
 from dadagrad.optim.updates import MirrorDescent, Update
-from examples.papers.record import Options, Outcome, Table
+from examples.papers.record import Claim, Options, Outcome, Table
 
 Array = NDArray[np.float64]
 
@@ -45,6 +47,19 @@ def run(options: Options) -> Outcome:
                 rows.append((name, eps, eta, len(stream), *losses, (d - 1) / (2 * eps)))
     columns = ("examples", "eps", "eta", "rounds", "AdaGrad", "gradient descent", "at least")
     return Outcome([Table(f"Sum of all hinge losses, {d} features", columns, rows)])
+
+
+def claims(rows: list[dict[str, Any]]) -> list[Claim]:
+    worst = max(row["AdaGrad"] for row in rows)
+    ratios = [row["gradient descent"] / row["at least"] for row in rows]
+    return [
+        Claim(
+            "AdaGrad loses 1 a feature; gradient descent loses its bound or more.",
+            worst == rows[0]["AdaGrad"] == 10 and min(ratios) >= 1.0,
+            f"AdaGrad {worst:.3g} of 10 features; gradient descent {min(ratios):.3g} to "
+            f"{max(ratios):.3g} times its bound",
+        )
+    ]
 
 
 def draw(directions: Array, eta: float, eps: float, rng: np.random.Generator) -> Array:

@@ -18,6 +18,7 @@ probability i^-0.9. Of each algorithm the best step size of one grid is shown.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from dadagrad.optim.preconditioners import Diagonal, Global, Identity, Preconditioner
 from dadagrad.optim.regularizers import ElasticBox
 from dadagrad.optim.updates import FollowTheLeader, GradientUpdate, MirrorDescent
-from examples.papers.record import Options, Outcome, Plot, Table
+from examples.papers.record import Claim, Options, Outcome, Plot, Table, order, show
 
 Array = NDArray[np.float64]
 
@@ -85,6 +86,36 @@ def run(options: Options) -> Outcome:
         ),
     ]
     return Outcome([by_rate, by_strength, by_count], plots)
+
+
+def claims(
+    rates: list[dict[str, Any]], sparse: list[dict[str, Any]], coordinates: list[dict[str, Any]]
+) -> list[Claim]:
+    losses = {row["rate"]: row["mean loss"] for row in rates}
+    kept = {(row["l1 as"], row["lambda"]): row["proportion not 0"] for row in sparse}
+    strengths = sorted({strength for _, strength in kept if strength})
+    middle = strengths[len(strengths) // 2]
+    names = ("FTRL", "gradient descent", "subgradient")
+    fewest = [kept["FTRL", each] < kept["gradient descent", each] for each in strengths]
+    last = coordinates[-1]
+    return [
+        Claim(
+            "Rates per coordinate lose less than one rate for all.",
+            min(losses, key=lambda name: losses[name]) == "per coordinate",
+            f"mean loss {order(losses)}",
+        ),
+        Claim(
+            "The more coordinates, the more one rate for all hides.",
+            last["per coordinate"] < last["global"],
+            f"{last['k']} coordinates: per coordinate {show(last['per coordinate'])}, global "
+            f"{show(last['global'])}; with 1 they are the same",
+        ),
+        Claim(
+            "FTRL is sparser than gradient descent, and subgradients of l1 have no zeros.",
+            all(fewest) and min(kept["subgradient", each] for each in strengths) == 1.0,
+            f"not 0 at lambda {middle:g}: {order({name: kept[name, middle] for name in names})}",
+        ),
+    ]
 
 
 def draw(n_rows: int, n_features: int) -> tuple[Array, Array]:

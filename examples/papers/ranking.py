@@ -21,7 +21,7 @@ from sklearn.metrics import average_precision_score
 from dadagrad import Dataset, TrainResult
 from examples.papers import sets
 from examples.papers.algorithms import GRIDS, density, learn, make_dataset
-from examples.papers.record import Options, Outcome, Table, order
+from examples.papers.record import Claim, Options, Outcome, Table, order
 
 Array = NDArray[np.float64]
 
@@ -74,14 +74,19 @@ def run(options: Options) -> Outcome:
     return Outcome([Table(f"Test precision, {n_steps:,} steps a class", columns, lines)])
 
 
-def findings(rows: list[dict[str, Any]]) -> str:
-    precision = {row["algorithm"]: row["average precision"] for row in rows}
-    paper = {name: value for name, value in precision.items() if "paper" in name}
-    ours = {name: value for name, value in precision.items() if name not in paper}
-    return (
-        "The claim: AdaGrad-RDA has the best average precision, with fewer weights. Here: "
-        f"{order(ours, largest_first=True)}; in the paper: {order(paper, largest_first=True)}."
-    )
+def claims(rows: list[dict[str, Any]]) -> list[Claim]:
+    ours = {row["algorithm"]: row for row in rows if "paper" not in row["algorithm"]}
+    precision = {name: row["average precision"] for name, row in ours.items()}
+    kept = {name: row["proportion non-zero"] for name, row in ours.items()}
+    return [
+        Claim(
+            "AdaGrad-RDA has the best average precision, with the fewest weights.",
+            max(precision, key=lambda name: precision[name])
+            == min(kept, key=lambda name: kept[name])
+            == "AdaGrad-RDA",
+            f"precision {order(precision, largest_first=True)}; not 0 {order(kept)}",
+        )
+    ]
 
 
 def draw_pairs(

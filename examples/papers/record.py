@@ -1,8 +1,8 @@
 """Records of experiments: tables in Markdown and JSON, plots in SVG and PNG, and their page.
 
 An experiment is a module of this folder with a docstring, whose first line is its title, and a
-function ``run(options)`` that returns its tables and plots. Its ``findings(*tables)``, if it has
-them, say in words what the saved tables show of the claims of the paper.
+function ``run(options)`` that returns its tables and plots. Its ``claims(*tables)`` hold the claims
+of the paper against the rows of the saved tables.
 """
 
 from __future__ import annotations
@@ -107,6 +107,15 @@ class Plot:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """A claim of a paper, and the figures that meet or refute it here."""
+
+    text: str
+    is_met: bool
+    figures: str
+
+
+@dataclass(frozen=True)
 class Outcome:
     """Tables and plots of one experiment."""
 
@@ -153,14 +162,28 @@ def section(module: ModuleType, name: str, folder: Path) -> str:
     for table in saved["tables"]:
         parts += [f"**{table['title']}**", Table(**table).markdown()]
     parts += [f"![{plot['title']}]({folder.name}/{plot['name']}.svg)" for plot in saved["plots"]]
-    if hasattr(module, "findings"):
-        parts.append(module.findings(*map(records, saved["tables"])))
     return "\n\n".join(parts)
+
+
+def claims(module: ModuleType, name: str, folder: Path) -> list[tuple[str, str, str, str]]:
+    """Lines of the table of claims for one experiment, from its NAME.json."""
+    saved = json.loads((folder / f"{name}.json").read_text())
+    return [
+        (f"`{name}`", claim.text, "met" if claim.is_met else "refuted", claim.figures)
+        for claim in module.claims(*map(records, saved["tables"]))
+    ]
 
 
 def records(table: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Rows of a saved table by column."""
     return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+
+
+def below(rows: Iterable[Mapping[str, Any]], first: str, second: str) -> tuple[int, int]:
+    """Number of rows where one column is below another, and number of rows; texts count by their
+    first word."""
+    pairs = [[float(str(row[name]).split()[0]) for name in (first, second)] for row in rows]
+    return sum(a < b for a, b in pairs), len(pairs)
 
 
 def order(values: Mapping[str, float], *, largest_first: bool = False) -> str:
@@ -169,7 +192,7 @@ def order(values: Mapping[str, float], *, largest_first: bool = False) -> str:
     return ", ".join(f"{name} ({show(values[name])})" for name in names)
 
 
-def page(sections: Iterable[str]) -> str:
+def page(sections: Iterable[str], claims: Sequence[Sequence[Cell]]) -> str:
     """README.md of this folder."""
     head = (
         "# Experiments of the papers\n\n"
@@ -178,6 +201,8 @@ def page(sections: Iterable[str]) -> str:
         "this page; all are made by\n\n"
         "```sh\npython -m examples.papers all --data FOLDER\n```\n\n"
         "at sizes that take some minutes on one core; `--full` has the sizes of the papers. Times "
-        "were taken on a machine with two cores and other work."
+        "were taken on a machine with two cores and other work. Each claim of the papers is met or "
+        "refuted by the figures of the tables below."
     )
-    return "\n\n".join([head, *sections]) + "\n"
+    table = Table("Claims", ("experiment", "claim", "here", "figures"), claims).markdown()
+    return "\n\n".join([head, table, *sections]) + "\n"

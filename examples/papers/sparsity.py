@@ -18,7 +18,7 @@ import numpy as np
 from dadagrad import sweep
 from examples.papers import sets
 from examples.papers.algorithms import GRIDS, ONLINE, make_dataset, tune
-from examples.papers.record import Options, Outcome, Plot, Table
+from examples.papers.record import Claim, Options, Outcome, Plot, Table
 
 POWERS = np.array([-8, -7, -6, *np.arange(-5.5, -2, 0.25), -2, -1])
 Path = list[tuple[float, float, float]]
@@ -64,17 +64,19 @@ def run(options: Options) -> Outcome:
     return Outcome([Table("Errors along the path of l1", columns, table)], plots)
 
 
-def findings(rows: list[dict[str, Any]]) -> str:
+def claims(rows: list[dict[str, Any]]) -> list[Claim]:
     reached = [row["least proportion with AROW's error"] for row in rows]
     ratios = [row["its error"] / row["error of AROW"] for row in rows]
-    sizes = [row["features"] for row in rows]
-    return (
-        f"Here the error of AROW is reached on {len(reached) - reached.count(None)} of {len(rows)} "
-        f"sets. With about 1 % of the weights the error is {min(ratios):.2f} to {max(ratios):.2f} "
-        f"times that of AROW: {ratios[int(np.argmax(sizes))]:.2f} times with {max(sizes):,} "
-        f"features, {ratios[int(np.argmin(sizes))]:.2f} times with {min(sizes):,}. The 1 % of the "
-        "paper are 20,000 weights; 1 % of a small vocabulary are some hundred words."
-    )
+    largest = int(np.argmax([row["features"] for row in rows]))
+    return [
+        Claim(
+            "AdaGrad-RDA has AROW's error with about 1 % of the weights.",
+            max(ratios) <= 1.0,
+            f"with 1 % {min(ratios):.2f} to {max(ratios):.2f} times AROW's error, "
+            f"{ratios[largest]:.2f} with {rows[largest]['features']:,} features; AROW's error is "
+            f"reached on {len(reached) - reached.count(None)} of {len(rows)} sets",
+        )
+    ]
 
 
 def problems(options: Options) -> Iterator[tuple[str, str, Any, sets.Labels]]:

@@ -11,6 +11,7 @@ The paper has no experiments.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from scipy.special import entr
 
 from dadagrad.optim.baselines import Learner, Row, StronglyConvexBall, StronglyConvexSimplex
 from dadagrad.optim.losses import Hinge, Logistic
-from examples.papers.record import Options, Outcome, Plot, Table
+from examples.papers.record import Claim, Options, Outcome, Plot, Table, show
 
 Array = NDArray[np.float64]
 Objective = Callable[[Array], float]
@@ -46,6 +47,20 @@ def run(options: Options) -> Outcome:
     columns = ("game", "T", "gap of the average", "bound", "slope on logarithmic axes")
     plot = Plot("strongly_convex", "Objective less its minimum", "T", "gap", lines, "xy")
     return Outcome([Table("Gap after T rows", columns, table)], [plot])
+
+
+def claims(rows: list[dict[str, Any]]) -> list[Claim]:
+    figures = [
+        f"{row['game']}: {show(row['gap of the average'])} (bound {show(row['bound'])})"
+        for row in rows
+    ]
+    return [
+        Claim(
+            "The gap stays below a bound that falls like log(T) / T.",
+            all(row["gap of the average"] <= row["bound"] for row in rows),
+            "; ".join(figures),
+        )
+    ]
 
 
 def draw(n_rows: int, n_features: int) -> tuple[Array, Array]:
