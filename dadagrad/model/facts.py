@@ -136,7 +136,7 @@ def commands(config: Mapping[str, Any], data: Any, model: str | None) -> list[st
 def _urls(data: Any) -> list[str]:
     if isinstance(data, list):
         return [str(url) for url in data]
-    return ["DATA" if data in (None, "memory") else str(data)]
+    return ["DATA" if data in (None, "memory", "the table") else str(data)]
 
 
 def _option_text(value: Any) -> str:

@@ -21,8 +21,8 @@ def plain_count(amount: float) -> str:
 
 
 def plain_number(value: float) -> str:
-    """A number on an axis, without digits that are 0."""
-    return f"{value:.4g}"
+    """A number on an axis, without digits that are 0; a large one as a count."""
+    return plain_count(value) if 1e4 <= value < 1e12 else f"{value:.4g}"
 
 
 Point = tuple[float, float]

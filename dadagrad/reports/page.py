@@ -18,7 +18,7 @@ from dadagrad.reports import sections
 from dadagrad.reports.document import TOP, describe
 from dadagrad.storage.documents import strict_json
 from dadagrad.storage.store import Storage
-from dadagrad.summary import counted, duration, last_part, percent, short, significant
+from dadagrad.summary import counted, duration, last_part, percent, short
 
 if TYPE_CHECKING:
     from dadagrad.model.model import Model
@@ -137,7 +137,8 @@ def _header(document: Document) -> list[str]:
     model, data = document.get("model") or {}, document.get("data") or {}
     facts = [_TASKS.get(model["task"], model["task"])] if model else []
     facts += [counted(data["rows"], "row")] if data.get("rows") else []
-    labels = model.get("labels") or []
+    labels = model.get("labels") if model.get("task") != "ranking" else []
+    labels = labels or []
     if len(labels) == 1 and labels[0]["values"]:
         facts.append(counted(len(labels[0]["values"]), "class"))
     elif labels and labels[0]["values"]:
@@ -161,7 +162,7 @@ def _tiles(document: Document) -> list[tuple[str, str, str]]:
     """Names, numbers and notes of the numbers that people look at first."""
     training, held = document.get("training") or {}, document.get("holdout") or {}
     tiles: list[tuple[str, str, str]] = []
-    for key, shown in (("error", percent), ("loss", significant)):
+    for key, shown in (("error", percent), ("loss", sections.amount)):
         value, constant = training.get(f"progressive_{key}"), training.get(f"constant_{key}")
         if value is not None:
             note = "" if constant is None else f"best constant {shown(constant)}"
@@ -174,7 +175,7 @@ def _tiles(document: Document) -> list[tuple[str, str, str]]:
         ("ndcg", "NDCG@10 on holdout"),
     ):
         if held.get(key) is not None:
-            tiles.append((name, sections.MEASURES[key](held[key]), counted(held["rows"], "row")))
+            tiles.append((name, sections.MEASURES[key][1](held[key]), counted(held["rows"], "row")))
     nonzeros = training.get("nonzeros")
     if nonzeros is not None:
         weights = training.get("features", 0) * training.get("outputs", 1)

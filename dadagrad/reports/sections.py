@@ -18,22 +18,30 @@ from dadagrad.summary import features_text, last_part, percent, short, significa
 
 Document = Mapping[str, Any]
 
-MEASURES: dict[str, Callable[[float], str]] = {
-    "loss": significant, "error": percent, "auc": three, "pr_auc": three, "f1": three,
-    "log_loss": significant, "calibration_error": three, "rmse": significant, "mae": significant,
-    "r2": three, "ndcg": three,
+
+def amount(value: float) -> str:
+    """A loss or a distance; above 1,000 as a count, such as 118 k."""
+    return short(value) if 1e3 <= value < 1e12 else significant(value)
+
+
+MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "loss": ("loss", amount), "error": ("error", percent), "auc": ("AUC", three),
+    "pr_auc": ("PR-AUC", three), "f1": ("F1", three), "log_loss": ("log loss", significant),
+    "calibration_error": ("calibration error", three), "rmse": ("RMSE", amount),
+    "mae": ("MAE", amount), "r2": ("R²", three), "ndcg": ("NDCG@10", three),
 }  # fmt: skip
-"""Measures of held-out rows, and the functions that format them."""
+"""Measures of held-out rows: their names, and the functions that format them."""
 
 _POINT = ("rows", "pass_number", "weight", "loss", "error")
 _PARTS = ("read", "learn", "exchange", "merge", "save", "coordinate")
 _CURVES = (
     ("roc", "ROC curve", "false positive rate", "true positive rate", True),
-    ("precision_recall", "precision and recall", "recall", "precision", False),
-    ("calibration", "calibration", "probability of the predicted class",
+    ("precision_recall", "Precision and recall", "recall", "precision", False),
+    ("calibration", "Calibration", "probability of the predicted class",
      "share of right predictions", True),
 )  # fmt: skip
 """Name in the document, title, axes, and True for a diagonal, of each chart of held-out rows."""
+_HEADS = {"nonzeros": "non-zero weights"}
 _MAX_CONFUSION = 12  # classes up to which the confusion matrix is drawn
 _MAX_SIDE_BY_SIDE = 4  # classes up to which it fits beside another table
 
@@ -48,6 +56,7 @@ def view(document: Document) -> dict[str, Any]:
         "weights": [
             output for output in document.get("weights") or () if output["for"] or output["against"]
         ],
+        "outputs": (document.get("model") or {}).get("outputs", 0),
         "parts": _parts(training.get("seconds_by_part") or {}),
         "passes": _passes(training.get("by_pass") or ()),
         "workers": [
@@ -79,9 +88,9 @@ def _learning(document: Document) -> dict[str, Any] | None:
     ):
         if first[0][place] is None:
             continue
-        series = [Series("first pass", [(point[0], point[place]) for point in first], "a")]
+        series = [Series("first pass so far", [(point[0], point[place]) for point in first], "a")]
         if len(first) > 1:
-            series.insert(0, Series("between two points", list(_between(first, place)), "b"))
+            series.insert(0, Series("since the last point", list(_between(first, place)), "b"))
         if later:
             seen = [(point[0], point[place]) for point in later]
             series.append(Series("later passes (training)", seen, "d"))
@@ -144,7 +153,11 @@ def _sweep(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         [_text({**entry, label: each[key]}.get(name), show) for name, show in shows.items()]
         for entry, each in zip(entries, measured, strict=True)
     ]
-    return {"chart": chart, "heads": [name.replace("_", " ") for name in shows], "rows": rows}
+    return {
+        "chart": chart,
+        "heads": [_HEADS.get(name, name.replace("_", " ")) for name in shows],
+        "rows": rows,
+    }
 
 
 def _measured(entry: Mapping[str, Any], *, held: bool) -> dict[str, Any]:
@@ -170,9 +183,9 @@ def _holdout(held: Mapping[str, Any]) -> dict[str, Any] | None:
             if curves.get(name)
         ],
         "facts": [
-            (name.replace("_", " "), show(held[name]))
-            for name, show in MEASURES.items()
-            if held.get(name) is not None
+            (name, show(held[key]))
+            for key, (name, show) in MEASURES.items()
+            if held.get(key) is not None
         ],
         "confusion": _confusion(held.get("confusion") or (), classes),
         "classes": [
@@ -252,7 +265,13 @@ def _settings(document: Document) -> list[tuple[str, str]]:
     )
     for column in model.get("labels") or ():
         values = column["values"] or {}
-        texts = [name if count is None else f"{name} ({count:,})" for name, count in values.items()]
+        names = [
+            f"\u2068{name}\u2069" for name in values
+        ]  # from right to left, if it is written so
+        texts = [
+            name if count is None else f"{name} ({count:,})"
+            for name, count in zip(names, values.values(), strict=True)
+        ]
         more = f", and {len(texts) - 10:,} more" if len(texts) > 10 else ""
         if texts:
             rows.append(

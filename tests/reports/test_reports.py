@@ -189,6 +189,12 @@ def test_a_run_that_stopped_is_reported_from_its_checkpoints(tmp_path):
     assert plain["curve"]["rows"][-1] == 220
 
 
+def test_the_learning_curve_of_one_partition_shows_the_begin():
+    curve = train(make_data((3_000,)), step_size=0.3).report["curve"]
+    assert curve["rows"][0] <= 256
+    assert len(curve["rows"]) >= 5
+
+
 def test_a_sweep_shows_error_against_weights(tmp_path):
     data = make_data((200, 200))
     best = sweep(data, step_size=[0.1, 0.3], l1=[0.0, 1e-3, 1e-2], holdout=0.2).best

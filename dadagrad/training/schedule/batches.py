@@ -8,21 +8,31 @@ from dataclasses import dataclass
 
 from dadagrad.training.schedule.base import Schedule, Slice, Stretch
 
+FIRST_ROWS = 256
+"""Rows of the first round of the online pass."""
+
 
 @dataclass(frozen=True)
 class OnlineSchedule(Schedule):
     """Rounds of neighbouring rows with one step each, one partition after the other."""
 
     def stretches(self, pass_number: int) -> Iterator[tuple[Stretch, ...]]:
-        """One slice for each round."""
+        """One slice for each round.
+
+        A round adds at most half of the rows before it, for a learning curve that shows the begin.
+        """
         in_last_pass = pass_number + 1 == self.passes
+        before = pass_number * sum(self.partition_rows)
         for position, partition in enumerate(self.order(pass_number)):
-            rows = self.partition_rows[partition]
+            rows, start = self.partition_rows[partition], 0
             reading = pass_number * len(self.partition_rows) + position
-            for start in range(0, rows, self.chunk_rows):
-                stop = min(start + self.chunk_rows, rows)
+            while start < rows:
+                most = min(self.chunk_rows, max(FIRST_ROWS, before // 2))
+                stop = min(start + most, rows)
                 last = stop == rows
                 yield ((Slice(reading, partition, start, stop, last, last and in_last_pass),),)
+                before += stop - start
+                start = stop
 
 
 @dataclass(frozen=True)
