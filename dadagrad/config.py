@@ -261,9 +261,9 @@ class TrainConfig:
         return add_penalties(self.regularizer, self.l1, self.l2, self.low, self.high)
 
     @property
-    def can_merge(self) -> bool:
-        """True if several streams can be merged: their sums are those of compiled loops."""
-        return self.has_kernels and self.loss.has_kernels and self.average is not True
+    def is_compiled(self) -> bool:
+        """True if compiled loops run it, whose sums can be merged if there are several streams."""
+        return self.has_kernels and self.loss.has_kernels
 
     @property
     def has_kernels(self) -> bool:
@@ -390,7 +390,7 @@ def _check_streams(config: TrainConfig) -> None:
 
 def check_compiled(config: TrainConfig, needs: str) -> None:
     """Refuse settings that compiled loops cannot run; the message begins with `needs`."""
-    if not (config.has_kernels and config.loss.has_kernels):
+    if not config.is_compiled:
         raise InputError(
             f"{needs} one of the updates dual-averaging, mirror-descent and ftrl in the "
             "preconditioner 'diagonal' with l1, l2 and bounds (of which averaging takes only the "

@@ -16,7 +16,7 @@ from dadagrad.data.dataset import MemoryDataset, Partition
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.training.run import train
-from dadagrad.training.schedule import auto_batch_size
+from dadagrad.training.schedule import auto_batch_size, with_batch_size
 
 CONFIG = TrainConfig(step_size=0.3)
 
@@ -127,6 +127,16 @@ def test_automatic_batches_are_a_256th_of_a_pass_within_bounds(n_rows, nnz, expe
     data.partitions = (Partition("part-00000", n_rows, nnz, 10, ""),)
     assert auto_batch_size(data, on_cluster=True) == expected
     assert auto_batch_size(data, on_cluster=False) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "streams"),
+    [({}, 16), ({"average": True}, 16), ({"preconditioner": "full"}, 1), ({"batch_size": 50}, 1)],
+)
+def test_streams_are_the_default_on_a_cluster_where_they_can_be_merged(settings, streams):
+    config = replace(CONFIG, **settings)
+    assert with_batch_size(config, make_data(), on_cluster=True).streams == streams
+    assert with_batch_size(config, make_data(), on_cluster=False).streams == 1
 
 
 PEAK = """

@@ -89,7 +89,7 @@ def with_batch_size(config: TrainConfig, data: Dataset, on_cluster: bool) -> Tra
     """`config` with the numbers that "auto" stands for, of streams and of rows of a step."""
     streams, batch_size = config.streams, config.batch_size
     if streams == "auto":
-        shared = on_cluster and batch_size == "auto" and config.can_merge
+        shared = on_cluster and batch_size == "auto" and config.is_compiled
         streams = auto_streams(data, config.passes) if shared else 1
     if batch_size == "auto":
         batch_size = 1 if streams > 1 else auto_batch_size(data, on_cluster)
