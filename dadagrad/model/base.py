@@ -22,6 +22,20 @@ from dadagrad.problem import Task, has_classes
 Vector = NDArray[np.float64]
 
 
+def refuse_not_finite(scores: Vector, place: str, numbers: NDArray[np.int64] | None = None) -> None:
+    """Raise `InputError` about a score that is not finite; `numbers` are those of rows in a place.
+
+    `place` ends in the word for them, such as "row".
+    """
+    finite = np.isfinite(scores).all(axis=1)
+    if not finite.all():
+        row = int(finite.argmin())
+        raise InputError(
+            f"the score of {place} {row if numbers is None else numbers[row]} is not finite: a "
+            "value is not finite, or too large for this model"
+        )
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearModel:
     """Fields of a `dadagrad.Model`, which describes them, and what their scores stand for."""

@@ -19,6 +19,7 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.data.ingest.ingest import as_dataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
+from dadagrad.model.base import refuse_not_finite
 from dadagrad.model.compatibility import LabelTranslation, check_suitable
 from dadagrad.model.metrics import ClassMetrics, RegressionMetrics, count_unseen
 from dadagrad.model.model import Model
@@ -186,13 +187,7 @@ def score_partitions(
     first = 0
     for number, rows in enumerate(_read_ahead(data)):
         scores = model.scores(rows)
-        finite = np.isfinite(scores).all(axis=1)
-        if not finite.all():
-            row = int(np.flatnonzero(~finite)[0])
-            raise InputError(
-                f"{data.url}, partition {data.partitions[number].name}: the score of row {row} "
-                "is not finite: its values are too large for this model"
-            )
+        refuse_not_finite(scores, f"{data.url}, partition {data.partitions[number].name}, row")
         yield first, rows, scores
         first += rows.n_rows
         if progress is not None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Entries, finish_entries
 from dadagrad.errors import InputError
-from dadagrad.model.base import LinearModel
+from dadagrad.model.base import LinearModel, refuse_not_finite
 
 Array = NDArray[np.float64]
 _MAX_SINGLE = 64  # rows that are read one by one
@@ -64,12 +64,7 @@ class MemoryPrediction(LinearModel):
     def decision_function(self, data: Any) -> Array:
         """Return the (n_rows, n_outputs) scores of rows of `data`, as `predict` takes them."""
         scores = self._scores_of(data)
-        if not np.isfinite(scores).all():
-            row = int(np.flatnonzero(~np.isfinite(scores).all(axis=1))[0])
-            raise InputError(
-                f"the score of row {row} is not finite: a value is not finite, or too large for "
-                "this model"
-            )
+        refuse_not_finite(scores, "row")
         return scores
 
     def _scores_of(self, data: Any) -> Array:

@@ -17,6 +17,7 @@ from pyarrow.parquet import ParquetWriter
 
 from dadagrad.data.dataset import Dataset
 from dadagrad.errors import InputError
+from dadagrad.model.base import refuse_not_finite
 from dadagrad.model.evaluate import RowsDone, open_both, score_partitions
 from dadagrad.model.metrics import count_unseen
 from dadagrad.model.model import Model
@@ -133,12 +134,7 @@ def _raw_tables(
     is_text = bool(model.label_columns and model.label_columns[0].names is not None)
     for raw in read_raw(model.schema, data, on_error):
         scores = model.scores(raw.rows)
-        if not np.isfinite(scores).all():
-            line = raw.lines[int(np.flatnonzero(~np.isfinite(scores).all(axis=1))[0])]
-            raise InputError(
-                f"{raw.path}, line {line}: the score is not finite: its values are too large for "
-                "this model"
-            )
+        refuse_not_finite(scores, f"{raw.path}, line", raw.lines)
         counts["rows"] += raw.rows.n_rows
         counts["non_zeros"] += raw.rows.nnz
         counts["unseen"] += count_unseen(model, raw.rows)

@@ -345,7 +345,7 @@ def test_predictions_that_fail_leave_nothing(pair, tmp_path):
     spoiled = with_part(data, 1, lambda rows: rows.values.fill(np.inf))
     (tmp_path / "file").write_text("")
     for rows, out, error, message in (
-        (spoiled, "p.parquet", InputError, r"part-00001: the score of row \d is not finite"),
+        (spoiled, "p.parquet", InputError, r"part-00001, row \d is not finite"),
         (data, "file/p.parquet", StorageError, "cannot write"),
         (data, "", InputError, "is a folder"),
     ):
