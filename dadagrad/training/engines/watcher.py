@@ -105,11 +105,6 @@ class Watcher:
         """Time of the run so far."""
         return self._seconds_before + time.monotonic() - self._begun
 
-    @property
-    def saves(self) -> bool:
-        """True if checkpoints are kept."""
-        return self._saver is not None
-
     def request(self) -> SaveRequested | StopRequested | None:
         """Return the next event for the coordinator, if any.
 

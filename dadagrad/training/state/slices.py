@@ -19,15 +19,15 @@ class Content(Protocol):
     @property
     def arrays(self) -> dict[str, NDArray[Any]]: ...
 
-    def pull(self, positions: NDArray[np.int64]) -> Self:
-        """The numbers of the features at some positions, in arrays of their own."""
-
 
 class Input(Content, Protocol):
     """Weights or states that rows are worked on with."""
 
     @property
     def n_features(self) -> int: ...
+
+    def pull(self, positions: NDArray[np.int64]) -> Self:
+        """The numbers of the features at some positions, in arrays of their own."""
 
     def copy(self) -> Self: ...
 
@@ -96,10 +96,6 @@ class Gradient:
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"gradient": self.gradient, "squares": self.squares, "intercept": self.intercept}
-
-    def pull(self, positions: NDArray[np.int64]) -> Gradient:
-        squares = self.squares[positions] if len(self.squares) else self.squares
-        return Gradient(self.gradient[positions], squares, self.intercept)
 
 
 def not_finite(change: Content, n_settings: int) -> dict[str, NDArray[np.bool_]]:
