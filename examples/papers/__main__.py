@@ -30,6 +30,7 @@ EXPERIMENTS = (
     "census_income",
     "ada_fd_regression",
     "ada_fd_classification",
+    "digits_network",
 )
 """Modules of this folder, in the order of the page."""
 
@@ -48,14 +49,15 @@ def main(arguments: list[str] | None = None) -> None:
     several = {"all": EXPERIMENTS, "page": ()}
     for name in several.get(given.experiment, (given.experiment,)):
         print(f"{name} ...", file=sys.stderr, flush=True)
+        module = experiment(name)  # loads the libraries whose threads are limited
         try:
             with threadpool_limits(1):  # small matrices: threads would only wait for each other
-                outcome = experiment(name).run(options)
+                outcome = module.run(options)
         except record.MissingData as reason:
             print(f"{name} {reason}", file=sys.stderr)
             continue
         record.write(name, outcome, results, given.quick)
-        print(record.section(experiment(name), name, results), flush=True)
+        print(record.section(module, name, results), flush=True)
     made = [name for name in EXPERIMENTS if (results / f"{name}.json").exists()]
     for name in made:
         record.draw(name, results)

@@ -47,7 +47,7 @@ class Options:
 
 
 class MissingData(Exception):
-    """An experiment needs a data set that is not there."""
+    """An experiment needs a data set or a package that is not there."""
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,13 @@ def test_sketches_classify_better_than_chance():
     assert all(row["test accuracy"] > 0.5 for row in measured)
 
 
+def test_a_network_learns_in_every_metric():
+    pytest.importorskip("torch", reason="PyTorch, of the extra torch, takes gigabytes")
+    measured = rows(make("digits_network"))
+    assert len(measured) == 6
+    assert all(row["test accuracy"] > 0.3 for row in measured)
+
+
 def test_rankers_are_measured_by_the_place_of_their_class():
     learned = [row for row in rows(make("ranking")) if "paper" not in str(row["algorithm"])]
     for row in learned:
