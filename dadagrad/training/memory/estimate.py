@@ -285,7 +285,8 @@ def _slice_bytes(data: Dataset, problem: Problem, largest: Sizes, work: int, thr
 def _group_bytes(problem: Problem, partitions: Sequence[Partition]) -> int:
     """Bytes of the slice of a partition and of one group of outputs, in which a thread learns."""
     # The accumulators are in memory that is an eighth larger.
-    feature = 9 * problem.group_width + 8 * problem.config.update.shrinks_lazily
+    lazy = problem.config.update.shrinks_lazily
+    feature = (9 + 5 * problem.averages) * problem.group_width + 8 * lazy
     return feature * max(partition.n_local for partition in partitions)
 
 

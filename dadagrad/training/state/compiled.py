@@ -159,12 +159,14 @@ class State(TrainingState):
         if lazy and not everything:
             last_update = last_update[ids]
         if problem.averages and not everything:
-            averages = averages[ids]
+            averages = arena.empty("averages", len(ids) * averages.shape[1], np.float32)
+            averages = averages.reshape(len(ids), -1)
+            take(self.averages[group], ids, averages)
         work = kernels.make_work(batch, accumulators, intercept, last_update, averages)
         learn = kernels.online_kernel(lazy, problem.group_width)
         t = learn(batch, targets, problem.own_slope, steps, work, self.t, scores, average_scores)
         if problem.averages and not everything:
-            self.averages[group, ids] = averages
+            put(self.averages[group], ids, averages)
         if lazy and not everything:
             self.last_update[group, ids] = last_update
         self._put_back(group, ids, accumulators)
