@@ -16,6 +16,7 @@ from typing import Any
 import dask.config
 from dask.utils import parse_timedelta
 
+from dadagrad._version import __version__
 from dadagrad.errors import DadagradError, InputError
 
 (_defaults,) = dask.config.collect_yaml([str(Path(__file__).with_name("dadagrad.yaml"))])
@@ -76,8 +77,8 @@ def connected(client: Any) -> Iterator[Any]:
     Raises
     ------
     InputError
-        No Dask scheduler answers at the address within ``dadagrad.connect-timeout``, or the
-        scheduler has no worker within ``dadagrad.workers-timeout``.
+        No Dask scheduler answers at the address within ``dadagrad.connect-timeout``, the scheduler
+        has no worker within ``dadagrad.workers-timeout``, or one of them lacks this release.
     DadagradError
         The connection was lost, and therefore the block failed.
     """
@@ -96,6 +97,7 @@ def connected(client: Any) -> Iterator[Any]:
     with _open_client(client) if isinstance(client, str) else nullcontext(client) as opened:
         try:
             _wait_for_worker(opened, address)
+            _check_release(opened)
             yield opened
         except DadagradError:
             raise
@@ -169,3 +171,31 @@ def _wait_for_worker(client: Any, address: str) -> None:
             f"the scheduler at {address} has had no worker for {timeout:g} seconds; "
             f"start some with `dask worker {address}`"
         ) from error
+
+
+def _check_release(client: Any) -> None:
+    """Raise `InputError` unless the scheduler and all workers that answer have this release."""
+    answers: dict[str, Any] = {}
+    with suppress(OSError, TimeoutError):  # the cluster is lost, or a worker stands still
+        workers = client.run(
+            release, on_error="return", callback_timeout=seconds("connect-timeout")
+        )
+        answers = {f"the worker at {worker}": answer for worker, answer in workers.items()}
+    try:
+        answers["the scheduler"] = client.run_on_scheduler(release)
+    except (ImportError, AttributeError) as error:
+        answers["the scheduler"] = error
+    except ValueError:  # it may not load code
+        pass
+    for place, answer in answers.items():
+        if answer != __version__ and not isinstance(answer, OSError):
+            reason = answer if isinstance(answer, Exception) else f"it has {answer}"
+            raise InputError(
+                f"{place} does not have dadagrad {__version__} ({reason}); install the same "
+                "release as here wherever the scheduler and the workers run"
+            )
+
+
+def release() -> str:
+    """Return the release of dadagrad; for the processes of a cluster."""
+    return __version__

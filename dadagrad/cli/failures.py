@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import mmap
 import os
 import re
@@ -37,8 +38,9 @@ MEGABYTES = {
     "zarr": (100, 20),
     "scipy.sparse": (60, 10),
     "pandas": (100, 40),  # pyarrow imports it where it is installed
+    "scipy.special": (130, 20),
     "numba": (230, 100),
-    "scipy.linalg": (160, 30),
+    "scipy.linalg": (30, 10),
     "distributed": (800, 60),
 }
 """Address space and memory that a library and a little work with it take on two cores, in MB.
@@ -197,7 +199,10 @@ def interruptible() -> Iterator[None]:
 
 
 def check_memory(*libraries: str) -> None:
-    """Raise `OutOfMemory` if `libraries` do not fit, by default those of the command that runs."""
+    """Raise `OutOfMemory` if `libraries` do not fit, by default those of the command that runs.
+
+    Where addresses are limited, load them: later there may be too little left.
+    """
     from dadagrad.storage.memory import free_addresses, free_memory
 
     if not libraries:
@@ -217,3 +222,7 @@ def check_memory(*libraries: str) -> None:
                 f"there is not enough memory: the libraries of this command need {needed} MB of "
                 f"{kind}, and {free >> 20} MB are free; free some, or raise the limit (ulimit -v)"
             )
+    if has_limited_addresses():
+        for name in libraries:
+            with suppress(ModuleNotFoundError):  # not all are required
+                importlib.import_module(name)

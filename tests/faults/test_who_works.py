@@ -1,4 +1,7 @@
-"""Workers that join, leave and pause during a run: work follows them, bits do not."""
+"""Workers that join, leave and pause during a run: work follows them, bits do not.
+
+Those without dadagrad are refused before a run begins.
+"""
 
 import time
 from collections import Counter
@@ -9,10 +12,11 @@ import numpy as np
 import pytest
 from helpers.cluster_processes import Cluster
 from helpers.fault_cases import CONFIG, STREAMS, At
-from helpers.processes import wait_until
+from helpers.processes import dask_command, free_port, running, wait_for_port, wait_until
 from helpers.training_cases import bits
 
-from dadagrad.errors import TrainingError
+from dadagrad import ingest
+from dadagrad.errors import InputError, TrainingError
 from dadagrad.training.engines.dask import batches, monitor
 from dadagrad.training.run import train
 
@@ -144,3 +148,36 @@ def test_a_run_ends_if_all_workers_pause_for_too_long(small_cluster, data, monke
     workers = list(small_cluster.names().values())
     with pytest.raises(TrainingError, match=r"all workers of the cluster \(2\) have paused, b"):
         At(10, lambda: pause(small_cluster, workers), pause=0.1).train(small_cluster, data)
+
+
+WITHOUT = """
+import importlib.abc, sys
+from dask.__main__ import main
+
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "dadagrad":
+            raise ModuleNotFoundError("No module named 'dadagrad'")
+
+sys.meta_path.insert(0, Missing())
+main()
+"""
+
+
+@pytest.mark.parametrize("who", ["the worker at tcp", "the scheduler"])
+def test_a_cluster_without_dadagrad_is_refused(who, data, tmp_path):
+    """Training and ingest say which process lacks it; the worker outlives both."""
+    port, options = str(free_port()), ("--host", "127.0.0.1", "--no-dashboard")
+    address = f"tcp://127.0.0.1:{port}"
+    scheduler = dask_command("scheduler", "--port", port, *options)
+    worker = dask_command("worker", address, "--no-nanny", *options)
+    (scheduler if who == "the scheduler" else worker)[1:3] = ["-c", WITHOUT]
+    (tmp_path / "a.svmlight").write_text("1 1:1\n")
+    refusal = f"{who}.* does not have dadagrad .*No module named 'dadagrad'.*; install the same rel"
+    with running(scheduler), running(worker):
+        wait_for_port(int(port))
+        for _ in range(2):
+            with pytest.raises(InputError, match=refusal):
+                train(data, CONFIG, client=address)
+        with pytest.raises(InputError, match=refusal):
+            ingest(tmp_path / "a.svmlight", str(tmp_path / "out"), client=address)
