@@ -37,7 +37,10 @@ def supervised(command: Callable[[], None]) -> None:
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     os.dup2(libraries, 2)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    command()
+    try:
+        command()
+    finally:
+        sys.stderr = sys.__stderr__  # what libraries have to say of the end of the process
 
 
 def _has_limited_memory() -> bool:

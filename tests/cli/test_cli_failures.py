@@ -110,6 +110,12 @@ def test_a_library_that_ends_a_process_of_little_memory_is_one_error(death, line
     assert fail(["-c", SUPERVISED.format(death=death)]).startswith(line)
 
 
+def test_an_error_at_the_end_of_such_a_process_is_not_shown_after_its_own():
+    death = "__import__('atexit').register(lambda: 1 / 0); sys.stderr.write('%s'); sys.exit(2)"
+    line = f"{BEGINNING}first\\n"
+    assert fail(["-c", SUPERVISED.format(death=death % line)]) == "first\n"
+
+
 @pytest.mark.parametrize(
     ("end", "code", "stderr"),
     [("sys.exit(3)", 3, ""), ("os.write(2, b'hint')", 0, "hint"), ("raise OSError", 1, "OSError")],
