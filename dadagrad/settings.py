@@ -1,7 +1,7 @@
 """Kinds of settings: help, permitted values and form on the command line of a field.
 
 A field that is made by `setting` describes itself. Those of `dadagrad.config.TrainConfig` and of
-`dadagrad.data.ingest.options.Options` are: the options of the command line, the parameters of
+`dadagrad.data.reading.options.Options` are: the options of the command line, the parameters of
 functions and estimators and the reference documentation come from them.
 """
 

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from dadagrad.cli.display import Display
 from dadagrad.cli.failures import MEGABYTES, check_memory
-from dadagrad.data.ingest.options import Crosses
+from dadagrad.data.reading.options import Crosses
 from dadagrad.errors import InputError
 from dadagrad.settings import GROUPS, Choice, Kind, Named, Setting, Switch
 

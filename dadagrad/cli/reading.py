@@ -11,7 +11,7 @@ import click
 
 from dadagrad.cli.display import Display
 from dadagrad.cli.options import absolute, setting_option
-from dadagrad.data.ingest.options import OPTIONS
+from dadagrad.data.reading.options import OPTIONS
 
 if TYPE_CHECKING:
     from dadagrad import Dataset

@@ -17,7 +17,6 @@ from dadagrad.data.arrays import finish_rows
 from dadagrad.data.blocks import Block, LeftOut, transform_values
 from dadagrad.data.dataset import Schema
 from dadagrad.data.ingest.collect import Recipe, make_recipe
-from dadagrad.data.ingest.files import TASK_BYTES, Range, read_chunks
 from dadagrad.data.ingest.readers import LINE_PARSERS
 from dadagrad.data.ingest.sources import (
     DaskFrameSource,
@@ -26,9 +25,10 @@ from dadagrad.data.ingest.sources import (
     is_raw,
     make_source,
 )
+from dadagrad.data.reading.files import TASK_BYTES, Range, read_chunks
 from dadagrad.data.rows import Rows
 from dadagrad.data.tables.encoding import TableParser
-from dadagrad.data.tables.sources import (
+from dadagrad.data.tables.formats import (
     is_table,
     open_text,
     parquet_batches,

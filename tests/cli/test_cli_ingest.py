@@ -7,7 +7,7 @@ import pytest
 
 from dadagrad import ingest, open_dataset
 from dadagrad.cli import ingest as module
-from dadagrad.data.ingest.options import OPTIONS
+from dadagrad.data.reading.options import OPTIONS
 
 
 def test_the_report_is_json_or_lines(run, places, tmp_path):

@@ -11,8 +11,8 @@ from helpers.line_formats import COMPRESS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad.data.ingest import files
-from dadagrad.data.ingest.files import Range, place, plan_ranges, read_chunks
+from dadagrad.data.reading import files
+from dadagrad.data.reading.files import Range, place, plan_ranges, read_chunks
 from dadagrad.errors import InputError
 
 

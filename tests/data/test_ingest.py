@@ -21,9 +21,10 @@ from sklearn.datasets import dump_svmlight_file
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from dadagrad.data import external_shuffle, open_dataset
-from dadagrad.data.ingest import files, readers, sources
-from dadagrad.data.ingest.files import guess_format
+from dadagrad.data.ingest import readers, sources
 from dadagrad.data.ingest.ingest import IngestReport, ingest
+from dadagrad.data.reading import files
+from dadagrad.data.reading.files import guess_format
 from dadagrad.errors import InputError
 from dadagrad.model.compatibility import check_features
 
@@ -344,7 +345,7 @@ def test_a_scheduler_that_does_not_answer(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["a.svm.bz2", "a.svm.xz", "a.csv.gz"])
 def test_progress_through_one_compressed_file_is_in_its_own_bytes(tmp_path, name, monkeypatch):
     monkeypatch.setattr(readers, "TASK_BYTES", 1 << 17)
-    monkeypatch.setattr("dadagrad.data.ingest.files._READ_BYTES", 1 << 13)
+    monkeypatch.setattr("dadagrad.data.reading.files._READ_BYTES", 1 << 13)
     # Ten tasks of noise: compressed bytes come in step with the rows.
     numbers = np.random.default_rng(0).integers(10**8, 10**9, (30_000, 4))
     row = "{0},{1},{2},{3}" if ".csv" in name else "0 1:{0} 2:{1} 3:{2} 4:{3}"

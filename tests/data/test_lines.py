@@ -18,7 +18,7 @@ from sklearn.utils import murmurhash3_32
 
 from dadagrad.data.blocks import Block
 from dadagrad.data.ingest import svmlight, vw
-from dadagrad.data.ingest.options import Options
+from dadagrad.data.reading.options import Options
 from dadagrad.errors import InputError
 from dadagrad.kernels import parsing
 

@@ -16,7 +16,7 @@ import pytest
 import zstandard
 
 from dadagrad.data.blocks import Block
-from dadagrad.data.ingest.options import Options
+from dadagrad.data.reading.options import Options
 from dadagrad.errors import InputError
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {

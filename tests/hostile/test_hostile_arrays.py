@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from dadagrad import ingest
 from dadagrad.data.ingest.arrays import open_npz
 from dadagrad.data.ingest.ingest import read_dataset
-from dadagrad.data.ingest.options import Options
+from dadagrad.data.reading.options import Options
 from dadagrad.errors import InputError
 
 MATRIX = scipy.sparse.random(12, 9, 0.4, "csr", random_state=0)

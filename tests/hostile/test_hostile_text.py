@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from dadagrad import ingest
 from dadagrad.data import open_dataset
 from dadagrad.data.ingest import vw
-from dadagrad.data.ingest.files import Range, read_chunks
-from dadagrad.data.ingest.options import Options
-from dadagrad.data.tables.sources import open_text
+from dadagrad.data.reading.files import Range, read_chunks
+from dadagrad.data.reading.options import Options
+from dadagrad.data.tables.formats import open_text
 from dadagrad.errors import DadagradError, InputError
 
 CSV = b'label,a,b\n1,2,3\n0,,1e3\n1,"4",5\n'
@@ -80,7 +80,7 @@ def test_only_long_tags_are_skipped(length):
 @pytest.mark.parametrize("kind", ["gz", "xz"])
 def test_a_line_without_an_end(kind, tmp_path, monkeypatch):
     """A megabyte of ones is a kilobyte of gzip: it is an error when the limit is reached."""
-    monkeypatch.setattr("dadagrad.data.ingest.files.MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr("dadagrad.data.reading.files.MAX_LINE_BYTES", 1 << 20)
     (tmp_path / "a").write_bytes(COMPRESS[kind](b"1 1:1\n" + b"1" * (5 << 20)))
     with pytest.raises(InputError, match="a, line 2 is longer than 1048576 bytes"):
         list(read_chunks(Range(str(tmp_path / "a"), 0, None), 1 << 16))

@@ -27,7 +27,7 @@ from dadagrad.data.ingest.array_checks import (
     refuse_too_large,
     stored_bytes,
 )
-from dadagrad.data.ingest.options import Options
+from dadagrad.data.reading.options import Options
 from dadagrad.errors import InputError
 from dadagrad.storage.memory import check_free_memory
 from dadagrad.storage.store import open_regular

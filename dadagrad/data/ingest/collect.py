@@ -28,18 +28,18 @@ from dadagrad.data.dataset import (
 )
 from dadagrad.data.external_shuffle import ExternalShuffle, ShuffledRows
 from dadagrad.data.ingest import vw
-from dadagrad.data.ingest.files import Range, read_chunks, source_bytes
-from dadagrad.data.ingest.options import OPTIONS, TABLE_FORMATS, Options
 from dadagrad.data.ingest.sources import Source
 from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool
 from dadagrad.data.labels import LabelCollector, LabelTable, keep_class_names
+from dadagrad.data.reading.files import Range, read_chunks, source_bytes
+from dadagrad.data.reading.options import OPTIONS, TABLE_FORMATS, Options
 from dadagrad.data.rows import Rows
 from dadagrad.data.stored_runs import StoredRun, store_runs
 from dadagrad.data.tables.columns import PLURALS, describe_columns
 from dadagrad.data.tables.encoder import TableEncoder
+from dadagrad.data.tables.formats import HEAD_BYTES
 from dadagrad.data.tables.scaling import sample_size
-from dadagrad.data.tables.sources import HEAD_BYTES
 from dadagrad.errors import InputError
 from dadagrad.kernels import is_compiled, parsing
 

@@ -22,11 +22,11 @@ from dadagrad.data.ingest.collect import (
     describe,
     make_recipe,
 )
-from dadagrad.data.ingest.files import source_bytes
-from dadagrad.data.ingest.options import OPTIONS
 from dadagrad.data.ingest.output import Claim, check_output, claimed
 from dadagrad.data.ingest.sources import MatrixSource, is_pair, is_raw, make_source
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool, worker_pool
+from dadagrad.data.reading.files import source_bytes
+from dadagrad.data.reading.options import OPTIONS
 from dadagrad.data.views import join
 from dadagrad.data.zarr.writer import write_partition, write_root
 from dadagrad.errors import InputError

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dadagrad.data.blocks import MAX_NOTES, Block, take
-from dadagrad.data.ingest.files import place
-from dadagrad.data.ingest.options import Options
+from dadagrad.data.reading.files import place
+from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import row_of
 from dadagrad.errors import InputError
 from dadagrad.kernels import parsing

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from dadagrad.data.blocks import Block, compact, transform_values
 from dadagrad.data.ingest import arrays, svmlight, vw
-from dadagrad.data.ingest.files import (
+from dadagrad.data.ingest.summary import SourceSummary
+from dadagrad.data.reading.files import (
     TASK_BYTES,
     Meter,
     Range,
@@ -20,11 +21,10 @@ from dadagrad.data.ingest.files import (
     read_chunks,
     source_bytes,
 )
-from dadagrad.data.ingest.options import Options
-from dadagrad.data.ingest.summary import SourceSummary
+from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.delimited import cut_at_rows
 from dadagrad.data.tables.encoding import TableParser
-from dadagrad.data.tables.sources import (
+from dadagrad.data.tables.formats import (
     TableGroup,
     learn_encoder,
     open_text,

@@ -24,8 +24,6 @@ from dadagrad.data.blocks import Block, compact
 from dadagrad.data.dask_blocks import dataset_from_dask, is_dask
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.ingest.arrays import ArraySource, matrix_source, open_arrays, stored_source
-from dadagrad.data.ingest.files import expand, guess_format, source_bytes
-from dadagrad.data.ingest.options import ARRAY_FORMATS, Format, Options
 from dadagrad.data.ingest.readers import (
     LINE_PARSERS,
     NO_ROWS,
@@ -37,8 +35,10 @@ from dadagrad.data.ingest.readers import (
 )
 from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import BlockTask, WorkerPool
+from dadagrad.data.reading.files import expand, guess_format, source_bytes
+from dadagrad.data.reading.options import ARRAY_FORMATS, Format, Options
 from dadagrad.data.tables.encoding import Batch, TableParser
-from dadagrad.data.tables.sources import (
+from dadagrad.data.tables.formats import (
     BATCH_ROWS,
     is_frame,
     is_table,

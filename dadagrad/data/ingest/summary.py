@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from dadagrad.data.arrays import drop_zero_weights
 from dadagrad.data.blocks import Block, LeftOut
 from dadagrad.data.dataset import LabelColumn
-from dadagrad.data.ingest.options import Options
 from dadagrad.data.labels import LabelCollector
+from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.encoder import HashedNames, NameTable, TableEncoder
 from dadagrad.errors import InputError
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dadagrad.data.blocks import Block
 from dadagrad.data.ingest.lines import BAD_ID, Lines, as_float32, explain, number_problem, quote
-from dadagrad.data.ingest.options import Options
+from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import row_of
 from dadagrad.kernels import parsing
 

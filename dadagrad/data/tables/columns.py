@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
-from dadagrad.data.ingest.options import Options
+from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.cells import (
     is_date,
     is_list,

@@ -21,8 +21,8 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import MAX_NOTES
-from dadagrad.data.ingest.files import COMPRESSED_NAME, place
-from dadagrad.data.ingest.options import Delimiter
+from dadagrad.data.reading.files import COMPRESSED_NAME, place
+from dadagrad.data.reading.options import Delimiter
 from dadagrad.data.tables.cells import MISSING, as_number
 from dadagrad.data.tables.columns import shown
 from dadagrad.data.tables.encoding import Batch

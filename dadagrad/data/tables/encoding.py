@@ -13,7 +13,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import MAX_NOTES, Block, row_pointers, take
-from dadagrad.data.ingest.options import Options
+from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.cells import (
     is_value,
     suits,

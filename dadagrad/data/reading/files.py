@@ -13,7 +13,7 @@ from typing import IO, Protocol
 
 import pyarrow as pa
 
-from dadagrad.data.ingest.options import FORMATS, Format
+from dadagrad.data.reading.options import FORMATS, Format
 from dadagrad.errors import InputError
 
 MAX_LINE_BYTES = 1 << 28

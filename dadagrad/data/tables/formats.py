@@ -1,4 +1,4 @@
-"""Sources of tables: chunks of delimited text and of JSON lines, Parquet, and data frames."""
+"""Formats of tables: delimited text and JSON lines in chunks, Parquet, and data frames."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from dadagrad.data.blocks import MAX_NOTES
-from dadagrad.data.ingest.files import place
-from dadagrad.data.ingest.options import DEFAULT_HASH_BITS, Options
 from dadagrad.data.parquet import arrow_errors
 from dadagrad.data.parquet_footer import RowGroup, read_row_groups
+from dadagrad.data.reading.files import place
+from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Options
 from dadagrad.data.tables.columns import find, learn_columns, no_column, shown
 from dadagrad.data.tables.delimited import (
     Layout,
