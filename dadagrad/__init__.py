@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from dadagrad.optim.updates import Update
     from dadagrad.reports.page import report
     from dadagrad.training.callbacks import Callback
-    from dadagrad.training.memory.dry_run import DryRun, dry_run
+    from dadagrad.training.dry_run import DryRun, dry_run
     from dadagrad.training.run import TrainResult, resume, train
     from dadagrad.training.sweep import SweepResult, sweep
 
@@ -52,7 +52,7 @@ _HOMES = {
     "Callback": "dadagrad.training.callbacks",
     "DadagradError": "dadagrad.errors",
     "Dataset": "dadagrad.data.dataset",
-    "DryRun": "dadagrad.training.memory.dry_run",
+    "DryRun": "dadagrad.training.dry_run",
     "InputError": "dadagrad.errors",
     "Loss": "dadagrad.optim.losses",
     "Model": "dadagrad.model.model",
@@ -65,7 +65,7 @@ _HOMES = {
     "TrainingError": "dadagrad.errors",
     "Update": "dadagrad.optim.updates",
     "dataset_from_arrays": "dadagrad.data.arrays",
-    "dry_run": "dadagrad.training.memory.dry_run",
+    "dry_run": "dadagrad.training.dry_run",
     "evaluate": "dadagrad.model.evaluate",
     "export": "dadagrad.model.model",
     "ingest": "dadagrad.data.ingest.ingest",
