@@ -7,6 +7,7 @@ from typing import Any
 
 from dadagrad.config import TrainConfig, make_config
 from dadagrad.data.ingest.ingest import as_dataset, split_options
+from dadagrad.errors import name_options
 from dadagrad.storage.memory import free_memory, resident
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.execution import Run, resolve_config
@@ -114,7 +115,7 @@ def dry_run(
         free=free_memory() if memory is None else memory,
         worker=estimate.worker,
         bytes_per_step=estimate.bytes_per_step,
-        problem=shortage,
+        problem=shortage and name_options(shortage),
     )
 
 

@@ -130,7 +130,7 @@ def with_features(n_features: int) -> Dataset:
 @pytest.mark.parametrize(
     ("values", "advice"),
     [
-        ({}, "hash to fewer features (ingest with --hash-bits 3"),
+        ({}, "hash to fewer features (ingest with hash_bits=3"),
         ({"preconditioner": "full"}, "choose the diagonal preconditioner"),
         ({"update": "arow-full"}, "choose update 'arow'"),
         ({"update": "pa"}, "hash to fewer features"),
