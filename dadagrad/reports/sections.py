@@ -247,7 +247,7 @@ def _checkpoints(checkpoints: Sequence[Mapping[str, Any]]) -> list[Sequence[str]
         (
             f"{each['steps']:,}",
             _text(each.get("rows"), _grouped),
-            _text(each.get("bytes"), lambda size: f"{size / 1e6:,.1f} MB"),
+            _text(each.get("bytes"), lambda size: f"{short(size)}B"),
             str(each.get("created") or "")[:19].replace("T", " "),
         )
         for each in checkpoints
