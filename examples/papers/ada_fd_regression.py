@@ -10,6 +10,9 @@ ADA-FULL first, ADA-FD close to it, then the others.
 ADA-FD is the form of the paper: tau = 10 rows, shrunk at every step. Beside it stands the form with
 a buffer at equal memory: 5 rows and 5 waiting ones. The seconds are those of a clock.
 
+With mirror descent FD-SON ends 1 % ahead of ADA-FD. They are level from 2,000 rows on; with 200
+features and 2,000 rows, in each of four draws, ADA-FD is ahead: 183 to 229 against 231 to 335.
+
 A gradient is x or -x, so the sum of outer products is the same in all settings: one preconditioner
 serves the whole grid.
 """

@@ -6,6 +6,9 @@ of the rows is held out. AROW, which has no zeros, is the dashed line; its r has
 mistakes. The claim of the paper: with more than 1 % of the weights the error is that of AROW. The
 sets are those of `text_classification`, and IMDB once more with all its pairs of words, hashed to
 2^21 features.
+
+The 1 % of the paper are 20,000 weights; here they are some hundred words of a small vocabulary, and
+the error falls towards that of AROW with the number of features.
 """
 
 from __future__ import annotations
