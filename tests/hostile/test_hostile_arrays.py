@@ -8,10 +8,12 @@ import pickle
 import shutil
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anndata
 import h5py
 import numcodecs.pickles
 import numpy as np
@@ -22,6 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dadagrad import ingest
+from dadagrad.data.ingest import array_checks
 from dadagrad.data.ingest.arrays import open_npz
 from dadagrad.data.ingest.ingest import read_dataset
 from dadagrad.data.reading.options import Options
@@ -269,7 +272,8 @@ def test_shapes_of_zarr_that_lie(stores, version, tmp_path):
             shutil.rmtree(folder)
 
 
-def test_h5ad_that_lies(stores, tmp_path):
+def test_h5ad_that_lies(stores, tmp_path, monkeypatch):
+    monkeypatch.setattr(array_checks, "free_memory", lambda: 0)  # looks into all chunks
     secret = tmp_path / "secret.h5"
     with h5py.File(secret, "w") as file:
         file["x"] = np.arange(12.0)
@@ -283,11 +287,25 @@ def test_h5ad_that_lies(stores, tmp_path):
         layout[:] = h5py.VirtualSource(str(secret), "x", shape=(12,))
         file.create_virtual_dataset("obs/label", layout)
 
+    def bomb(file):
+        label(file, shape=(12,), chunks=(12,), compression="gzip")
+        file["obs/label"].id.write_direct_chunk((0,), zlib.compress(bytes(5_000_000), 9))
+
+    def twice(file):
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk((12,))
+        for _ in range(2):
+            properties.set_deflate(9)
+        space, kind = h5py.h5s.create_simple((12,)), h5py.h5t.NATIVE_DOUBLE
+        h5py.h5d.create(file["obs"].id, b"label", kind, space, properties)
+
     raw = [(str(tmp_path / "secret.bin"), 0, 96)]
     labels: list[tuple[Callable[[Any], object], str]] = [
         (lambda file: label(file, shape=(2**40,), chunks=(1 << 20,)), "declares"),
         (lambda file: label(file, shape=(12,), external=raw), "lies in another file"),
         (virtual, "lies in another file"),
+        (bomb, r"a chunk at \(0,\) that declares 96 bytes and has more"),
+        (twice, "compressed 2 times"),
         (
             lambda file: file["obs"].update(label=h5py.ExternalLink(str(secret), "/x")),
             "link to another file",
@@ -330,7 +348,9 @@ def test_objects_in_an_h5ad_are_not_unpickled(stores, tmp_path):
     assert not (tmp_path / "trace").exists()
 
 
-def test_valid_stores_are_read(stores, tmp_path):
-    for name in ("a.h5ad", "v2.zarr", "v3.zarr"):
+def test_valid_stores_are_read(stores, tmp_path, monkeypatch):
+    monkeypatch.setattr(array_checks, "free_memory", lambda: 0)
+    anndata.read_h5ad(stores / "a.h5ad").write_h5ad(stores / "gz.h5ad", compression="gzip")
+    for name in ("a.h5ad", "gz.h5ad", "v2.zarr", "v3.zarr"):
         report = ingest(stores / name, str(tmp_path / f"out-{name}"), format="anndata")
         assert (report.rows, report.nnz) == (12, MATRIX.nnz)

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
@@ -16,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 
 from dadagrad.errors import DadagradError, InputError, OutOfMemory
-from dadagrad.storage.memory import check_free_memory
+from dadagrad.storage.memory import check_free_memory, free_memory
 from dadagrad.storage.store import check_regular
 
 MAX_RATIO = 1000
@@ -28,6 +29,9 @@ _MAX_HEADER = 1024
 _MAX_METADATA = 64 << 20
 _MAX_ARRAYS = 1 << 17
 _MAX_DEPTH = 4
+_UNINFLATED = 1 << 30
+_MAX_CHECKSUM = 16
+_MAX_INFLATION = 1032  # of deflate, https://zlib.net/zlib_tech.html
 
 # Codecs of Zarr's versions 2 and 3, without those that unpickle or come from other packages.
 _CODECS = {
@@ -164,6 +168,8 @@ def check_stored(path: str, item: Any, stored: int, depth: int = 0, *, sliced: b
                 check_free_memory(declared, name)
         if getattr(item, "external", None) or getattr(item, "is_virtual", False):
             raise InputError(f"{name} lies in another file; write all data into one file")
+        if chunk:
+            _check_inflated(name, item, math.prod(chunk))
         return 1
     if depth > _MAX_DEPTH:
         raise InputError(f"{name} lies too deep; this is not an AnnData file")
@@ -177,9 +183,48 @@ def check_stored(path: str, item: Any, stored: int, depth: int = 0, *, sliced: b
     return count
 
 
+def _check_inflated(name: str, item: Any, n_values: int) -> None:
+    """Raise `InputError` for a deflated chunk of an HDF5 file with more than `n_values`.
+
+    HDF5 inflates a chunk to its end. Only chunks that could have a gigabyte are inflated here.
+    """
+    import h5py  # type: ignore[import-untyped]
+
+    if not isinstance(item, h5py.Dataset):
+        return
+    limit = min(free_memory(), _UNINFLATED) // _MAX_INFLATION
+    properties = item.id.get_create_plist()
+    filters = [properties.get_filter(number)[0] for number in range(properties.get_nfilters())]
+    n_deflated = filters.count(h5py.h5z.FILTER_DEFLATE)
+    if n_deflated > 1:
+        raise InputError(f"{name} is compressed {n_deflated} times; write it again")
+    if not n_deflated or item.id.get_storage_size() <= limit:
+        return
+    declared = n_values * item.id.get_type().get_size()
+    allowed = 2 * declared + _MAX_CHECKSUM  # in the file a text takes 16 bytes, not 8
+    offsets: list[tuple[int, ...]] = []
+
+    def note(chunk: Any) -> None:
+        if chunk.size > limit:
+            offsets.append(chunk.chunk_offset)
+
+    item.id.chunk_iter(note)
+    for offset in offsets:
+        _, data = item.id.read_direct_chunk(offset)
+        inflater, n_bytes = zlib.decompressobj(), 0
+        while data and n_bytes <= allowed:
+            n_bytes += len(inflater.decompress(data, _ALWAYS_ALLOWED))
+            data = inflater.unconsumed_tail
+        if n_bytes > allowed:
+            raise InputError(
+                f"{name} has a chunk at {offset} that declares {declared} bytes and has more; the "
+                "file is damaged or was made to do harm: get another copy"
+            )
+
+
 def refuse_link(path: str, group: Any, name: str) -> None:
     """Raise `InputError` if a member of an HDF5 file is a link to another file."""
-    import h5py  # type: ignore[import-untyped]
+    import h5py
 
     if isinstance(group, h5py.Group) and isinstance(
         group.get(name, getlink=True), h5py.ExternalLink
