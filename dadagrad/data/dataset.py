@@ -195,10 +195,6 @@ class Dataset(ABC):
         """
         return self.read(partition)
 
-    def read_vocabulary(self, partition: int) -> NDArray[np.int64]:
-        """The (n_local,) int64 feature ids that occur in the partition, increasing."""
-        return self.read(partition).vocabulary
-
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
         """Names of those `ids` that have one."""
         return {}

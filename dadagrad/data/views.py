@@ -86,10 +86,6 @@ class DatasetView(Dataset):
         source = self._sources[piece.source]
         return self._select(piece, source.read_into(piece.partition, arena, scratch))
 
-    def read_vocabulary(self, partition: int) -> NDArray[np.int64]:
-        piece = self._piece(partition)
-        return self._sources[piece.source].read_vocabulary(piece.partition)
-
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
         names: dict[int, str] = {}
         for number, source in enumerate(self._sources):

@@ -206,7 +206,7 @@ class ByHand:
                 case Compute(task, slice_, given):
                     if isinstance(given, SharedFeatures):
                         at_once = self.rng is not None and self.rng.random() < 0.5
-                        vocabulary = self.data.read_vocabulary(slice_.partition)
+                        vocabulary = self.data.read(slice_.partition).vocabulary
                         given = given.send(vocabulary, None) if at_once else given
                     self.waiting.append(
                         lambda t=task, p=slice_, g=given: Computed(

@@ -78,7 +78,6 @@ def use_data(folder):
     data = dadagrad.open_dataset(str(folder / "data"))
     for number in range(len(data.partitions)):
         data.read(number)
-        data.read_vocabulary(number)
 
 
 def test_every_file_of_a_dataset_and_of_a_model(folder):

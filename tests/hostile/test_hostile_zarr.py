@@ -87,7 +87,7 @@ def use():
         assert (np.diff(rows.indptr) >= 0).all()
         assert rows.indptr[-1] == len(rows.indices)
         assert not len(rows.indices) or 0 <= rows.indices.min() <= rows.indices.max() < rows.n_local
-        assert (np.diff(data.read_vocabulary(number)) > 0).all()
+        assert (np.diff(rows.vocabulary) > 0).all()
     data.names(np.arange(N_FEATURES))
 
 

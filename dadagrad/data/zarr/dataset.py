@@ -86,9 +86,6 @@ class ZarrDataset(Dataset):
         """Like `read`; all arrays are views of `arena`, and `scratch` holds compressed chunks."""
         return self._reader(partition, arena, scratch).read_rows()
 
-    def read_vocabulary(self, partition: int) -> NDArray[np.int64]:
-        return self._reader(partition).read_vocabulary()
-
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
         wanted = np.asarray(ids, np.int64)
         names: dict[int, str] = {}
