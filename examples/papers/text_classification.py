@@ -10,6 +10,10 @@ The paper learns from the stemmed bigrams of RCV1 (2 million features), which ca
 are the words and pairs of words of IMDB that are in 100 reviews or more, the words of 20 Newsgroups
 (its four large groups against the rest), and a sample of RCV1. With `--fetch` scikit-learn's RCV1,
 47,236 words, is added. Values are chosen in the first experiment and kept in the others.
+
+Against the paper AROW is ahead of AdaGrad-RDA, because a tenth of a small vocabulary is not enough:
+without l1 AdaGrad-RDA is ahead on IMDB and RCV1, and within a fifth on the 14,000 rows of
+20 Newsgroups. These are few for one pass: after three it is level or ahead on all sets.
 """
 
 from __future__ import annotations
@@ -36,6 +40,9 @@ from examples.papers.record import Cell, Claim, Options, Outcome, Table, below, 
 STRENGTHS = tuple(10.0**power for power in (-4.5, -4, -3.5, -3, -2.5, -2))
 PROPORTION = 0.1
 TRAIN_SHARE = 0.75
+PENALISED = tuple(name for name in ALGORITHMS if name not in PRICED)
+FREE = {"AdaGrad-RDA, no l1": 1, "AdaGrad-RDA, no l1, 3 passes": 3}
+"""Passes of the lines that show what l1 and a single pass cost."""
 PAPER = {
     "ECAT": ("0.051 (0.099)", "0.058 (0.194)", "0.044 (0.086)", "0.044 (0.238)", "0.059", "0.049"),
     "CCAT": ("0.064 (0.123)", "0.111 (0.226)", "0.053 (0.105)", "0.053 (0.276)", "0.107", "0.061"),
@@ -52,23 +59,23 @@ def run(options: Options) -> Outcome:
         for category, labels in categories.items():
             strength, results = compare(rows, labels, n_splits, strengths)
             cells = (
-                cell(error, None if algorithm in PRICED else proportion)
+                cell(error, proportion if algorithm in PENALISED else None)
                 for algorithm, (error, proportion) in results.items()
             )
             lines.append((f"{name}: {category}", rows.shape[1], strength, *cells))
-    lines += [(f"paper, RCV1: {name}", None, None, *row) for name, row in PAPER.items()]
-    columns = ("set", "features", "l1", *ALGORITHMS)
+    lines += [(f"paper, RCV1: {name}", None, None, *row, None, None) for name, row in PAPER.items()]
+    columns = ("set", "features", "l1", *ALGORITHMS, *FREE)
     title = "Test errors (proportions of non-zero weights)"
     return Outcome([Table(title, columns, lines)])
 
 
 def claims(rows: list[dict[str, Any]]) -> list[Claim]:
     ours = [row for row in rows if not row["set"].startswith("paper")]
-    names = tuple(ALGORITHMS)
+    names = (*ALGORITHMS, *FREE)
     means = {name: float(np.mean([float(row[name].split()[0]) for row in ours])) for name in names}
     pairs = [("AdaGrad-RDA", "RDA"), ("AdaGrad-FB", "FB")]
     wins = [below(ours, *pair) for pair in pairs]
-    against = {name: below(ours, name, "AROW") for name in ("AdaGrad-RDA",)}
+    against = {name: below(ours, name, "AROW") for name in ("AdaGrad-RDA", *FREE)}
     return [
         Claim(
             "Adaptive algorithms beat the same without adaptation on every set.",
@@ -91,9 +98,9 @@ def compare(
     rows: Any, labels: sets.Labels, n_splits: int, strengths: Sequence[float]
 ) -> tuple[float, dict[str, tuple[float, float]]]:
     """The l1 strength, and mean error and proportion of non-zeros of each algorithm."""
-    sums = {name: np.zeros(2) for name in ALGORITHMS}
+    sums = {name: np.zeros(2) for name in (*ALGORITHMS, *FREE)}
     values: dict[str, float] = {}
-    strength = 0.0
+    strength = free = 0.0
     for split in range(n_splits):
         order = np.random.default_rng(split).permutation(len(labels))
         n_train = int(TRAIN_SHARE * len(labels))
@@ -102,7 +109,10 @@ def compare(
         if not values:
             strength = choose_l1("RDA", data, strengths, PROPORTION)
             values = {name: tune(name, data, strength)[0] for name in ALGORITHMS}
-        for name, value in values.items():
-            result = learn(name, data, value, strength)
+            free, _ = tune("AdaGrad-RDA", data)
+        results = {name: learn(name, data, value, strength) for name, value in values.items()}
+        for name, passes in FREE.items():
+            results[name] = learn("AdaGrad-RDA", data, free, passes=passes)
+        for name, result in results.items():
             sums[name] += evaluate(result.model, test)["error"], density(result)
     return strength, {name: tuple(each / n_splits) for name, each in sums.items()}
