@@ -243,7 +243,7 @@ GROUPS = (
 
 @dataclass(frozen=True)
 class Setting:
-    """Description of a field of `TrainConfig`.
+    """Description of a field of `TrainConfig` or `Options`.
 
     Attributes
     ----------
