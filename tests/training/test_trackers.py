@@ -48,8 +48,8 @@ def test_trackio_gets_the_numbers_of_a_run(tmp_path):
     with sqlite3.connect(tmp_path / "reviews.db") as store:
         rows = [json.loads(row) for (row,) in store.execute("SELECT metrics FROM metrics")]
         (config,) = (json.loads(row) for (row,) in store.execute("SELECT config FROM configs"))
-    assert [row["rows"] for row in rows] == [300, 600, 600]
-    assert rows[-1]["progressive_loss"] == rows[0]["loss"] == loss
+    assert [row["rows"] for row in rows] == [256, 300, 600, 600]
+    assert rows[-1]["progressive_loss"] == rows[1]["loss"] == loss
     assert config["loss"] == "hinge"
 
 
@@ -58,6 +58,6 @@ def test_mlflow_gets_the_numbers_of_a_run(tmp_path):
     (run,) = (path.parent for path in tmp_path.glob("store/*/*/meta.yaml"))
     assert (run / "params" / "loss").read_text() == "hinge"
     lines = (run / "metrics" / "loss").read_text().splitlines()
-    assert [line.split()[2] for line in lines] == ["300", "600"]
+    assert [line.split()[2] for line in lines] == ["256", "300", "600"]
     assert float((run / "metrics" / "progressive_loss").read_text().split()[1]) == loss
     assert "end_time: null" not in (run / "meta.yaml").read_text()
