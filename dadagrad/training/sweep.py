@@ -4,10 +4,11 @@ Each setting is a group of outputs, which learns from the same rows as all other
 read once for the whole grid. At three places of the first pass, after an eighth, a quarter and half
 of its rows, the settings are compared by their progressive loss since the place before: successive
 halving (Jamieson and Talwalkar 2016, "Non-stochastic best arm identification"). Those that share
-the penalties l1 and l2 compete, and the better half of them stays: at the end, each pair of
-penalties has a model, and these are the regularization path. The places depend on the schedule
-alone, so that the result has the same bits on any number of threads and workers. A model that stays
-has the bits of a run with its settings.
+the penalties l1 and l2 compete, and the better half of them stays. Where each pair of penalties has
+one setting, all compete, and the better half of them stays, or `PATH`. So up to `PATH` pairs, or
+more if many were given, have a model at the end, and these are the regularization path. The places
+depend on the schedule alone, so that the result has the same bits on any number of threads and
+workers. A model that stays has the bits of a run with its settings.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 PLACES = (1 / 8, 1 / 4, 1 / 2)
 """Shares of the first pass after which settings are dropped."""
+PATH = 8
+"""Pairs of penalties of which none is dropped for the sake of another."""
 
 
 @dataclass(frozen=True)
@@ -258,14 +261,20 @@ class _Sweep:
     def _drop(
         self, coordinator: Coordinator, values: NDArray[np.float64], stop: Cursor | None
     ) -> Start:
-        """Drop the worse half of the settings of each pair of penalties before the end of a run."""
+        """Drop the worse half of the rivals before the end of a run.
+
+        Rivals are the settings of one pair of penalties, or else all, if more than `PATH` are left.
+        """
         rivals: dict[tuple[float, float], list[int]] = {}
         for place, number in enumerate(self.numbers):
             entry = self.table[number]
             rivals.setdefault((entry["l1"], entry["l2"]), []).append(place)
+        groups, fewest = list(rivals.values()), 1
+        if len(groups) == len(self.numbers) > PATH:
+            groups, fewest = [list(range(len(groups)))], PATH
         kept: list[int] = []
-        for places in rivals.values():
-            n_kept = len(places) if stop is None else (len(places) + 1) // 2
+        for places in groups:
+            n_kept = len(places) if stop is None else max((len(places) + 1) // 2, fewest)
             kept += sorted(places, key=lambda place: values[place])[:n_kept]
         kept.sort()
         dropped = [number for place, number in enumerate(self.numbers) if place not in kept]
