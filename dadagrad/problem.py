@@ -365,28 +365,32 @@ def _task(config: TrainConfig, columns: tuple[LabelColumn, ...]) -> Task:
         for column in columns:
             if column.names is not None:
                 raise InputError(
-                    f"label column {column.name!r} has the classes {listed(column.names)}, and "
-                    f"the {loss.name} loss is for numbers; choose --loss hinge, squared-hinge or "
-                    "logistic, or give labels that are numbers"
+                    f"{column.place} has the classes {listed(column.names)}, and the {loss.name} "
+                    "loss is for numbers; choose --loss hinge, squared-hinge or logistic, or give "
+                    "labels that are numbers"
                 )
         return "ranking" if loss.ranks else "regression"
     for column in columns:
         if column.values is None:
             raise InputError(
-                f"label column {column.name!r} has more than 1000 distinct values, which is a "
-                f"regression; the {loss.name} loss classifies. Choose --loss squared, absolute "
-                "or huber"
+                f"{column.place} has more than 1000 distinct values, which is a regression; the "
+                f"{loss.name} loss classifies. Choose --loss squared, absolute or huber"
             )
         if not column.values:
-            raise InputError(f"label column {column.name!r} has no labels; training needs some")
+            raise InputError(f"{column.place} has no labels; training needs some")
         if len(column.values) < 2:
             raise InputError(
-                f"label column {column.name!r} has only one class, "
-                f"{listed(column.names or column.values)}; a classifier needs two or more"
+                f"{column.place} has only one class, {listed(column.texts)}; a classifier needs two"
+            )
+        fractions = [value for value in column.values if value % 1]
+        if column.names is None and len(column.values) > 2 and fractions:
+            raise InputError(
+                f"{column.place} has numbers such as {fractions[0]:g}, and the {loss.name} loss is "
+                "for classes; choose --loss squared or huber, or give classes that are words"
             )
         if len(columns) > 1 and len(column.values) > 2:
             raise InputError(
-                f"label column {column.name!r} has {len(column.values)} distinct values; with "
+                f"{column.place} has {len(column.values)} distinct values; with "
                 "several label columns each must have two (has the label, has it not)"
             )
     if len(columns) > 1:

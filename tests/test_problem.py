@@ -82,7 +82,7 @@ def test_classes_not_named_weigh_one():
     ("columns", "settings", "message"),
     [
         ([], {}, "no label column"),
-        ([LabelColumn("y", (1.0,), (5,))], {}, "'y' has only one class, 1; .* two or more"),
+        ([LabelColumn("y", (1.0,), (5,))], {}, "'y' has only one class, 1; .* needs two"),
         ([LabelColumn("y", (0.0,), (5,), ("cat",))], {}, "only one class, cat;"),
         ([LabelColumn("y", (), ())], {}, "'y' has no labels"),
         ([REAL], {"loss": "logistic"}, "'price' has more than 1000 .* the logistic loss class"),
@@ -99,5 +99,5 @@ def test_labels_that_do_not_suit_are_named(columns, settings, message):
 
 def test_a_regression_on_classes_is_refused():
     column = LabelColumn("label", (0.0, 1.0), (3, 4), ("no", "yes"))
-    with pytest.raises(InputError, match="'label' has the classes no, yes, and the squared loss"):
+    with pytest.raises(InputError, match="the label has the classes no, yes, and the squared loss"):
         make_problem(TrainConfig(loss="squared"), Schema(5, (column,)), 1)

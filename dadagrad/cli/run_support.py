@@ -96,6 +96,7 @@ def check_data(
     """Check before training that the data suit the settings, and the model the holdout data."""
     from dadagrad.data.ingest.sources import is_raw
     from dadagrad.model.compatibility import check_suitable
+    from dadagrad.model.raw import read_raw
     from dadagrad.problem import make_problem
     from dadagrad.training.execution import resolve_config
 
@@ -104,8 +105,14 @@ def check_data(
     problem = make_problem(config, data.schema, config.batch_size)
     task = problem.task
     _check_effects(problem)
-    if holdout is not None and not is_raw(holdout):  # raw rows get the features of the model
+    if holdout is not None and not is_raw(holdout):
         check_suitable(task, data.schema, dadagrad.open_dataset(holdout))
+    elif (
+        holdout is not None
+        and os.path.isfile(holdout)
+        and next(read_raw(data.schema, holdout), None) is None
+    ):
+        raise InputError(f"no rows in {holdout}, which --holdout names; give at least one")
 
 
 def _check_effects(problem: Problem) -> None:
@@ -172,9 +179,12 @@ def check_destinations(
     if not probe:
         return
     storage = Storage(model)
+    is_new = storage.is_local and not os.path.exists(storage.local_path())
     storage.put("probe", b"")  # one name: the next command removes what a killed one leaves
-    with suppress(DadagradError):
+    with suppress(DadagradError, OSError):
         storage.delete("probe")
+        if is_new:
+            os.rmdir(storage.local_path())
 
 
 def show_dry_run(prediction: DryRun, display: Display) -> None:

@@ -46,6 +46,11 @@ class LabelColumn:
     names: tuple[str, ...] | None = None
 
     @property
+    def place(self) -> str:
+        """The column in a message."""
+        return "the label" if self.name == "label" else f"label column {self.name!r}"
+
+    @property
     def texts(self) -> tuple[str, ...]:
         """Text of each of `values`: its name, or the number."""
         if self.names is not None:

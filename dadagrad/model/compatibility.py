@@ -98,7 +98,7 @@ class _ColumnTranslation:
 
     def __init__(self, ours: LabelColumn, theirs: LabelColumn, url: str) -> None:
         self._known = dict(zip(ours.texts, ours.values or (), strict=True))
-        self._place = f"{url}: column {theirs.name!r}"
+        self._place = url if theirs.name == "label" else f"{url}: column {theirs.name!r}"
         if (ours.names is None) != (theirs.names is None):
             mine, other = ("numbers", "text") if ours.names is None else ("text", "numbers")
             raise InputError(

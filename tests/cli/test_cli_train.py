@@ -245,3 +245,25 @@ def test_an_unreachable_scheduler_is_one_error_at_once(run, places, tmp_path, co
     assert "no Dask scheduler answers at tcp://127.0.0.1:1 (" in error
     assert time.monotonic() - begun < 10
     assert not (model / "model.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "message"),
+    [
+        ("0123456789", ["--holdout", "none.csv"], "no rows in"),
+        ("0123456789", ["--holdout", "0.001"], "--holdout 0.001 of the 10 rows"),
+        (["1.5", "2", "2.5"], [], "the label has numbers such as 1.5"),
+        ("a", [], "the label has only one class, a"),
+    ],
+)
+def test_rows_that_cannot_be_learned_from_leave_nothing(
+    run, tmp_path, monkeypatch, labels, options, message
+):
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{label},{number}\n" for number, label in enumerate(labels))
+    Path("rows.csv").write_text("y,x\n" + rows)
+    Path("none.csv").write_text("y,x\n")
+    result = run("train", "rows.csv", "--label", "y", *options, "--model", "model")
+    assert result.code == 2
+    assert message in result.stderr.splitlines()[-1]
+    assert not Path("model").exists()
