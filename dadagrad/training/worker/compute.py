@@ -68,6 +68,9 @@ def compute(
     place_of_rows = place, slice_.start
     assert not isinstance(given, RemoteFeatures), "a worker of a cluster asks for the features"
     if not isinstance(given, SharedFeatures | SentFeatures):
+        if 0 < 4 * part.nnz < part.n_local:  # the state of fewer features is copied out and back
+            positions, part = _compact(part, True)
+            part = replace(part, vocabulary=part.vocabulary[positions])
         return Result(_learn(problem, part, importance, given, place_of_rows, spread))
     touched, compact = _compact(part, given.partial)
     features = given.read(part.vocabulary, touched)
