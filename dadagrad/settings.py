@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from inspect import Parameter, signature
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -303,3 +304,22 @@ def parameter_docs(settings: Mapping[str, Setting]) -> str:
         lines.append(f"{name} : {described.kind.type_text}, {default}")
         lines += [f"    {line}" for line in wrap(described.help, 88)]
     return "\n    ".join(lines)
+
+
+def show_settings(function: Callable[..., Any], settings: Mapping[str, Setting]) -> None:
+    """Put `settings` into the signature and at ``{options}`` in the docstring of `function`.
+
+    They take the place of its last parameter, ``**options``.
+    """
+    if function.__doc__ is not None:  # None under python -OO
+        function.__doc__ = function.__doc__.replace("{options}", parameter_docs(settings))
+    written = signature(function)
+    parameters = [
+        *list(written.parameters.values())[:-1],
+        *(
+            Parameter(name, Parameter.KEYWORD_ONLY, default=described.default)
+            for name, described in settings.items()
+        ),
+    ]
+    shown = written.replace(parameters=parameters)
+    function.__signature__ = shown  # type: ignore[attr-defined]

@@ -30,7 +30,7 @@ from dadagrad.data.reading.options import OPTIONS
 from dadagrad.data.views import join
 from dadagrad.data.zarr.writer import write_partition, write_root
 from dadagrad.errors import InputError
-from dadagrad.settings import parameter_docs
+from dadagrad.settings import show_settings
 from dadagrad.storage.documents import from_plain, read_sealed
 from dadagrad.storage.store import Storage
 
@@ -177,8 +177,7 @@ def ingest(
     )
 
 
-if ingest.__doc__ is not None:  # None under python -OO
-    ingest.__doc__ = ingest.__doc__.replace("{options}", parameter_docs(OPTIONS))
+show_settings(ingest, OPTIONS)
 
 
 def _check_known(options: Mapping[str, Any]) -> None:
