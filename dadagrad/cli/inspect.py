@@ -134,7 +134,7 @@ def _describe_data(data: Dataset, url: str) -> dict[str, Any]:
 
 
 def _describe_checkpoints(url: str, *, verify: bool) -> dict[str, Any]:
-    from dadagrad.training.checkpoints.writer import CheckpointReader
+    from dadagrad.training.checkpoints.reader import CheckpointReader
 
     checkpoints = CheckpointReader(url).list(verify=verify)
     meta = next((info.meta for info in checkpoints if info.valid and info.meta), {})

@@ -223,7 +223,7 @@ def _share(holdout: str) -> float | None:
 def _has_checkpoints(checkpoints: str | None) -> bool:
     if checkpoints is None:
         raise click.UsageError("--or-resume needs --checkpoints URL")
-    from dadagrad.training.checkpoints.writer import CheckpointReader
+    from dadagrad.training.checkpoints.reader import CheckpointReader
 
     return bool(CheckpointReader(checkpoints).list())
 
@@ -334,7 +334,7 @@ def _resume(
 
 def _newest_meta(checkpoints: str) -> dict[str, Any]:
     """Read the description of a run from its newest valid checkpoint, without its arrays."""
-    from dadagrad.training.checkpoints.writer import CheckpointReader
+    from dadagrad.training.checkpoints.reader import CheckpointReader
 
     reader = CheckpointReader(checkpoints)
     for info in reader.list():

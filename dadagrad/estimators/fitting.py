@@ -21,19 +21,19 @@ from dadagrad.problem import Problem
 from dadagrad.progress.display import ProgressDisplay, RunDisplay
 from dadagrad.summary import run_lines
 from dadagrad.training.callbacks import Callbacks, as_callbacks
+from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.checkpoints.snapshot import Start, check_settings
-from dadagrad.training.checkpoints.writer import CheckpointReader
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.resources import Resources
+from dadagrad.training.engines.warm_up import warm_up
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.execution import Run, resolve_config
 from dadagrad.training.initial import InitialState, continue_problem, load_with_state
+from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.result import make_model, make_report
 from dadagrad.training.run import resume, train
 from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.state.base import TrainingState
-from dadagrad.training.warm_up import warm_up
-from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 _CUMULATIVE = (
     "rows", "steps", "progressive_loss", "progressive_error", "features", "step_size",

@@ -23,7 +23,7 @@ from dadagrad.summary import percent, short, significant
 
 if TYPE_CHECKING:
     from dadagrad.training.callbacks import RoundEvent
-    from dadagrad.training.worker.progressive import ProgressiveMetrics
+    from dadagrad.training.progressive import ProgressiveMetrics
 
 PLAIN_SECONDS = 5.0
 """Seconds between two plain lines of progress without a terminal."""

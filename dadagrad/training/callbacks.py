@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dadagrad.config import TrainConfig
 from dadagrad.errors import InputError
-from dadagrad.training.worker.progressive import ProgressiveMetrics, best_setting
+from dadagrad.training.progressive import ProgressiveMetrics, best_setting
 
 if TYPE_CHECKING:  # commands load this module before they need a model
     from dadagrad.training.result import TrainResult

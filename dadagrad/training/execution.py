@@ -26,6 +26,7 @@ from dadagrad.training.constant import constant_metrics, in_order
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
+from dadagrad.training.engines.warm_up import warm_up
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.memory.available import WorkerMemory
 from dadagrad.training.memory.check import memory_shortage
@@ -35,7 +36,6 @@ from dadagrad.training.schedule import Cursor, make_schedule, with_batch_size
 from dadagrad.training.schedule.base import CHUNK_ROWS, PLAIN_CHUNK_ROWS
 from dadagrad.training.state import zero_state
 from dadagrad.training.step_size import choose_step_size
-from dadagrad.training.warm_up import warm_up
 from dadagrad.training.worker.partition_reader import Loader
 
 logger = logging.getLogger(__name__)

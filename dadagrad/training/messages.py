@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from dadagrad.storage.arrays import WriteShards
+from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.schedule.base import Cursor, Slice
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice, SentFeatures, SharedFeatures
-from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from dadagrad.problem import SCALES, Problem
 from dadagrad.storage.arrays import AnyArray
 from dadagrad.summary import html_table, percent, run_lines, significant
 from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.progressive import ProgressiveMetrics, best_setting
 from dadagrad.training.state import state_bytes
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
-from dadagrad.training.worker.progressive import ProgressiveMetrics, best_setting
 
 MAX_KEPT_STATE = 32 << 20
 """Bytes of a state that is saved with a model unless it is asked for: two million features."""

@@ -16,8 +16,8 @@ from dadagrad.optim.preconditioners import Preconditioner
 from dadagrad.optim.regularizers import Regularizer
 from dadagrad.optim.updates import Update
 from dadagrad.training.callbacks import Callbacks, as_callbacks
+from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.checkpoints.snapshot import IN_MEMORY, CheckpointSaver, Start, restore
-from dadagrad.training.checkpoints.writer import CheckpointReader
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.execution import Run, resolve_config, split_holdout
 from dadagrad.training.initial import InitialModel, InitialState

@@ -27,13 +27,13 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import TrainingError
 from dadagrad.kernels.id_sets import look_up, relabel, unite
+from dadagrad.kernels.parallel import Spread, serial, threaded
 from dadagrad.kernels.training import Batch
 from dadagrad.problem import Problem
 from dadagrad.training.schedule import Schedule, Slice
 from dadagrad.training.state import zero_state
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
-from dadagrad.training.worker import Spread, serial, threaded
 from dadagrad.training.worker.compute import as_batch, row_importance, rows_of
 from dadagrad.training.worker.partition_reader import Loaded, Loader
 

@@ -33,15 +33,15 @@ from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
+from dadagrad.training.engines.warm_up import warm_up
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.execution import Run, resolve_config
 from dadagrad.training.messages import Report, Save
+from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.result import TrainResult, calibrate, make_model
 from dadagrad.training.schedule import Cursor
 from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.compiled import State
-from dadagrad.training.warm_up import warm_up
-from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 PLACES = (1 / 8, 1 / 4, 1 / 2)
 """Shares of the first pass after which settings are dropped."""

@@ -44,7 +44,7 @@ from dadagrad import Model
 from dadagrad.data.synthetic import Corpus
 from dadagrad.errors import DadagradError
 from dadagrad.storage.store import Storage
-from dadagrad.training.checkpoints.writer import CheckpointReader
+from dadagrad.training.checkpoints.reader import CheckpointReader
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 

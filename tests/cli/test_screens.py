@@ -18,8 +18,8 @@ from dadagrad.cli.display import Display
 from dadagrad.progress.bars import Line, RunTable, Start
 from dadagrad.summary import run_lines
 from dadagrad.training.callbacks import BeginEvent, RoundEvent
+from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.schedule.base import Cursor
-from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 SCREENS = Path(__file__).parent / "screens"
 REPORT = {

@@ -20,7 +20,7 @@ from dadagrad.data.ingest.ingest import ingest
 from dadagrad.errors import InputError
 from dadagrad.storage import retries
 from dadagrad.storage.store import Storage
-from dadagrad.training.checkpoints.writer import CheckpointReader
+from dadagrad.training.checkpoints.reader import CheckpointReader
 
 HOUR, DAY = 3600.0, 86400.0
 

@@ -14,10 +14,10 @@ from dadagrad.optim.calibration import N_BINS
 from dadagrad.problem import make_problem
 from dadagrad.training.engines.dask.messages import validate
 from dadagrad.training.messages import Result
+from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.run import train
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.slices import FeatureSlice, Gradient
-from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 
 def break_results(n_broken, what="numbers"):

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from dadagrad.errors import StorageError
 from dadagrad.storage.store import Storage
-from dadagrad.training.checkpoints.manifest import read_manifest
-from dadagrad.training.checkpoints.writer import Snapshot
+from dadagrad.training.checkpoints.manifest import Snapshot, read_manifest
 
 
 def memory_url() -> str:

@@ -32,7 +32,7 @@ import dask.__main__, dask.cli
 import dadagrad.cli, dadagrad.cli.train, dadagrad.training.run
 import dadagrad.training.engines.dask.driver
 import dadagrad.training.engines.dask.tasks, dadagrad.training.worker.compute
-import dadagrad.training.warm_up
+import dadagrad.training.engines.warm_up
 import dadagrad.data.zarr.dataset, dadagrad.training.checkpoints.snapshot
 import dadagrad.training.engines.threads
 
@@ -95,7 +95,7 @@ import obstore.store
 from dadagrad.config import TrainConfig
 from dadagrad.problem import make_problem
 from dadagrad.data.synthetic import Corpus
-from dadagrad.training.warm_up import warm_up
+from dadagrad.training.engines.warm_up import warm_up
 
 schema = Corpus(8, n_features=64, nnz_per_row=4).dataset().schema
 warm_up(make_problem(TrainConfig(batch_size=16), schema, 16), lambda line: None)

@@ -16,7 +16,7 @@ from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import MemoryDataset
 from dadagrad.data.synthetic import Corpus
 from dadagrad.model.model import Model
-from dadagrad.training.checkpoints.writer import CheckpointReader
+from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.run import train
 from helpers.cluster_processes import Nursery, Process
 from helpers.processes import wait_until

@@ -19,7 +19,9 @@ from dadagrad.errors import CorruptionError, DadagradError, InputError
 from dadagrad.model.model import Model
 from dadagrad.storage.documents import unseal
 from dadagrad.storage.store import Storage
-from dadagrad.training.checkpoints.writer import CheckpointReader, CheckpointWriter, Snapshot
+from dadagrad.training.checkpoints.manifest import Snapshot
+from dadagrad.training.checkpoints.reader import CheckpointReader
+from dadagrad.training.checkpoints.writer import CheckpointWriter
 
 ROWS = Rows.from_csr(
     np.array([0, 2, 3]), np.array([3, 5, 4]), None, np.zeros((2, 1)), None, None, None

@@ -14,7 +14,7 @@ import dadagrad
 from dadagrad.data.parquet import ParquetDataset
 from dadagrad.errors import InputError
 from dadagrad.storage.store import Storage
-from dadagrad.training.checkpoints.writer import CheckpointReader
+from dadagrad.training.checkpoints.reader import CheckpointReader
 
 SECONDS = 120.0
 LINES = "".join(f"{label} 1:0.5 {number}:1\n" for number, label in enumerate([1, -1] * 20, 2))

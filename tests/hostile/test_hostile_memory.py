@@ -42,7 +42,7 @@ PROGRAM = """
     from dadagrad.kernels import parsing
     from dadagrad.errors import DadagradError
     from dadagrad.model.model import Model
-    from dadagrad.training.checkpoints.writer import CheckpointReader
+    from dadagrad.training.checkpoints.reader import CheckpointReader
     import anndata.io, pyarrow.parquet, scipy.sparse
     warnings.simplefilter("ignore")
     good, cases = sys.argv[1], json.loads(sys.argv[2])

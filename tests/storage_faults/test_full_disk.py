@@ -13,7 +13,7 @@ from dadagrad.data.synthetic import Corpus
 from dadagrad.errors import DadagradError
 from dadagrad.model.model import Model
 from dadagrad.storage.store import Storage
-from dadagrad.training.checkpoints.writer import CheckpointReader
+from dadagrad.training.checkpoints.reader import CheckpointReader
 
 NewProgram = Callable[..., Program]
 PAGE = 4096

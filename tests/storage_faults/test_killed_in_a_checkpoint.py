@@ -9,7 +9,7 @@ from helpers.faulty_proxy import Proxy, once_at
 from helpers.processes import wait_until
 from helpers.sudden_death import each_death
 
-from dadagrad.training.checkpoints.writer import CheckpointReader
+from dadagrad.training.checkpoints.reader import CheckpointReader
 
 OFTEN = {("tear", "part", "moto"), ("tear", "manifest", "rclone"), ("tear", "model", "moto")}
 WAYS = [
@@ -41,7 +41,8 @@ CHECKPOINTS = """
 import logging
 from pathlib import Path
 from dadagrad.storage import store
-from dadagrad.training.checkpoints.writer import CheckpointReader, CheckpointWriter
+from dadagrad.training.checkpoints.reader import CheckpointReader
+from dadagrad.training.checkpoints.writer import CheckpointWriter
 from helpers.checkpoint_stores import orphans, same, snapshot
 
 def act(folder):

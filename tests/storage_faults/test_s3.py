@@ -9,7 +9,8 @@ from helpers.servers import BUCKET
 
 from dadagrad.errors import StorageError
 from dadagrad.storage.store import Storage
-from dadagrad.training.checkpoints.writer import CheckpointReader, CheckpointWriter
+from dadagrad.training.checkpoints.reader import CheckpointReader
+from dadagrad.training.checkpoints.writer import CheckpointWriter
 
 
 @pytest.fixture(params=["rclone", "moto"])

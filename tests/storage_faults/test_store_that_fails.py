@@ -14,7 +14,8 @@ from helpers.servers import BUCKET
 
 from dadagrad.errors import AlreadyExists, InputError, StorageError
 from dadagrad.storage.store import Storage
-from dadagrad.training.checkpoints.writer import CheckpointReader, CheckpointWriter
+from dadagrad.training.checkpoints.reader import CheckpointReader
+from dadagrad.training.checkpoints.writer import CheckpointWriter
 
 SLOW = pytest.mark.slow
 

@@ -11,7 +11,9 @@ from helpers.runs import SETTINGS, Program, digest, refusal, saved, undisturbed
 
 from dadagrad.config import TrainConfig
 from dadagrad.model.model import Model
-from dadagrad.training.checkpoints.writer import CheckpointReader, CheckpointWriter, TakenOver
+from dadagrad.training.checkpoints.lease import TakenOver
+from dadagrad.training.checkpoints.reader import CheckpointReader
+from dadagrad.training.checkpoints.writer import CheckpointWriter
 from dadagrad.training.run import train
 
 NewProgram = Callable[..., Program]

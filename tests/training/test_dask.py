@@ -26,17 +26,17 @@ from dadagrad.config import TrainConfig
 from dadagrad.data import open_dataset
 from dadagrad.errors import CorruptionError, InputError, TrainingError
 from dadagrad.kernels.id_sets import pack, unpack
-from dadagrad.training import warm_up
 from dadagrad.training.callbacks import RoundEvent
+from dadagrad.training.engines import warm_up
 from dadagrad.training.engines.dask import batches as dask_batches
 from dadagrad.training.engines.dask import driver as dask_driver
 from dadagrad.training.engines.dask import shard_store, tasks
 from dadagrad.training.engines.dask.messages import Reply
 from dadagrad.training.memory import estimate
 from dadagrad.training.messages import Result
+from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.run import resume, train
 from dadagrad.training.state.slices import FeatureSlice, Gradient, SharedFeatures
-from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 CONFIG = TrainConfig(step_size=0.3, batch_size=60, l1=1e-4, passes=2)
 

@@ -26,7 +26,7 @@ from dadagrad.problem import make_problem
 from dadagrad.training import execution, run
 from dadagrad.training.checkpoints import lease
 from dadagrad.training.engines import threads
-from dadagrad.training.warm_up import warm_up
+from dadagrad.training.engines.warm_up import warm_up
 
 data, folder, seed, *settings = sys.argv[1:]
 execution.CHUNK_ROWS = 20

@@ -11,7 +11,7 @@ from dadagrad import AdaGradClassifier, AdaGradRegressor
 from dadagrad.config import TrainConfig
 from dadagrad.errors import InputError
 from dadagrad.problem import make_problem
-from dadagrad.training import warm_up
+from dadagrad.training.engines import warm_up
 from dadagrad.training.run import train
 
 COUPLED = ("softmax", "multiclass-hinge")

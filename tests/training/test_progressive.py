@@ -14,9 +14,9 @@ from dadagrad.data.rows import Rows
 from dadagrad.errors import TrainingError
 from dadagrad.optim.calibration import N_BINS
 from dadagrad.optim.losses import LOSSES
+from dadagrad.training.progressive import ProgressiveMetrics
+from dadagrad.training.progressive import count as count_batch
 from dadagrad.training.worker.compute import as_batch
-from dadagrad.training.worker.progressive import ProgressiveMetrics
-from dadagrad.training.worker.progressive import count as count_batch
 
 COUNTED = [name for name in LOSSES if not LOSSES.make(name).couples and name != "ranking"]
 """Losses of one output; what is counted of pairs is their hinge loss."""

@@ -11,7 +11,7 @@ from helpers.zarr_cases import write_zarr
 from dadagrad.config import TrainConfig
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.training import execution
-from dadagrad.training.checkpoints.writer import CheckpointReader
+from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.run import resume, train
 
 

@@ -16,14 +16,15 @@ from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.problem import SCALES, Problem
 from dadagrad.training.callbacks import LearningCurve
+from dadagrad.training.checkpoints.manifest import Snapshot
 from dadagrad.training.checkpoints.shards import join_shards, stored_state
-from dadagrad.training.checkpoints.writer import CheckpointWriter, Snapshot
+from dadagrad.training.checkpoints.writer import CheckpointWriter
 from dadagrad.training.messages import Save
+from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.state import restore_common, restore_state
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
-from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 _BEST = "best."
 """Prefix of the names of the arrays of `HoldoutRecord.best`."""

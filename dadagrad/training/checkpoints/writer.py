@@ -37,9 +37,6 @@ from dadagrad.training.checkpoints.manifest import (
     read_manifests,
     step_of,
 )
-from dadagrad.training.checkpoints.reader import CheckpointInfo, CheckpointReader
-
-__all__ = ["CheckpointInfo", "CheckpointReader", "CheckpointWriter", "Snapshot", "TakenOver"]
 
 logger = logging.getLogger(__name__)
 

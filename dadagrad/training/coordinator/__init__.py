@@ -34,10 +34,10 @@ from dadagrad.training.messages import (
     SaveRequested,
     StopRequested,
 )
+from dadagrad.training.progressive import ProgressiveMetrics, best_setting
 from dadagrad.training.schedule.base import Cursor, Round, Schedule
 from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.base import TrainingState
-from dadagrad.training.worker.progressive import ProgressiveMetrics, best_setting
 
 
 class Coordinator:

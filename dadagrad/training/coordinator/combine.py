@@ -21,12 +21,12 @@ from dadagrad.training.messages import (
     Result,
     SliceInput,
 )
+from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.schedule.base import Slice, Stretch
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.gradients import GradientSums
 from dadagrad.training.state.slices import FeatureSlice, SharedFeatures, Weights
-from dadagrad.training.worker.progressive import ProgressiveMetrics
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from dadagrad.data.dataset import Dataset
+from dadagrad.kernels.parallel import threaded
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.watcher import Watcher
@@ -27,7 +28,6 @@ from dadagrad.training.messages import (
     Report,
     Save,
 )
-from dadagrad.training.worker import threaded
 from dadagrad.training.worker.compute import compute
 from dadagrad.training.worker.partition_reader import Loaded, Loader
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from dadagrad.data.rows import Rows
 from dadagrad.kernels import training as kernels
+from dadagrad.kernels.parallel import Spread
 from dadagrad.problem import Problem
 from dadagrad.training.state.gradients import GradientSum
-from dadagrad.training.worker import Spread
 
 Count: TypeAlias = Callable[[int, int | None], None]
 """Takes note that a group of outputs has learned, with the id of a feature whose sums are no longer

@@ -15,7 +15,9 @@ from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.id_sets import different, put, take, unite
+from dadagrad.kernels.parallel import Spread
 from dadagrad.problem import Problem
+from dadagrad.training.progressive import OVERFLOW
 from dadagrad.training.state.base import (
     Count,
     Shapes,
@@ -25,8 +27,6 @@ from dadagrad.training.state.base import (
     zero_intercept,
 )
 from dadagrad.training.state.gradients import GradientSum
-from dadagrad.training.worker import Spread
-from dadagrad.training.worker.progressive import OVERFLOW
 
 FEATURE_ARRAYS = ("accumulators", "last_update", "averages", "momentum")
 """Names of the arrays of a state with numbers for each feature."""

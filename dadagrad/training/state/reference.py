@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.rows import Rows
+from dadagrad.kernels.parallel import Spread
 from dadagrad.kernels.training import MAX_STEPS, Batch
 from dadagrad.optim.baselines import Learner, Row
 from dadagrad.optim.updates import GradientUpdate, Update, average_count
@@ -29,7 +30,6 @@ from dadagrad.training.state.base import (
     zero_intercept,
 )
 from dadagrad.training.state.gradients import GradientSum
-from dadagrad.training.worker import Spread
 
 Array = NDArray[np.float64]
 _NO_SQUARES = np.zeros((0, 0))

@@ -13,8 +13,15 @@ from dadagrad.data.rows import Rows
 from dadagrad.errors import TrainingError
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.id_sets import mark, marked, relabel
+from dadagrad.kernels.parallel import Spread, serial
 from dadagrad.problem import Problem
 from dadagrad.training.messages import RemoteFeatures, Result, SliceInput
+from dadagrad.training.progressive import (
+    MetricsAccumulator,
+    ProgressiveMetrics,
+    count,
+    n_bins_of,
+)
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
@@ -26,14 +33,7 @@ from dadagrad.training.state.slices import (
     Weights,
     not_finite,
 )
-from dadagrad.training.worker import Spread, serial
 from dadagrad.training.worker.pairs import pair_rows
-from dadagrad.training.worker.progressive import (
-    MetricsAccumulator,
-    ProgressiveMetrics,
-    count,
-    n_bins_of,
-)
 
 COUNTED_ROWS, COUNTED_SHARE = 2048, 8
 """Rows before those of which only one of so many has an average score, to be calibrated."""

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from dadagrad.problem import Problem
 from dadagrad.training.engines.dask.shards import Layout, Merging
 from dadagrad.training.messages import RemoteFeatures, Result
+from dadagrad.training.progressive import ProgressiveMetrics, n_bins_of
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.slices import FeatureSlice, SentFeatures, not_finite
 from dadagrad.training.trace import Task
-from dadagrad.training.worker.progressive import ProgressiveMetrics, n_bins_of
 
 Touched: TypeAlias = NDArray[Any] | None
 """Packed positions that some rows touch (`dadagrad.training.worker.compute.touched`)."""

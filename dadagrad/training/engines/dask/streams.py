@@ -40,8 +40,8 @@ from dadagrad.training.messages import (
     Report,
     Save,
 )
+from dadagrad.training.progressive import best_setting
 from dadagrad.training.state.compiled import RemoteWeights, State
-from dadagrad.training.worker.progressive import best_setting
 
 logger = logging.getLogger(__name__)
 

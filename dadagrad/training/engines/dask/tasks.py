@@ -29,7 +29,7 @@ from dadagrad.errors import DadagradError, InputError, StorageError
 from dadagrad.kernels.id_sets import common, pack
 from dadagrad.problem import Problem
 from dadagrad.storage.memory import resident
-from dadagrad.training import warm_up
+from dadagrad.training.engines import warm_up
 from dadagrad.training.engines.dask.messages import Reply, Touched, Work
 from dadagrad.training.engines.dask.peers import PeerLost
 from dadagrad.training.engines.dask.shard_store import ShardStore

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.errors import InputError, TrainingError
+from dadagrad.kernels.parallel import serial
 from dadagrad.optim.calibration import FIRST_KEY, N_BINS
 from dadagrad.optim.losses import check_targets
 from dadagrad.summary import listed
-from dadagrad.training.worker import serial
 
 if TYPE_CHECKING:
     from dadagrad.kernels.training import Batch

@@ -19,11 +19,11 @@ from dadagrad.problem import Problem
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.threads import LocalEngine
 from dadagrad.training.engines.watcher import Watcher
+from dadagrad.training.progressive import count
 from dadagrad.training.schedule import make_schedule
 from dadagrad.training.state.base import step_intercepts
 from dadagrad.training.state.compiled import State
 from dadagrad.training.worker.compute import as_batch
-from dadagrad.training.worker.progressive import count
 
 _warm: set[tuple[bool, ...]] = set()
 

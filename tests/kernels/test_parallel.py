@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dadagrad.training.worker import serial, threaded
+from dadagrad.kernels.parallel import serial, threaded
 
 
 @pytest.mark.parametrize(("threads", "n_jobs"), [(1, 2), (2, 0), (2, 50), (5, 1)])
