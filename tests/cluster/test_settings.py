@@ -3,16 +3,10 @@
 import os
 import subprocess
 import sys
-import tomllib
 from functools import partial
-from importlib.metadata import EntryPoint
-from pathlib import Path
 
-import click
 import dask.config
 import pytest
-from click.testing import CliRunner
-from dask.cli import _register_command_ep
 
 from dadagrad.clusters import count, seconds
 from dadagrad.errors import InputError
@@ -55,24 +49,18 @@ def test_variables_go_before_files_and_files_before_defaults(tmp_path):
     assert output.split() == [b"180.0", b"7", b"15.0"]
 
 
-def test_dask_has_the_commands_too():
-    """Dask finds the commands by the entry point that the project declares."""
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    ((name, value),) = project["entry-points"]["dask_cli"].items()
+def test_dask_has_the_commands_too(tmp_path):
+    """The command `dask` of the real package finds them by the entry point of the project."""
 
-    @click.group()
-    def interface():
-        """Stand for the command `dask`."""
+    def dask(*arguments):
+        command = [sys.executable, "-m", "dask", "dadagrad", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
 
-    _register_command_ep(interface, EntryPoint(name, value, "dask_cli"))
-    listed = CliRunner().invoke(interface, ["dadagrad", "--help"])
-    assert listed.exit_code == 0
-    assert all(f"\n  {command} " in listed.output for command in ("ingest", "train", "resume"))
-    for arguments, message in (
-        (["inspect", "/nowhere"], "/nowhere is not a model"),
-        (["train"], "Missing argument 'DATA...'"),
-    ):
-        failed = CliRunner().invoke(interface, ["dadagrad", *arguments])
-        assert failed.exit_code == 2
-        (line,) = failed.stderr.splitlines()
-        assert line.startswith(f"dadagrad: error: {message}")
+    (tmp_path / "rows.svm").write_text("+1 1:1\n-1 2:1\n" * 20)
+    assert dask("train", "rows.svm", "--model", "model").returncode == 0
+    shown = dask("inspect", "model")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "40 rows" in shown.stdout
+    failed = dask("train")
+    assert failed.returncode == 2
+    assert failed.stderr.startswith("dadagrad: error: Missing argument 'DATA...'")

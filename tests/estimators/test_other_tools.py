@@ -4,10 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array, csr_matrix
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.inspection import partial_dependence, permutation_importance
 
-from dadagrad import AdaGradClassifier
+from dadagrad import AdaGradClassifier, train
 
 SETTINGS = {"step_size": 0.3, "passes": 2, "average": False}
 
@@ -58,3 +59,19 @@ def test_a_report_of_skore(rows, fitted):
         report = EstimatorReport(fitted, X_test=X, y_test=y, pos_label="yes")
         assert report.metrics.accuracy() == fitted.score(X, y)
         assert 0.0 < report.metrics.brier_score() < 0.1
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")  # of anndata
+@pytest.mark.parametrize("kind", [np.asarray, csr_array, csr_matrix])
+def test_the_matrix_of_an_anndata(rows, kind):
+    import anndata
+    import pandas
+
+    X, y = rows
+    obs = pandas.DataFrame({"type": pandas.Categorical(y)}, index=list(map(str, range(len(y)))))
+    cells = anndata.AnnData(kind(X), obs)[:, ["0", "1"]]  # a view
+    expected = AdaGradClassifier(**SETTINGS).fit(X[:, :2], y)
+    estimator = AdaGradClassifier(**SETTINGS).fit(cells.X, cells.obs["type"])
+    np.testing.assert_allclose(estimator.coef_, expected.coef_, rtol=1e-5)
+    model = train((cells.X, cells.obs["type"]), step_size=0.3).model
+    assert (model.predict(cells.X) == y).mean() > 0.9

@@ -1,5 +1,6 @@
 """Rows of each step: every row once a pass, in rounds that a cursor finds again."""
 
+import hashlib
 from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
@@ -7,6 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dadagrad.training.checkpoints.manifest import VERSION
 from dadagrad.training.schedule import Cursor
 from dadagrad.training.schedule import streams as streams_module
 from dadagrad.training.schedule.batches import BatchSchedule, OnlineSchedule
@@ -197,3 +199,16 @@ def test_stretches_end_with_partitions_where_some_do_nearby(monkeypatch):
         for stretch in round_.stretches
     ]
     assert cut == [1, 1, 1, 1, *[0] * 16]
+
+
+def test_these_are_the_rounds_of_this_version_of_checkpoints():
+    """A checkpoint names a round by number: whoever changes rounds raises `VERSION`, too."""
+    common = (40_000, 0, 900, 20_000), 2
+    schedules = [
+        OnlineSchedule(*common),
+        BatchSchedule(*common, batch_size=700),
+        StreamSchedule(*common, streams=3),
+    ]
+    rounds = repr([all_rounds(schedule) for schedule in schedules])
+    digest = hashlib.sha256(rounds.encode()).hexdigest()[:16]
+    assert (VERSION, digest) == (2, "25e68cbbc847c66f")

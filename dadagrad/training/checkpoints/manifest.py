@@ -31,7 +31,8 @@ from dadagrad.storage.documents import (
 )
 from dadagrad.storage.store import Storage
 
-VERSION = 1
+VERSION = 2
+"""Raised with each change of states or of rounds: a checkpoint names a round by its number."""
 
 _FIELDS: dict[str, type[Any]] = {
     "step": int,
