@@ -222,7 +222,7 @@ class Dataset(ABC):
     @property
     def in_memory(self) -> bool:
         """True if other processes cannot read the rows."""
-        return False
+        return any(source.in_memory for source in self.sources if source is not self)
 
     @property
     def sources(self) -> tuple[Dataset, ...]:

@@ -16,11 +16,15 @@ between queries.
 from __future__ import annotations
 
 import errno
+import math
 import tempfile
+import threading
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +57,7 @@ class Run(ABC):
 
 
 class LocalRun(Run):
-    """A run in memory or mapped from files."""
+    """A run in memory."""
 
     def __init__(self, block: Block, keys: Keys | None) -> None:
         self.block, self.keys = block, keys
@@ -65,29 +69,94 @@ class LocalRun(Run):
     def read(self, start: int, stop: int) -> tuple[Block, Keys | None]:
         return cut(self.block, start, stop), None if self.keys is None else self.keys[start:stop]
 
-    def to_files(self, folder: str | None) -> LocalRun:
-        """The run with its arrays mapped from temporary files in `folder`."""
-        columns = {name: _to_file(getattr(self.block, name), folder) for name in COLUMNS}
-        return LocalRun(replace(self.block, **columns), _to_file(self.keys, folder))
+    def layout(self) -> tuple[dict[str, SavedArray], list[memoryview]]:
+        """Places of the arrays in a file, and the content of the file."""
+        arrays, content, offset = {}, [], 0
+        for name in (*COLUMNS, "keys"):
+            if (column := self.column(name)) is not None:
+                column = np.ascontiguousarray(column)
+                arrays[name] = SavedArray(offset, column.dtype.str, column.shape)
+                content.append(column.reshape(-1).view(np.uint8).data)
+                offset += column.nbytes
+        return arrays, content
 
 
-def _to_file(array: Any, folder: str | None) -> Any:
-    """`array` mapped from a file without a name, which goes with the array or the process."""
-    if array is None or not array.size:
-        return array
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-            file.flush()
-            # Writable in memory only: compiled functions have versions for writable arrays.
-            return np.asarray(np.memmap(file, array.dtype, "c", shape=array.shape))
-    except OSError as error:
-        reason = "is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else f"failed: {error}"
-        raise StorageError(
-            f"writing temporary files to {folder or tempfile.gettempdir()} {reason}; free space "
-            "there (about 8 bytes for each non-zero of the data), or name another folder in the "
-            "environment variable TMPDIR"
-        ) from error
+@dataclass(frozen=True, slots=True)
+class SavedArray:
+    """An array in a file, from byte `offset` on."""
+
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+
+    def read(self, file: BinaryIO, start: int, stop: int) -> NDArray[Any]:
+        """Read the items ``start:stop`` of the first axis."""
+        shape, dtype = (stop - start, *self.shape[1:]), np.dtype(self.dtype)
+        item = dtype.itemsize * math.prod(self.shape[1:])
+        file.seek(self.offset + start * item)
+        buffer = bytearray(item * (stop - start))
+        view = memoryview(buffer)
+        while view and (n_read := file.readinto(view)):  # type: ignore[attr-defined]
+            view = view[n_read:]
+        return np.frombuffer(buffer, dtype).reshape(shape)
+
+
+class SavedRun(Run):
+    """A run in a file, of which memory holds only the rows that are read.
+
+    The file is not mapped: pages of a mapping count as memory of the process until it ends.
+    """
+
+    arrays: dict[str, SavedArray]
+
+    @abstractmethod
+    def open(self) -> AbstractContextManager[BinaryIO]:
+        """Open the file, which one thread reads at a time."""
+
+    def column(self, name: str) -> Any:
+        if name not in self.arrays:
+            return None
+        with self.open() as file:
+            return self.arrays[name].read(file, 0, self.arrays[name].shape[0])
+
+    def read(self, start: int, stop: int) -> tuple[Block, Keys | None]:
+        columns: dict[str, Any] = dict.fromkeys((*COLUMNS, "keys"))
+        with self.open() as file:
+            indptr = self.arrays["indptr"].read(file, start, stop + 1)
+            first, last = int(indptr[0]), int(indptr[-1])
+            for name, array in self.arrays.items():
+                ends = (first, last) if name in ("ids", "values") else (start, stop)
+                columns[name] = array.read(file, *ends)
+        columns["indptr"] = indptr - first
+        keys = columns.pop("keys")
+        return Block(**columns), keys
+
+
+class TemporaryRun(SavedRun):
+    """A run in a file without a name in `folder`, which goes with the run or the process."""
+
+    def __init__(self, run: LocalRun, folder: str | None) -> None:
+        self.n_rows, self.nnz, self._lock = run.n_rows, run.nnz, threading.Lock()
+        self.arrays, content = run.layout()
+        try:
+            with ExitStack() as stack:
+                self._file: Any = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+                self._file.writelines(content)
+                self._file.flush()
+                weakref.finalize(self, stack.pop_all().close)
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            reason = "is full" if full else f"failed: {error}"
+            raise StorageError(
+                f"writing temporary files to {folder or tempfile.gettempdir()} {reason}; free "
+                "space there (about 8 bytes for each non-zero of the data), or name another folder "
+                "in the environment variable TMPDIR"
+            ) from error
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        with self._lock:
+            yield self._file
 
 
 class ShuffledRows:
@@ -112,10 +181,7 @@ class ShuffledRows:
     @property
     def in_memory(self) -> bool:
         """True if no row lies in a temporary file."""
-        return all(
-            isinstance(run, LocalRun) and not isinstance(run.block.ids.base, np.memmap)
-            for run in self.runs
-        )
+        return all(isinstance(run, LocalRun) for run in self.runs)
 
     def sample(self, n_rows: int) -> Block:
         """About `n_rows` rows: those of the smallest keys, or evenly spaced ones.
@@ -246,7 +312,7 @@ class ExternalShuffle(ShuffledRows):
 
     def _store(self, run: LocalRun) -> Run:
         """Return the run outside of the memory."""
-        return run.to_files(self._folder)
+        return TemporaryRun(run, self._folder)
 
 
 def _sample(run: Run, place: Any) -> Block:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
@@ -12,72 +12,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import Block
-from dadagrad.data.external_shuffle import COLUMNS, ExternalShuffle, Keys, LocalRun, Run
+from dadagrad.data.external_shuffle import (
+    ExternalShuffle,
+    Keys,
+    LocalRun,
+    Run,
+    SavedArray,
+    SavedRun,
+)
 from dadagrad.data.labels import recode
 from dadagrad.storage.store import Storage
 
 
-@dataclass(frozen=True, slots=True)
-class StoredArray:
-    """An array in an object of a store, from byte `offset` on."""
-
-    offset: int
-    dtype: str
-    shape: tuple[int, ...]
-
-    def read(self, file: BinaryIO, start: int, stop: int) -> NDArray[Any]:
-        """Read the items ``start:stop`` of the first axis."""
-        shape, dtype = (stop - start, *self.shape[1:]), np.dtype(self.dtype)
-        item = dtype.itemsize * math.prod(self.shape[1:])
-        file.seek(self.offset + start * item)
-        buffer = bytearray(item * (stop - start))
-        view = memoryview(buffer)
-        while view and (n_read := file.readinto(view)):  # type: ignore[attr-defined]
-            view = view[n_read:]
-        return np.frombuffer(buffer, dtype).reshape(shape)
-
-
 @dataclass(frozen=True)
-class StoredRun(Run):
+class StoredRun(SavedRun):
     """A run in an object of a store; `codes` are the final numbers of its text labels."""
 
     storage: Storage
     key: str
     n_rows: int
     nnz: int
-    arrays: dict[str, StoredArray]
+    arrays: dict[str, SavedArray]
     codes: NDArray[np.int64] | None = None
 
-    def column(self, name: str) -> Any:
-        if name not in self.arrays:
-            return None
-        with self.storage.open(self.key) as file:
-            return self.arrays[name].read(file, 0, self.arrays[name].shape[0])
+    def open(self) -> AbstractContextManager[BinaryIO]:
+        return self.storage.open(self.key)
 
     def read(self, start: int, stop: int) -> tuple[Block, Keys | None]:
-        columns: dict[str, Any] = dict.fromkeys((*COLUMNS, "keys"))
-        with self.storage.open(self.key) as file:
-            indptr = self.arrays["indptr"].read(file, start, stop + 1)
-            first, last = int(indptr[0]), int(indptr[-1])
-            for name, array in self.arrays.items():
-                ends = (first, last) if name in ("ids", "values") else (start, stop)
-                columns[name] = array.read(file, *ends)
-        columns["indptr"] = indptr - first
+        block, keys = super().read(start, stop)
         if self.codes is not None:
-            columns["labels"] = recode(columns["labels"], self.codes)
-        keys = columns.pop("keys")
-        return Block(**columns), keys
+            labels = np.asarray(block.labels, np.float64)
+            block = replace(block, labels=recode(labels, self.codes))
+        return block, keys
 
 
 def store_run(run: LocalRun, storage: Storage, key: str) -> StoredRun:
     """Write a run as the object `key`."""
-    arrays, content = {}, bytearray()
-    for name in (*COLUMNS, "keys"):
-        if (column := run.column(name)) is not None:
-            column = np.ascontiguousarray(column)
-            arrays[name] = StoredArray(len(content), column.dtype.str, column.shape)
-            content += column.reshape(-1).view(np.uint8).data
-    storage.put(key, content)
+    arrays, content = run.layout()
+    storage.put(key, b"".join(content))
     return StoredRun(storage, key, run.n_rows, run.nnz, arrays)
 
 

@@ -1,5 +1,6 @@
 """External shuffle: rows come out whole, in order or shuffled, from memory or from files."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -75,8 +76,32 @@ def test_only_large_data_goes_to_files_which_have_no_names(tmp_path):
         collected = ExternalShuffle(seed=1, folder=str(tmp_path), run_bytes=run_bytes)
         collected.append(make_block([3] * 50))
         collected.finish()
-        mapped = f"{tmp_path}/" in Path("/proc/self/maps").read_text()
-        assert (mapped, list(tmp_path.iterdir())) == (n_files > 0, [])
+        opened = [path for path in Path("/proc/self/fd").iterdir() if str(tmp_path) in target(path)]
+        assert (len(opened), list(tmp_path.iterdir())) == (n_files, [])
+
+
+def target(link):
+    """Path of an open file; none if it was closed just now."""
+    return str(link.readlink()) if link.is_symlink() else ""
+
+
+def test_memory_does_not_grow_with_the_rows_that_were_read(tmp_path):
+    """All 64 MB are read from files, 1 MB at a time."""
+    collected = ExternalShuffle(seed=1, folder=str(tmp_path), run_bytes=1 << 20)
+    for _ in range(64):
+        collected.append(make_block([100] * 1000))
+    bounds = collected.bounds(100_000)
+    before = memory()
+    for number in range(bounds.shape[1] - 1):
+        collected.read(bounds, number)
+    assert collected.nnz * 8 > 50e6
+    assert memory() - before < 20e6
+
+
+def memory():
+    """Bytes of this process, with those of mapped files."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(re.search(r"VmRSS:\s*(\d+)", status)[1])
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's full device")

@@ -9,6 +9,7 @@ from helpers.training_cases import bits, make_data
 from helpers.zarr_cases import write_zarr
 
 from dadagrad.config import TrainConfig
+from dadagrad.data import external_shuffle
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.training import execution
 from dadagrad.training.checkpoints.reader import CheckpointReader
@@ -171,6 +172,17 @@ def test_a_run_is_gone_on_with_from_its_folder_and_data_alone(tmp_path):
     with pytest.raises(InputError, match="data in memory; give the same data again"):
         resume(folder)
     assert resume(folder, data=data).model.digest == first.model.digest
+
+
+def test_rows_in_temporary_files_are_those_of_one_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(external_shuffle, "RUN_BYTES", 1)
+    (tmp_path / "a.csv").write_text("y,x\n" + "0,1\n1,2\n" * 30)
+    raw, folder = {"data": tmp_path / "a.csv", "label": "y"}, str(tmp_path / "run")
+    with pytest.raises(InputError, match="data in memory cannot be read by the workers"):
+        train(**raw, holdout=0.1, workers=1)
+    train(**raw, checkpoints=folder)
+    with pytest.raises(InputError, match="data in memory; give the same data again"):
+        resume(folder)
 
 
 def test_data_at_a_url_is_found_again_from_another_folder(tmp_path, monkeypatch):

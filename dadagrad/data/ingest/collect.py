@@ -196,6 +196,10 @@ class CollectedDataset(Dataset):
         self._collected = collected
         self.partitions = tuple(map(self._describe, range(collected.n_partitions)))
 
+    @property
+    def in_memory(self) -> bool:
+        return True  # temporary files are those of this process
+
     def _describe(self, number: int) -> Partition:
         rows = self.read(number)
         name = f"part-{number:05d}"

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.config import TrainConfig
-from dadagrad.data.dataset import Dataset, Partition
+from dadagrad.data.dataset import Dataset, MemoryDataset, Partition
 from dadagrad.kernels.id_sets import packed_bytes
 from dadagrad.problem import Problem
 from dadagrad.training.memory.available import WorkerMemory, cache_bytes
@@ -220,7 +220,7 @@ def distinct_features(n_features: int, partitions: Iterable[Partition]) -> int:
 
 def decoded_bytes(data: Dataset, partition: Partition) -> int:
     """Bytes of the rows of a partition; 0 if they are in memory already."""
-    if data.in_memory:
+    if isinstance(data, MemoryDataset):
         return 0
     schema = data.schema
     entry = 4 if (schema.feature_space or {}).get("binary") else 8
