@@ -13,7 +13,8 @@ from dadagrad.errors import InputError
 from dadagrad.optim.losses import LOSSES as ALL_LOSSES
 from dadagrad.optim.preconditioners import PRECONDITIONERS
 from dadagrad.optim.updates import UPDATES as ALL_UPDATES
-from dadagrad.training import execution, warm_up
+from dadagrad.training import execution
+from dadagrad.training.engines import warm_up
 from dadagrad.training.run import resume, train
 
 N_ROWS, N_FEATURES = 48, 6
