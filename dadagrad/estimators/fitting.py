@@ -29,6 +29,7 @@ from dadagrad.training.engines.warm_up import warm_up
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.execution import Run, resolve_config
 from dadagrad.training.initial import InitialState, continue_problem, load_with_state
+from dadagrad.training.messages import Place
 from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.result import make_model, make_report
 from dadagrad.training.run import resume, train
@@ -120,8 +121,10 @@ def _at_end(
 ) -> FittedState:
     """Return the state at the end of a run on `data`; `model` if it was made already."""
     origin = MemoryDataset((), data.schema, data.url)
-    passes = tuple(end.passes)
-    return FittedState(end.problem, end.state, passes, end.steps, origin, report, _model=model)
+    place = end.place
+    return FittedState(
+        end.problem, end.state, place.passes, place.steps, origin, report, _model=model
+    )
 
 
 def _shown(verbose: int, callbacks: Callbacks | None) -> dict[str, Any]:
@@ -207,7 +210,7 @@ def partial_fit(
             start = run.begin(engine)
         else:
             assert before.state is not None
-            start = Start(before.state, Cursor(), before.steps, before.passes[:1])
+            start = Start(before.state, Place(Cursor(), before.steps, before.passes[:1]))
         watcher = Watcher(run.begin_event(start), _shown(verbose, callbacks)["callbacks"])
         with watcher.events():
             coordinator, complete = run.learn(engine, start, watcher)

@@ -168,7 +168,7 @@ def _model_of(snapshot: Snapshot, url: str) -> Model | None:
     resources = Resources(threads=1)
     run = Run(data, config, resources, on_error=on_error, skipped=skipped, messages=_ignore)
     run.problem, start = restore(snapshot, run.problem, url)
-    done = start.cursor.pass_number >= config.passes
+    done = start.place.cursor.pass_number >= config.passes
     return run.result(run.coordinator(start), done, start.seconds, url, start).model
 
 

@@ -159,7 +159,7 @@ class Run:
                 coordinator, complete = self._learn_by_pass(engine, start, watcher, save_every)
             else:
                 coordinator, complete = self.learn(engine, start, watcher, save_every)
-            steps, moved = coordinator.steps - start.steps, engine.bytes_moved
+            steps, moved = coordinator.place.steps - start.place.steps, engine.bytes_moved
             watcher.result = self.result(
                 coordinator,
                 complete,
@@ -184,7 +184,7 @@ class Run:
             self.data.url,
             problem.task,
             self.data.n_rows,
-            sum(metrics.rows for metrics in start.passes),
+            start.place.rows,
             problem.n_features,
             problem.n_targets,
             tuple(each.step_size if has_step_size else None for each in problem.settings),
@@ -217,7 +217,7 @@ class Run:
             average = " of averaged weights" if chosen.average is True else ""
             self.messages(f"step size {chosen.step_size:g}{average}")
         seconds = time.perf_counter() - begun
-        return Start(zero_state(self.problem), Cursor(), seconds=seconds)
+        return Start(zero_state(self.problem), seconds=seconds)
 
     def _check_order(self, loader: Loader) -> None:
         """Warn if the rows of the first partition are sorted by label; the run reads it next."""
@@ -243,8 +243,9 @@ class Run:
         record, coordinator = start.holdout, self.coordinator(start)
         losses = record.losses
         while True:
-            passes = coordinator.cursor.pass_number
-            if coordinator.cursor.round == 0 and passes > len(losses):
+            cursor = coordinator.place.cursor
+            passes = cursor.pass_number
+            if cursor.round == 0 and passes > len(losses):
                 losses.append(self._holdout_loss(coordinator))
                 self.messages(f"pass {passes}: loss {losses[-1]:.5g} on the holdout")
                 if losses[-1] == min(losses):
@@ -258,13 +259,7 @@ class Run:
             )
             if not complete:
                 return coordinator, False
-            start = replace(
-                start,
-                state=coordinator.state,
-                cursor=coordinator.cursor,
-                steps=coordinator.steps,
-                passes=tuple(coordinator.passes),
-            )
+            start = replace(start, state=coordinator.state, place=coordinator.place)
 
     def _holdout_loss(self, coordinator: Coordinator) -> float:
         report = make_report(coordinator, self.readable, False, 1.0)
@@ -316,10 +311,8 @@ class Run:
             self.problem,
             self.schedule,
             start.state,
-            cursor=start.cursor,
+            place=start.place,
             stop=stop,
-            steps=start.steps,
-            passes=start.passes,
             save_every=save_every,
             remote=self.resources.on_cluster,
         )

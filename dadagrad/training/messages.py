@@ -7,7 +7,7 @@ the coordinator puts results back into the order of the schedule.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from dadagrad.storage.arrays import WriteShards
@@ -44,6 +44,29 @@ class RemoteFeatures:
 
     common: State
     before: RemoteChange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Place of a run between two rounds.
+
+    Attributes
+    ----------
+    cursor : Cursor
+        Passes that are complete, and rounds of the next pass.
+    steps : int
+    passes : tuple of ProgressiveMetrics
+        Those of each pass so far; all rows were new in the first alone.
+    """
+
+    cursor: Cursor = field(default_factory=Cursor)
+    steps: int = 0
+    passes: tuple[ProgressiveMetrics, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Rows learned from, in all passes."""
+        return sum(metrics.rows for metrics in self.passes)
 
 
 SliceInput: TypeAlias = SharedFeatures | SentFeatures | RemoteFeatures | TrainingState
@@ -168,20 +191,12 @@ class Report:
 
     Attributes
     ----------
-    cursor : Cursor
-    steps : int
-    metrics : ProgressiveMetrics
-        Those of all rows so far.
-    passes : tuple of ProgressiveMetrics
-        Those of each pass so far; all rows were new in the first alone.
+    place : Place
     count_nonzeros : callable
         Returns the number of weights other than 0, until the next event is handled.
     """
 
-    cursor: Cursor
-    steps: int
-    metrics: ProgressiveMetrics
-    passes: tuple[ProgressiveMetrics, ...]
+    place: Place
     count_nonzeros: Callable[[], int]
 
 
@@ -192,9 +207,7 @@ class Save:
     If workers hold its features, `write_shards` has them write these into a folder at a URL.
     """
 
-    cursor: Cursor
-    steps: int
-    passes: tuple[ProgressiveMetrics, ...]
+    place: Place
     state: TrainingState
     write_shards: WriteShards | None = None
 

@@ -121,7 +121,8 @@ def make_report(
     coordinator: Coordinator, data: Dataset, complete: bool, seconds: float
 ) -> dict[str, Any]:
     """Counts, rates and losses of a run on `data` that took so long; plain JSON."""
-    metrics, problem, passes = coordinator.metrics, coordinator.problem, coordinator.passes
+    metrics, problem, place = coordinator.metrics, coordinator.problem, coordinator.place
+    passes = place.passes
     first = passes[0] if passes else metrics
     losses, errors = first.mean_loss(), first.error(problem)
     best = best_setting(passes)
@@ -139,8 +140,8 @@ def make_report(
         settings[diverged] |= {"progressive_loss": None, "progressive_error": None}
     return {
         "rows": metrics.rows,
-        "steps": coordinator.steps,
-        "passes": coordinator.cursor.pass_number,
+        "steps": place.steps,
+        "passes": place.cursor.pass_number,
         "seconds": seconds,
         "rows_per_second": metrics.rows / seconds,
         "nnz_per_second": metrics.entries / seconds,

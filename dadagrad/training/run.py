@@ -22,7 +22,6 @@ from dadagrad.training.engines.resources import Resources
 from dadagrad.training.execution import Run, resolve_config, split_holdout
 from dadagrad.training.initial import InitialModel, InitialState
 from dadagrad.training.result import TrainResult
-from dadagrad.training.schedule import Cursor
 
 __all__ = ["TrainResult", "resume", "train"]
 
@@ -124,7 +123,7 @@ def train(
     start = None
     if initial is not None:
         run.problem, state = initial.begin(run.problem)
-        start, config = Start(state, Cursor()), run.problem.config
+        start, config = Start(state), run.problem.config
     if checkpoints is not None and CheckpointReader(checkpoints).list():
         raise InputError(
             f"{checkpoints} already holds the checkpoints of a run; go on with it by "
@@ -216,7 +215,7 @@ def resume(
     start = None
     if snapshot.arrays:
         run.problem, start = restore(snapshot, run.problem, checkpoints)
-    done = start is not None and start.cursor.pass_number >= config.passes
+    done = start is not None and start.place.cursor.pass_number >= config.passes
     if start is not None and done and not config.early_stopping:
         if snapshot.unread:
             snapshot = CheckpointReader(checkpoints).load()

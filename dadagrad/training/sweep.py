@@ -172,9 +172,8 @@ class _SweepWatcher(Watcher):
     def handle(self, instruction: Report | Save) -> None:
         """Send the end of a round to the callbacks."""
         if isinstance(instruction, Report):
-            passes = tuple(map(self._widen, instruction.passes))
-            metrics = self._widen(instruction.metrics)
-            instruction = replace(instruction, metrics=metrics, passes=passes)
+            passes = tuple(map(self._widen, instruction.place.passes))
+            instruction = replace(instruction, place=replace(instruction.place, passes=passes))
         super().handle(instruction)
 
     def _widen(self, metrics: ProgressiveMetrics) -> ProgressiveMetrics:
@@ -228,9 +227,10 @@ class _Sweep:
         self.table = [_describe(setting) for setting in run.problem.settings]
         complete, values = True, np.zeros(0)
         for stop in (*_stops(run), None):
-            before = start.passes[0] if start.passes else None
+            before = start.place.passes[0] if start.place.passes else None
             coordinator, complete = run.learn(self.engine, start, self.watcher, stop=stop)
-            learned = coordinator.passes[0] if before is None else coordinator.passes[0] - before
+            first = coordinator.place.passes[0]
+            learned = first if before is None else first - before
             with np.errstate(invalid="ignore"):  # infinite losses of settings that diverged
                 sums = learned.mistakes if self._compares_errors else learned.loss
                 values = np.where(np.isfinite(coordinator.metrics.loss), sums, np.inf)
@@ -246,7 +246,7 @@ class _Sweep:
 
     def _record(self, coordinator: Coordinator) -> None:
         """Note the progressive metrics of the first pass in the table."""
-        metrics = coordinator.passes[0]
+        metrics = coordinator.place.passes[0]
         losses, errors = metrics.mean_loss(), metrics.error(coordinator.problem)
         for place, number in enumerate(self.numbers):
             finite = bool(np.isfinite(coordinator.metrics.loss[place]))
@@ -288,16 +288,17 @@ class _Sweep:
         self.numbers = self.watcher.numbers = [self.numbers[place] for place in kept]
         return self._select(coordinator, kept)
 
-    def _select(self, coordinator: Coordinator, places: Sequence[int]) -> Start:
-        """Give the run the settings at `places` alone; the start of what follows."""
-        problem, state, passes = coordinator.problem, coordinator.state, coordinator.passes
-        if len(places) < problem.n_settings:
+    def _select(self, coordinator: Coordinator, settings: Sequence[int]) -> Start:
+        """Give the run the settings at `settings` alone; the start of what follows."""
+        problem, state, place = coordinator.problem, coordinator.state, coordinator.place
+        if len(settings) < problem.n_settings:
             assert isinstance(state, State), "several settings are compiled"
-            state = state.of_settings(problem, places)
-            passes = [metrics.of_settings(places) for metrics in passes]
-            configs = [problem.settings[place].config for place in places]
+            state = state.of_settings(problem, settings)
+            passes = tuple(metrics.of_settings(settings) for metrics in place.passes)
+            place = replace(place, passes=passes)
+            configs = [problem.settings[number].config for number in settings]
             self.run.problem = problem.with_configs(configs)
-        return Start(state, coordinator.cursor, coordinator.steps, tuple(passes), curve=self.curve)
+        return Start(state, place, curve=self.curve)
 
     def _finish(
         self, coordinator: Coordinator, values: NDArray[np.float64], complete: bool
@@ -309,7 +310,7 @@ class _Sweep:
             entry = self.table[self.numbers[place]]
             entry["nonzeros"] = int(counts[place])
             if run.held_out is not None:
-                calibration = describe(calibrate(problem, coordinator.passes, place))
+                calibration = describe(calibrate(problem, coordinator.place.passes, place))
                 report = {"best": place, "calibration": calibration}
                 model = make_model(problem, coordinator.state, run.readable, report)
                 loss = problem.settings[place].loss

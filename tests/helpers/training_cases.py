@@ -140,9 +140,7 @@ def gone_on_from(
         method_of(data, config),
         make_schedule_of(data, config),
         save.state,
-        cursor=save.cursor,
-        steps=save.steps,
-        passes=save.passes,
+        place=save.place,
         **options,
     )
     driven = ByHand(data, again, seed).run()
@@ -254,6 +252,6 @@ def metrics_bytes(coordinator: Coordinator) -> tuple[object, ...]:
         metrics.loss.tobytes(),
         metrics.mistakes.tobytes(),
         metrics.histogram.tobytes(),
-        coordinator.steps,
-        coordinator.cursor,
+        coordinator.place.steps,
+        coordinator.place.cursor,
     )

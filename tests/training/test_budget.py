@@ -77,7 +77,7 @@ def test_steps_and_open_partitions_are_those_of_the_coordinator(batch_size, tmp_
     coordinator = Coordinator(problem, schedule, zero_state(problem))
     by_hand = ByHand(data, coordinator).run()
     estimate = estimate_run(data, problem, schedule, on_cluster=True)
-    assert estimate.steps == coordinator.steps
+    assert estimate.steps == coordinator.place.steps
     open_bytes = estimate.process["rows"]  # on a cluster only the vocabularies
     largest = 8 * max(partition.n_local for partition in data.partitions)
     assert 0.6 * by_hand.most_open <= open_bytes / largest <= by_hand.most_open

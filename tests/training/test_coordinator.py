@@ -103,7 +103,7 @@ def test_what_is_saved_at_any_moment_can_be_gone_on_from(config, when, request):
         assert len(driven.saves()) in (1, 2)
     else:
         *_, save, finish = driven.log
-        assert finish == Finish(save.cursor == Cursor(config.passes))
+        assert finish == Finish(save.place.cursor == Cursor(config.passes))
         # The coordinator itself is left with everything too: a model can be made of it.
         assert state_bytes(driven.coordinator.state) == state_bytes(save.state)
     rest = gone_on_from(driven.saves()[0], DATA, config, when)
@@ -115,7 +115,7 @@ def test_a_stop_before_anything_is_open_ends_at_once():
     coordinator.start()
     save, finish = coordinator.handle(StopRequested())
     assert isinstance(save, Save)
-    assert (save.cursor, save.steps, finish) == (Cursor(), 0, Finish(False))
+    assert (save.place.cursor, save.place.steps, finish) == (Cursor(), 0, Finish(False))
     assert coordinator.handle(SaveRequested()) == []
 
 
@@ -125,12 +125,12 @@ def test_saves_come_every_so_many_steps(mode):
     driven = finished(TrainConfig(step_size=0.3, **mode), save_every=save_every)
     due, expected = save_every, []
     for entry in driven.log:
-        if isinstance(entry, Report) and entry.steps >= due:
-            expected.append(entry.steps)
-            due = (entry.steps // save_every + 1) * save_every
-    if not expected or expected[-1] != driven.coordinator.steps:
-        expected.append(driven.coordinator.steps)
-    assert [save.steps for save in driven.saves()] == expected
+        if isinstance(entry, Report) and entry.place.steps >= due:
+            expected.append(entry.place.steps)
+            due = (entry.place.steps // save_every + 1) * save_every
+    if not expected or expected[-1] != driven.coordinator.place.steps:
+        expected.append(driven.coordinator.place.steps)
+    assert [save.place.steps for save in driven.saves()] == expected
 
 
 def test_rows_without_weight_make_no_step():
@@ -139,7 +139,7 @@ def test_rows_without_weight_make_no_step():
         data.read(number).weights[:] = 0.0
     driven = ByHand(data, new_coordinator(data, TrainConfig(step_size=0.3, batch_size=5))).run()
     assert driven.complete
-    assert driven.coordinator.steps == driven.coordinator.metrics.rows == 0
+    assert driven.coordinator.place.steps == driven.coordinator.metrics.rows == 0
     assert driven.coordinator.state.t == 0.0
     assert not np.any(driven.coordinator.state.accumulators)
 

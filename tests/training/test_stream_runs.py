@@ -61,7 +61,7 @@ def test_one_stream_is_the_online_pass_bit_for_bit(update, labels_and_loss, pena
     one_stream = Coordinator(problem, replace(schedule, streams=1), zero_state(problem))
     ByHand(data, one_stream).run()
     assert state_bytes(one_stream.state) == state_bytes(online.state)
-    assert one_stream.steps == online.steps
+    assert one_stream.place.steps == online.place.steps
     assert one_stream.metrics.loss == pytest.approx(online.metrics.loss)
     assert one_stream.metrics.mistakes == pytest.approx(online.metrics.mistakes)
 

@@ -19,7 +19,7 @@ from dadagrad.training.callbacks import LearningCurve
 from dadagrad.training.checkpoints.manifest import Snapshot
 from dadagrad.training.checkpoints.shards import join_shards, stored_state
 from dadagrad.training.checkpoints.writer import CheckpointWriter
-from dadagrad.training.messages import Save
+from dadagrad.training.messages import Place, Save
 from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.state import restore_common, restore_state
@@ -77,14 +77,14 @@ class CheckpointSaver(CheckpointWriter):
         if start is None:
             self.save(Snapshot(0, {}, self._meta()))
         else:
-            self.submit_state(Save(start.cursor, start.steps, start.passes, start.state), 0.0)
+            self.submit_state(Save(start.place, start.state), 0.0)
 
     def submit_state(self, save: Save, seconds: float) -> None:
         """Copy a state and save it in the background; `seconds` is the time of the run so far."""
         meta = self._meta() | {
-            "cursor": asdict(save.cursor),
-            "steps": save.steps,
-            "passes": [metrics.to_json() for metrics in save.passes],
+            "cursor": asdict(save.place.cursor),
+            "steps": save.place.steps,
+            "passes": [metrics.to_json() for metrics in save.place.passes],
             "t": save.state.t,
             "seconds": seconds,
             "holdout_losses": list(self.holdout.losses),
@@ -99,7 +99,7 @@ class CheckpointSaver(CheckpointWriter):
         if best is not None:
             arrays |= {_BEST + name: array for name, array in best.arrays.items()}
             meta["best_t"] = best.t
-        self.submit(Snapshot(save.steps, arrays, meta, save.write_shards))
+        self.submit(Snapshot(save.place.steps, arrays, meta, save.write_shards))
 
     def _meta(self) -> dict[str, Any]:
         meta = {"config": self.config.to_json(), "data": self._data, "notes": self._notes}
@@ -138,12 +138,10 @@ def lasting_url(data: Dataset) -> str | list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Place, state, metrics of each pass and curve from which a run starts or resumes."""
+    """State, place and curve from which a run starts or resumes."""
 
     state: TrainingState
-    cursor: Cursor
-    steps: int = 0
-    passes: tuple[ProgressiveMetrics, ...] = ()
+    place: Place = field(default_factory=Place)
     seconds: float = 0.0
     holdout: HoldoutRecord = field(default_factory=HoldoutRecord)
     curve: LearningCurve = field(default_factory=LearningCurve)
@@ -171,11 +169,10 @@ def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, 
             restored = stored_state(problem, rest, snapshot.unread, place, step)
         else:
             restored = restore_state(problem, join_shards(state), meta["t"])
+        passes = tuple(map(ProgressiveMetrics.from_json, meta["passes"]))
         return problem, Start(
             restored,
-            Cursor(**meta["cursor"]),
-            meta["steps"],
-            tuple(ProgressiveMetrics.from_json(metrics) for metrics in meta["passes"]),
+            Place(Cursor(**meta["cursor"]), meta["steps"], passes),
             meta["seconds"],
             HoldoutRecord(list(map(float, meta.get("holdout_losses", []))), best),
             LearningCurve.from_json(meta["curve"]) if "curve" in meta else LearningCurve(),

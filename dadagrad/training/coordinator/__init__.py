@@ -14,7 +14,6 @@ merged, some features apart from others, and the online pass has changed the sta
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator.combine import Progress, combination_of
@@ -28,6 +27,7 @@ from dadagrad.training.messages import (
     Instruction,
     Merged,
     Opened,
+    Place,
     Report,
     Result,
     Save,
@@ -52,8 +52,8 @@ class Coordinator:
     schedule : Schedule
     state : TrainingState
         Start of the run; changed in place from here on.
-    cursor, steps, passes
-        The rest of a checkpoint, with the metrics of each pass; the defaults start a new run.
+    place : Place
+        That of the state, as in a checkpoint; the defaults start a new run.
     stop : Cursor or None
         Place where the run ends; None is the end of the schedule.
     save_every : int or None
@@ -70,10 +70,8 @@ class Coordinator:
         schedule: Schedule,
         state: TrainingState,
         *,
-        cursor: Cursor = Cursor(),  # noqa: B008 (frozen)
+        place: Place = Place(),  # noqa: B008 (frozen)
         stop: Cursor | None = None,
-        steps: int = 0,
-        passes: Sequence[ProgressiveMetrics] = (),
         save_every: int | None = None,
         prefetch: int = 2,
         remote: bool = False,
@@ -87,19 +85,16 @@ class Coordinator:
         self._n_tasks = 0
         self._save_every = save_every
         self._save_wanted = self._stop_wanted = False
-        self.go_back(cursor, steps, passes)
+        self.go_back(place)
 
-    def go_back(self, cursor: Cursor, steps: int, passes: Sequence[ProgressiveMetrics]) -> None:
+    def go_back(self, place: Place) -> None:
         """Go to a place between two rounds, where `start` begins.
 
         The results of tasks and of readings that are under way must not be reported any more.
         """
         self._finished = False
-        self.cursor = cursor
-        self.steps = steps
-        self.passes = list(passes)
-        self._before = sum(passes[:-1], start=ProgressiveMetrics.zero(self.problem))
-        rounds = self._schedule.rounds(cursor, self._stop)
+        self.place = place
+        rounds = self._schedule.rounds(place.cursor, self._stop)
         self._rounds = RoundQueue(rounds, self._prefetch, together=not self.problem.online)
         self._round: Round | None = None
         self._stretches: list[Progress] = []
@@ -113,13 +108,13 @@ class Coordinator:
         self._left: Counter[int] = Counter()
         self._closing: set[int] = set()
         self._closes: list[Instruction] = []
-        self._next_save = self._first_save_after(steps)
+        self._next_save = self._first_save_after(place.steps)
         self._saved: Cursor | None = None
 
     @property
     def metrics(self) -> ProgressiveMetrics:
         """Metrics of all passes so far."""
-        return self._before + self.passes[-1] if self.passes else self._before
+        return sum(self.place.passes, start=ProgressiveMetrics.zero(self.problem))
 
     def start(self) -> list[Instruction]:
         """The first instructions."""
@@ -210,46 +205,44 @@ class Coordinator:
             self._closes.append(Close(reading))
 
     def _finish_round(self, finished: Round) -> list[Instruction]:
-        self.steps += self._combination.finish(self._stretches)
-        self._count([metrics for stretch in self._stretches for metrics in stretch.metrics])
-        self.cursor = finished.after
+        steps = self.place.steps + self._combination.finish(self._stretches)
+        self.place = Place(finished.after, steps, self._passes_so_far())
         self._round = None
         self._is_working, self._n_merges = False, None
-        report = Report(
-            self.cursor, self.steps, self.metrics, tuple(self.passes), self.count_nonzeros
-        )
+        report = Report(self.place, self.count_nonzeros)
         return [report, *(self._save() if self._save_is_due() else [])]
 
     def count_nonzeros(self) -> int:
         """Weights other than 0 of the setting with the least progressive loss."""
         counts = count_nonzeros(self.problem, self.state)
-        return int(counts[best_setting(self.passes)])
+        return int(counts[best_setting(self.place.passes)])
 
-    def _count(self, counted: list[ProgressiveMetrics]) -> None:
-        """Add the metrics of a round to those of its pass."""
-        if self.cursor.pass_number == len(self.passes):
+    def _passes_so_far(self) -> tuple[ProgressiveMetrics, ...]:
+        """The metrics of each pass, with those of the round that ends."""
+        passes = list(self.place.passes)
+        if self.place.cursor.pass_number == len(passes):
             # Only the scores of the first and of the last pass calibrate.
-            self.passes[1:] = [metrics.without_histogram() for metrics in self.passes[1:]]
-            self._before = sum(self.passes, start=ProgressiveMetrics.zero(self.problem))
-            self.passes.append(ProgressiveMetrics.zero(self.problem))
-        for metrics in counted:
-            self.passes[-1] += metrics
+            passes[1:] = [metrics.without_histogram() for metrics in passes[1:]]
+            passes.append(ProgressiveMetrics.zero(self.problem))
+        counted = (metrics for stretch in self._stretches for metrics in stretch.metrics)
+        return (*passes[:-1], sum(counted, start=passes[-1]))
 
     def _first_save_after(self, steps: int) -> int | None:
         every = self._save_every
         return None if every is None else (steps // every + 1) * every
 
     def _save_is_due(self) -> bool:
-        return self._save_wanted or (self._next_save is not None and self.steps >= self._next_save)
+        due = self._next_save
+        return self._save_wanted or (due is not None and self.place.steps >= due)
 
     def _save(self) -> list[Instruction]:
         """Have the state kept, unless it has been."""
-        if self._saved == self.cursor:
+        if self._saved == self.place.cursor:
             return []
         self._save_wanted = False
-        self._next_save = self._first_save_after(self.steps)
-        self._saved = self.cursor
-        return [Save(self.cursor, self.steps, tuple(self.passes), self.state)]
+        self._next_save = self._first_save_after(self.place.steps)
+        self._saved = self.place.cursor
+        return [Save(self.place, self.state)]
 
     def _finish(self, *, complete: bool) -> list[Instruction]:
         self._finished = True

@@ -133,17 +133,18 @@ class Watcher:
 
     def _send_round(self, report: Report) -> None:
         # A cluster that loses a worker may make a round again.
-        if self.run is None or not self._callbacks or report.cursor <= self._reported:
+        place = report.place
+        if self.run is None or not self._callbacks or place.cursor <= self._reported:
             return
-        self._reported = report.cursor
+        self._reported = place.cursor
         elapsed = time.monotonic() - self._begun
-        done = report.metrics.rows - self.run.rows_done
+        done = place.rows - self.run.rows_done
         losses = self._holdout.losses
         event = RoundEvent(
             self.run,
-            report.steps,
-            report.cursor,
-            report.passes,
+            place.steps,
+            place.cursor,
+            place.passes,
             self._seconds_before + elapsed,
             done / max(elapsed, 1e-9),
             losses[-1] if losses else None,

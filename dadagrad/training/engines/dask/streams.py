@@ -77,8 +77,7 @@ class StreamDriver(DaskDriver):
 
     def _base_here(self) -> Start:
         """The place to which the run can go back, and the intercept and t there."""
-        coordinator, common = self._coordinator, self._state.common()
-        return Start(common, coordinator.cursor, coordinator.steps, tuple(coordinator.passes))
+        return Start(self._state.common(), self._coordinator.place)
 
     def _begin(self) -> list[Instruction]:
         return self._go_back_to_base()
@@ -174,7 +173,7 @@ class StreamDriver(DaskDriver):
 
         All tasks of this round have been done, and with them the merge before.
         """
-        if self._coordinator.steps >= self._failed_at:
+        if self._coordinator.place.steps >= self._failed_at:
             self._failures.clear()
         self._merging, self._before = streams, self._base_here()
         self._is_asked, self._is_merged = False, True
@@ -203,7 +202,7 @@ class StreamDriver(DaskDriver):
                 f"a round failed {MAX_FAILURES} times: {' and again: '.join(self._failures[-2:])}; "
                 "the workers probably run out of memory: give them more, or make smaller partitions"
             )
-        self._failed_at = max(self._failed_at, self._coordinator.steps)
+        self._failed_at = max(self._failed_at, self._coordinator.place.steps)
         if self._merging is None:
             self._before = self._base_here()
         else:
@@ -221,11 +220,11 @@ class StreamDriver(DaskDriver):
         self._holders.assign(self._base_shard)
         return self._go_back(self._base)
 
-    def _go_back(self, place: Start) -> list[Instruction]:
+    def _go_back(self, base: Start) -> list[Instruction]:
         """Return the first instructions from a place on, where the workers are already."""
-        assert isinstance(place.state, State)
-        self._state.push(np.empty(0, np.int64), place.state)
-        self._coordinator.go_back(place.cursor, place.steps, place.passes)
+        assert isinstance(base.state, State)
+        self._state.push(np.empty(0, np.int64), base.state)
+        self._coordinator.go_back(base.place)
         return self._coordinator.start()
 
     def _drop_tasks(self) -> None:
@@ -266,8 +265,7 @@ class StreamDriver(DaskDriver):
     def _count_nonzeros(self) -> int:
         """See `Report`."""
         self._finish_merge()
-        coordinator = self._coordinator
-        best = best_setting(coordinator.passes)
+        best = best_setting(self._coordinator.place.passes)
         counts = self._holders.call(ShardStore.counts, self._state.t)
         return sum(int(of_settings[best]) for of_settings in counts)
 
