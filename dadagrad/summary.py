@@ -89,8 +89,8 @@ def run_lines(report: Mapping[str, Any], loss: str, *, auto: bool = False) -> li
     passes = report["by_pass"]
     first, last = passes[0], passes[-1]
     lines = [
-        f"Trained on {counted(first['rows'], 'row')} ({short(first['nnz'])} non-zeros) in "
-        f"{duration(report['seconds'])}: {report['rows_per_second']:,.0f} rows/s"
+        f"{counted(first['rows'], 'row')} ({short(first['nnz'])} non-zeros) in "
+        f"{duration(report['seconds'])}: {short(report['rows_per_second'])} rows/s"
     ]
     facts: list[tuple[str, float | None, float | None, str]] = []
     if first["error"] is not None:
@@ -130,7 +130,7 @@ def _settings_text(report: Mapping[str, Any], auto: bool) -> str:
     if report["streams"] > 1:
         texts.append(f"{report['streams']} streams")
     weights = report["features"] * report["outputs"]
-    texts.append(f"{report['nonzeros']:,} of {weights:,} weights")
+    texts.append(f"{short(report['nonzeros'])} of {short(weights)} weights")
     if report["skipped"]:
         texts.append(f"{counted(report['skipped'], 'partition')} left out")
     return ", ".join(texts)

@@ -12,7 +12,7 @@ import click
 
 import dadagrad
 from dadagrad.cli.callbacks import callback_options
-from dadagrad.cli.display import Display, number, print_json
+from dadagrad.cli.display import Display, number, output_width, print_json
 from dadagrad.cli.failures import Interrupted
 from dadagrad.cli.options import (
     GroupedCommand,
@@ -40,7 +40,9 @@ _HEADS = {
     "progressive_loss": "mean loss", "progressive_error": "error", "nonzeros": "weights",
     "holdout_loss": "held-out loss", "holdout_error": "held-out error",
 }  # fmt: skip
-"""Columns of the table on a terminal, and their heads."""
+"""Columns of the table on a terminal, and their heads, which have two lines."""
+_LEAST = ("rows", "progressive_loss", "progressive_error", "holdout_loss")
+"""Columns that a narrow terminal does without, first of them the first."""
 
 
 @click.command(cls=GroupedCommand)
@@ -127,9 +129,8 @@ def sweep(
         print_json({"model": model, "best": result.best.report, "settings": result.table})
         return
     best = result.best.model.report["settings"][0] | {"loss": result.best.model.loss}
-    display.show_lines(
-        [*_table_lines(table, best), f"Model of the setting marked * saved to {model}."]
-    )
+    lines = _table_lines(table, best, output_width())
+    display.show_lines([*lines, f"Model of the setting marked * saved to {model}."])
 
 
 def _split_losses(text: str) -> list[str]:
@@ -151,27 +152,33 @@ def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {name: flat.get(name) for name in (*COLUMNS, "dropped")}
 
 
-def _table_lines(table: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> list[str]:
+def _table_lines(
+    table: Sequence[Mapping[str, Any]], best: Mapping[str, Any], width: int
+) -> list[str]:
     """The settings as aligned columns, without those that are empty or alike in all rows."""
-    shown = [
-        name
-        for name in _HEADS
-        if any(row[name] is not None for row in table)
-        and not (name in COLUMNS[:4] and len({row[name] for row in table}) == 1)
+    marks = ["*" if _is_best(row, best) else "" for row in table]
+    columns = {"": ["", "", *marks]}
+    for name, head in _HEADS.items():
+        values = [row[name] for row in table]
+        is_setting = name in COLUMNS[:4]
         # Losses of different kinds tell nothing beside each other.
-        and not (name.endswith("_loss") and len({row["loss"] for row in table}) > 1)
-    ]
-    cells = [[_HEADS[name] for name in shown]]
-    cells += [[_cell(name, row[name]) for name in shown] for row in table]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    marks = [" "] + [
-        "*" if not row["dropped"] and all(row[name] == best[name] for name in COLUMNS[:4]) else " "
-        for row in table
-    ]
+        is_vague = name.endswith("_loss") and len({row["loss"] for row in table}) > 1
+        if is_vague or set(values) == {None} or (is_setting and len(set(values)) == 1):
+            continue
+        above, _, below = head.rpartition(" ")
+        columns[name] = [above, below, *(_cell(name, value) for value in values)]
+    for name in _LEAST:
+        if sum(max(map(len, column)) + 2 for column in columns.values()) - 2 > width:
+            columns.pop(name, None)
+    widths = [max(map(len, column)) for column in columns.values()]
     return [
-        f"{mark} " + "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
-        for mark, line in zip(marks, cells, strict=True)
+        "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
+        for line in zip(*columns.values(), strict=True)
     ]
+
+
+def _is_best(row: Mapping[str, Any], best: Mapping[str, Any]) -> bool:
+    return not row["dropped"] and all(row[name] == best[name] for name in COLUMNS[:4])
 
 
 def _cell(name: str, value: Any) -> str:

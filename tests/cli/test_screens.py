@@ -94,6 +94,8 @@ def test_screens(run, folder, monkeypatch, capsys, request, width):
         for words in (
             ["--help"], ["train", "--help"], ["ingest", "--help"], ["predict", "--help"],
             ["inspect", "several", "--top", "3"], ["inspect", "reviews.zarr"],
+            ["sweep", "reviews.zarr", "--model", "best", "--overwrite", "--holdout", "0.2",
+             "--step-size", "0.1,0.4", "--l1", "0,1e-3"],
         )
     }  # fmt: skip
     # Metadata name the folder of the sources, so that the size of a dataset differs.
