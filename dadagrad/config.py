@@ -304,10 +304,10 @@ class TrainConfig:
         values = dict(plain)
         for name, value in (objects or {}).items():
             if value is not None:
-                given = describe(SETTINGS[name].kind.convert(name, value))
-                if given != values.get(name):
+                described = describe(SETTINGS[name].kind.convert(name, value))
+                if described != values.get(name):
                     raise InputError(
-                        f"{name} {given!r} was given, and the run has {name} "
+                        f"{name} {described!r} was given, and the run has {name} "
                         f"{values.get(name)!r}; give that one"
                     )
                 values[name] = value

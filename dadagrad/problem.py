@@ -186,8 +186,8 @@ class Problem:
     def of_group(self, group: int) -> tuple[Targets, Hyperparameters]:
         """The `kernel_targets` and `hyperparameters` of the outputs of one group alone."""
         if self.n_settings > 1:
-            setting, own = divmod(group, self.n_groups // self.n_settings)
-            return self.settings[setting].of_group(own)
+            setting, group_of_setting = divmod(group, self.n_groups // self.n_settings)
+            return self.settings[setting].of_group(group_of_setting)
         outputs = slice(group * self.group_width, (group + 1) * self.group_width)
         targets, steps = self.kernel_targets, self.hyperparameters
         return (
@@ -295,10 +295,10 @@ class Problem:
 
     def targets(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:
         """Targets of each output: (n_rows, n_outputs) signs, or values of a regression."""
-        wanted = labels[:, self.kernel_targets.label_column]
+        columns = labels[:, self.kernel_targets.label_column]
         if not self.loss.classifies:
-            return wanted
-        return np.where(wanted == self.kernel_targets.positive, 1.0, -1.0)
+            return columns
+        return np.where(columns == self.kernel_targets.positive, 1.0, -1.0)
 
     @cached_property
     def class_importance(self) -> NDArray[np.float64] | None:

@@ -49,8 +49,8 @@ class Display(ProgressDisplay):
 
 def output_width() -> int:
     """Columns of stdout; without a terminal, lines are not cut."""
-    known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return shutil.get_terminal_size().columns if known else 10_000
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return shutil.get_terminal_size().columns if has_width else 10_000
 
 
 def number(value: object) -> str:

@@ -90,8 +90,8 @@ class GroupedCommand(click.Command):
                 # A short name may be another word of the sentence.
                 shown = f"--{option[2:]}" if param.is_flag else rf"{option} \1"
                 message = re.sub(rf"(?<![\w'`/:.,(-]){name}=([^\s,;)]+)", shown, message)
-                where = r"(?<![\w'/=-])" if "_" in name else r"^|(?<=like and )|(?<=leave )"
-                message = re.sub(rf"(?:{where}){name}\b(?!=)", option, message)
+                boundary = r"(?<![\w'/=-])" if "_" in name else r"^|(?<=like and )|(?<=leave )"
+                message = re.sub(rf"(?:{boundary}){name}\b(?!=)", option, message)
         return message
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -274,8 +274,8 @@ def load_dask() -> None:
     The variable DASK_LOGGING__DISTRIBUTED can ask for more.
     """
     check_memory(*MEGABYTES)
-    wanted = os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical").upper()
-    level = logging.getLevelNamesMapping().get(wanted, logging.CRITICAL)
+    level_name = os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical").upper()
+    level = logging.getLevelNamesMapping().get(level_name, logging.CRITICAL)
     import distributed  # noqa: F401 (sets the levels of its loggers)
 
     # `dask dadagrad` has loaded distributed before. Two of its loggers have levels of their own,

@@ -350,8 +350,8 @@ def _read_settings(file: str) -> dict[str, Any]:
             values = tomllib.load(source)
         for name in values:
             if name not in SETTINGS:
-                known = ", ".join(SETTINGS)
-                raise InputError(f"setting {name!r} is not known; the settings are {known}")
+                names = ", ".join(SETTINGS)
+                raise InputError(f"setting {name!r} is not known; the settings are {names}")
             if name != "class_weight":
                 SETTINGS[name].kind.convert(name, values[name])
     except OSError as error:
@@ -369,10 +369,10 @@ def _label_value(label: object, schema: Schema) -> float:
     if column is not None and column.names is not None and column.values is not None:
         if str(label) in column.names:
             return column.values[column.names.index(str(label))]
-        known = f"which the data does not have; its labels are {', '.join(column.names[:10])}"
+        reason = f"which the data does not have; its labels are {', '.join(column.names[:10])}"
     else:
         try:
             return float(str(label))
         except ValueError:
-            known = "but the labels of the data are numbers"
-    raise InputError(f"class_weight names label {label!r}, {known}")
+            reason = "but the labels of the data are numbers"
+    raise InputError(f"class_weight names label {label!r}, {reason}")

@@ -27,9 +27,9 @@ def open_dataset(url: str) -> Dataset:
         return ZarrDataset(url)
     if find_files(storage):
         return ParquetDataset(url)
-    found = "found neither the root metadata of a Zarr dataset nor a Parquet file"
+    reason = "found neither the root metadata of a Zarr dataset nor a Parquet file"
     if storage.is_local and not os.path.exists(storage.local_path()):
-        found = "nothing is there; is the path right?"
+        reason = "nothing is there; is the path right?"
     raise InputError(
-        f"no dataset at {url}: {found}; make one with `dadagrad ingest SOURCE --out URL`"
+        f"no dataset at {url}: {reason}; make one with `dadagrad ingest SOURCE --out URL`"
     )

@@ -148,11 +148,11 @@ def drop_zero_weights(block: Block) -> tuple[Block, int]:
     weights = block.weights
     if weights is None:
         return block, 0
-    kept = np.flatnonzero(weights != 0)
-    dropped = block.n_rows - len(kept)
+    positions = np.flatnonzero(weights != 0)
+    dropped = block.n_rows - len(positions)
     if dropped:
-        block = take(block, kept)
-    if (weights[kept] == 1).all():
+        block = take(block, positions)
+    if (weights[positions] == 1).all():
         block = replace(block, weights=None)
     return block, dropped
 

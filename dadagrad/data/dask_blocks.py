@@ -98,7 +98,7 @@ class DaskDataset(Dataset):
     def __init__(
         self,
         matrix: BlockedMatrix,
-        kept: NDArray[np.bool_],
+        is_learned: NDArray[np.bool_],
         labels: NDArray[np.float64],
         weights: NDArray[Any] | None,
         columns: tuple[LabelColumn, ...],
@@ -106,7 +106,7 @@ class DaskDataset(Dataset):
     ) -> None:
         self.schema = Schema(matrix.n_features, columns, weights is not None)
         self._blocks = matrix.blocks
-        self._kept = np.split(kept, np.cumsum(matrix.rows)[:-1])
+        self._kept = np.split(is_learned, np.cumsum(matrix.rows)[:-1])
         bounds = np.cumsum([np.count_nonzero(part) for part in self._kept])[:-1]
         self._labels = np.split(labels, bounds)
         self._weights = None if weights is None else np.split(weights, bounds)
@@ -127,16 +127,16 @@ class DaskDataset(Dataset):
     def read(self, partition: int) -> Rows:
         place = f"{self.url}, block {partition}"
         X = as_matrix(self._blocks[partition].compute())
-        kept = self._kept[partition]
-        if X.shape != (len(kept), self.schema.n_features):
+        is_learned = self._kept[partition]
+        if X.shape != (len(is_learned), self.schema.n_features):
             raise InputError(
                 f"{place}: X has shape {X.shape}; with as many rows as y and the columns of the "
-                f"whole it would be {(len(kept), self.schema.n_features)}"
+                f"whole it would be {(len(is_learned), self.schema.n_features)}"
             )
         # All rows are checked, so that an error counts rows as the user does.
-        block = block_from_arrays(X, np.zeros(len(kept)), None, place)
-        if not kept.all():
-            block = take(block, np.flatnonzero(kept))
+        block = block_from_arrays(X, np.zeros(len(is_learned)), None, place)
+        if not is_learned.all():
+            block = take(block, np.flatnonzero(is_learned))
         weights = None if self._weights is None else self._weights[partition].astype(np.float32)
         block = replace(block, labels=self._labels[partition], weights=weights)
         if self._shuffle is not None:
@@ -161,5 +161,5 @@ def dataset_from_dask(X: Any, y: Any) -> DaskDataset:
     collector = LabelCollector()
     encoded = collector.encode(as_labels(labels, n_rows, DaskDataset.url))
     table = collector.settle()
-    kept = np.ones(n_rows, np.bool_)
-    return DaskDataset(matrix, kept, table.decode(encoded), None, table.columns, None)
+    is_learned = np.ones(n_rows, np.bool_)
+    return DaskDataset(matrix, is_learned, table.decode(encoded), None, table.columns, None)

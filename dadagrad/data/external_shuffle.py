@@ -217,8 +217,8 @@ class ShuffledRows:
         else:
             ends = (parts * total // n_partitions).astype(np.int64)
             limits = [ends - before for before in np.cumsum([0, *sizes[:-1]])]
-        found = self._map(_find, self.runs, limits, [row_size] * len(self.runs))
-        inner = zip(self.runs, found, strict=True)
+        inner_bounds = self._map(_find, self.runs, limits, [row_size] * len(self.runs))
+        inner = zip(self.runs, inner_bounds, strict=True)
         bounds = np.array([[0, *rows, run.n_rows] for run, rows in inner], np.int64)
         if self._seed is None:
             bounds = self._between_queries(bounds)

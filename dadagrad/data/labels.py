@@ -153,13 +153,13 @@ def rename(
 
 
 def keep_class_names(
-    columns: tuple[LabelColumn, ...], known: tuple[LabelColumn, ...] | None
+    columns: tuple[LabelColumn, ...], source_columns: tuple[LabelColumn, ...] | None
 ) -> tuple[LabelColumn, ...]:
     """Give `columns` the names, of themselves and of their classes, that their source has."""
-    if known is None or len(known) != len(columns):
+    if source_columns is None or len(source_columns) != len(columns):
         return columns
     named = []
-    for column, source in zip(columns, known, strict=True):
+    for column, source in zip(columns, source_columns, strict=True):
         names = column.names
         if names is None and source.names is not None and column.values is not None:
             texts = dict(zip(source.values or (), source.names, strict=True))

@@ -88,8 +88,8 @@ class SkippingDataset(Dataset):
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
         """Names of those `ids` that have one, in the partitions that can be read."""
         readable = copy.copy(self.source)
-        left = (each for each in self.partitions if each.name not in self.skipped)
-        readable.partitions = tuple(left)
+        readable_partitions = (each for each in self.partitions if each.name not in self.skipped)
+        readable.partitions = tuple(readable_partitions)
         return readable.names(ids)
 
     def _replacement(self, partition: int) -> Rows:

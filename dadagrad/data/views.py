@@ -161,28 +161,29 @@ def hold_out(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Datase
     Raises `InputError` if one of the two would have no rows.
     """
     pieces = _pieces_of(data)
-    wanted = round(fraction * data.n_rows)
-    kept, held = list(pieces), []
+    n_missing = round(fraction * data.n_rows)
+    learned_pieces, held_out = list(pieces), []
     for number in np.random.default_rng([seed, len(pieces)]).permutation(len(pieces)).tolist():
         piece = pieces[number]
         n_rows = piece.stop - piece.start
-        if n_rows > wanted and data.schema.queried:
+        if n_rows > n_missing and data.schema.queried:
             continue
-        middle = piece.start + min(n_rows, wanted)
-        held.append(replace(piece, stop=middle))
-        kept[number] = replace(piece, start=middle)
-        wanted -= middle - piece.start
-    kept, held = ([piece for piece in each if piece.stop > piece.start] for each in (kept, held))
-    if not kept or not held:
+        middle = piece.start + min(n_rows, n_missing)
+        held_out.append(replace(piece, stop=middle))
+        learned_pieces[number] = replace(piece, start=middle)
+        n_missing -= middle - piece.start
+    learned_pieces = [piece for piece in learned_pieces if piece.stop > piece.start]
+    held_out = [piece for piece in held_out if piece.stop > piece.start]
+    if not learned_pieces or not held_out:
         raise InputError(
             f"holdout={fraction:g} of the {data.n_rows} rows of {data.url} leaves none to learn "
             "from or none to measure on"
             + (", and queries are held out in whole partitions" if data.schema.queried else "")
             + "; change the fraction, or give a dataset to measure on"
         )
-    held.sort(key=lambda piece: (piece.source, piece.partition))
-    learned, measured = (DatasetView(data.sources, each, data.schema) for each in (kept, held))
-    return learned, measured
+    held_out.sort(key=lambda piece: (piece.source, piece.partition))
+    learned = DatasetView(data.sources, learned_pieces, data.schema)
+    return learned, DatasetView(data.sources, held_out, data.schema)
 
 
 def with_label_columns(data: Dataset, columns: Sequence[LabelColumn], n_features: int) -> Dataset:
@@ -263,8 +264,8 @@ def _join_columns(columns: Sequence[LabelColumn], datasets: Sequence[Dataset]) -
         for label, count in zip(labels, column.counts or [0] * len(labels), strict=True):
             counts[label] = counts.get(label, 0) + count
     labels = sorted(counts)
-    known = all(column.counts is not None for column in columns)
-    listed = tuple(counts[label] for label in labels) if known else None
+    all_counted = all(column.counts is not None for column in columns)
+    listed = tuple(counts[label] for label in labels) if all_counted else None
     if first.names is not None:
         codes = tuple(float(code) for code in range(len(labels)))
         return LabelColumn(first.name, codes, listed, tuple(map(str, labels)))

@@ -72,17 +72,17 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        kept = {name: SETTINGS[name] for name in SETTINGS if name not in cls._excluded_settings}
+        settings = {name: SETTINGS[name] for name in SETTINGS if name not in cls._excluded_settings}
         names = losses_of(cls._tasks)
-        kept["loss"] = replace(kept["loss"], default=names[0], kind=Named(LOSSES, names))
-        kept["passes"] = replace(kept["passes"], default=5)
-        for name in cls._own_parameters.keys() & kept.keys():
-            kept[name] = replace(kept[name], default=cls._own_parameters[name])
-        defaults = {name: setting.default for name, setting in kept.items()}
+        settings["loss"] = replace(settings["loss"], default=names[0], kind=Named(LOSSES, names))
+        settings["passes"] = replace(settings["passes"], default=5)
+        for name in cls._own_parameters.keys() & settings.keys():
+            settings[name] = replace(settings[name], default=cls._own_parameters[name])
+        defaults = {name: setting.default for name, setting in settings.items()}
         defaults |= {**MORE_PARAMETERS, **cls._own_parameters}
         cls.__init__ = make_init(cls, defaults)  # type: ignore[method-assign]
         if cls.__doc__ is not None:  # None under python -OO
-            docs = parameter_docs(kept) + MORE_PARAMETER_DOCS + cls._own_parameter_docs
+            docs = parameter_docs(settings) + MORE_PARAMETER_DOCS + cls._own_parameter_docs
             cls.__doc__ = cls.__doc__.replace("{parameters}", docs)
 
     @abstractmethod
@@ -170,9 +170,9 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
                 f"{', '.join(losses_of(cls._tasks))}"
             )
         plain = trained.report["config"]
-        known = inspect.signature(cls).parameters.keys() & SETTINGS.keys()
-        settings = {name: getattr(config, name) for name in known}
-        settings |= {n: plain[n] for n in known if isinstance(SETTINGS[n].kind, Named)}
+        names = inspect.signature(cls).parameters.keys() & SETTINGS.keys()
+        settings = {name: getattr(config, name) for name in names}
+        settings |= {n: plain[n] for n in names if isinstance(SETTINGS[n].kind, Named)}
         estimator = cls(**settings, random_state=config.seed)
         estimator._adopt_columns(trained.label_columns, state.origin.url, new_labels=True)
         estimator._restore_parameters()
@@ -279,8 +279,8 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         must be those of the calls before.
         """
         if is_stored(X):
-            given = {"y": y, "sample_weight": sample_weight, "query": query}
-            return self._open(open_stored(X), given, reset=reset, new_labels=new_labels)
+            arguments = {"y": y, "sample_weight": sample_weight, "query": query}
+            return self._open(open_stored(X), arguments, reset=reset, new_labels=new_labels)
         matrix = None
         if is_dask(X):
             matrix = BlockedMatrix(X)
@@ -312,10 +312,10 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         return data
 
     def _open(
-        self, data: Dataset, given: dict[str, Any], *, reset: bool, new_labels: bool
+        self, data: Dataset, arguments: dict[str, Any], *, reset: bool, new_labels: bool
     ) -> Dataset:
         """Return a stored dataset, in `partial_fit` with the label columns of the first call."""
-        for name, value in given.items():
+        for name, value in arguments.items():
             if value is not None:
                 raise InputError(f"X is a dataset, which has its own {name}; leave out {name}")
         if reset:

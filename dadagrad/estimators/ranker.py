@@ -101,8 +101,8 @@ class AdaGradRanker(LinearEstimator):
         if is_stored(X):
             quality = evaluate(self.model_, open_stored(X))["ndcg"]
         else:
-            given = self._queries(X, query, qid)
-            queries = check_queries(given, len(computed(y)), "the arguments")
+            encoded = self._queries(X, query, qid)
+            queries = check_queries(encoded, len(computed(y)), "the arguments")
             order = np.argsort(queries, kind="stable")
             ranking = RankingScores()
             relevance = self._check_relevance(computed(y))

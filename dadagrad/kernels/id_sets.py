@@ -72,11 +72,11 @@ def marked(marks):  # type: ignore[no-untyped-def]
     positions = np.empty(count, np.int32)
     count = 0
     for word in range(len(marks)):
-        left = marks[word]
-        while left:
-            positions[count] = 64 * word + lowest_one(left)
+        bits = marks[word]
+        while bits:
+            positions[count] = 64 * word + lowest_one(bits)
             count += 1
-            left &= left - ONE
+            bits &= bits - ONE
     return positions, before
 
 
@@ -113,7 +113,7 @@ class DistinctIds:
         ids = np.concatenate(sets)
         places = np.empty(len(ids), np.int64)
         distinct: NDArray[np.int64] = _distinct(ids, self._marks, self._words, self._before, places)
-        ends = np.cumsum([len(one) for one in sets])
+        ends = np.cumsum([len(each) for each in sets])
         return distinct, np.split(places, ends[:-1])
 
 
@@ -128,16 +128,16 @@ def _distinct(ids, marks, words, before, places):  # type: ignore[no-untyped-def
     distinct = np.empty(len(ids), np.int64)
     count = 0
     for block in range(len(words)):
-        left = words[block]
-        while left:
-            number = 64 * block + lowest_one(left)
+        numbers = words[block]
+        while numbers:
+            number = 64 * block + lowest_one(numbers)
             before[number] = count
             bits = marks[number]
             while bits:
                 distinct[count] = 64 * number + lowest_one(bits)
                 count += 1
                 bits &= bits - ONE
-            left &= left - ONE
+            numbers &= numbers - ONE
     for j in range(len(ids)):
         places[j] = place_among(np.uint64(ids[j]), marks, before)
     for one in distinct[:count]:
@@ -171,11 +171,11 @@ def _number_by_appearance(ids, appearance, distinct):  # type: ignore[no-untyped
     table = np.full(1 << bits, -1, np.int32)
     count = 0
     for entry in range(len(ids)):
-        one = np.int64(ids[entry])
-        slot = _slot_of(one, table, bits, distinct)
+        feature = np.int64(ids[entry])
+        slot = _slot_of(feature, table, bits, distinct)
         if table[slot] < 0:
             table[slot] = count
-            distinct[count] = one
+            distinct[count] = feature
             count += 1
         appearance[entry] = table[slot]
         if 2 * count > len(table):
@@ -187,11 +187,11 @@ def _number_by_appearance(ids, appearance, distinct):  # type: ignore[no-untyped
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _slot_of(one, table, bits, distinct):  # type: ignore[no-untyped-def]
+def _slot_of(feature, table, bits, distinct):  # type: ignore[no-untyped-def]
     """The slot of an id in a table of ``2**bits`` slots, or the free slot in which it belongs."""
     # Fibonacci hashing: the upper bits of the product mix all bits of the id.
-    slot = np.int64((np.uint64(one) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - bits))
-    while table[slot] >= 0 and distinct[table[slot]] != one:
+    slot = np.int64((np.uint64(feature) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - bits))
+    while table[slot] >= 0 and distinct[table[slot]] != feature:
         slot = (slot + 1) & (len(table) - 1)
     return slot
 
@@ -206,12 +206,12 @@ def unite(ids, others):  # type: ignore[no-untyped-def]
     places, other_places = np.empty(len(ids), np.int64), np.empty(len(others), np.int64)
     i, j, count = 0, 0, 0
     while i < len(ids) and j < len(others):
-        one, other = ids[i], others[j]
-        united[count] = min(one, other)
+        first, second = ids[i], others[j]
+        united[count] = min(first, second)
         # The place of a number is written again until the loop is past it.
         places[i] = other_places[j] = count
-        i += int(one <= other)
-        j += int(other <= one)
+        i += int(first <= second)
+        j += int(second <= first)
         count += 1
     for rest in range(i, len(ids)):
         united[count], places[rest] = ids[rest], count
@@ -229,11 +229,11 @@ def common(ids, others):  # type: ignore[no-untyped-def]
     places, other_places = np.empty(most, np.int64), np.empty(most, np.int64)
     i, j, count = 0, 0, 0
     while i < len(ids) and j < len(others):
-        one, other = ids[i], others[j]
+        first, second = ids[i], others[j]
         places[count], other_places[count] = i, j
-        count += int(one == other)
-        i += int(one <= other)
-        j += int(other <= one)
+        count += int(first == second)
+        i += int(first <= second)
+        j += int(second <= first)
     return places[:count], other_places[:count]
 
 
@@ -264,9 +264,9 @@ def different(rows, others):  # type: ignore[no-untyped-def]
 def take(array, ids, out):  # type: ignore[no-untyped-def]
     """Copy the rows `ids` of `array` into (k, width) `out`."""
     if array.shape[1] == 1:
-        numbers, taken = array.reshape(-1), out.reshape(-1)
+        source, target = array.reshape(-1), out.reshape(-1)
         for j in range(len(ids)):
-            taken[j] = numbers[np.uint64(ids[j])]
+            target[j] = source[np.uint64(ids[j])]
     else:
         for j in range(len(ids)):
             for k in range(array.shape[1]):
@@ -284,9 +284,9 @@ def look_up(numbers: NDArray[Any], positions: NDArray[Any]) -> NDArray[Any]:
 def put(array, ids, values):  # type: ignore[no-untyped-def]
     """Copy (k, width) `values` into the rows `ids` of `array`."""
     if array.shape[1] == 1:
-        numbers, given = array.reshape(-1), values.reshape(-1)
+        target, source = array.reshape(-1), values.reshape(-1)
         for j in range(len(ids)):
-            numbers[np.uint64(ids[j])] = given[j]
+            target[np.uint64(ids[j])] = source[j]
     else:
         for j in range(len(ids)):
             for k in range(array.shape[1]):

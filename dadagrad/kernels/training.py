@@ -462,12 +462,12 @@ def _learn_online(
         ids = indices[start:stop]
         xs = values[start:stop] if stored else work.ones[: stop - start]
         scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
-        left = importance[row] if len(importance) else 1.0
-        share = max(left / MAX_STEPS, 1.0)
+        remaining = importance[row] if len(importance) else 1.0
+        share = max(remaining / MAX_STEPS, 1.0)
         first = True
-        while left > 0.0 or first:
-            part = min(left, share)
-            left -= part
+        while remaining > 0.0 or first:
+            part = min(remaining, share)
+            remaining -= part
             scores = score(work, hyperparameters, fit_intercept, ids, xs, scale, t, part)
             if first:
                 for k in range(len(all_scores)):
@@ -725,8 +725,8 @@ def _dual_score_two(work, settings, fixed, ids, xs, k, width):
     gathered, sums = work.gathered[k // 2], work.sums[k // 2]
     for j in range(len(ids)):
         place = _place(ids[j], width, k)
-        one, other = couples[place], couples[place + np.uint64(1)]
-        gathered[2 * j], gathered[2 * j + 1] = one, other
+        first, second = couples[place], couples[place + np.uint64(1)]
+        gathered[2 * j], gathered[2 * j + 1] = first, second
     for j in range(len(ids)):
         weights[j] = _dual_weight(sums[4 * j], sums[4 * j + 1], settings, fixed)
         terms[j] = xs[j] * weights[j]
@@ -754,15 +754,16 @@ def _dual_learn_two(work, hyperparameters, ids, xs, slopes, moves, k, width, t):
                 sums[4 * j + 2 * m + 1] = grown
     else:
         for j in range(len(ids)):
-            gradient, other = slopes[0] * xs[j], slopes[1] * xs[j]
+            gradient, second_gradient = slopes[0] * xs[j], slopes[1] * xs[j]
             sums[4 * j] = _add(sums[4 * j], moves[0] * xs[j], rounding)
             sums[4 * j + 1] = _add_square(sums[4 * j + 1], gradient * gradient, rounding)
             sums[4 * j + 2] = _add(sums[4 * j + 2], moves[1] * xs[j], rounding)
-            sums[4 * j + 3] = _add_square(sums[4 * j + 3], other * other, rounding)
+            square = second_gradient * second_gradient
+            sums[4 * j + 3] = _add_square(sums[4 * j + 3], square, rounding)
     for j in range(len(ids)):
         place = _place(ids[j], width, k)
-        one, other = gathered[2 * j], gathered[2 * j + 1]
-        couples[place], couples[place + np.uint64(1)] = one, other
+        first, second = gathered[2 * j], gathered[2 * j + 1]
+        couples[place], couples[place + np.uint64(1)] = first, second
     if len(work.averages):
         for m in range(2):
             if slopes[m] != 0.0:
@@ -1420,24 +1421,24 @@ def _add_gradients(batch, slopes, gradient, squares, intercept_gradient, ones, s
     indptr, indices, values, row_scale, _, importances = batch
     stored = len(values) > 0
     for row in range(len(indptr) - 1):
-        importance, own = importances[row] if len(importances) else 1.0, slopes[row]
+        importance, row_slopes = importances[row] if len(importances) else 1.0, slopes[row]
         scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
         any_slope = False
-        for k in range(len(own)):
-            any_slope |= own[k] != 0.0
+        for k in range(len(row_slopes)):
+            any_slope |= row_slopes[k] != 0.0
         if importance == 0.0 or not any_slope:
             continue
-        for k in range(len(own)):
-            intercept_gradient[0, k] += importance * own[k]
-            intercept_gradient[1, k] += importance * own[k] * own[k]
-            own[k] *= scale
-            scaled[k] = importance * own[k]
+        for k in range(len(row_slopes)):
+            intercept_gradient[0, k] += importance * row_slopes[k]
+            intercept_gradient[1, k] += importance * row_slopes[k] * row_slopes[k]
+            row_slopes[k] *= scale
+            scaled[k] = importance * row_slopes[k]
         start, stop = indptr[row], indptr[row + 1]
         ids = indices[start:stop]
         xs = values[start:stop] if stored else ones[: stop - start]
         _add_gradient(ids, xs, scaled, gradient)
         if len(squares):
-            _add_squares(ids, xs, own, importance, squares)
+            _add_squares(ids, xs, row_slopes, importance, squares)
 
 
 @_borrowing

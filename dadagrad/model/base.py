@@ -126,8 +126,8 @@ class LinearModel:
         if len(self.ids):
             position = np.searchsorted(self.ids, rows.vocabulary)
             np.minimum(position, len(self.ids) - 1, out=position)
-            known = self.ids[position] == rows.vocabulary
-            weights[known] = self.weights[position[known]]
+            is_feature = self.ids[position] == rows.vocabulary
+            weights[is_feature] = self.weights[position[is_feature]]
         # A product with a vector is twice as fast as one with a single column.
         products = matrix @ (weights[:, 0] if self.n_outputs == 1 else weights)
         scores: Vector = np.reshape(products, (rows.n_rows, self.n_outputs))

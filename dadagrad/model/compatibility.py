@@ -44,13 +44,13 @@ def check_features(trained: Schema, data: Schema) -> None:
     differing = [key for key in keys if mine.get(key) != theirs.get(key)]
     remedy = "ingest the data with --like and the model"
     if differing:
-        there, here = (
+        space_of_data, space_of_model = (
             ", ".join(f"{key} {space.get(key)!r:.{_MAX_SHOWN}}" for key in differing)
             for space in (theirs, mine)
         )
         raise InputError(
-            f"the data is in another feature space than the model: it has {there}, the model was "
-            f"trained with {here}; {remedy}"
+            f"the data is in another feature space than the model: it has {space_of_data}, the "
+            f"model was trained with {space_of_model}; {remedy}"
         )
     if data.n_features != trained.n_features and not data.numbers_own_features:
         raise InputError(

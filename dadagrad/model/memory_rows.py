@@ -109,9 +109,9 @@ class MemoryPrediction(LinearModel):
                 continue
             position = self.ids.searchsorted(ids)
             np.minimum(position, last, out=position)
-            known = self.ids[position] == ids
+            is_feature = self.ids[position] == ids
             weights = self.weights[position].astype(np.float64)
-            scores.append((values * known) @ weights + self.intercept)
+            scores.append((values * is_feature) @ weights + self.intercept)
         return np.array(scores)
 
     @cached_property

@@ -116,5 +116,5 @@ class RegressionMetrics:
 
 def count_unseen(model: Model, rows: Rows) -> int:
     """Number of non-zeros whose features have no weight."""
-    known = np.isin(rows.vocabulary, model.ids)
-    return int(np.count_nonzero(~known[rows.indices[rows.indptr[0] : rows.indptr[-1]]]))
+    is_feature = np.isin(rows.vocabulary, model.ids)
+    return int(np.count_nonzero(~is_feature[rows.indices[rows.indptr[0] : rows.indptr[-1]]]))

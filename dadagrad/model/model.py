@@ -120,8 +120,8 @@ class Model(MemoryPrediction):
         old_folders = _part_folders(storage) if content else set()
         folder = f"parts-{uuid4().hex}"
         try:
-            kept = {_STATE + name: array for name, array in (state or {}).items()}
-            records = write_arrays(storage, folder, self._arrays() | kept)
+            named_state = {_STATE + name: array for name, array in (state or {}).items()}
+            records = write_arrays(storage, folder, self._arrays() | named_state)
             document = seal(
                 self._to_json(records), f"the description of the model at {storage.url}"
             )
@@ -175,8 +175,8 @@ class Model(MemoryPrediction):
         storage = url if isinstance(url, Storage) else Storage(url)
         place = f"{storage.url}: {DOCUMENT}"
         records = read_records(_read_document(storage), place)
-        kept = tuple(record for record in records if record.name.startswith(_STATE))
-        arrays = read_arrays(storage, kept, place)
+        records_of_state = tuple(record for record in records if record.name.startswith(_STATE))
+        arrays = read_arrays(storage, records_of_state, place)
         return {name.removeprefix(_STATE): array for name, array in arrays.items()}
 
     def _arrays(self) -> dict[str, AnyArray]:
@@ -209,8 +209,8 @@ class Model(MemoryPrediction):
         check_format(document, "model", VERSION, place)
         content = fields(document, _FIELDS, place)
         records = read_records(document, place)
-        own = tuple(record for record in records if not record.name.startswith(_STATE))
-        arrays = read_arrays(storage, own, place)
+        records_of_model = tuple(record for record in records if not record.name.startswith(_STATE))
+        arrays = read_arrays(storage, records_of_model, place)
         try:
             schema = Schema.from_json(from_plain(content["schema"]))
             names = json.loads(arrays["names"].tobytes())

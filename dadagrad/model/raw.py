@@ -76,9 +76,9 @@ def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[Ra
         data = pa.table({text: pa.array(data, pa.string())})
     source = make_source(data)
     left_out = LeftOut()
-    given = {"on_error": on_error, "keep_names": False}
+    settings = {"on_error": on_error, "keep_names": False}
     if isinstance(source, FrameSource | DaskFrameSource):
-        recipe = make_recipe(source, given, trained)
+        recipe = make_recipe(source, settings, trained)
         assert recipe.encoder is not None
         parse = _optional(TableParser.of(recipe.encoder, recipe.options))
         first = 0
@@ -91,7 +91,7 @@ def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[Ra
         left_out.log_number()
         return
     for path in source.paths:
-        recipe = make_recipe(FileSource(path), given, trained)
+        recipe = make_recipe(FileSource(path), settings, trained)
         first_line = 0
         for block, n_lines in _blocks(path, recipe):
             left_out.add(block)

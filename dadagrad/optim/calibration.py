@@ -133,12 +133,12 @@ class Isotonic(Calibration):
         from sklearn.isotonic import isotonic_regression
 
         weights = histogram.sum(axis=1)
-        kept = (weights > 0) & (bin_scores() != 0)
-        if not kept.any():
+        is_used = (weights > 0) & (bin_scores() != 0)
+        if not is_used.any():
             return self
-        scores, weights, total = bin_scores()[kept], weights[kept], weights.sum()
+        scores, weights, total = bin_scores()[is_used], weights[is_used], weights.sum()
         chances = isotonic_regression(
-            histogram[kept, 1] / weights,
+            histogram[is_used, 1] / weights,
             sample_weight=weights,
             y_min=1.0 / (total + 2.0),
             y_max=(total + 1.0) / (total + 2.0),

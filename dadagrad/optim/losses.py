@@ -266,8 +266,8 @@ class Quantile(Loss):
 
 def _decay(pace: Array) -> Array:
     """The mean of exp(-pace h) for h from 0 to 1."""
-    some = np.where(pace > 0.0, pace, 1.0)
-    return np.where(pace > 0.0, -np.expm1(-some) / some, 1.0)
+    positive = np.where(pace > 0.0, pace, 1.0)
+    return np.where(pace > 0.0, -np.expm1(-positive) / positive, 1.0)
 
 
 MAX_LOG_MEAN = 30.0

@@ -42,8 +42,8 @@ def threshold_by_sorting(centers: Array, slopes: Array, total: float) -> float:
     positive = sums - ratios[order] * slope_sums < total
     positive[0] = True
     # Running sums round with every term; those of the coordinates found are taken again, pairwise.
-    kept = order[: np.flatnonzero(positive)[-1] + 1]
-    return float((centers[kept].sum() - total) / slopes[kept].sum())
+    support = order[: np.flatnonzero(positive)[-1] + 1]
+    return float((centers[support].sum() - total) / slopes[support].sum())
 
 
 def threshold_by_pivot(centers: Array, slopes: Array, total: float, seed: int = 0) -> float:
@@ -92,11 +92,11 @@ def shares(centers: Array, slopes: Array, total: float, method: Method = "auto")
     """
     for _ in range(MAX_REFINEMENTS):
         centers = centers - threshold(centers, slopes, total, method) * slopes
-        found = np.maximum(centers, 0.0)
-        reached = float(found.sum())
+        projected = np.maximum(centers, 0.0)
+        reached = float(projected.sum())
         if abs(reached - total) <= 1e-12 * total:
             break
-    return found * (total / reached) if reached > 0.0 else found
+    return projected * (total / reached) if reached > 0.0 else projected
 
 
 def project_l1_ball(vector: Array, slopes: Array, radius: float, method: Method = "auto") -> Array:
@@ -137,14 +137,14 @@ def entropic_floor_projection(weights: Array, floor: float) -> Array:
     weights = weights / largest
     ordered = np.sort(weights, axis=0)
     rest = np.cumsum(ordered[::-1], axis=0)[::-1]
-    room = 1.0 - floor * np.arange(n).reshape((n,) + (1,) * (weights.ndim - 1))
-    # Not so for the first l, if rest[l] shares room[l], means that weight l would get too little.
-    enough = ordered * room >= floor * rest
+    free = 1.0 - floor * np.arange(n).reshape((n,) + (1,) * (weights.ndim - 1))
+    # Not so for the first l, if rest[l] shares free[l], means that weight l would get too little.
+    enough = ordered * free >= floor * rest
     at_floor = np.where(enough.any(axis=0), enough.argmax(axis=0), n - 1)
-    above = np.arange(n).reshape(room.shape) >= at_floor
+    above = np.arange(n).reshape(free.shape) >= at_floor
     sums = np.where(above, ordered, 0.0).sum(axis=0)
-    found: Array = np.maximum(floor, weights * ((1.0 - floor * at_floor) / sums))
-    return found
+    projected: Array = np.maximum(floor, weights * ((1.0 - floor * at_floor) / sums))
+    return projected
 
 
 def check_floor(floor: float, n: int) -> None:

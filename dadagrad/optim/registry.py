@@ -113,21 +113,21 @@ class Registry(Generic[T]):
 
     def _parse(self, name: str, text: str) -> T:
         cls: Any = self.classes[name]
-        known = {each.name: each for each in _own_fields(cls)}
+        parameters = {each.name: each for each in _own_fields(cls)}
         values = {}
         for item in filter(None, text.split(",")):
             key, _, value = item.partition("=")
-            if key not in known:
-                listed = ", ".join(known) or "none"
+            if key not in parameters:
+                listed = ", ".join(parameters) or "none"
                 raise InputError(
                     f"{self.kind} {name!r} has no parameter {key!r}; its parameters: {listed}"
                 )
-            kind = KINDS[str(known[key].type).partition(" | ")[0]]
+            kind = KINDS[str(parameters[key].type).partition(" | ")[0]]
             try:
                 values[key] = kind.parse(value)
             except ValueError:
                 raise InputError(f"{name}:{key} must be {kind.words}, not {value!r}") from None
-        for key, each in known.items():
+        for key, each in parameters.items():
             if key not in values and each.default is MISSING:
                 raise InputError(f"{self.kind} {name!r} needs {key}; write {name}:{key}=VALUE")
         made: T = cls(**values)

@@ -71,13 +71,15 @@ class State:
     @property
     def arrays(self) -> Arrays:
         """All arrays by name, as `GradientUpdate.shapes` lists them."""
-        held = {f"preconditioner.{name}": array for name, array in self.preconditioner.items()}
-        return held | {"primary": self.primary}
+        named = {f"preconditioner.{name}": array for name, array in self.preconditioner.items()}
+        return named | {"primary": self.primary}
 
     def with_arrays(self, arrays: Arrays, t: float) -> State:
         """The state at `t` with other arrays."""
-        held = {name.partition(".")[2]: array for name, array in arrays.items() if "." in name}
-        return State(t, arrays["primary"], held)
+        accumulators = {
+            name.partition(".")[2]: array for name, array in arrays.items() if "." in name
+        }
+        return State(t, arrays["primary"], accumulators)
 
 
 def average_count(t: float, importance: float) -> float:
@@ -131,8 +133,8 @@ class Update(Named, ABC):
                 f"choose one of {', '.join(self.losses)}, or another update"
             )
         names = {each.name for each in fields(cast(Any, self)) if each.metadata.get("bound")}
-        taken = {name: value for name, value in values.items() if name in names}
-        return cast(Self, replace(cast(Any, self), **taken))
+        used = {name: value for name, value in values.items() if name in names}
+        return cast(Self, replace(cast(Any, self), **used))
 
     @abstractmethod
     def init(self, n_features: int, n_outputs: int) -> Any:
@@ -171,8 +173,8 @@ class GradientUpdate(Update):
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         shapes = self._held_shapes(n_features, n_outputs)
-        held = {f"preconditioner.{name}": shape for name, shape in shapes.items()}
-        return held | {"primary": (n_features, n_outputs)}
+        named = {f"preconditioner.{name}": shape for name, shape in shapes.items()}
+        return named | {"primary": (n_features, n_outputs)}
 
     def _held_shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return self.preconditioner.shapes(n_features, n_outputs)

@@ -52,8 +52,8 @@ class Line:
         share = min(1.0, self.done / self.total) if self.total else None
         percent = "" if share is None else f"{100 * share:3.0f} %"
         bar, texts = 0, [""]
-        for kept in ((*self.facts, self.rate), self.facts, self.facts[:1]):
-            texts = [text for text in (percent, *kept, self.left) if text]
+        for facts in ((*self.facts, self.rate), self.facts, self.facts[:1]):
+            texts = [text for text in (percent, *facts, self.left) if text]
             bar = min(MAX_BAR, width - len("  ".join([self.title, *texts])) - 2)
             if bar >= MIN_BAR:
                 break

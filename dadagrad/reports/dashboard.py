@@ -94,9 +94,9 @@ class Dashboard(LiveReport):
 def _handler(dashboard: Dashboard) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = dashboard.answer(self.path.partition("?")[0].strip("/"))
-            kind, body = found or ("text/plain", b"there is nothing here\n")
-            self.send_response(200 if found else 404)
+            answer = dashboard.answer(self.path.partition("?")[0].strip("/"))
+            kind, body = answer or ("text/plain", b"there is nothing here\n")
+            self.send_response(200 if answer else 404)
             for name, value in (HEADERS | {"Content-Type": kind}).items():
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))

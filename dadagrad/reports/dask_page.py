@@ -146,10 +146,10 @@ class _PageHandler(web.RequestHandler):
         self._page = page
 
     def get(self, path: str = "") -> None:
-        found = answer(self._page.content, path)
-        if found is None:
+        response = answer(self._page.content, path)
+        if response is None:
             raise web.HTTPError(404)
-        kind, body = found
+        kind, body = response
         for name, value in (HEADERS | {"Content-Type": kind}).items():
             self.set_header(name, value)
         self.write(body)

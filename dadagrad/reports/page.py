@@ -160,7 +160,7 @@ def _progress(document: Document) -> dict[str, Any] | None:
 
 def _tiles(document: Document) -> list[tuple[str, str, str]]:
     """Names, numbers and notes of the numbers that people look at first."""
-    training, held = document.get("training") or {}, document.get("holdout") or {}
+    training, holdout = document.get("training") or {}, document.get("holdout") or {}
     tiles: list[tuple[str, str, str]] = []
     for key, shown in (("error", percent), ("loss", sections.amount)):
         value, constant = training.get(f"progressive_{key}"), training.get(f"constant_{key}")
@@ -174,8 +174,10 @@ def _tiles(document: Document) -> list[tuple[str, str, str]]:
         ("r2", "R² on holdout"),
         ("ndcg", "NDCG@10 on holdout"),
     ):
-        if held.get(key) is not None:
-            tiles.append((name, sections.MEASURES[key][1](held[key]), counted(held["rows"], "row")))
+        if holdout.get(key) is not None:
+            tiles.append(
+                (name, sections.MEASURES[key][1](holdout[key]), counted(holdout["rows"], "row"))
+            )
     nonzeros = training.get("nonzeros")
     if nonzeros is not None:
         weights = training.get("features", 0) * training.get("outputs", 1)

@@ -92,8 +92,8 @@ def _learning(document: Document) -> dict[str, Any] | None:
         if len(first) > 1:
             series.insert(0, Series("since the last point", list(_between(first, place)), "b"))
         if later:
-            seen = [(point[0], point[place]) for point in later]
-            series.append(Series("later passes (training)", seen, "d"))
+            later_points = [(point[0], point[place]) for point in later]
+            series.append(Series("later passes (training)", later_points, "d"))
         # The first of many points, of few rows, may be far above all others.
         shown = [y for each in series for _, y in each.points[min(2, len(each.points) // 8) :]]
         y = Axis.over(shown, label, show=show)
@@ -123,15 +123,15 @@ def _between(points: Sequence[tuple[Any, ...]], place: int) -> Iterator[tuple[fl
 
 def _sweep(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Error, or else loss, against the number of non-zero weights, and the settings."""
-    held = any(entry.get("holdout") for entry in entries)
-    measured = [_measured(entry, held=held) for entry in entries]
+    on_holdout = any(entry.get("holdout") for entry in entries)
+    measured = [_measured(entry, held=on_holdout) for entry in entries]
     drawn = [each for each in measured if each["nonzeros"]]
     if not drawn:
         return None
     has_error = drawn[0]["error"] is not None
     key, show = ("error", plain_percent) if has_error else ("loss", plain_number)
     points = sorted((each["nonzeros"], each[key], each["penalty"]) for each in drawn)
-    label = f"{key} on the rows held out" if held else f"{key} before learning"
+    label = f"{key} on the rows held out" if on_holdout else f"{key} before learning"
     line = Series(
         "",
         [(x, y) for x, y, _ in points],
@@ -169,12 +169,12 @@ def _measured(entry: Mapping[str, Any], *, held: bool) -> dict[str, Any]:
     return {"nonzeros": entry.get("nonzeros"), "penalty": penalty, **numbers}
 
 
-def _holdout(held: Mapping[str, Any]) -> dict[str, Any] | None:
+def _holdout(holdout: Mapping[str, Any]) -> dict[str, Any] | None:
     """Quality on held-out rows."""
-    if not held:
+    if not holdout:
         return None
-    curves, classes = held.get("curves") or {}, held.get("classes") or {}
-    source = held.get("data")
+    curves, classes = holdout.get("curves") or {}, holdout.get("classes") or {}
+    source = holdout.get("data")
     return {
         "title": f"Holdout: {last_part(source)}" if source != "rows held out" else "Holdout",
         "charts": [
@@ -183,11 +183,11 @@ def _holdout(held: Mapping[str, Any]) -> dict[str, Any] | None:
             if curves.get(name)
         ],
         "facts": [
-            (name, show(held[key]))
+            (name, show(holdout[key]))
             for key, (name, show) in MEASURES.items()
-            if held.get(key) is not None
+            if holdout.get(key) is not None
         ],
-        "confusion": _confusion(held.get("confusion") or (), classes),
+        "confusion": _confusion(holdout.get("confusion") or (), classes),
         "classes": [
             (
                 name,

@@ -52,11 +52,11 @@ def check_format(body: Mapping[str, Any], name: str, version: int, place: str) -
     """
     if body.get("format") != f"dadagrad-{name}":
         raise CorruptionError(f"{place} is not the description of a {name}")
-    given = field(body, "version", int, place)
-    if given != version:
+    given_version = field(body, "version", int, place)
+    if given_version != version:
         raise UnknownVersion(
-            f"{place} has format version {given}, and this is dadagrad {__version__}, which reads "
-            f"version {version}; use the release that wrote it"
+            f"{place} has format version {given_version}, and this is dadagrad {__version__}, "
+            f"which reads version {version}; use the release that wrote it"
         )
 
 

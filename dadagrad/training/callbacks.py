@@ -263,10 +263,10 @@ class _RoundFunction(Callback):
         self.function(event)
 
 
-def as_callbacks(given: Callbacks | None) -> list[Callback]:
+def as_callbacks(items: Callbacks | None) -> list[Callback]:
     """Return objects for callbacks; `InputError` for what is none."""
     callbacks: list[Callback] = []
-    for each in given or ():
+    for each in items or ():
         if isinstance(each, Callback):
             callbacks.append(each)
         elif callable(each) and not isinstance(each, type):

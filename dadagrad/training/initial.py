@@ -57,8 +57,8 @@ class InitialState:
                 f"the model at {initial} was saved without the state of its training; train it "
                 "again with --keep-state"
             )
-        own = {name: value for name, value in objects.items() if _is_own(value)}
-        return cls(model, TrainConfig.from_json(model.report["config"], own), arrays)
+        own_objects = {name: value for name, value in objects.items() if _is_own(value)}
+        return cls(model, TrainConfig.from_json(model.report["config"], own_objects), arrays)
 
     def adopt(self, data: Dataset) -> Dataset:
         """Return `data` with the labels of the model, and at least its features."""

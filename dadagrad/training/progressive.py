@@ -71,7 +71,7 @@ class ProgressiveMetrics:
         self, other: ProgressiveMetrics, combine: Callable[[Any, Any], Any]
     ) -> ProgressiveMetrics:
         pairs = ((getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
-        return ProgressiveMetrics(*(combine(own, others) for own, others in pairs))
+        return ProgressiveMetrics(*(combine(mine, others) for mine, others in pairs))
 
     def of_settings(self, numbers: Sequence[int]) -> ProgressiveMetrics:
         """The metrics of some of the settings."""
@@ -199,9 +199,9 @@ class MetricsAccumulator:
         problem = self._problem
         targets, _ = problem.of_group(group)
         place = output % problem.group_width
-        own = slice(place, place + 1)
+        columns = slice(place, place + 1)
         targets = targets._replace(
-            label_column=targets.label_column[own], positive=targets.positive[own]
+            label_column=targets.label_column[columns], positive=targets.positive[columns]
         )
         other = np.nan
         if problem.task in ("binary", "multilabel"):
@@ -228,9 +228,9 @@ class MetricsAccumulator:
         if not np.isfinite(scores).all():
             self._not_finite[group] = True
             return
-        wanted = self._problem.classes == self._batch.labels.T
+        is_class = self._problem.classes == self._batch.labels.T
         loss = self._problem.settings[group].loss  # all outputs of a setting are a group
-        losses = loss.value(scores, np.where(wanted, 1.0, -1.0))
+        losses = loss.value(scores, np.where(is_class, 1.0, -1.0))
         self._loss[group] = self._weighted(losses)
 
     def _weighted(self, rows: NDArray[Any]) -> float:

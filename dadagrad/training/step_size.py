@@ -73,8 +73,8 @@ def choose_step_size(
     importance = row_importance(problem, rows)
     trial = _Trial(problem, rows, np.ones(rows.n_rows) if importance is None else importance)
     if not trial.importance.any():
-        found = "pair of rows of one query" if problem.loss.ranks else "row of positive weight"
-        raise TrainingError(f"step_size='auto' found no {found} in the first rows; give a number")
+        missing = "pair of rows of one query" if problem.loss.ranks else "row of positive weight"
+        raise TrainingError(f"step_size='auto' found no {missing} in the first rows; give a number")
     scaled = problem.task == "regression" and problem.loss.link != "log"
     scale = _target_scale(rows.labels) if scaled else 1.0
     grid = [step_size * scale for step_size in GRID]

@@ -344,10 +344,10 @@ def _stops(run: Run) -> Iterator[Cursor]:
     """The places in the first pass after `PLACES` of its rows, if there are settings to drop."""
     if run.problem.n_settings == 1:
         return
-    wanted = [share * run.data.n_rows for share in PLACES]
+    shares = [share * run.data.n_rows for share in PLACES]
     rows = 0
     for each in run.schedule.rounds(Cursor(), Cursor(1)):
         rows += sum(slice_.n_rows for slice_ in each.slices)
-        if wanted and rows >= wanted[0] and each.after.pass_number == 0:
-            wanted = [share for share in wanted if share > rows]
+        if shares and rows >= shares[0] and each.after.pass_number == 0:
+            shares = [share for share in shares if share > rows]
             yield each.after

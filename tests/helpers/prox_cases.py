@@ -90,4 +90,4 @@ def support(domain: Regularizer, pull: np.ndarray) -> np.ndarray:
     if isinstance(domain, Simplex):
         return domain.radius * pull.max(axis=0)
     assert isinstance(domain, FloorSimplex)
-    return domain.floor * pull.sum(axis=0) + domain.room(len(pull)) * pull.max(axis=0)
+    return domain.floor * pull.sum(axis=0) + domain.free(len(pull)) * pull.max(axis=0)

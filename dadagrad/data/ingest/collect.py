@@ -71,19 +71,23 @@ class Recipe:
     n_features: int | None = None
 
 
-def make_recipe(source: Source, given: dict[str, Any], like: Schema | None) -> Recipe:
-    """Options from those `given`; with `like`, they are those with which its features were made."""
-    given = {name: value for name, value in given.items() if value is not None}
+def make_recipe(source: Source, settings: dict[str, Any], like: Schema | None) -> Recipe:
+    """Options from `settings`; those that make features are of `like`, if there is one."""
+    settings = {name: value for name, value in settings.items() if value is not None}
     if source.label is not None:
-        if "label" in given:
+        if "label" in settings:
             raise InputError("a pair (X, y) and label exclude each other; give one of them")
-        given["label"] = source.label
+        settings["label"] = source.label
     if like is not None:
-        return _recipe_like(source, given, like)
-    given["format"] = given.get("format") or source.guess_format()
-    if given["format"] == "vw" and "hash_bits" not in given and _needs_hashing(source.paths[0]):
-        given["hash_bits"] = VW_HASH_BITS
-    return Recipe(Options(**given))
+        return _recipe_like(source, settings, like)
+    settings["format"] = settings.get("format") or source.guess_format()
+    if (
+        settings["format"] == "vw"
+        and "hash_bits" not in settings
+        and _needs_hashing(source.paths[0])
+    ):
+        settings["hash_bits"] = VW_HASH_BITS
+    return Recipe(Options(**settings))
 
 
 def _needs_hashing(path: str) -> bool:
@@ -94,7 +98,7 @@ def _needs_hashing(path: str) -> bool:
     return vw.needs_hashing(head)
 
 
-def _recipe_like(source: Source, given: dict[str, Any], like: Schema) -> Recipe:
+def _recipe_like(source: Source, settings: dict[str, Any], like: Schema) -> Recipe:
     space = like.feature_space
     if space is None or "format" not in space:
         raise InputError(
@@ -102,40 +106,40 @@ def _recipe_like(source: Source, given: dict[str, Any], like: Schema) -> Recipe:
             "matrix are not; give a matrix of the same features, or the options of ingest"
         )
     fixed = set(OPTIONS) - _FREE
-    for name in fixed & set(given):
-        if given[name] != OPTIONS[name].default:
+    for name in fixed & set(settings):
+        if settings[name] != OPTIONS[name].default:
             raise InputError(
                 f"like and {name} exclude each other: features are made as they were; leave "
                 f"{name} out"
             )
-    kept = {name: value for name, value in given.items() if name not in fixed}
+    changed = {name: value for name, value in settings.items() if name not in fixed}
     reading = space.get("reading", {})
     if space["format"] not in ("text", "table"):
         options = {name: space[name] for name in fixed & set(space)}
         return Recipe(
-            Options(space["format"], **options, **_without(kept, "format", "label")),
+            Options(space["format"], **options, **_without(changed, "format", "label")),
             n_features=None if like.numbers_own_features else like.n_features,
         )
     encoder = TableEncoder.from_json(space)
     is_stream = source.paths == ["/dev/stdin"]
-    if "label" in kept:
-        encoder = replace(encoder, label=str(kept["label"]))
-    if kept.get("format") is None:
-        kept["format"] = reading["format"] if is_stream else source.guess_format()
-        if is_stream and kept["format"] == "parquet":
-            kept["format"] = "csv"
-        if kept["format"] not in TABLE_FORMATS:
+    if "label" in changed:
+        encoder = replace(encoder, label=str(changed["label"]))
+    if changed.get("format") is None:
+        changed["format"] = reading["format"] if is_stream else source.guess_format()
+        if is_stream and changed["format"] == "parquet":
+            changed["format"] = "csv"
+        if changed["format"] not in TABLE_FORMATS:
             raise InputError(
-                f"{source.name} is {kept['format']}, and the model or dataset was made "
+                f"{source.name} is {changed['format']}, and the model or dataset was made "
                 "of a table; give a table, or --format"
             )
-    if kept["format"] in ("text", "csv") and is_stream:
-        kept.setdefault("delimiter", reading.get("delimiter"))
-    return Recipe(Options(**_without(kept, "label")), encoder, tuple(reading.get("columns", ())))
+    if changed["format"] in ("text", "csv") and is_stream:
+        changed.setdefault("delimiter", reading.get("delimiter"))
+    return Recipe(Options(**_without(changed, "label")), encoder, tuple(reading.get("columns", ())))
 
 
-def _without(given: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name not in names}
+def _without(settings: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in names}
 
 
 class Collected:

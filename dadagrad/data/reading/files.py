@@ -213,9 +213,9 @@ def guess_format(path: str) -> Format:
         return "vw"
     if "," in first:
         return "csv"
-    seen = f"its first line is {first[:60]!r}" if first else "it is empty"
+    evidence = f"its first line is {first[:60]!r}" if first else "it is empty"
     raise InputError(
-        f"cannot tell the format of {path}: {seen}; give one with --format {'|'.join(FORMATS)}"
+        f"cannot tell the format of {path}: {evidence}; give one with --format {'|'.join(FORMATS)}"
     )
 
 

@@ -67,15 +67,15 @@ def to_numbers(cells: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]
         numbers = pc.cast(cells, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         return numbers, np.isinf(numbers) | (np.abs(numbers) > _FLOAT32_MAX)
     texts = pc.utf8_trim_whitespace(cells)
-    known = pc.or_kleene(pc.is_null(texts), pc.is_in(texts, value_set=pa.array(MISSING)))
-    texts = pc.if_else(known, "nan", texts)
+    is_missing = pc.or_kleene(pc.is_null(texts), pc.is_in(texts, value_set=pa.array(MISSING)))
+    texts = pc.if_else(is_missing, "nan", texts)
     try:
         numbers = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:  # some are words, or numbers that only Python reads, such as "+1"
         coded = texts.dictionary_encode()
         parsed = np.array([as_number(text) for text in coded.dictionary.to_pylist()], np.float64)
         numbers = parsed[coded.indices.to_numpy()]
-    wrong = ~(np.abs(numbers) <= _FLOAT32_MAX) & ~known.to_numpy(zero_copy_only=False)
+    wrong = ~(np.abs(numbers) <= _FLOAT32_MAX) & ~is_missing.to_numpy(zero_copy_only=False)
     return numbers, wrong
 
 

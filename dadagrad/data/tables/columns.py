@@ -230,11 +230,11 @@ def _names_rows(cells: pa.Array) -> bool:
 
 def _kind_of_numbers(numbers: NDArray[np.float64]) -> Kind:
     """A code if the numbers are whole, and each of them is there several times."""
-    known = numbers[~np.isnan(numbers)]
-    if not len(known) or (known != np.rint(known)).any():
+    present = numbers[~np.isnan(numbers)]
+    if not len(present) or (present != np.rint(present)).any():
         return "number"
-    n_codes = len(np.unique(known))
-    few = 2 < n_codes <= min(_MAX_CODES, len(known) // _ROWS_OF_CODE)
+    n_codes = len(np.unique(present))
+    few = 2 < n_codes <= min(_MAX_CODES, len(present) // _ROWS_OF_CODE)
     return "code" if few else "number"
 
 

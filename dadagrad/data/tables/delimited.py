@@ -161,13 +161,13 @@ def read_batch(
     offset: int,
     on_error: OnError,
     numbers: frozenset[str] = frozenset(),
-    wanted: frozenset[str] | None = None,
+    included_names: frozenset[str] | None = None,
 ) -> Batch:
     """Read whole rows; the header of a file is left out.
 
     All cells are strings but those of the columns `numbers`, as long as they hold numbers. Rows
     with another number of fields, or that are not UTF-8, raise `InputError` or are skipped. Only
-    columns that are `wanted` are read, if that is given.
+    the columns `included_names` are read; None reads all.
     """
     chunk = _plain(chunk, offset)
     wrong: list[Any] = []
@@ -176,8 +176,8 @@ def read_batch(
     has_header = offset == 0 and layout.header
     end = next((len(row) + at for row, at in _rows(chunk, layout.delimiter)), 0)
     body = text[end:] if has_header and is_utf8 else text
-    columns = _arrow_table(body, layout.delimiter, layout.names, wrong, numbers, wanted)
-    names = [name for name in layout.names if wanted is None or name in wanted]
+    columns = _arrow_table(body, layout.delimiter, layout.names, wrong, numbers, included_names)
+    names = [name for name in layout.names if included_names is None or name in included_names]
     table = pa.RecordBatch.from_arrays(columns, names=names)
     n_rows = table.num_rows + len(wrong)
     positions = np.delete(np.arange(n_rows), np.array([row.number - 1 for row in wrong], int))
@@ -284,7 +284,7 @@ def _arrow_table(
     names: tuple[str, ...] | None,
     wrong: list[Any],
     numbers: frozenset[str] = frozenset(),
-    wanted: frozenset[str] | None = None,
+    included_names: frozenset[str] | None = None,
 ) -> list[Any]:
     """Columns of text and of `numbers`; rows of another width are appended to `wrong`."""
 
@@ -293,17 +293,21 @@ def _arrow_table(
         return "skip"
 
     if names is not None and len(chunk) <= _SMALL and b'"' not in chunk:
-        return _few_rows(chunk.decode(), delimiter, names, wrong, wanted)
+        return _few_rows(chunk.decode(), delimiter, names, wrong, included_names)
     width = chunk.count(delimiter.encode()) + 1 if names is None else len(names)
     # Names of one's own: those of a file can be any texts.
     kinds = [pa.float64() if names and name in numbers else pa.string() for name in names or ()]
     kinds += [pa.string()] * (width - len(kinds))
-    included = [n for n in range(width) if names is None or wanted is None or names[n] in wanted]
+    included_numbers = [
+        n
+        for n in range(width)
+        if names is None or included_names is None or names[n] in included_names
+    ]
     quoted = delimiter != "\t"
     options = pa_csv.ConvertOptions(
         check_utf8=False,
         column_types={f"f{column}": kind for column, kind in enumerate(kinds)},
-        include_columns=None if names is None else [f"f{column}" for column in included],
+        include_columns=None if names is None else [f"f{column}" for column in included_numbers],
         null_values=list(MISSING),
         strings_can_be_null=False,
     )
@@ -333,7 +337,7 @@ def _arrow_table(
             raise
     if doubtful:  # messages need the texts
         wrong.clear()
-        return _arrow_table(chunk, delimiter, names, wrong, frozenset(), wanted)
+        return _arrow_table(chunk, delimiter, names, wrong, frozenset(), included_names)
     return columns
 
 
@@ -349,7 +353,7 @@ def _few_rows(
     delimiter: Delimiter,
     names: tuple[str, ...],
     wrong: list[Any],
-    wanted: frozenset[str] | None,
+    included_names: frozenset[str] | None,
 ) -> list[Any]:
     """Columns of a few rows without quotes: Arrow's reader takes milliseconds to start."""
     lines = (line.removesuffix("\r") for line in text.split("\n"))
@@ -361,7 +365,7 @@ def _few_rows(
     return [
         pa.array([row[number] for row in right], pa.string())
         for number, name in enumerate(names)
-        if wanted is None or name in wanted
+        if included_names is None or name in included_names
     ]
 
 

@@ -76,7 +76,7 @@ def open_text(
             encoder = learn_encoder(batch.table, options, path, by_number=False)
             columns = list(batch.table.schema.names)
         features = [column.name for column in encoder.columns]
-        read: Callable[..., Batch] = partial(read_json, wanted=features)
+        read: Callable[..., Batch] = partial(read_json, required=features)
     else:
         layout = _layout(path, head, options, encoder, columns)
         if encoder is None:
@@ -95,7 +95,7 @@ def open_text(
             read_batch,
             layout=layout,
             numbers=numbers,
-            wanted=frozenset(name for name in layout.names if name in used),
+            included_names=frozenset(name for name in layout.names if name in used),
         )
         columns, quoted = list(layout.names), layout.delimiter != "\t"
         if quoted:
@@ -165,51 +165,51 @@ def learn_encoder(
 
 
 def read_json(
-    chunk: bytes, *, path: str, offset: int, on_error: OnError, wanted: list[str] | None = None
+    chunk: bytes, *, path: str, offset: int, on_error: OnError, required: list[str] | None = None
 ) -> Batch:
     """Read whole lines of JSON objects; keys of nested objects are joined by points.
 
-    Columns that are `wanted` and in no line of the chunk are null.
+    Columns of `required` that are in no line of the chunk are null.
     """
     lines = chunk.split(b"\n")
     starts = np.cumsum([0, *(len(line) + 1 for line in lines)])
-    kept = np.flatnonzero([bool(line.strip()) for line in lines])
-    n_rows = len(kept)
+    line_numbers = np.flatnonzero([bool(line.strip()) for line in lines])
+    n_rows = len(line_numbers)
     problems: list[tuple[int, str]] = []
 
     def place_of(line: int) -> str:
         return place(path, chunk, offset, int(starts[line]))
 
     while True:
-        text = b"\n".join(lines[number] for number in kept.tolist())
+        text = b"\n".join(lines[number] for number in line_numbers.tolist())
         try:
             table = _read_json_rows(text)
-            if table.num_columns and table.num_rows != len(kept):
+            if table.num_columns and table.num_rows != len(line_numbers):
                 raise InputError(
-                    f"{path}: {table.num_rows} JSON objects in {len(kept)} lines; every line must "
-                    "be one"
+                    f"{path}: {table.num_rows} JSON objects in {len(line_numbers)} lines; every "
+                    "line must be one"
                 )
             break
         except pa.ArrowInvalid as error:
             row = _BAD_JSON_ROW.search(str(error))
-            wrong = int(row[1]) if row and int(row[1]) < len(kept) else None
+            wrong = int(row[1]) if row and int(row[1]) < len(line_numbers) else None
             reason = _BAD_JSON_ROW.sub("", " ".join(str(error).split()))
             reason += "; every line must be one JSON object, and a key must have values of one kind"
-            line = int(kept[wrong or 0])
+            line = int(line_numbers[wrong or 0])
             if on_error == "raise" or wrong is None:
                 raise InputError(f"{place_of(line)}: {reason}") from None
-            kept = np.delete(kept, wrong)
+            line_numbers = np.delete(line_numbers, wrong)
             problems.append((line, reason))
-    for name in wanted or ():
+    for name in required or ():
         if name not in table.schema.names:
             table = table.append_column(name, pa.nulls(table.num_rows))
     batch = table.combine_chunks().to_batches()
     empty = pa.RecordBatch.from_pylist([], schema=table.schema)
     return Batch(
         batch[0] if batch else empty,
-        lambda row: place_of(int(kept[row])),
-        n_rows - len(kept),
-        lambda: kept,
+        lambda row: place_of(int(line_numbers[row])),
+        n_rows - len(line_numbers),
+        lambda: line_numbers,
         lambda: [f"{place_of(line)}: {reason}" for line, reason in problems[:MAX_NOTES]],
     )
 

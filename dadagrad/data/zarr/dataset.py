@@ -87,10 +87,10 @@ class ZarrDataset(Dataset):
         return self._reader(partition, arena, scratch).read_rows()
 
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
-        wanted = np.asarray(ids, np.int64)
+        unnamed = np.asarray(ids, np.int64)
         names: dict[int, str] = {}
         for number, partition in enumerate(self.partitions):
-            if not len(wanted):
+            if not len(unnamed):
                 break
             reader = self._reader(number)
             if not partition.n_local:
@@ -98,10 +98,10 @@ class ZarrDataset(Dataset):
             if not reader.has("var/name"):
                 break  # Names are kept for all features or for none.
             strings, vocabulary = reader.read_strings("var/name"), reader.read_vocabulary()
-            here = np.isin(vocabulary, wanted)
-            pairs = zip(vocabulary[here].tolist(), strings[here].tolist(), strict=True)
+            present = np.isin(vocabulary, unnamed)
+            pairs = zip(vocabulary[present].tolist(), strings[present].tolist(), strict=True)
             names |= {feature: name for feature, name in pairs if name}
-            wanted = np.setdiff1d(wanted, np.fromiter(names, np.int64), assume_unique=True)
+            unnamed = np.setdiff1d(unnamed, np.fromiter(names, np.int64), assume_unique=True)
         return names
 
     def _reader(self, partition: int, *arenas: Arena) -> _PartitionReader:

@@ -96,8 +96,8 @@ class CoinBetting(Learner):
         new = (first == 0.0) & (size > 0.0)
         first[new] = largest[new] = size[new]
 
-        held = (np.abs(stake) > bound) & (gradient * stake < 0.0)
-        fed = np.where(held, 0.0, np.clip(gradient, -largest, largest))
+        at_bound = (np.abs(stake) > bound) & (gradient * stake < 0.0)
+        fed = np.where(at_bound, 0.0, np.clip(gradient, -largest, largest))
         total += fed
         squares += np.square(fed)
         np.maximum(largest, size, out=largest)
@@ -113,9 +113,9 @@ class CoinBetting(Learner):
         In units of h, and by logarithms: a stake may be a tiny opening times an exponential beyond
         the range of float64. The stake itself is not, since the sum stops once the leash holds it.
         """
-        seen = first > 0.0
-        unit = np.where(seen, largest, 1.0)
-        opening = np.where(seen, first / unit, 1.0)
+        is_learned = first > 0.0
+        unit = np.where(is_learned, largest, 1.0)
+        opening = np.where(is_learned, first / unit, 1.0)
         g = np.abs(total) / unit
         v = np.square(opening) + np.square(np.sqrt(squares) / unit)
         v = np.maximum(v, np.finfo(np.float64).tiny)

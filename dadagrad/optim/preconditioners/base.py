@@ -114,13 +114,13 @@ class Preconditioner(Named, ABC):
         majorant = self.majorant(arrays)
 
         def solve_outputs(first: int, last: int) -> Array:
-            own = {key: array[first:last] for key, array in arrays.items()}
+            slices = {key: array[first:last] for key, array in arrays.items()}
             return minimise(
                 regularizer,
                 center[:, first:last],
                 scale,
-                multiply=lambda vector: self.multiply(own, vector),
-                solve=lambda vector: self.solve(own, vector),
+                multiply=lambda vector: self.multiply(slices, vector),
+                solve=lambda vector: self.solve(slices, vector),
                 majorant=majorant[:, first:last],
                 start=None if start is None else start[:, first:last],
             )

@@ -99,8 +99,8 @@ def _compact(
     total = None if total is None else np.ascontiguousarray(total)
     if 2 * np.count_nonzero(row) < n_features:
         nonzero = np.flatnonzero(row)
-        kept = nonzero if ids is None else ids[nonzero]
-        return row[nonzero], kept, None if total is None else total[nonzero]
+        features = nonzero if ids is None else ids[nonzero]
+        return row[nonzero], features, None if total is None else total[nonzero]
     if ids is None or len(ids) == n_features:
         return row, None, total
     if total is not None:
@@ -131,16 +131,16 @@ def shrink(sketch: Arrays, rank: int) -> None:
         return
     values, vectors = decompose(sketch)
     subtracted = values[filled - rank]
-    kept = slice(filled - rank + 1, None)
-    values, vectors = values[kept][::-1], vectors[:, kept][:, ::-1]
-    left = np.maximum(values - subtracted, 0.0)
-    shares = np.divide(left, values, out=np.zeros_like(left), where=values > 0.0)
+    leading = slice(filled - rank + 1, None)
+    values, vectors = values[leading][::-1], vectors[:, leading][:, ::-1]
+    reduced = np.maximum(values - subtracted, 0.0)
+    shares = np.divide(reduced, values, out=np.zeros_like(reduced), where=values > 0.0)
     turn = vectors * np.sqrt(shares)
     directions[:, : rank - 1] = directions[:, :filled] @ turn
     directions[:, rank - 1 :] = 0.0
-    there = directions[:, : rank - 1]
+    orthogonal = directions[:, : rank - 1]
     sketch["gram"][:] = 0.0
-    sketch["gram"][: rank - 1, : rank - 1] = there.T @ there
+    sketch["gram"][: rank - 1, : rank - 1] = orthogonal.T @ orthogonal
     sketch["products"][: rank - 1] = sketch["products"][:filled] @ turn
     sketch["products"][rank - 1 :] = 0.0
     sketch["filled"][0] = rank - 1

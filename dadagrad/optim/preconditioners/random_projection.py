@@ -53,9 +53,9 @@ class _Projected(LowRank):
 
     def factors(self, arrays: Arrays, output: int) -> Factors:
         values = arrays["values"][output]
-        known = np.flatnonzero(values > 0.0)
-        mix = np.eye(len(values))[:, known]
-        curvature = self.delta + np.sqrt(values[known])
+        positive = np.flatnonzero(values > 0.0)
+        mix = np.eye(len(values))[:, positive]
+        curvature = self.delta + np.sqrt(values[positive])
         return Factors(arrays["directions"][output], mix, curvature, self.base)
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:

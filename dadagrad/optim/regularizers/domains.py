@@ -133,22 +133,22 @@ class FloorSimplex(_Domain):
             raise InputError(f"floor of floor-simplex must be from 0 to 1, not {self.floor}")
 
     def _holds(self, columns: Array) -> bool:
-        self.room(len(columns))
+        self.free(len(columns))
         return _in_simplex(columns, self.floor, 1.0)
 
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        nearest = partial(_nearest_in_simplex, total=self.room(len(center)), floor=self.floor)
+        nearest = partial(_nearest_in_simplex, total=self.free(len(center)), floor=self.floor)
         return by_column(center, curvature, nearest)
 
-    def room(self, n_features: int) -> float:
-        """1 - n_features * floor: what there is to share above the floor; `InputError` if none."""
-        room = 1.0 - n_features * self.floor
-        if room < -FEASIBLE:
+    def free(self, n_features: int) -> float:
+        """The sum of what weights have above the floor; `InputError` if the floor is too high."""
+        free = 1.0 - n_features * self.floor
+        if free < -FEASIBLE:
             raise InputError(
                 f"{n_features} weights of at least {self.floor} sum to more than 1; choose a floor "
                 f"of at most 1 / {n_features} = {1 / n_features:g}"
             )
-        return max(room, 0.0)
+        return max(free, 0.0)
 
 
 def _in_simplex(columns: Array, floor: float, total: float) -> bool:
@@ -163,15 +163,15 @@ def _nearest_in_simplex(center: Array, curvature: Array, total: float, floor: fl
     above = np.zeros_like(center)
     if total == 0.0:
         return above + floor
-    known = center[counts] - floor
-    kept = np.maximum(known, 0.0)
-    left = total - kept.sum()
+    centers = center[counts] - floor
+    positive = np.maximum(centers, 0.0)
+    remaining = total - positive.sum()
     rounding = len(center) * np.finfo(np.float64).eps * total
-    if counts.all() and abs(left) <= rounding and np.array_equal(known, kept):
+    if counts.all() and abs(remaining) <= rounding and np.array_equal(centers, positive):
         return center
-    if len(known) < len(center) and left >= 0.0:
-        above[counts] = kept
-        above[~counts] = left / (len(center) - len(known))
+    if len(centers) < len(center) and remaining >= 0.0:
+        above[counts] = positive
+        above[~counts] = remaining / (len(center) - len(centers))
     else:
-        above[counts] = shares(known, 1.0 / curvature[counts], total)
+        above[counts] = shares(centers, 1.0 / curvature[counts], total)
     return above + floor

@@ -92,9 +92,9 @@ class Lease:
             )
 
     def _rival(self) -> tuple[int, str] | None:
-        own = self.epoch, self._claim_key(self.epoch)
-        greatest = max(_claims(self._storage.list()), default=own)
-        return greatest if greatest > own else None
+        claim = self.epoch, self._claim_key(self.epoch)
+        greatest = max(_claims(self._storage.list()), default=claim)
+        return greatest if greatest > claim else None
 
     def _probe(self) -> bool:
         """Return True if the store refuses the second of two create-only writes of a key."""
@@ -139,11 +139,11 @@ class Lease:
             raise self._lost()
         if not self.create_only:
             time.sleep(self._settle)
-        keys, own = self._storage.list(), (epoch, self._claim_key(epoch))
+        keys, claim = self._storage.list(), (epoch, self._claim_key(epoch))
         others = self._other_claims(keys, epoch)
-        if manifest_keys(keys) or max(others, default=own) > own:
+        if manifest_keys(keys) or max(others, default=claim) > claim:
             if not self.create_only:
-                self._storage.delete(own[1])  # it must not hinder the run that has won
+                self._storage.delete(claim[1])  # it must not hinder the run that has won
             raise self._lost()
         self._delete(others)
         return epoch
@@ -151,14 +151,14 @@ class Lease:
     def _wait_for_others(self) -> list[str]:
         """Return the keys in the folder once no other run is about to begin."""
         looks = 0  # not a clock, which also runs while the whole machine is suspended
-        seen: set[tuple[int, str]] = set()
+        old_claims: set[tuple[int, str]] = set()
         while True:
             keys = self._storage.list()
             if manifest_keys(keys):
                 raise self._lost()
             claims = set(_claims(keys))
-            if not claims <= seen:
-                looks, seen = 0, seen | claims
+            if not claims <= old_claims:
+                looks, old_claims = 0, old_claims | claims
                 logger.info("another run claims %s: waiting for its checkpoint", self._storage.url)
             elif not claims or looks * _LOOK_SECONDS > BEGIN_SECONDS:
                 return keys

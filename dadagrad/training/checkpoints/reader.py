@@ -86,10 +86,10 @@ class CheckpointReader:
         while True:
             # Listed again each time: a writer that goes on may have removed some of them.
             keys = manifest_keys(self._storage.list())
-            wanted = [
+            steps = [
                 key for key in keys if key not in damaged and (step is None or step_of(key) == step)
             ]
-            manifests, errors = read_manifests(self._storage, wanted)
+            manifests, errors = read_manifests(self._storage, steps)
             for key, error in errors.items():
                 if isinstance(error, UnknownVersion):
                     raise error

@@ -47,7 +47,9 @@ def join_shards(arrays: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
             whole[name] = arrays[name]
         else:
             parts[match[2]].append(arrays[name])
-    return whole | {name: np.concatenate(some, axis=1) for name, some in parts.items()}
+    return whole | {
+        name: np.concatenate(parts_of_array, axis=1) for name, parts_of_array in parts.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

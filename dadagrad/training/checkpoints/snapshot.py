@@ -132,7 +132,9 @@ def lasting_url(data: Dataset) -> str | list[str]:
         return IN_MEMORY
     urls = [source.url for source in data.sources]
     local = ["://" not in url and os.path.exists(url) for url in urls]
-    urls = [os.path.abspath(url) if here else url for url, here in zip(urls, local, strict=True)]
+    urls = [
+        os.path.abspath(url) if is_local else url for url, is_local in zip(urls, local, strict=True)
+    ]
     return urls if len(urls) > 1 else urls[0]
 
 
@@ -156,13 +158,15 @@ def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, 
     meta, arrays = snapshot.meta, dict(snapshot.arrays)
     scales = arrays.pop(SCALES, None)
     state = {name: array for name, array in arrays.items() if not name.startswith(_BEST)}
-    kept = {name.removeprefix(_BEST): array for name, array in arrays.items() if name not in state}
+    best_arrays = {
+        name.removeprefix(_BEST): array for name, array in arrays.items() if name not in state
+    }
     try:
         if scales is not None:
             if scales.shape != (problem.n_features,) or scales.dtype != np.float32:
                 raise ValueError(f"{SCALES} are {scales.dtype}, shape {scales.shape}")
             problem = problem.with_scales(scales)
-        best = restore_state(problem, kept, meta["best_t"]) if kept else None
+        best = restore_state(problem, best_arrays, meta["best_t"]) if best_arrays else None
         if snapshot.unread:
             rest = restore_common(problem, state, meta["t"])
             step = f"{place}: step {snapshot.step}"

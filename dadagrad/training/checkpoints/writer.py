@@ -225,7 +225,7 @@ class CheckpointWriter:
             self._storage.delete(key)
         # A manifest of unknown version may need any of the folders.
         if not unknown:
-            kept = set().union(*(manifest.part_keys for manifest in manifests[: self._keep]))
-            for folder in sorted(present - folders(kept)):
+            used_parts = set().union(*(manifest.part_keys for manifest in manifests[: self._keep]))
+            for folder in sorted(present - folders(used_parts)):
                 self._storage.delete_prefix(folder)
         self._storage.remove_leftovers()

@@ -104,13 +104,15 @@ def merge_shard(problem: Problem, state: State, learned: Sequence[Learned], shar
         state.push_features(features.ids[shard[0]], features.content.pull(places))
         return
     parts = list(zip((each.content for each in learned), shard, strict=True))
-    ids = np.concatenate([each.ids[own] for each, own in zip(learned, shard, strict=True)])
-    ends = np.cumsum([own.stop - own.start for own in shard])
+    ids = np.concatenate([each.ids[entries] for each, entries in zip(learned, shard, strict=True)])
+    ends = np.cumsum([entries.stop - entries.start for entries in shard])
     times = np.array([each.content.t for each in learned])
     lazy = problem.config.update.shrinks_lazily
     for group, base in enumerate(state.accumulators):
-        accumulators = np.concatenate([each.accumulators[group, own] for each, own in parts])
-        averages = np.concatenate([each.averages[group, own] for each, own in parts])
+        accumulators = np.concatenate(
+            [each.accumulators[group, entries] for each, entries in parts]
+        )
+        averages = np.concatenate([each.averages[group, entries] for each, entries in parts])
         own_averages, momentum = state.averages[group], state.momentum[group]
         shared = times, problem.of_group(group)[1], state.t
         if not lazy:
@@ -118,17 +120,17 @@ def merge_shard(problem: Problem, state: State, learned: Sequence[Learned], shar
                 base, ids, accumulators, ends, *shared, False, own_averages, averages, momentum
             )
             continue
-        updates = np.concatenate([each.last_update[group, own] for each, own in parts])
-        some = np.zeros(len(ids), np.bool_)
+        updates = np.concatenate([each.last_update[group, entries] for each, entries in parts])
+        is_learned = np.zeros(len(ids), np.bool_)
         last_update = state.last_update[group]
-        settle_streams(base, last_update, ids, accumulators, updates, ends, *shared, some)
-        n_learned = np.append(0, np.cumsum(some))
-        averages = averages[some] if len(averages) else averages
+        settle_streams(base, last_update, ids, accumulators, updates, ends, *shared, is_learned)
+        n_learned = np.append(0, np.cumsum(is_learned))
+        averages = averages[is_learned] if len(averages) else averages
         merge_streams(
-            base, ids[some], accumulators[some], n_learned[ends], *shared, True,
+            base, ids[is_learned], accumulators[is_learned], n_learned[ends], *shared, True,
             own_averages, averages, momentum,
         )  # fmt: skip
-        last_update[ids[some]] = state.t + (times - state.t).sum()
+        last_update[ids[is_learned]] = state.t + (times - state.t).sum()
 
 
 def merge_common(problem: Problem, state: State, learned: Sequence[State]) -> None:

@@ -46,12 +46,12 @@ def _usual_limit(threads: int) -> int:
     return int(MEMORY_LIMIT * min(1.0, threads / CPU_COUNT))
 
 
-def cache_bytes(memory_limit: int | None, taken: int) -> int:
-    """Return the bytes of rows that a worker may keep, if so much of its memory is `taken`.
+def cache_bytes(memory_limit: int | None, used: int) -> int:
+    """Return the bytes of rows that a worker may keep, if so much of its memory is `used`.
 
     Without a limit, it is a worker's usual share of the machine that counts: that of one processor.
     """
-    return int(CACHE_SHARE * max(0, (memory_limit or _usual_limit(1)) - taken))
+    return int(CACHE_SHARE * max(0, (memory_limit or _usual_limit(1)) - used))
 
 
 def threads_of_worker(n_workers: int) -> int:

@@ -57,11 +57,11 @@ def _restored(state: S, arrays: Mapping[str, NDArray[Any]], t: float) -> S:
     expected = state.arrays
     if arrays.keys() != expected.keys():
         raise ValueError(f"arrays {sorted(arrays)} where {sorted(expected)} were expected")
-    for name, own in expected.items():
+    for name, template in expected.items():
         array = arrays[name]
-        if (array.shape, array.dtype) != (own.shape, own.dtype):
+        if (array.shape, array.dtype) != (template.shape, template.dtype):
             raise ValueError(
-                f"{name} is {array.dtype}, shape {array.shape}, where {own.dtype}, shape "
-                f"{own.shape} was expected"
+                f"{name} is {array.dtype}, shape {array.shape}, where {template.dtype}, shape "
+                f"{template.shape} was expected"
             )
     return state.with_arrays(dict(arrays), t)

@@ -106,8 +106,8 @@ def intercepts(problem: Problem, state: Array, t: float) -> Array:
         return values
     weights = np.zeros((1, problem.n_outputs))
     kernels.dual_weights(state, free_steps(problem), t, weights)
-    found: Array = weights[0]
-    return found
+    biases: Array = weights[0]
+    return biases
 
 
 def step_intercepts(

@@ -186,10 +186,12 @@ class State(TrainingState):
         take(_records(everything), ids, _records(out))
         return out
 
-    def _put_back(self, group: int, ids: NDArray[np.int64], taken: NDArray[np.float32]) -> None:
+    def _put_back(
+        self, group: int, ids: NDArray[np.int64], accumulators: NDArray[np.float32]
+    ) -> None:
         """Undo `_taken`."""
         if len(ids) < self.accumulators.shape[1]:
-            put(_records(self.accumulators[group]), ids, _records(taken))
+            put(_records(self.accumulators[group]), ids, _records(accumulators))
 
     def pull(self, ids: NDArray[np.int64], *, momentum: bool = True) -> State:
         """The share of the features `ids`, as compact arrays of their own."""
@@ -209,8 +211,8 @@ class State(TrainingState):
 
     def push_features(self, ids: NDArray[np.int64], share: State) -> None:
         """Put back the numbers of the features alone, without the intercept and t."""
-        for everything, own in zip(self.accumulators, share.accumulators, strict=True):
-            put(_records(everything), ids, _records(own))
+        for everything, part in zip(self.accumulators, share.accumulators, strict=True):
+            put(_records(everything), ids, _records(part))
         if self.last_update.size:
             self.last_update[:, ids] = share.last_update
         if self.averages.size:
@@ -277,8 +279,8 @@ class State(TrainingState):
     def of_setting(self, problem: Problem, number: int) -> State:
         """The state of one setting alone, in the same memory."""
         n_groups = problem.n_groups // problem.n_settings
-        own = slice(number * n_groups, (number + 1) * n_groups)
-        arrays = {name: array[own] for name, array in self.arrays.items()}
+        groups = slice(number * n_groups, (number + 1) * n_groups)
+        arrays = {name: array[groups] for name, array in self.arrays.items()}
         return self.with_arrays(arrays, self.t)
 
     def of_settings(self, problem: Problem, numbers: Sequence[int]) -> State:
@@ -286,12 +288,12 @@ class State(TrainingState):
         n_groups = problem.n_groups // problem.n_settings
         arrays = self.arrays
         for array in arrays.values():
-            for place, number in enumerate(numbers):
-                if place != number:
-                    own, kept = (slice(k * n_groups, (k + 1) * n_groups) for k in (number, place))
-                    array[kept] = array[own]
-        kept = slice(len(numbers) * n_groups)
-        return self.with_arrays({name: array[kept] for name, array in arrays.items()}, self.t)
+            for new_number, number in enumerate(numbers):
+                if new_number != number:
+                    source, target = number * n_groups, new_number * n_groups
+                    array[target : target + n_groups] = array[source : source + n_groups]
+        groups = slice(len(numbers) * n_groups)
+        return self.with_arrays({name: array[groups] for name, array in arrays.items()}, self.t)
 
     def changed(self, before: State) -> NDArray[np.int64]:
         """Positions, increasing, of the features whose sums differ from those of `before`."""

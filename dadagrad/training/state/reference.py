@@ -74,20 +74,20 @@ class PlainState(TrainingState):
         """The shapes of `arrays`, and the bytes of a number of each; no memory is taken."""
         n_outputs = problem.n_outputs
         inner = problem.algorithm.shapes(_inner_features(problem), n_outputs)
-        held = {_key(problem.algorithm, name): shape for name, shape in inner.items()}
-        held["intercept"] = (problem.n_groups, 1, problem.group_width, 2)
+        named = {_key(problem.algorithm, name): shape for name, shape in inner.items()}
+        named["intercept"] = (problem.n_groups, 1, problem.group_width, 2)
         averaged = problem.config.average is True
-        held["mean"] = (problem.n_features + 1, n_outputs) if averaged else (0, 0)
-        return {name: (shape, 8) for name, shape in held.items()}
+        named["mean"] = (problem.n_features + 1, n_outputs) if averaged else (0, 0)
+        return {name: (shape, 8) for name, shape in named.items()}
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        held = {_key(self.algorithm, name): array for name, array in self.inner.arrays.items()}
-        return held | {"intercept": self.intercept, "mean": self.mean}
+        named = {_key(self.algorithm, name): array for name, array in self.inner.arrays.items()}
+        return named | {"intercept": self.intercept, "mean": self.mean}
 
     def with_arrays(self, arrays: dict[str, NDArray[Any]], t: float) -> PlainState:
-        held = {name: arrays[_key(self.algorithm, name)] for name in self.inner.arrays}
-        inner = self.inner.with_arrays(held, t)
+        inner_arrays = {name: arrays[_key(self.algorithm, name)] for name in self.inner.arrays}
+        inner = self.inner.with_arrays(inner_arrays, t)
         return PlainState(self.algorithm, inner, arrays["intercept"], arrays["mean"], t)
 
     def weights_at(self, problem: Problem, ids: NDArray[np.int64]) -> NDArray[np.float32]:

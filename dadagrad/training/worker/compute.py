@@ -143,9 +143,9 @@ def _gradient(
     # One setting after the other: the bits are those of a run of its own.
     parts = []
     for number, setting in enumerate(problem.settings):
-        own = slice(number * problem.n_targets, (number + 1) * problem.n_targets)
-        weights = np.ascontiguousarray(given.weights[:, own])
-        parts.append(_gradient_of_setting(setting, rows, batch, weights, given.intercept[own]))
+        outputs = slice(number * problem.n_targets, (number + 1) * problem.n_targets)
+        weights = np.ascontiguousarray(given.weights[:, outputs])
+        parts.append(_gradient_of_setting(setting, rows, batch, weights, given.intercept[outputs]))
     scores, gradient, squares, intercept = (
         arrays[0] if len(arrays) == 1 else np.hstack(arrays) for arrays in zip(*parts, strict=True)
     )

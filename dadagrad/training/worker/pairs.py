@@ -43,17 +43,17 @@ def pair_rows(rows: Rows, slice_: Slice, seed: int, place: str) -> Rows:
     partners = draw_partners(
         rows.labels[:, 0], rows.queries, start, stop, (seed, slice_.reading, slice_.partition)
     )
-    own = np.arange(start, stop)
+    learned = np.arange(start, stop)
     paired = partners >= 0
-    other = np.where(paired, partners, own)
-    before = rows.labels[own, 0] > rows.labels[other, 0]
-    more, less = np.where(before, own, other), np.where(before, other, own)
+    other = np.where(paired, partners, learned)
+    before = rows.labels[learned, 0] > rows.labels[other, 0]
+    more, less = np.where(before, learned, other), np.where(before, other, learned)
     weights = paired.astype(np.float32)
     if rows.weights is not None:
         weights *= rows.weights[start:stop]
     lengths = np.diff(rows.indptr)
     most = int((lengths[more] + lengths[less])[paired].sum())
-    indptr = np.zeros(len(own) + 1, np.int64)
+    indptr = np.zeros(len(learned) + 1, np.int64)
     indices, values = np.empty(most, np.int32), np.empty(most, np.float32)
     count = _subtract(
         rows.indptr,
@@ -71,7 +71,7 @@ def pair_rows(rows: Rows, slice_: Slice, seed: int, place: str) -> Rows:
         indptr=indptr,
         indices=indices[:count],
         values=values[:count],
-        labels=np.ones((len(own), 1)),
+        labels=np.ones((len(learned), 1)),
         weights=weights,
         row_scale=None,
         queries=rows.queries[start:stop],

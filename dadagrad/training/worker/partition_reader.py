@@ -46,5 +46,5 @@ class Loader:
 
     def clear(self) -> None:
         """Let go of all memory."""
-        for held in (self._arenas, self._scratch, self._kept):
-            held.clear()
+        for cache in (self._arenas, self._scratch, self._kept):
+            cache.clear()

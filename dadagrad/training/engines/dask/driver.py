@@ -122,8 +122,8 @@ class DaskDriver(ABC):
             logger.warning("not all workers are known to be ready: %r", error)
             return
         errors = [answer for answer in answers.values() if isinstance(answer, Exception)]
-        left = any(isinstance(error, OSError) for error in errors)  # a worker has left meanwhile
-        if errors and len(errors) == len(answers) and not left:
+        worker_has_left = any(isinstance(error, OSError) for error in errors)
+        if errors and len(errors) == len(answers) and not worker_has_left:
             raise InputError(
                 f"the workers of the cluster cannot load dadagrad ({errors[0]}); install the same "
                 "release there as here"
@@ -166,11 +166,12 @@ class DaskDriver(ABC):
     def _carry_out(self, instructions: list[Instruction]) -> bool | None:
         """Carry out instructions; True or False (complete or stopped) if the run is over."""
         # Tasks go first, so that workers are busy while the rest is done here.
-        computes = [one for one in instructions if isinstance(one, Compute)]
+        computes = [each for each in instructions if isinstance(each, Compute)]
         readings = [compute.slice_.reading for compute in computes]
         tasks = self._placement.tasks_of(readings)
         self._send_all([(worker, [computes[p] for p in places]) for worker, places in tasks])
-        opens = {one.reading: one for one in instructions if isinstance(one, Open)}
+        openings = [each for each in instructions if isinstance(each, Open)]
+        opens = {opening.reading: opening for opening in openings}
         for reading, opening in opens.items():
             self._placement.open(reading, opening.partition)
         needed_at = {reading: opening.needed_at for reading, opening in opens.items()}

@@ -179,7 +179,7 @@ class Holders:
                 elif worker not in having[number]:
                     sources[worker][number] = having[number][0]
         layout = replace(self.layout, holders=holders)
-        arguments = {worker: (layout, some) for worker, some in sources.items()}
+        arguments = {worker: (layout, sources[worker]) for worker in sources}
         limit = self._limit(max(map(len, sources.values())))
         if self._ask(ShardStore.hold, arguments, limit).keys() < sources.keys():
             return False
@@ -239,12 +239,12 @@ class Holders:
             return answers.get(worker, TimeoutError())
 
         pool = ThreadPoolExecutor(max(1, len(arguments)), thread_name_prefix="dadagrad-ask")
-        asked = {pool.submit(ask, worker): worker for worker in arguments}
+        questions = {pool.submit(ask, worker): worker for worker in arguments}
         pool.shutdown(wait=False)
         answers = {}
-        while asked:
-            for future in wait(asked, ASK_SECONDS, FIRST_COMPLETED).done:
-                worker = asked.pop(future)
+        while questions:
+            for future in wait(questions, ASK_SECONDS, FIRST_COMPLETED).done:
+                worker = questions.pop(future)
                 answer = future.exception() or future.result()
                 if future.exception() or isinstance(answer, OSError | TimeoutError | PeerLost):
                     # A broken connection raises many kinds of errors.
@@ -254,7 +254,7 @@ class Holders:
                 else:
                     answers[worker] = answer
             self._look_for_workers()
-            asked = {future: name for future, name in asked.items() if name in self.threads}
+            questions = {future: name for future, name in questions.items() if name in self.threads}
         return answers
 
 

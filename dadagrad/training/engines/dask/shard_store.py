@@ -71,9 +71,9 @@ class ShardStore:
 
     def hold(self, layout: Layout, sources: dict[int, str | State | StoredShard | None]) -> None:
         """Get shards from other workers, from the client or a checkpoint, or, for None, zeros."""
-        wanted = {n for n, holders in enumerate(layout.holders) if self.peers.address in holders}
+        held = {n for n, holders in enumerate(layout.holders) if self.peers.address in holders}
         # Until the round begins, others may still get them from here.
-        self._unneeded = self._shards.keys() - wanted
+        self._unneeded = self._shards.keys() - held
         for number, source in sources.items():
             start, stop = layout.edges[number : number + 2].tolist()
             if source is None:
@@ -101,8 +101,8 @@ class ShardStore:
     ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """The features of some shards whose weights at `t` are not all 0, and the weights."""
         states = zip(numbers, self.states(version, t, numbers), strict=True)
-        found = [(number, *state.nonzero_weights(self.problem)) for number, state in states]
-        return [(ids + self._shards[number].start, weights) for number, ids, weights in found]
+        parts = [(number, *state.nonzero_weights(self.problem)) for number, state in states]
+        return [(ids + self._shards[number].start, weights) for number, ids, weights in parts]
 
     def counts(self, version: Version, t: float, numbers: list[int]) -> list[NDArray[np.int64]]:
         """The number of weights other than 0 at `t` in each of some shards, for each setting."""
@@ -152,12 +152,12 @@ class ShardStore:
                 is_here = self.peers.address in holders and number in self._shards
                 by_holder[self.peers.address if is_here else holders[0]].append(number)
         state = State.zero(self.problem, len(ids), momentum=False)
-        here = by_holder.pop(self.peers.address, [])
+        local_shards = by_holder.pop(self.peers.address, [])
         requests = [
             Request(holder, "features", {"ids": {each: pack(ids[parts[each]]) for each in numbers}})
             for holder, numbers in by_holder.items()
         ]
-        for number in here:
+        for number in local_shards:
             part = parts[number]
             _fill(state, part, self._features_of(layout.version, number, ids[part]))
         for answer in self.peers.ask(layout.version, requests):
@@ -192,9 +192,10 @@ class ShardStore:
         future = self._ready_at(version)
         with self._lock:
             if version not in self._unmerged:
-                here = [n for n, each in enumerate(layout.holders) if each[0] == self.peers.address]
-                n_parts = max(1, min(self._worker.state.nthreads, len(here)))
-                self._unmerged[version] = deque(here[first::n_parts] for first in range(n_parts))
+                address = self.peers.address
+                shards = [n for n, each in enumerate(layout.holders) if each[0] == address]
+                n_parts = max(1, min(self._worker.state.nthreads, len(shards)))
+                self._unmerged[version] = deque(shards[first::n_parts] for first in range(n_parts))
             unmerged = self._unmerged[version]
         try:
             with suppress(IndexError):  # of the empty queue
@@ -210,8 +211,8 @@ class ShardStore:
         with self._lock:
             self._check_epoch(version)
             future = self._ready.setdefault(version, Future())
-            needed = [each for n, each in list(self._shards.items()) if n not in self._unneeded]
-            if all(shard.round >= version.round for shard in needed):
+            shards = [each for n, each in list(self._shards.items()) if n not in self._unneeded]
+            if all(shard.round >= version.round for shard in shards):
                 _end(future)
             return future
 
@@ -231,8 +232,8 @@ class ShardStore:
         for change in changes:
             keys[change.worker].append(change.key)
         requests = [
-            Request(worker, "changes", {"keys": some, "edges": edges})
-            for worker, some in keys.items()
+            Request(worker, "changes", {"keys": keys_of_worker, "edges": edges})
+            for worker, keys_of_worker in keys.items()
         ]
         answers = dict(zip(keys, self.peers.ask(version, requests), strict=True))
         followers: dict[str, dict[str, Any]] = defaultdict(dict)
@@ -246,9 +247,8 @@ class ShardStore:
             merged = self._merge_shard(version, number, learned, merging.begun)
             for holder in layout.holders[number][1:]:
                 followers[holder][str(number)] = merged
-        self.peers.ask(
-            version, [Request(each, "follow", {"shards": some}) for each, some in followers.items()]
-        )
+        requests = [Request(each, "follow", {"shards": sent}) for each, sent in followers.items()]
+        self.peers.ask(version, requests)
         self._ready_at(layout.version)
 
     def _merge_shard(
@@ -310,17 +310,17 @@ class ShardStore:
     def _changes_of(
         self, version: Version, keys: list[str], edges: dict[int, list[int]]
     ) -> dict[str, Arrays]:
-        found = {}
+        changes = {}
         for key in keys:
             change = self._kept(version, key)
             arrays = change.content.feature_arrays
             for number, ends in edges.items():
                 part = slice(*np.searchsorted(change.ids, ends).tolist())
-                found[f"{key} {number}"] = {
+                changes[f"{key} {number}"] = {
                     "ids": pack(change.ids[part]),
                     **{name: np.ascontiguousarray(arrays[name][:, part]) for name in arrays},
                 }
-        return found
+        return changes
 
     def _follow(self, version: Version, shards: dict[str, Arrays]) -> dict[str, Arrays]:
         for number, arrays in shards.items():
@@ -345,9 +345,9 @@ class ShardStore:
                     forgotten.clear()
             if version > self._version:
                 self._version = version
-                for kept in (self._changes, self._ready, self._unmerged):
-                    for each in [each for each in kept if each.round + 1 < version.round]:
-                        del kept[each]
+                for changes in (self._changes, self._ready, self._unmerged):
+                    for each in [each for each in changes if each.round + 1 < version.round]:
+                        del changes[each]
             if version != self._version:
                 raise PeerLost(f"round {version} was asked for, and this is {self._version}")
 

@@ -135,8 +135,8 @@ class StreamDriver(DaskDriver):
         for worker, computes in tasks:
             merging = None
             if self._merging is not None and not self._is_asked:
-                here = () if worker is None or worker not in holders else (worker,)
-                merging, idle = Merging(here + idle, self._merging), ()
+                first = () if worker is None or worker not in holders else (worker,)
+                merging, idle = Merging(first + idle, self._merging), ()
             self._send(worker, computes, merging)
         self._is_asked |= bool(tasks)
 
