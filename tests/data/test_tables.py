@@ -64,6 +64,19 @@ def test_a_table_has_the_same_features_from_every_source(files):
         np.testing.assert_array_equal(dense(source), expected)
 
 
+def test_the_header_of_an_arff_file_names_the_columns(tmp_path):
+    header = "% made\n@RELATION r\n@attribute 'how old' numeric\n@attribute job {a, b}\n\n@DATA\n"
+    rows = "".join(f"{20 + n},{'ab'[n % 2]}\n" for n in range(40))
+    (tmp_path / "a.arff").write_text(header + rows)
+    (tmp_path / "a.csv").write_text("how old,job\n" + rows)
+    arff, table = (read_dataset(tmp_path / name, label="job") for name in ("a.arff", "a.csv"))
+    assert arff.names(np.arange(1)) == {0: "how old"}
+    np.testing.assert_array_equal(dense_dataset(arff)[0], dense_dataset(table)[0])
+    (tmp_path / "a.arff").write_text(header + rows + "x,a\n")
+    with pytest.raises(InputError, match=r"a\.arff, line 47: column 'how old' holds 'x'"):
+        read_dataset(tmp_path / "a.arff", label="job")
+
+
 def test_categories_are_hashed_as_feature_hasher_does():
     table = pa.table({"a": ["x", "y", ""], "b": ["1", "u", "v"], "label": [0, 1, 0]})
     names = [[f"{name}={row[name]}" for name in ("a", "b")] for row in table.to_pylist()]

@@ -203,7 +203,7 @@ def guess_format(path: str) -> Format:
         return _FORMAT_BY_MAGIC[head[:4]]
     lines = [line for line in head.decode("utf-8", "replace").split("\n") if line.strip()]
     first = lines[0].removesuffix("\r") if lines else ""
-    if suffix in (".csv", ".tsv", ".tab") or "\t" in first:
+    if suffix in (".csv", ".tsv", ".tab", ".arff") or "\t" in first:
         return "csv"
     if first.startswith(("{", "[")):
         return "jsonl"

@@ -41,6 +41,8 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _NOT_UTF8 = "the row is not UTF-8 text; convert the file, for example with iconv -t utf-8"
 _SMALL = 4096  # bytes of a chunk that is read without Arrow's reader
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
+_ARFF = re.compile(rb"\s*(%[^\n]*\n\s*)*@relation\b.*?^@data\b[^\n]*\n", re.I | re.S | re.M)
+_ATTRIBUTE = re.compile(rb"""^\s*@attribute\s+('[^'\n]*'|"[^"\n]*"|\S+)""", re.I | re.M)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ def guess_delimiter(path: str, head: bytes) -> Delimiter:
     name = COMPRESSED_NAME.sub("", path.lower())
     if name.endswith((".tsv", ".tab")):
         return "\t"
-    first = head.partition(b"\n")[0]
+    first = _plain(head, 0).lstrip(b"\n").partition(b"\n")[0]
     if b"\t" in first and not name.endswith(".csv"):
         return "\t"
     if b"," not in first:
@@ -264,10 +266,15 @@ def _is_utf8(text: bytes) -> bool:
 def _plain(chunk: bytes, offset: int) -> bytes:
     """`chunk` without a byte order mark, with newlines as the only ends of lines.
 
-    Arrow ends a line at a carriage return, too. Positions stay the same.
+    Arrow ends a line at a carriage return, too. The header of an ARFF file becomes a row of names.
+    Rows stay in their lines.
     """
     if offset == 0 and chunk.startswith(b"\xef\xbb\xbf"):
         chunk = chunk[3:]
+    if offset == 0 and (arff := _ARFF.match(chunk)):
+        names = [name.strip(b"'\"").replace(b'"', b'""') for name in _ATTRIBUTE.findall(arff[0])]
+        header = b",".join(b'"%b"' % name for name in names)
+        chunk = b"\n" * (arff[0].count(b"\n") - 1) + header + b"\n" + chunk[arff.end() :]
     return _LONE_RETURN.sub(b" ", chunk) if b"\r" in chunk else chunk
 
 
