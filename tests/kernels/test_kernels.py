@@ -72,6 +72,25 @@ def test_a_second_process_finds_the_cache(tmp_path):
     assert run() == ["1", "0"]
 
 
+FIRST_RUN = """
+import numpy as np
+from dadagrad import train
+from dadagrad.kernels.training import count_rows
+train((np.eye(2), [0, 1]), update="pa")
+print(sum(count_rows.stats.cache_misses.values()))
+"""
+
+
+def test_processes_that_start_together_compile_once(tmp_path):
+    """As on the workers of a new cluster."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", FIRST_RUN]
+    pipes = {"env": environment, "stdout": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(command, **pipes) for _ in range(3)]
+    compiled = [process.communicate()[0].strip() for process in processes]
+    assert sorted(compiled) == ["0", "0", "1"]
+
+
 @pytest.mark.parametrize(
     ("before", "n_parts"), [(2.0**22, 1), pytest.param(0.0, 5000, marks=pytest.mark.slow)]
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -24,6 +26,9 @@ from dadagrad.training.schedule import make_schedule
 from dadagrad.training.state.base import step_intercepts
 from dadagrad.training.state.compiled import State
 from dadagrad.training.worker.compute import as_batch
+
+WAIT_SECONDS = 120.0
+"""Longest wait for another process that compiles."""
 
 _warm: set[tuple[bool, ...]] = set()
 
@@ -65,6 +70,40 @@ def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
     )
     # The rows have some of the features, not all.
     problem = replace(problem, config=few, n_features=3)
+    with _alone(first.stats.cache_path):
+        _run(problem)
+    _warm.add(kind)
+    return time.perf_counter() - begun
+
+
+@contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    """Let the processes that share Numba's cache in `folder` compile one after the other.
+
+    All but the first find the kernels compiled. Two that compile forms of one kernel at the same
+    time can leave the code of one under the name of the other (numba/numba#4807).
+    """
+    with ExitStack() as stack:
+        with suppress(OSError, ImportError):  # no locks here, or a folder that cannot be written
+            lock = stack.enter_context(open(os.path.join(folder, "compile.lock"), "w"))
+            latest = time.monotonic() + WAIT_SECONDS
+            while not _locks(lock) and time.monotonic() < latest:
+                time.sleep(0.05)
+        yield
+
+
+def _locks(file: IO[str]) -> bool:
+    """Lock an open file, until it is closed; False while another process has locked it."""
+    import fcntl  # absent on Windows
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _run(problem: Problem) -> None:
     rows = _two_rows(problem)
     scores = np.zeros((problem.n_outputs, 1))
     count(problem, as_batch(rows.slice(0, 1), None), scores, "the warm-up", 0)
@@ -76,7 +115,7 @@ def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
             step_intercepts(problem, state.intercept, 0.0, scores.T, np.zeros((0, 0)))
             state.intercepts(problem)
         else:
-            schedule = make_schedule(few, (rows.n_rows, rows.n_rows), chunk_rows=1)
+            schedule = make_schedule(problem.config, (rows.n_rows, rows.n_rows), chunk_rows=1)
             data = MemoryDataset([rows, rows], Schema(3, problem.label_columns), "the warm-up")
             LocalEngine(data, 1).run(Coordinator(problem, schedule, state), Watcher())
         weights = state.weights(problem)
@@ -84,8 +123,6 @@ def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
             kernels.subtract_lags(state.averages, 1.0, weights)
     for numbers in (rows.indices, rows.vocabulary):  # as they are sent
         marked(mark(numbers, rows.n_local))
-    _warm.add(kind)
-    return time.perf_counter() - begun
 
 
 def _two_rows(problem: Problem) -> Rows:
