@@ -150,8 +150,8 @@ def as_matrix(block: Any) -> Any:
     return block.to_numpy() if hasattr(block, "to_numpy") else block
 
 
-def dataset_from_dask(X: Any, y: Any) -> DaskDataset:
-    """Return a dask array or data frame X and its labels as a dataset, in their order.
+def dataset_from_dask(X: Any, y: Any, shuffle: int | None = None) -> DaskDataset:
+    """Return a dask array or data frame X and its labels as a dataset.
 
     The labels are computed at once, as arrays in `dataset_from_arrays` are given; None is none.
     """
@@ -162,4 +162,4 @@ def dataset_from_dask(X: Any, y: Any) -> DaskDataset:
     encoded = collector.encode(as_labels(labels, n_rows, DaskDataset.url))
     table = collector.settle()
     is_learned = np.ones(n_rows, np.bool_)
-    return DaskDataset(matrix, is_learned, table.decode(encoded), None, table.columns, None)
+    return DaskDataset(matrix, is_learned, table.decode(encoded), None, table.columns, shuffle)

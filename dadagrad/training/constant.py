@@ -58,7 +58,8 @@ def in_order(labels: NDArray[np.float64], column: LabelColumn) -> bool:
         return False
     shares = np.array(column.counts) / max(sum(column.counts), 1)
     expected = len(labels) * (1.0 - shares @ shares)
-    return bool(expected > 100.0 and np.count_nonzero(np.diff(labels)) < 10)
+    fewest = max(10, 2 * len(shares))
+    return bool(expected > 10.0 * fewest and np.count_nonzero(np.diff(labels)) < fewest)
 
 
 def _labels(

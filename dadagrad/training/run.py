@@ -53,7 +53,8 @@ def train(
     data : Dataset, str, data frame, pair (X, y), or list of datasets
         A dataset or its URL; a matrix (NumPy, SciPy, dask) and its labels; or rows that are not a
         dataset yet: files, or a data frame of pandas, polars, pyarrow or dask, which are read as
-        `ingest` reads them. Several datasets are learned from in their order in each pass, with the
+        `ingest` reads them, or a pair (X, y) of a matrix and its labels, which is shuffled unless
+        `shuffle` is False. Several datasets are learned from in their order in each pass, with the
         bits of runs on one after the other that go on from each other's model.
     config : TrainConfig, optional
         Settings, which decide every bit of the model.
@@ -115,9 +116,10 @@ def train(
         config = initial.config
     config = make_config(config, settings)
     if initial is None:
-        data = as_dataset(data, **options)
+        data = as_dataset(data, shuffle=config.shuffle, **options)
     else:
-        data = initial.adopt(as_dataset(data, like=initial.model, **options))
+        rows = as_dataset(data, like=initial.model, shuffle=config.shuffle, **options)
+        data = initial.adopt(rows)
     config = resolve_config(data, config, on_cluster=resources.on_cluster)
     run = Run(data, config, resources, on_error=on_error, messages=messages)
     start = None
@@ -188,7 +190,6 @@ def resume(
                 f"the run at {checkpoints} was started with data in memory; give the same data "
                 "again to go on with it"
             )
-    data = as_dataset(data)
     objects = {
         "loss": loss,
         "regularizer": regularizer,
@@ -197,6 +198,7 @@ def resume(
     }
     config = TrainConfig.from_json(meta["config"], objects)
     schema = Schema.from_json(meta["data"]["schema"])
+    data = as_dataset(data, shuffle=config.shuffle)
     with suppress(InputError):  # other data, of which the digest tells
         data = with_label_columns(data, schema.label_columns, schema.n_features)
     learned = split_holdout(data, config)[0]

@@ -108,11 +108,12 @@ def sweep(
         As `dadagrad.train`, or the settings cannot be trained side by side.
     """
     options, settings = split_options(settings)
-    data, receivers = as_dataset(data, **options), as_callbacks(callbacks)
+    receivers = as_callbacks(callbacks)
     resources = Resources(threads, workers, client, memory)
     losses: list[Any] = list(loss) if isinstance(loss, list | tuple) else [loss]
     losses = [each for each in losses if each is not None]
     base = make_config(config, settings | ({"loss": losses[0]} if losses else {}))
+    data = as_dataset(data, shuffle=base.shuffle, **options)
     base = resolve_config(data, base, on_cluster=resources.on_cluster)
     grid = make_grid(base, losses)
     run = Run(data, base, resources, messages=messages)

@@ -53,7 +53,7 @@ def test_a_run_says_loudly_that_a_constant_is_better(caplog):
     assert caplog.text.count("worse than a constant") == 1
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [2, 3, 20])
 def test_a_run_warns_of_rows_that_are_sorted_by_label(caplog, classes):
     rows = make_data((1200,)).read(0)
     labels = np.repeat(np.arange(float(classes)), 1200 // classes)[:, None]
@@ -62,3 +62,13 @@ def test_a_run_warns_of_rows_that_are_sorted_by_label(caplog, classes):
         assert "the labels come in order" not in caplog.text
         train(as_dataset([replace(rows, labels=order)]), step_size=0.1)
     assert "the labels come in order" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["numpy", "dask"])
+def test_rows_of_a_matrix_that_are_sorted_by_label_are_shuffled(caplog, kind):
+    y = np.repeat(np.arange(8), 200)
+    X = np.eye(8)[y] + np.random.default_rng(0).normal(size=(1600, 8))
+    if kind == "dask":
+        X = pytest.importorskip("dask.array").from_array(X, chunks=(1600, 8))
+    assert train((X, y), step_size=0.3).report["progressive_error"] > 0.2
+    assert not caplog.text

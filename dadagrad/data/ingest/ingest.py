@@ -210,24 +210,26 @@ def _write_partition(collected: Collected, storage: Storage, number: int) -> Par
     return write_partition(storage, part, rows, labels, tags=tags, names=collected.names)
 
 
-def as_dataset(data: Any, *, like: Any = None, **options: Any) -> Dataset:
+def as_dataset(data: Any, *, like: Any = None, shuffle: bool = False, **options: Any) -> Dataset:
     """Make a dataset of whatever holds rows.
 
     Parameters
     ----------
     data
-        A dataset or its URL, as it is. A matrix, with its labels as a pair (X, y), keeps its order
-        and its numbers. Anything else that `ingest` reads is read into memory, or into temporary
+        A dataset or its URL, as it is. A matrix, with its labels as a pair (X, y), keeps its
+        numbers. Anything else that `ingest` reads is read into memory, or into temporary
         files if it exceeds 128 MiB, and shuffled. A list of datasets is joined, in order.
     like
         As in `ingest`.
+    shuffle
+        True for a random order of the rows of a matrix, which is always the same.
     **options
         Options of `ingest` for rows that are not a dataset yet, such as ``label``.
     """
     if is_raw(data):
         return read_dataset(data, like=like, **options)
     if isinstance(data, list | tuple) and not is_pair(data):
-        return join([as_dataset(each, like=like, **options) for each in data])
+        return join([as_dataset(each, like=like, shuffle=shuffle, **options) for each in data])
     source = None if isinstance(data, str | os.PathLike) else make_source(data)
     if options:
         raise InputError(
@@ -237,7 +239,7 @@ def as_dataset(data: Any, *, like: Any = None, **options: Any) -> Dataset:
     if source is None:
         return open_dataset(os.fspath(data))
     assert isinstance(source, MatrixSource)
-    return source.to_dataset()
+    return source.to_dataset(0 if shuffle else None)
 
 
 def split_options(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -173,14 +173,14 @@ class MatrixSource(Source):
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
         return array_blocks(self._open(no_labels=summary.options.no_labels), summary)
 
-    def to_dataset(self) -> Dataset:
-        """Return a dataset in memory, or of the blocks of a dask array, in the same order."""
+    def to_dataset(self, shuffle: int | None) -> Dataset:
+        """Return a dataset in memory, or of the blocks of a dask array, with shuffled rows."""
         if isinstance(self.X, Dataset):
             return self.X
         if is_dask(self.X):
-            return dataset_from_dask(self.X, self.y)
+            return dataset_from_dask(self.X, self.y, shuffle)
         y = np.zeros((np.shape(self.X)[0], 0)) if self.y is None else self.y
-        return dataset_from_arrays(self.X, y)
+        return dataset_from_arrays(self.X, y, shuffle=shuffle)
 
     def _open(self, *, no_labels: bool) -> ArraySource:
         if isinstance(self.X, Dataset):
