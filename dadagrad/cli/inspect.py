@@ -167,7 +167,7 @@ def _show_model(model: Model, top: int) -> None:
     for output in range(min(model.n_outputs, MAX_OUTPUTS)):
         columns = []
         for title, sign in zip(sides(model, output), (1, -1), strict=True):
-            n_weights = int((sign * model.weights[:, output] > 0).sum())
+            n_weights = int((sign * model.effects[:, output] > 0).sum())
             lines = _weight_lines(model, output, sign, top)
             columns.append([f"{title}: {counted(n_weights, 'weight')}", *lines])
         click.echo("\n" + side_by_side(columns, min(output_width(), 100)))

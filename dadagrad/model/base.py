@@ -111,6 +111,21 @@ class LinearModel:
             digest.update(np.ascontiguousarray(array, dtype).data)
         return digest.hexdigest()
 
+    @cached_property
+    def effects(self) -> NDArray[np.float32]:
+        """Weights of the names of features, (n_ids, n_outputs).
+
+        A word whose sign is hashed may have the value -1: its effect is minus the weight.
+        """
+        space = self.feature_space or {}
+        if not (self.names and space.get("alternate_sign")):
+            return self.weights
+        from dadagrad.data.tables.single_row import sign_of_names
+
+        names = map(self.names.get, self.ids.tolist())
+        signs = np.array(sign_of_names(space, names), np.float32)
+        return signs[:, None] * self.weights
+
     def scores(self, rows: Rows) -> Vector:
         """<w, x> + b of every row and output, (n_rows, n_outputs) float64.
 

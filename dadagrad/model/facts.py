@@ -91,8 +91,11 @@ def changed_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def largest_weights(model: LinearModel, output: int, sign: int, top: int) -> list[dict[str, Any]]:
-    """The largest weights of one sign of an output: feature, its name or None, and weight."""
-    weights = model.weights[:, output]
+    """The largest weights of one sign of an output: feature, its name or None, and weight.
+
+    The weight of a word whose sign is hashed is its effect.
+    """
+    weights = model.effects[:, output]
     largest = np.argsort(-sign * weights, kind="stable")[:top]
     return [
         {"feature": feature, "name": model.names.get(feature), "weight": weight}

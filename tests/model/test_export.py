@@ -145,6 +145,25 @@ def test_tables_hold_every_weight_with_its_name(tmp_path):
             assert row["weight"] == model.weights[place, output]
 
 
+@pytest.mark.parametrize(("columns", "shared"), [([], 0), (["town", "text"], 2)])
+def test_the_effect_of_a_word_is_that_of_its_class(tmp_path, columns, shared):
+    """The values of half of the words are -1; towns are categories, whose values are 1."""
+    source, random = tmp_path / "rows.csv", np.random.default_rng(0)
+    lines = [
+        f"{kind},{kind}ville,{' '.join(f'{kind}{n}' for n in random.integers(0, 12, 5))}\n"
+        for kind in ("good", "poor") * 200
+    ]
+    source.write_text("class,town,text\n" + "".join(lines))
+    options = {"label": "class", "text_column": "text", "columns": columns or None}
+    dadagrad.ingest(source, tmp_path / "data", keep_names=True, **options)
+    model = dadagrad.train(str(tmp_path / "data")).model
+    shown = model.export(format="csv").slice(1).to_pylist()
+    assert {row["effect"] / row["weight"] for row in shown} == {1.0, -1.0}
+    effects = {row["name"].split("=")[-1]: row["effect"] for row in shown}
+    assert len(effects) == 24 + shared
+    assert all((effect < 0) == name.startswith("good") for name, effect in effects.items())
+
+
 def test_the_command_of_a_card_makes_the_model_again(tmp_path):
     data = tmp_path / "data.zarr"
     (tmp_path / "a.svmlight").write_text("1 3:0.5 9:2\n-1 1:1\n1 3:-1 4:0.25\n" * 5)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -117,6 +117,20 @@ class RowReader:
                 mixed = (mixed * _FNV_PRIME & _MASK_64) ^ hashes[name]
             ids.append(first + ((mixed ^ mixed >> 32) & _MASK_31 & mask))
         values += [1.0] * (len(ids) - len(values))
+
+
+def sign_of_names(space: dict[str, Any], names: Iterable[str | None]) -> list[float]:
+    """The sign of the value of each feature by its name: -1 for words with a negative hash."""
+    from sklearn.utils import murmurhash3_32  # loads slowly
+
+    encoder = TableEncoder.from_json(space)
+    texts = tuple(f"{column.name}=" for column in encoder.columns if column.kind == "text")
+    prefix = "" if encoder.is_text else texts
+    signed = encoder.alternate_sign and not encoder.binary
+    return [
+        -1.0 if signed and name and name.startswith(prefix) and murmurhash3_32(name) < 0 else 1.0
+        for name in names
+    ]
 
 
 def _category(cell: Any) -> str:

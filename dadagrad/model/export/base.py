@@ -48,7 +48,10 @@ FORMATS: Registry[Format] = Registry("format", Format)  # type: ignore[type-abst
 
 @register(FORMATS, "parquet")
 class ParquetWeights(Format):
-    """Columns ``output``, ``feature``, ``name`` and ``weight``; an intercept has no feature."""
+    """Columns ``output``, ``feature``, ``name``, ``weight`` and ``effect``.
+
+    An intercept has no feature. The effect is the weight of the name (`LinearModel.effects`).
+    """
 
     suffix: ClassVar[str] = ".parquet"
 
@@ -65,6 +68,7 @@ class ParquetWeights(Format):
             "feature": pa.array(features, mask=is_intercept),
             "name": pa.array(names, pa.string()),
             "weight": np.concatenate([model.intercept, model.weights[places, outputs]]),
+            "effect": np.concatenate([model.intercept, model.effects[places, outputs]]),
         }
         return pa.table(columns)
 
