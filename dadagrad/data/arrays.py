@@ -43,7 +43,13 @@ def block_from_arrays(X: Any, y: ArrayLike, sample_weight: ArrayLike | None, pla
 def _as_csr(X: Any, place: str) -> Any:
     """`X` as a CSR array: sorted, without duplicates and zeros."""
     sparse = scipy.sparse.issparse(X)
-    X = X if sparse else np.asarray(X)
+    try:
+        X = X if sparse else np.asarray(X)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{place}: NumPy cannot read X, a {type(X).__name__}, as a matrix ({error}); give a "
+            "matrix, such as adata.X of an AnnData"
+        ) from None
     if X.ndim != 2:
         raise InputError(
             f"{place}: X has shape {X.shape}; it must have two dimensions, rows and features"

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rich.filesize import decimal
+
 from dadagrad.reports.charts import (
     Axis,
     Chart,
@@ -112,13 +114,13 @@ def _learning(document: Document) -> dict[str, Any] | None:
 
 
 def _between(points: Sequence[tuple[Any, ...]], place: int) -> Iterator[tuple[float, float]]:
-    """Means over the rows between two points of a pass."""
+    """Means over the rows since the last point, a quarter of them at least: few are noise."""
     weight_before, sum_before = 0.0, 0.0
     for point in points:
         rows, _, weight, mean = point[0], point[1], point[2], point[place]
-        if weight > weight_before:
+        if weight > 1.25 * weight_before:
             yield rows, max(0.0, (weight * mean - sum_before) / (weight - weight_before))
-        weight_before, sum_before = weight, weight * mean
+            weight_before, sum_before = weight, weight * mean
 
 
 def _sweep(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -247,8 +249,8 @@ def _checkpoints(checkpoints: Sequence[Mapping[str, Any]]) -> list[Sequence[str]
         (
             f"{each['steps']:,}",
             _text(each.get("rows"), _grouped),
-            _text(each.get("bytes"), lambda size: f"{short(size)}B"),
-            str(each.get("created") or "")[:19].replace("T", " "),
+            _text(each.get("bytes"), decimal),
+            str(each.get("created") or "")[:16].replace("T", " "),
         )
         for each in checkpoints
     ]

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array, csr_matrix
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.inspection import partial_dependence, permutation_importance
 
-from dadagrad import AdaGradClassifier, train
+from dadagrad import AdaGradClassifier, InputError, train
 
 SETTINGS = {"step_size": 0.3, "passes": 2, "average": False}
 
@@ -75,3 +75,5 @@ def test_the_matrix_of_an_anndata(rows, kind):
     np.testing.assert_allclose(estimator.coef_, expected.coef_, rtol=1e-5)
     model = train((cells.X, cells.obs["type"]), step_size=0.3).model
     assert (model.predict(cells.X) == y).mean() > 0.9
+    with pytest.raises(InputError, match=r"X, a AnnData, as a matrix .* such as adata.X"):
+        train((cells, cells.obs["type"]))
