@@ -17,31 +17,37 @@ from typing import TYPE_CHECKING, Any
 from dadagrad._version import __version__
 
 if TYPE_CHECKING:
-    from dadagrad.config import TrainConfig
-    from dadagrad.data import open_dataset
-    from dadagrad.data.arrays import dataset_from_arrays
-    from dadagrad.data.dataset import Dataset
-    from dadagrad.data.ingest.ingest import ingest
-    from dadagrad.errors import DadagradError, InputError, StorageError, TrainingError
-    from dadagrad.estimators import (
-        AdaGradClassifier,
-        AdaGradClassifierCV,
-        AdaGradRanker,
-        AdaGradRegressor,
-        AdaGradRegressorCV,
-    )
-    from dadagrad.model.evaluate import evaluate
-    from dadagrad.model.model import Model, export
-    from dadagrad.model.predict import predict
-    from dadagrad.optim.losses import Loss
-    from dadagrad.optim.preconditioners import Preconditioner
-    from dadagrad.optim.regularizers import Regularizer
-    from dadagrad.optim.updates import Update
-    from dadagrad.reports.page import report
-    from dadagrad.training.callbacks import Callback
-    from dadagrad.training.dry_run import DryRun, dry_run
-    from dadagrad.training.run import TrainResult, resume, train
-    from dadagrad.training.sweep import SweepResult, sweep
+    from dadagrad.config import TrainConfig as TrainConfig
+    from dadagrad.data import open_dataset as open_dataset
+    from dadagrad.data.arrays import dataset_from_arrays as dataset_from_arrays
+    from dadagrad.data.dataset import Dataset as Dataset
+    from dadagrad.data.ingest.ingest import ingest as ingest
+    from dadagrad.errors import DadagradError as DadagradError
+    from dadagrad.errors import InputError as InputError
+    from dadagrad.errors import StorageError as StorageError
+    from dadagrad.errors import TrainingError as TrainingError
+    from dadagrad.estimators import AdaGradClassifier as AdaGradClassifier
+    from dadagrad.estimators import AdaGradClassifierCV as AdaGradClassifierCV
+    from dadagrad.estimators import AdaGradRanker as AdaGradRanker
+    from dadagrad.estimators import AdaGradRegressor as AdaGradRegressor
+    from dadagrad.estimators import AdaGradRegressorCV as AdaGradRegressorCV
+    from dadagrad.model.evaluate import evaluate as evaluate
+    from dadagrad.model.model import Model as Model
+    from dadagrad.model.model import export as export
+    from dadagrad.model.predict import predict as predict
+    from dadagrad.optim.losses import Loss as Loss
+    from dadagrad.optim.preconditioners import Preconditioner as Preconditioner
+    from dadagrad.optim.regularizers import Regularizer as Regularizer
+    from dadagrad.optim.updates import Update as Update
+    from dadagrad.reports.page import report as report
+    from dadagrad.training.callbacks import Callback as Callback
+    from dadagrad.training.dry_run import DryRun as DryRun
+    from dadagrad.training.dry_run import dry_run as dry_run
+    from dadagrad.training.run import TrainResult as TrainResult
+    from dadagrad.training.run import resume as resume
+    from dadagrad.training.run import train as train
+    from dadagrad.training.sweep import SweepResult as SweepResult
+    from dadagrad.training.sweep import sweep as sweep
 
 _HOMES = {
     "AdaGradClassifier": "dadagrad.estimators",
@@ -77,40 +83,7 @@ _HOMES = {
     "train": "dadagrad.training.run",
 }
 
-__all__ = [
-    "AdaGradClassifier",
-    "AdaGradClassifierCV",
-    "AdaGradRanker",
-    "AdaGradRegressor",
-    "AdaGradRegressorCV",
-    "Callback",
-    "DadagradError",
-    "Dataset",
-    "DryRun",
-    "InputError",
-    "Loss",
-    "Model",
-    "Preconditioner",
-    "Regularizer",
-    "StorageError",
-    "SweepResult",
-    "TrainConfig",
-    "TrainResult",
-    "TrainingError",
-    "Update",
-    "__version__",
-    "dataset_from_arrays",
-    "dry_run",
-    "evaluate",
-    "export",
-    "ingest",
-    "open_dataset",
-    "predict",
-    "report",
-    "resume",
-    "sweep",
-    "train",
-]
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

@@ -261,10 +261,6 @@ class Problem:
             self.loss.has_kink if aware == "auto" else aware,
         )
 
-    def with_step_sizes(self, step_sizes: Sequence[float]) -> Problem:
-        """Return the same problem with other step sizes."""
-        return replace(self, config=replace(self.config, step_size=tuple(step_sizes)))
-
     def choose(self, step_size: float, average: bool) -> Problem:
         """Return the same problem with what a trial has chosen."""
         average = average if self.chooses_average else self.config.average is True

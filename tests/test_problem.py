@@ -34,7 +34,7 @@ def test_labels_and_loss_decide_the_task(columns, loss, task, n_targets):
     assert (made.task, made.n_targets, made.n_outputs) == (task, n_targets, n_targets)
     assert made.config.batch_size == 4
     assert not made.online
-    several = made.with_step_sizes((0.1, 0.2))
+    several = make(*columns, loss=loss, step_size=(0.1, 0.2))
     assert (several.n_settings, several.n_outputs) == (2, 2 * n_targets)
     groups = n_targets // several.group_width
     np.testing.assert_array_equal(several.hyperparameters.step_size, np.repeat([0.1, 0.2], groups))
@@ -55,12 +55,12 @@ def test_of_each_of_several_columns_the_larger_value_is_positive():
 
 
 def test_targets_of_a_regression_are_the_labels_for_every_setting():
-    made = make(REAL, loss="squared").with_step_sizes((0.1, 0.2))
+    made = make(REAL, loss="squared", step_size=(0.1, 0.2))
     np.testing.assert_array_equal(made.targets(np.array([[3.5]])), [[3.5, 3.5]])
 
 
 def test_the_problem_repeats_for_every_setting():
-    targets = make(CLASSES).with_step_sizes((0.1, 0.2)).kernel_targets
+    targets = make(CLASSES, step_size=(0.1, 0.2)).kernel_targets
     np.testing.assert_array_equal(targets.label_column, [0] * 6)
     np.testing.assert_array_equal(targets.positive, [2, 5, 7, 2, 5, 7])
     assert np.isnan(make(REAL, loss="squared").kernel_targets.positive).all()

@@ -58,10 +58,10 @@ class RankingScores:
         return {name: total / count if count else None for name, (total, count) in sums.items()}
 
 
-def ndcg(relevance: Array, scores: Array, top: int = TOP) -> float | None:
+def ndcg(relevance: Array, scores: Array) -> float | None:
     """Normalised discounted cumulative gain of the order by falling scores.
 
-    The sum over the first `top` rows of (2^relevance - 1) / log2(1 + place), over the same of the
+    The sum over the first `TOP` rows of (2^relevance - 1) / log2(1 + place), over the same of the
     best order. Rows of equal score share their places, as if in random order, so that a constant
     score gains nothing by the order of the rows. A relevance below 0 counts as 0; None if no row
     has one above.
@@ -73,7 +73,7 @@ def ndcg(relevance: Array, scores: Array, top: int = TOP) -> float | None:
     # Scaled by the largest gain, or large relevances would overflow.
     gains = np.exp2(relevance - largest) - np.exp2(-largest)
     places = np.arange(len(gains))
-    discounts = np.where(places < top, 1.0 / np.log2(2.0 + places), 0.0)
+    discounts = np.where(places < TOP, 1.0 / np.log2(2.0 + places), 0.0)
     best = float(np.sort(gains)[::-1] @ discounts)
     order = np.argsort(-scores, kind="stable")
     begins = np.flatnonzero(np.diff(scores[order], prepend=np.nan) != 0.0)

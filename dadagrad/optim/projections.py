@@ -46,14 +46,14 @@ def threshold_by_sorting(centers: Array, slopes: Array, total: float) -> float:
     return float((centers[support].sum() - total) / slopes[support].sum())
 
 
-def threshold_by_pivot(centers: Array, slopes: Array, total: float, seed: int = 0) -> float:
+def threshold_by_pivot(centers: Array, slopes: Array, total: float) -> float:
     """The same theta in expected O(n): a random pivot tells on which side of it theta lies.
 
     Each round sums over the coordinates whose ratio is at least the pivot's. If at theta = pivot
     they sum to less than `total`, theta is smaller and they all stay positive; otherwise theta is
     not smaller, and all up to the pivot are 0. Coordinates with equal ratios fall together.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     ratios = centers / slopes
     open_centers, open_slopes, open_ratios = centers, slopes, ratios
     kept_sum = kept_slope = 0.0
