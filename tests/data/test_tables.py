@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from helpers.blocks import dense_dataset
 from hypothesis import given
@@ -225,6 +226,52 @@ def test_categoricals_are_categories_and_other_types_are_refused_by_name():
         read_dataset(pandas.concat([LABELS, LABELS], axis=1), label="y")
     with pytest.raises(InputError, match=r"the table: .*convert 'x'"):
         read_dataset([{"y": 1, "c": 2.0}, {"y": 1, "c": "x"}], label="y")
+
+
+DAYS = [datetime.datetime(2024, 1, day, 5) for day in (1, 2, 3)] * 2
+NUMBERS = [1.5, 2.5, -3.0, 4.0, 7.0, 8.5]
+TYPES = {
+    "number": [
+        pa.array(NUMBERS).cast(kind)
+        for kind in (pa.float16(), pa.decimal128(12, 3), pa.decimal256(40, 3))
+    ]
+    + [pa.array([2**63] * 6, pa.uint64()), pa.nulls(6), pa.array([None, 1, 2, 3, 4, 5])],
+    "category": [
+        pa.array([True, None] * 3),
+        pa.array(["a", None] * 3).dictionary_encode(),
+        pa.array([5, 6] * 3).dictionary_encode(),
+        *(pa.array(["a", "b"] * 3, kind) for kind in (pa.large_string(), pa.string_view())),
+    ],
+    "words": [
+        pa.array([["a", "b"], None] * 3, kind)
+        for kind in (pa.list_(pa.string()), pa.large_list(pa.string()), pa.list_(pa.string(), 2))
+    ],
+    "date": [
+        pa.array(DAYS, kind)
+        for kind in (pa.date32(), pa.date64(), pa.timestamp("ns"), pa.timestamp("s", "+02:00"))
+    ],
+}  # fmt: skip
+
+
+def test_types_of_arrow_are_numbers_categories_words_or_dates(tmp_path):
+    for kind, arrays in TYPES.items():
+        for cells in arrays:
+            table = pa.table({"c": cells, "y": [0, 1] * 3})
+            pa.parquet.write_table(table, tmp_path / "a.parquet")
+            sources = (table, tmp_path / "a.parquet")
+            first, second = (read_dataset(source, label="y") for source in sources)
+            encoded = first.schema.feature_space["columns"]
+            assert [(column["name"], column["kind"]) for column in encoded] == [("c", kind)]
+            if not pa.types.is_dictionary(cells.type):  # Parquet keeps those of texts alone
+                assert second.digest == first.digest
+
+
+def test_booleans_are_the_same_categories_in_all_files(tmp_path):
+    frame = pandas.DataFrame({"b": [True, False] * 3, "y": [0, 1] * 3})
+    frame.to_csv(tmp_path / "a.csv", index=False)  # as True and False
+    model = train(frame, label="y", step_size=0.1).model
+    assert evaluate(model, tmp_path / "a.csv")["unseen"] == 0
+    assert model.predict_proba({"b": "TRUE"})[0] == pytest.approx(model.predict_proba(frame)[0])
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from pyarrow import types
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "\\N")
 """Texts that stand for a missing number."""
+BOOLEANS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
+"""Other texts of booleans, and those of Arrow."""
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _ZONES = (None, "UTC")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dadagrad.data.blocks import MAX_NOTES, Block, row_pointers, take
 from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.cells import (
+    BOOLEANS,
     is_value,
     suits,
     to_categories,
@@ -223,10 +224,14 @@ class _Encoding:
     def _add_category(self, name: str, cells: pa.Array) -> None:
         """Add the feature ``name=category``; a missing cell is a category of its own.
 
-        A missing number is none, as another feature says that it is missing.
+        A missing number is none, as another feature says that it is missing. The texts of
+        booleans, which differ in files of other programs, are those of Arrow.
         """
         codes, texts = to_categories(cells)
         hashed = self._hash(f"{name}=", texts)
+        for written, text in BOOLEANS.items():
+            same, other = self._hash(f"{name}=", pa.array([text, written]))
+            hashed[hashed == other] = same
         features = self.encoder.features_of(hashed)
         if any(name in cross for cross in self.encoder.crosses):
             self.coded[name] = codes, hashed, texts

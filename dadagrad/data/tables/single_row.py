@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from dadagrad.data.rows import Entries, finish_entries
-from dadagrad.data.tables.cells import MISSING, as_number
+from dadagrad.data.tables.cells import BOOLEANS, MISSING, as_number
 from dadagrad.data.tables.columns import no_column, shown
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import Batch, TableParser
@@ -99,7 +99,8 @@ class RowReader:
         hashes: dict[str, int] = {}
         for name, kind in self._columns:
             if kind == "category":
-                hashes[name] = abs(murmur(f"{name}={_category(row[name])}"))
+                text = _category(row[name])
+                hashes[name] = abs(murmur(f"{name}={BOOLEANS.get(text, text)}"))
                 ids.append(first + (hashes[name] & mask))
             elif kind == "words":
                 words = [f"{name}={_category(word)}" for word in row[name] or ()]
