@@ -1,8 +1,7 @@
 """A problem: a configuration together with the schema of the data.
 
 The configuration has the loss and the penalties; the data has the label columns and classes.
-Together they give the outputs (one linear model each, all trained on one stream) and the settings
-that the kernels take.
+Together they give the outputs (a linear model each, in one stream) and the settings of kernels.
 """
 
 from __future__ import annotations
@@ -111,7 +110,8 @@ class Problem:
         """True if the trial of step sizes decides whether the model is the average."""
         config = self.settings[0].config
         tried = config.average == config.step_size == "auto" and config.update.has_step_size
-        return tried and self.compiled and self.online and not (config.l1 or config.l2)
+        penalized = any(each.config.l1 or each.config.l2 for each in self.settings)
+        return tried and self.compiled and self.online and not penalized
 
     @property
     def learns_by_row(self) -> bool:

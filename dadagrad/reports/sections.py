@@ -206,7 +206,11 @@ def _curve_chart(
     name: str, title: str, x: str, y: str, points: Any, *, has_diagonal: bool
 ) -> Chart:
     diagonal = [Series("", [(0.0, 0.0), (1.0, 1.0)], "c")] if has_diagonal else []
-    curve = Series("", [(a, b) for a, b, *_ in points], dots=name == "calibration")
+    is_calibration = name == "calibration"
+    if is_calibration:  # the share of a few rows says nothing
+        least = 0.01 * sum(weight for *_, weight in points)
+        points = [point for point in points if point[2] >= least]
+    curve = Series("", [(a, b) for a, b, *_ in points], dots=is_calibration)
     return Chart(title, Axis(x, 0.0, 1.0), Axis(y, 0.0, 1.0), [*diagonal, curve])
 
 

@@ -53,6 +53,8 @@ class InitialState:
             return initial
         model, arrays = load_with_state(initial)
         if not arrays:
+            if isinstance(initial, Model):
+                raise InputError("a Model has no state of its training; give the result of train")
             raise InputError(
                 f"the model at {initial} was saved without the state of its training; train it "
                 "again with --keep-state"

@@ -50,6 +50,13 @@ def test_a_regressor_takes_weights_and_ignores_a_fit_before():
     assert estimator.score(X, y) > 0.8
 
 
+def test_the_defaults_compare_no_penalty_with_penalties():
+    X, y = make_rows()
+    found = AdaGradClassifierCV(cv=2).fit(X, y > 0)
+    assert [params["l1"] for params in found.cv_results_["params"]] == [0.0, 1e-6, 1e-5, 1e-4, 1e-3]
+    assert found.score(X, y > 0) > 0.85
+
+
 def test_a_dataset_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"for datasets there is `dadagrad.sweep`"):
         AdaGradClassifierCV().fit(str(tmp_path))
