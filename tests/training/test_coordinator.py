@@ -93,6 +93,23 @@ def test_no_more_partitions_are_open_than_needed_and_all_are_closed(config, pref
         assert opened == 12 * config.passes
 
 
+@each_mode
+@pytest.mark.parametrize("prefetch", [1, 3])
+def test_partitions_are_read_ahead_to_the_end(mode, prefetch):
+    """Also those that are read sooner than they are needed: reading hides behind learning."""
+    data = make_data((20,) * 12)
+    config = TrainConfig(step_size=0.3, passes=2, **mode)
+    driven = ByHand(data, new_coordinator(data, config, prefetch=prefetch)).run()
+    readings = [entry.reading for entry in driven.log if isinstance(entry, Open)]
+    opened = learned = 0
+    for entry in driven.log:
+        opened += isinstance(entry, Open)
+        if isinstance(entry, Compute):
+            learned = max(learned, 1 + readings.index(entry.slice_.reading))
+        if isinstance(entry, Close):
+            assert opened >= min(len(readings), learned + prefetch)
+
+
 @given(configs, st.integers(0, 100), st.sampled_from([SaveRequested(), StopRequested()]))
 def test_what_is_saved_at_any_moment_can_be_gone_on_from(config, when, request):
     whole = finished(config)

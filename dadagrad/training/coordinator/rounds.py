@@ -68,6 +68,7 @@ class RoundQueue:
 
     def following(self, slice_: Slice) -> Slice | None:
         """The slice that begins where `slice`, which is issued now, ends; None if not known."""
+        self._ahead.discard(slice_.reading)
         begins = self._begins[slice_.reading]
         del begins[slice_.start]
         return begins.get(slice_.stop)
