@@ -65,6 +65,8 @@ def measure_scales(
             counts.append(np.bincount(indices, rows.values != 0.0, len(positions)))
         n_rows, n_entries = n_rows + rows.n_rows, n_entries + rows.nnz
         loader.keep(loaded)
+        if rows.n_rows < loaded.rows.n_rows:
+            break
     if not ids:
         return None
     columns, places = distinct_ids(np.concatenate(ids))
