@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,6 @@ from dadagrad.training.state.gradients import GradientSum
 
 FEATURE_ARRAYS = ("accumulators", "last_update", "averages", "momentum")
 """Names of the arrays of a state with numbers for each feature."""
-
-D = TypeVar("D", bound=np.floating)
 
 _NO_SCORES = np.zeros((0, 0))
 CHUNK_WEIGHTS = 1 << 20
@@ -153,55 +152,34 @@ class State(TrainingState):
         # What other threads write meanwhile must not be close by.
         intercept = self.intercept[group, 0].copy()
         arena = self._arenas.take()
-        accumulators = self._taken(group, ids, arena)
-        everything = len(ids) == self.n_features
-        last_update, averages = self.last_update[group], self.averages[group]
-        if lazy and not everything:
-            last_update = last_update[ids]
-        if problem.averages and not everything:
-            averages = arena.empty("averages", len(ids) * averages.shape[1], np.float32)
-            averages = averages.reshape(len(ids), -1)
-            take(self.averages[group], ids, averages)
+        names = "accumulators", "last_update", "averages"
+        arrays = {name: getattr(self, name)[group] for name in names}
+        parts = arrays  # of all features no copy
+        if len(ids) < self.n_features:
+            parts = {name: _rows_like(arrays[name], len(ids), arena, name) for name in names}
+            _copy(take, arrays.values(), ids, parts.values())
+        accumulators, last_update, averages = parts.values()
         work = kernels.make_work(batch, accumulators, intercept, last_update, averages)
         learn = kernels.online_kernel(lazy, problem.group_width)
         t = learn(batch, targets, problem.own_slope, steps, work, self.t, scores, average_scores)
-        if problem.averages and not everything:
-            put(self.averages[group], ids, averages)
-        if lazy and not everything:
-            self.last_update[group, ids] = last_update
-        self._put_back(group, ids, accumulators)
+        if parts is not arrays:
+            _copy(put, arrays.values(), ids, parts.values())
         culprit = overflowed(ids, accumulators)
         self._arenas.append(arena)
         self.intercept[group, 0] = intercept
         return float(t), culprit
 
-    def _taken(self, group: int, ids: NDArray[np.int64], arena: Arena) -> NDArray[np.float32]:
-        """The accumulators of `ids`, in memory of `arena`; those of all features are no copy."""
-        everything: NDArray[np.float32] = self.accumulators[group]
-        if len(ids) == len(everything):
-            return everything
-        width = everything.shape[1]
-        out = arena.empty("accumulators", len(ids) * width * 2, np.float32)
-        out = out.reshape(len(ids), width, 2)
-        take(_records(everything), ids, _records(out))
-        return out
-
-    def _put_back(
-        self, group: int, ids: NDArray[np.int64], accumulators: NDArray[np.float32]
-    ) -> None:
-        """Undo `_taken`."""
-        if len(ids) < self.accumulators.shape[1]:
-            put(_records(self.accumulators[group]), ids, _records(accumulators))
-
     def pull(self, ids: NDArray[np.int64], *, momentum: bool = True) -> State:
         """The share of the features `ids`, as compact arrays of their own."""
-        n_groups, _, width, _ = self.accumulators.shape
-        out = np.empty((n_groups, len(ids), width, 2), np.float32)
-        for everything, share in zip(self.accumulators, out, strict=True):
-            take(_records(everything), ids, _records(share))
-        last_update, averages = _taken(self.last_update, ids), _taken(self.averages, ids)
-        kept = _taken(self.momentum[:, : None if momentum else 0], ids)
-        return State(out, last_update, averages, kept, self.intercept.copy(), self.t)
+        arrays = self.feature_arrays
+        if not momentum:
+            arrays["momentum"] = self.momentum[:, :0]
+        shares = {"intercept": self.intercept.copy()}
+        for name, array in arrays.items():
+            n_rows = len(ids) if array.shape[1] else 0
+            shares[name] = np.empty((len(array), n_rows, *array.shape[2:]), array.dtype)
+            _copy(take, array, ids, shares[name])
+        return self.with_arrays(shares, self.t)
 
     def push(self, ids: NDArray[np.int64], share: State) -> None:
         """Put a share that `pull` took out back in its place."""
@@ -211,14 +189,8 @@ class State(TrainingState):
 
     def push_features(self, ids: NDArray[np.int64], share: State) -> None:
         """Put back the numbers of the features alone, without the intercept and t."""
-        for everything, part in zip(self.accumulators, share.accumulators, strict=True):
-            put(_records(everything), ids, _records(part))
-        if self.last_update.size:
-            self.last_update[:, ids] = share.last_update
-        if self.averages.size:
-            self.averages[:, ids] = share.averages
-        if share.momentum.size:
-            self.momentum[:, ids] = share.momentum
+        for name, array in self.feature_arrays.items():
+            _copy(put, array, ids, getattr(share, name))
 
     def weights(self, problem: Problem) -> NDArray[np.float32]:
         weights = self._weights_now(problem)
@@ -302,7 +274,7 @@ class State(TrainingState):
             for after, others in zip(self.accumulators, before.accumulators, strict=True)
         ]
         groups += [
-            different(after[:, None], others[:, None])
+            different(_records(after), _records(others))
             for after, others in zip(self.last_update, before.last_update, strict=True)
             if len(after)
         ]
@@ -383,12 +355,30 @@ def overflowed(ids: NDArray[np.int64], accumulators: NDArray[np.float32]) -> int
     return int(ids[wrong[0]]) if len(wrong) else None
 
 
-def _taken(array: NDArray[D], ids: NDArray[np.int64]) -> NDArray[D]:
-    """The numbers of some features; none if the array is empty."""
-    return array.take(ids, axis=1) if array.size else array.copy()
+def _rows_like(array: NDArray[Any], n_rows: int, arena: Arena, name: str) -> NDArray[Any]:
+    """Memory for the numbers of some features of a group; for none if the array has none."""
+    shape = (n_rows if len(array) else 0, *array.shape[1:])
+    return arena.empty(name, math.prod(shape), array.dtype).reshape(shape)
 
 
-def _records(accumulators: NDArray[np.float32]) -> NDArray[np.complexfloating[Any, Any]]:
-    """The sums of each feature as few complex numbers, in the same memory: they move faster."""
-    together = np.complex64 if accumulators.shape[1] % 2 else np.complex128
-    return accumulators.reshape(len(accumulators), 2 * accumulators.shape[1]).view(together)
+def _copy(
+    direction: Callable[..., None],
+    arrays: Iterable[NDArray[Any]],
+    ids: NDArray[np.int64],
+    parts: Iterable[NDArray[Any]],
+) -> None:
+    """`take` the numbers of some features out of `arrays` into `parts`, or `put` them back."""
+    for array, part in zip(arrays, parts, strict=True):
+        if part.size:
+            direction(_records(array), ids, _records(part))
+
+
+def _records(numbers: NDArray[Any]) -> NDArray[Any]:
+    """The numbers of each feature of a group as a row, in the same memory.
+
+    Sums are few complex numbers: these move faster.
+    """
+    rows = numbers.reshape(len(numbers), math.prod(numbers.shape[1:]))
+    if numbers.ndim < 3:
+        return rows
+    return rows.view(np.complex64 if numbers.shape[1] % 2 else np.complex128)
