@@ -30,7 +30,6 @@ from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.execution import Run, resolve_config
 from dadagrad.training.initial import InitialState, continue_problem, load_with_state
 from dadagrad.training.messages import Place
-from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.result import make_model, make_report
 from dadagrad.training.run import resume, train
 from dadagrad.training.schedule.base import Cursor
@@ -54,8 +53,7 @@ class FittedState:
 
     problem: Problem
     state: TrainingState | None
-    passes: tuple[ProgressiveMetrics, ...]
-    steps: int
+    place: Place
     origin: Dataset
     report: dict[str, Any]
     feature_names: NDArray[np.object_] | None = None
@@ -112,8 +110,8 @@ def restore(source: Any) -> FittedState:
     if arrays:
         problem, state = InitialState(model, config, arrays).begin(problem)
     origin = MemoryDataset((), model.schema, str(model.report.get("data")))
-    steps = model.report.get("steps", 0)
-    return FittedState(problem, state, (), steps, origin, model.report, _model=model)
+    place = Place(steps=model.report.get("steps", 0))
+    return FittedState(problem, state, place, origin, model.report, _model=model)
 
 
 def _at_end(
@@ -121,10 +119,7 @@ def _at_end(
 ) -> FittedState:
     """Return the state at the end of a run on `data`; `model` if it was made already."""
     origin = MemoryDataset((), data.schema, data.url)
-    place = end.place
-    return FittedState(
-        end.problem, end.state, place.passes, place.steps, origin, report, _model=model
-    )
+    return FittedState(end.problem, end.state, end.place, origin, report, _model=model)
 
 
 def _shown(verbose: int, callbacks: Callbacks | None) -> dict[str, Any]:
@@ -204,13 +199,14 @@ def partial_fit(
         run.problem = continue_problem(run.problem, before.problem)
     warm_up(run.problem, run.messages)
     # The rows of this call count as new ones, beside those of the first pass of `fit`.
-    later_passes = () if before is None else before.passes[1:]
+    later_passes = () if before is None else before.place.passes[1:]
     with resources.engine(data) as engine:
         if before is None:
             start = run.begin(engine)
         else:
             assert before.state is not None
-            start = Start(before.state, Place(Cursor(), before.steps, before.passes[:1]))
+            first_pass = before.place.passes[:1]
+            start = Start(before.state, Place(Cursor(), before.place.steps, first_pass))
         watcher = Watcher(run.begin_event(start), _shown(verbose, callbacks)["callbacks"])
         with watcher.events():
             coordinator, complete = run.learn(engine, start, watcher)
@@ -224,6 +220,6 @@ def partial_fit(
         # The model is made while the dataset is open, which knows the names of features.
         model = make_model(coordinator.problem, coordinator.state, data, report)
     state = _at_end(coordinator, data, report, model)
-    state.passes += later_passes
+    state.place = replace(state.place, passes=state.place.passes + later_passes)
     state.sparse = before is not None and before.sparse
     return state

@@ -151,7 +151,8 @@ STREAMS: dict[str, Stream] = {
 
 streams = st.sampled_from(list(STREAMS))
 seeds = st.integers(0, 2**32 - 1)
-etas = st.sampled_from([0.1, 0.7, 3.0])
+games = {"stream": streams, "seed": seeds, "eta": st.sampled_from([0.1, 0.7, 3.0])}
+"""Strategies of arguments of `play`."""
 NOTHING = np.zeros(N_FEATURES)
 """The rival whose weights are 0."""
 

@@ -13,7 +13,7 @@ from helpers.theorem_cases import (
     Case,
     Loss,
     away_from,
-    etas,
+    games,
     must_be_below,
     play,
     proposition_2,
@@ -56,7 +56,7 @@ def bound_17(game, rival, eta, delta):
     return (0.5 * delta * rival @ rival + 0.5 * far**2 * total) / eta + eta * total
 
 
-@given(stream=streams, case=cases, seed=seeds, eta=etas)
+@given(**games, case=cases)
 def test_theorem_5_dual_averaging(stream, case, seed, eta):
     """Eq. 16: below delta / 2 eta |x*|^2 + (|x*|_inf^2 / 2 eta + eta) sum_i |g_1:T,i|_2.
 
@@ -72,13 +72,7 @@ def test_theorem_5_dual_averaging(stream, case, seed, eta):
         must_be_below(bound, bound_16(game, rival, eta, delta), "eq. 16")
 
 
-@given(
-    stream=streams,
-    case=cases,
-    seed=seeds,
-    eta=etas,
-    delta=st.sampled_from([0.0, 0.3]),
-)
+@given(**games, case=cases, delta=st.sampled_from([0.0, 0.3]))
 def test_theorem_5_mirror_descent(stream, case, seed, eta, delta):
     """Eq. 17: below (max_t |x* - x_t|_inf^2 / 2 eta + eta) sum_i |g_1:T,i|_2, for every x* in X.
 

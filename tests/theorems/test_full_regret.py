@@ -14,7 +14,7 @@ from helpers.theorem_cases import (
     NOTHING,
     Case,
     Loss,
-    etas,
+    games,
     must_be_below,
     outer_sums,
     play,
@@ -22,8 +22,6 @@ from helpers.theorem_cases import (
     proposition_3,
     ratio,
     root,
-    seeds,
-    streams,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,7 +75,7 @@ def preconditioners(game, delta, edges=None):
     return delta * np.eye(N_FEATURES) + root(sums if edges is None else cut(sums, edges))
 
 
-@given(stream=streams, case=cases, seed=seeds, eta=etas)
+@given(**games, case=cases)
 def test_theorem_7_dual_averaging(stream, case, seed, eta):
     """Eq. 19: below (delta + tr G_T^(1/2)) |x*|_2^2 / 2 eta + eta tr G_T^(1/2), every x* in X.
 
@@ -94,7 +92,7 @@ def test_theorem_7_dual_averaging(stream, case, seed, eta):
         must_be_below(bound, bound_19(game, rival, eta, delta), "eq. 19")
 
 
-@given(stream=streams, case=cases, seed=seeds, eta=etas, delta=st.sampled_from([0.0, 0.3]))
+@given(**games, case=cases, delta=st.sampled_from([0.0, 0.3]))
 def test_theorem_7_mirror_descent(stream, case, seed, eta, delta):
     """Eq. 20: below delta |x*|^2 / 2 eta + (max_t |x* - x_t|_2^2 / 2 eta + eta) tr G_T^(1/2).
 
@@ -110,7 +108,7 @@ def test_theorem_7_mirror_descent(stream, case, seed, eta, delta):
         must_be_below(bound, bound_20(game, rival, eta, delta), "eq. 20")
 
 
-@given(stream=streams, seed=seeds, eta=etas)
+@given(**games)
 def test_theorem_7_in_a_euclidean_ball(stream, seed, eta):
     """The domain whose diameter the theorem speaks of: both updates, against points of the ball."""
     ball = Case(L2Ball(1.0), reach=1.0 / np.sqrt(N_FEATURES))
@@ -123,7 +121,7 @@ def test_theorem_7_in_a_euclidean_ball(stream, seed, eta):
             must_be_below(played.regret(rival), bound(played, rival, eta, delta))
 
 
-@given(stream=streams, seed=seeds, eta=etas, case=cases)
+@given(**games, case=cases)
 def test_corollary_12(stream, seed, eta, case):
     """Below max_i |x*_[i]|_2^2 / 2 eta tr G_T^(1/2) + eta tr G_T^(1/2), G the block-diagonal one.
 

@@ -21,15 +21,13 @@ from helpers.theorem_cases import (
     NOTHING,
     Case,
     best_fixed,
-    etas,
+    games,
     must_be_below,
     outer_sums,
     play,
     proposition_3,
     root,
-    seeds,
     squared_dual,
-    streams,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,14 +109,7 @@ def swollen(delta, extra):
     return 1.0 if extra <= delta else extra / delta
 
 
-@given(
-    stream=streams,
-    case=cases,
-    seed=seeds,
-    eta=etas,
-    delta=st.sampled_from([0.3, 1.0]),
-    buffer=buffers,
-)
+@given(**games, case=cases, delta=st.sampled_from([0.3, 1.0]), buffer=buffers)
 def test_theorem_1(stream, case, seed, eta, delta, buffer):
     """Dual averaging in `Sketch`. For every x*, R(T) is at most
 
@@ -162,14 +153,7 @@ def _before_the_last_steps_of_theorem_1(seen, game, played, rival, eta, delta):
     return 0.5 * (rival @ preconditioners[-1] @ rival + lost) / eta + 0.5 * eta * duals
 
 
-@given(
-    stream=streams,
-    case=cases,
-    seed=seeds,
-    eta=etas,
-    delta=st.sampled_from([0.3, 1.0]),
-    buffer=buffers,
-)
+@given(**games, case=cases, delta=st.sampled_from([0.3, 1.0]), buffer=buffers)
 def test_theorem_2(stream, case, seed, eta, delta, buffer):
     """Mirror descent in `Sketch`. For every x*, with D = max_t |x* - x_t|, R(T) is at most
 
@@ -228,7 +212,7 @@ def must_dominate(seen, delta):
     np.testing.assert_allclose(bare @ bare, squares, atol=1e-9 * size)
 
 
-@given(stream=streams, case=cases, seed=seeds, eta=etas)
+@given(**games, case=cases)
 def test_the_corrected_sketch_with_dual_averaging(stream, case, seed, eta):
     """Let C_t = M_t + Delta_t I and delta >= max |g_t|_2. Then for every x* R(T) is at most
 
@@ -252,7 +236,7 @@ def test_the_corrected_sketch_with_dual_averaging(stream, case, seed, eta):
         must_be_below(game.regret(rival), bound)
 
 
-@given(stream=streams, case=cases, seed=seeds, eta=etas, delta=st.sampled_from([0.0, 0.3]))
+@given(**games, case=cases, delta=st.sampled_from([0.0, 0.3]))
 def test_the_corrected_sketch_with_mirror_descent(stream, case, seed, eta, delta):
     """For every x*, with D = max_t |x* - x_t|_2 and d features, R(T) is at most
 
