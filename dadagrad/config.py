@@ -354,7 +354,7 @@ def _check_algorithm(config: TrainConfig) -> None:
             )
         _ = config.penalties
         return
-    if update.by_row and config.batch_size not in (1, "auto"):
+    if not update.takes_batches and config.batch_size not in (1, "auto"):
         raise InputError(
             f"update {update.name!r} learns row by row, so batch_size {config.batch_size} is not "
             "possible; leave it out"

@@ -93,7 +93,9 @@ class Update(Named, ABC):
     Attributes
     ----------
     by_row : bool
-        True if it learns row by row, and a batch is no step of it.
+        True if it learns from rows, and not from gradients.
+    takes_batches : bool
+        True if a batch can be a step.
     has_kernels : bool
         True if compiled loops run it in the diagonal preconditioner.
     uses_penalties : bool
@@ -108,6 +110,7 @@ class Update(Named, ABC):
 
     __slots__ = ()
     by_row: ClassVar[bool] = False
+    takes_batches: ClassVar[bool] = True
     has_step_size: ClassVar[bool] = True
     has_kernels: ClassVar[bool] = False
     uses_penalties: ClassVar[bool] = True

@@ -48,7 +48,7 @@ def resolve_config(data: Dataset, config: TrainConfig, *, on_cluster: bool) -> T
     """Return `config` with numbers for "auto"; `InputError` if `data` do not suit it."""
     if data.n_rows == 0:
         raise InputError(f"the data at {data.url} has no rows; training needs at least one")
-    if on_cluster and config.update.by_row:
+    if on_cluster and not config.update.takes_batches:
         raise InputError(
             f"update {config.update.name!r} learns row by row, which no cluster can share; train "
             "without workers"

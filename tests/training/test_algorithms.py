@@ -157,6 +157,7 @@ RESUMED = [
     {"update": "mirror-descent", "preconditioner": "full", "regularizer": "l1-ball:radius=0.3"},
     {"update": "ftrl", "preconditioner": "sketch", "regularizer": "l2-norm:strength=0.01"},
     {"update": "projected-gradient:radius=1", "batch_size": 7},
+    {"update": "strongly-convex:sigma=0.1", "batch_size": 7},
     {"average": True},
     {"average": True, "batch_size": 7, "update": "ftrl"},
     {"average": True, "l1": 0.01},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dadagrad.optim.baselines.arow import Arow, ArowFull
-from dadagrad.optim.baselines.base import Learner, LearnerState, Row
+from dadagrad.optim.baselines.base import GradientLearner, Learner, LearnerState, Row
 from dadagrad.optim.baselines.coin_betting import CoinBetting
 from dadagrad.optim.baselines.exponentiated_gradient import (
     ExponentiatedGradient,
@@ -21,6 +21,7 @@ __all__ = [
     "ArowFull",
     "CoinBetting",
     "ExponentiatedGradient",
+    "GradientLearner",
     "Learner",
     "LearnerState",
     "PassiveAggressive",

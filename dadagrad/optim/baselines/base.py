@@ -75,6 +75,7 @@ class Learner(Update):
     loss: Loss = field(default=Hinge(), metadata=BOUND, kw_only=True)
 
     by_row: ClassVar[bool] = True
+    takes_batches: ClassVar[bool] = False
     uses_penalties: ClassVar[bool] = False
     has_step_size: ClassVar[bool] = False
     local: ClassVar[bool] = False
@@ -113,6 +114,27 @@ class Learner(Update):
             short = np.abs(middle) < np.abs(after)
             near, far = np.where(short, middle, near), np.where(short, far, middle)
         return 0.5 * (near + far)
+
+
+@dataclass(frozen=True, slots=True)
+class GradientLearner(Learner):
+    """Learner whose step is a function of a gradient: that of a row, or the mean of a batch."""
+
+    takes_batches: ClassVar[bool] = True
+
+    def step(self, state: LearnerState, gradient: Array, ids: Ids) -> LearnerState:
+        """The state after a batch, which counts as one row, with its mean `gradient` at `ids`."""
+        state.t += 1.0
+        self._step(state, gradient, ids, 1.0)
+        return state
+
+    def _learn(self, state: LearnerState, row: Row) -> None:
+        slopes = self.loss.slope(row.scores, row.targets)
+        self._step(state, np.outer(row.values, slopes), row.ids, row.importance)
+
+    @abstractmethod
+    def _step(self, state: LearnerState, gradient: Array, ids: Ids, importance: float) -> None:
+        """Change the arrays of `state`, whose t counts the step already."""
 
 
 def copy_rows(array: Array, ids: Ids | None) -> Array:

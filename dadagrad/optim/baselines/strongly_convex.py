@@ -15,6 +15,7 @@ learner                  f                                 domain
 `StronglyConvexSimplex`  sum w_j log w_j + log n (eq. 12)  sum w = 1, w_j >= floor
 =======================  ================================  ======================
 
+The loss of a batch is the mean of those of its rows, and lambda_t the mean of their subgradients.
 A row of importance c has g_t counted c times: t grows by c, and lambda_t is c times as long. The
 proof of theorem 1 holds as it is, with L sum_t c_t^2 / (sigma t) on its right.
 """
@@ -25,7 +26,7 @@ import numpy as np
 
 from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array, Ids, Shapes
-from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
+from dadagrad.optim.baselines.base import GradientLearner, Learner, LearnerState, copy_rows
 from dadagrad.optim.projections import check_floor, entropic_floor_projection
 from dadagrad.optim.registry import Positive, register
 from dadagrad.optim.updates import UPDATES
@@ -35,7 +36,7 @@ MIN_SCALE = 1e-100
 
 
 @register(UPDATES, "strongly-convex")
-class StronglyConvexBall(Learner):
+class StronglyConvexBall(GradientLearner):
     """sigma/2 |w|^2 + loss, in a ball. O(nnz n_outputs) a row, whatever shrinks.
 
     With the hinge loss and the radius that goes with it this is the support vector machine of
@@ -89,18 +90,19 @@ class StronglyConvexBall(Learner):
         scores: Array = (values @ state.arrays["direction"][ids]) * state.arrays["scale"]
         return scores
 
-    def _learn(self, state: LearnerState, row: Row) -> None:
+    def _step(self, state: LearnerState, gradient: Array, ids: Ids, importance: float) -> None:
         direction, scale = state.arrays["direction"], state.arrays["scale"]
         norm_squares = state.arrays["norm_squares"]
 
-        # w - eta lambda = (1 - c / t) w - c / (sigma t) slope x
-        keep = 1.0 - row.importance / state.t
-        along = -row.importance / (self.sigma * state.t) * self.loss.slope(row.scores, row.targets)
-        grown = keep**2 * norm_squares + 2.0 * keep * along * row.scores
-        norm_squares[:] = np.maximum(grown + np.square(along) * (row.values @ row.values), 0.0)
+        # w - eta lambda = (1 - c / t) w - c / (sigma t) gradient
+        keep = 1.0 - importance / state.t
+        move = -importance / (self.sigma * state.t) * gradient
+        product = (direction[ids] * move).sum(axis=0) * scale
+        grown = keep**2 * norm_squares + 2.0 * keep * product
+        norm_squares[:] = np.maximum(grown + np.square(move).sum(axis=0), 0.0)
         scale *= keep
         _fold(direction, scale)
-        direction[row.ids] += np.outer(row.values, along / scale)
+        direction[ids] += move / scale
 
         ball = self.ball(len(scale))
         outside = norm_squares > ball**2
@@ -112,7 +114,7 @@ class StronglyConvexBall(Learner):
 
 
 @register(UPDATES, "strongly-convex-simplex")
-class StronglyConvexSimplex(Learner):
+class StronglyConvexSimplex(GradientLearner):
     """sigma times the negative entropy + loss, on a simplex with a floor.
 
     O(n_features log n_features) a row: the entropy pulls every weight towards every other, and the
@@ -139,13 +141,11 @@ class StronglyConvexSimplex(Learner):
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return {"shares": (n_features, n_outputs)}
 
-    def _learn(self, state: LearnerState, row: Row) -> None:
+    def _step(self, state: LearnerState, gradient: Array, ids: Ids, importance: float) -> None:
         shares = state.arrays["shares"]
-        eta = row.importance / (self.sigma * state.t)
-        slopes = self.radius * self.loss.slope(row.scores, row.targets)
         # theta = log w - eta lambda, less what is the same for all: the sum of w settles that.
-        theta = (1.0 - row.importance / state.t) * np.log(shares)
-        theta[row.ids] -= eta * np.outer(row.values, slopes)
+        theta = (1.0 - importance / state.t) * np.log(shares)
+        theta[ids] -= importance / (self.sigma * state.t) * self.radius * gradient
         shares[:] = entropic_floor_projection(
             np.exp(theta - theta.max(axis=0)), self._floor(len(shares))
         )

@@ -55,7 +55,7 @@ def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
     first: Any = kernels.apply_dual
     if problem.compiled:
         first = kernels.online_kernel(config.update.shrinks_lazily, problem.group_width)
-    if problem.learns_by_row:  # it calls no kernel but that of the metrics
+    if problem.learns_by_row and problem.online:  # it calls no kernel but that of the metrics
         kind, first = (False, False, False, couples, False, False, False, *kind[-2:]), count_rows
     if kind in _warm:
         return 0.0
@@ -107,7 +107,7 @@ def _run(problem: Problem) -> None:
     rows = _two_rows(problem)
     scores = np.zeros((problem.n_outputs, 1))
     count(problem, as_batch(rows.slice(0, 1), None), scores, "the warm-up", 0)
-    if not problem.learns_by_row:
+    if not (problem.learns_by_row and problem.online):
         # What runs in NumPy calls the kernels of intercepts and gradients alone, and may not be
         # possible with so few features.
         state = State.zero(problem)

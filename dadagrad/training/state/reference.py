@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dadagrad.data.rows import Rows
 from dadagrad.kernels.parallel import Spread
 from dadagrad.kernels.training import MAX_STEPS, Batch
-from dadagrad.optim.baselines import Learner, Row
+from dadagrad.optim.baselines import GradientLearner, Learner, Row
 from dadagrad.optim.updates import GradientUpdate, Update, average_count
 from dadagrad.problem import Problem
 from dadagrad.training.state.base import (
@@ -119,8 +119,15 @@ class PlainState(TrainingState):
 
     def step(self, problem: Problem, total: GradientSum, importance: float) -> None:
         order = np.argsort(total.ids)
-        gradient = total.gradient[order] / importance
-        self._step(problem, total.ids[order], gradient, total.intercept / importance, 1.0)
+        ids, gradient = total.ids[order], total.gradient[order] / importance
+        intercept = total.intercept / importance
+        if not isinstance(self.algorithm, GradientLearner):
+            return self._step(problem, ids, gradient, intercept, 1.0)
+        if problem.config.fit_intercept:
+            ids = np.append(ids, problem.n_features)
+            gradient = np.vstack([gradient, intercept])
+        self.inner = self.algorithm.step(self.inner, gradient, ids)
+        self._moved(problem, 1.0)
 
     def _step(
         self,
