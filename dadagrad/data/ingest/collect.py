@@ -51,13 +51,10 @@ _FREE = {"format", "label", "no_labels", "on_error", "delimiter", "header", "kee
 """Options that may differ from the recorded ones."""
 VW_HASH_BITS = 18
 """Vowpal Wabbit's own default."""
-_KERNELS = {
-    "svmlight": parsing.svmlight_features,
-    "vw": parsing.vw_features,
-    "text": parsing.hash_texts,
-    "csv": parsing.pack_rows,
-    "jsonl": parsing.pack_rows,
-}
+_KERNELS: dict[Any, list[Any]] = dict.fromkeys(
+    TABLE_FORMATS, [parsing.hash_texts, parsing.pack_rows]
+) | {"svmlight": [parsing.svmlight_features], "vw": [parsing.vw_features]}
+"""Kernels of formats; a table needs one of them at least."""
 _MAX_SHOWN = 6  # classes, or columns of a kind, in the description of a dataset
 
 
@@ -269,8 +266,8 @@ def collect(
         if value is not None and value < minimum[name]:
             raise InputError(f"{name} is {value}; it must be {minimum[name]} or more")
     total_bytes, done_bytes = sum(map(source_bytes, source.paths)), 0
-    kernel = _KERNELS.get(options.format)
-    if kernel is not None and not is_compiled(kernel):
+    kernels = _KERNELS.get(options.format)
+    if kernels is not None and not any(map(is_compiled, kernels)):
         logger.info("compiling the reader of rows (once on this machine, a few seconds)")
     summary = SourceSummary(
         options,
