@@ -142,6 +142,7 @@ def _describe_checkpoints(url: str, *, verify: bool) -> dict[str, Any]:
     return {
         "kind": "checkpoints",
         "url": url,
+        "verified": verify,
         "checkpoints": [
             {name: getattr(info, name) for name in names} | {"rows": _rows(info.meta)}
             for info in checkpoints
@@ -189,8 +190,9 @@ def _show_checkpoints(description: dict[str, Any]) -> None:
     from dadagrad.model.facts import settings_text
 
     data, notes = description["data"] or {}, description["notes"] or {}
+    checked = ", every byte checked" if description["verified"] else ""
     facts = {
-        "checkpoints": len(description["checkpoints"]),
+        "checkpoints": f"{len(description['checkpoints'])}{checked}",
         "data": data.get("url"),
         "model": notes.get("model"),
         "settings": settings_text(description["config"] or {}),

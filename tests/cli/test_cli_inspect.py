@@ -78,7 +78,9 @@ def test_checkpoints_and_their_damage(run, places, tmp_path):
     assert run("inspect", tmp_path, "--json").json["checkpoints"][0]["valid"]
     damaged = run("inspect", tmp_path, "--verify", "--json").json["checkpoints"]
     assert [info["step"] for info in damaged if not info["valid"]] == [6000]
-    assert "step 6,000 (not usable)" in run("inspect", tmp_path, "--verify").lines
+    lines = run("inspect", tmp_path, "--verify").lines
+    assert "step 6,000 (not usable)" in lines
+    assert lines[0] == f"checkpoints {len(damaged)}, every byte checked"
 
 
 def test_an_unknown_url_is_one_error(run, places, tmp_path):

@@ -68,11 +68,11 @@ def test_an_interrupt_of_the_terminal_lets_workers_finish_the_round(
         start_new_session=True,
     )
     assert process.stderr is not None
-    committed = 0
-    while committed < 2:  # the first is the beginning of the run
+    saved = 0
+    while saved < 2:  # the first is the beginning of the run
         line = process.stderr.readline()
         assert line, "the run ended before it could be stopped"
-        committed += line.startswith("committed ")
+        saved += line.startswith("saved the checkpoint of step ")
     os.killpg(process.pid, signal.SIGINT)
     _, messages = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -51,9 +51,11 @@ _FREE = {"format", "label", "no_labels", "on_error", "delimiter", "header", "kee
 """Options that may differ from the recorded ones."""
 VW_HASH_BITS = 18
 """Vowpal Wabbit's own default."""
-_KERNELS: dict[Any, list[Any]] = dict.fromkeys(
-    TABLE_FORMATS, [parsing.hash_texts, parsing.pack_rows]
-) | {"svmlight": [parsing.svmlight_features], "vw": [parsing.vw_features]}
+_KERNELS: dict[Any, tuple[Any, ...]] = {
+    "svmlight": (parsing.svmlight_features,),
+    "vw": (parsing.vw_features,),
+    **dict.fromkeys(TABLE_FORMATS, (parsing.hash_texts, parsing.pack_rows)),
+}
 """Kernels of formats; a table needs one of them at least."""
 _MAX_SHOWN = 6  # classes, or columns of a kind, in the description of a dataset
 

@@ -146,7 +146,7 @@ class CheckpointWriter:
                     self._storage.delete_prefix(folder)
                 raise
             key = self._commit(manifest, document, uuid)
-            logger.info("committed %s at %s", key, self.url)
+            logger.info("saved the checkpoint of step %s to %s", f"{snapshot.step:,}", self.url)
             self._committed.append(replace(manifest, key=key))
             try:
                 self._remove_old(key)
