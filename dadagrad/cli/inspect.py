@@ -12,6 +12,8 @@ import dadagrad
 from dadagrad.cli.display import Display, number, output_width, print_facts, print_json
 from dadagrad.cli.failures import check_memory
 from dadagrad.errors import DadagradError, InputError
+from dadagrad.storage.documents import Content, what_is_at
+from dadagrad.storage.store import Storage
 from dadagrad.summary import counted, side_by_side
 
 if TYPE_CHECKING:
@@ -34,9 +36,6 @@ MAX_OUTPUTS = 20
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object to stdout.")
 def inspect(url: str, top: int, verify: bool, as_json: bool) -> None:
     """Show a model, dataset or checkpoints."""
-    from dadagrad.storage.documents import Content, what_is_at
-    from dadagrad.storage.store import Storage
-
     check_memory()
     with Display().showing_logs():
         content = what_is_at(Storage(url))
@@ -64,7 +63,6 @@ def inspect(url: str, top: int, verify: bool, as_json: bool) -> None:
 
 def _open_data(url: str, content: str | None) -> Dataset:
     from dadagrad.data.zarr.dataset import looks_like_zarr
-    from dadagrad.storage.store import Storage
 
     try:
         return dadagrad.open_dataset(url)
@@ -111,8 +109,6 @@ def _largest_weights(model: Model, top: int) -> list[dict[str, Any]]:
 
 
 def _describe_data(data: Dataset, url: str) -> dict[str, Any]:
-    from dadagrad.storage.store import Storage
-
     n_bytes = None
     with suppress(DadagradError):  # a web server cannot list the objects
         n_bytes = Storage(url).n_bytes()

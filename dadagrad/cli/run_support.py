@@ -17,6 +17,8 @@ from dadagrad.cli.display import Display, print_facts, print_json
 from dadagrad.cli.failures import Interrupted
 from dadagrad.config import SETTINGS
 from dadagrad.errors import DadagradError, InputError
+from dadagrad.storage.documents import Content, what_is_at
+from dadagrad.storage.store import Storage
 from dadagrad.summary import last_part, metrics_text, run_lines
 
 if TYPE_CHECKING:
@@ -156,9 +158,6 @@ def check_destinations(
 
     A model that is there already is replaced with `overwrite` alone. A `probe` is written.
     """
-    from dadagrad.storage.documents import Content, what_is_at
-    from dadagrad.storage.store import Storage
-
     for url, kind, option in (
         (model, Content.MODEL, "--model"),
         (checkpoints, Content.CHECKPOINTS, "--checkpoints"),
