@@ -307,6 +307,11 @@ class Problem:
                 f"class_weight needs one label column with classes; this is a {self.task} task"
             )
         if class_weight == "balanced":
+            if self.label_columns[0].counts is None:
+                raise InputError(
+                    "class_weight 'balanced' needs the number of rows of each class, and this "
+                    "dataset does not declare them; give the weights of the classes instead"
+                )
             counts = np.array(self.label_columns[0].counts, np.float64)
             balanced: NDArray[np.float64] = counts.sum() / (len(counts) * np.maximum(counts, 1.0))
             return balanced

@@ -20,14 +20,16 @@ from helpers.hostile_cases import (
     to_bytes,
 )
 from helpers.zarr_cases import N_FEATURES, some_rows, write_zarr
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numcodecs import blosc
 
+from dadagrad.config import TrainConfig
 from dadagrad.data import open_dataset
 from dadagrad.data.dataset import LabelColumn, MemoryDataset, Schema
 from dadagrad.data.zarr.writer import attributes_checksum, seal
 from dadagrad.errors import CorruptionError, InputError
+from dadagrad.problem import make_problem
 from dadagrad.storage.store import Storage
 
 PART = "part-00000"
@@ -145,6 +147,23 @@ def test_what_broke_a_partition(case):
     forge(ROOT, changed(PARTITION, case["path"], case["value"]))
     with pytest.raises(CorruptionError, match=case["said"]), only_our_errors(False):
         use()
+
+
+@given(st.none() | st.lists(st.integers() | st.sampled_from([20, 40, 0, 10**400]), max_size=3))
+@example([10**400, 20])
+@example([45, -5])
+@example([10**30, 20])
+@example(None)
+@example([40, 0])
+def test_classes_are_weighed_by_declared_counts_only_if_rows_can_have_them(counts):
+    """Counts that do not sum to the rows are refused; others give finite weights."""
+    forge(changed(ROOT, "attributes schema label_columns 0 counts", counts))
+    config = TrainConfig(step_size=0.1, class_weight="balanced")
+    with only_our_errors():
+        weights = make_problem(config, open_dataset(GENUINE.url).schema, 1).class_importance
+        assert sum(counts) == 40
+        assert np.isfinite(weights).all()
+        assert (weights > 0).all()
 
 
 @given(
