@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from distributed import Adaptive
 from helpers.cluster_processes import Cluster
 from helpers.fault_cases import CONFIG, STREAMS
-from helpers.processes import local_cluster
+from helpers.processes import local_cluster, wait_until
 from helpers.training_cases import bits
 
 from dadagrad.data.rows import Rows
@@ -25,32 +26,32 @@ from dadagrad.training.run import train
 LIMIT_BYTES = 600 << 20
 
 
-class Swinging(Adaptive):
-    """Dask's adaptive scaling, which wants another number of workers at each look.
-
-    It takes one away at a time: the state of streams is on two workers.
-    """
-
-    async def target(self) -> int:
-        self.looks = getattr(self, "looks", 0) + 1
-        return (5, 4, 3, 2, 1)[self.looks % 5]
+N_WORKERS = [5, 1, 5, 4, 3, 2, 1]
+"""Numbers of workers of a run, one after the other; four of five leave at once."""
 
 
 @pytest.mark.parametrize("config", [CONFIG, STREAMS], ids=["batches", "streams"])
 def test_one_to_five_workers_by_adaptive_scaling(config, data, monkeypatch):
-    """Their number changes every second."""
+    """If both holders of a part of the state leave, the run goes back to its start."""
     monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.05)
-    seen: set[int] = set()
+    wanted = list(N_WORKERS)
+
+    class Swinging(Adaptive):
+        async def target(self) -> int:
+            return wanted[0]
 
     def progress(report: Any) -> None:
-        seen.add(len(cluster.scheduler.workers))
-        time.sleep(0.1)
+        workers = cluster.scheduler.workers
+        wait_until(lambda: len(workers) == wanted[0], 60, f"{wanted[0]} workers")
+        if len(wanted) > 1 and next(counter) % 4 == 0:
+            wanted.pop(0)
 
+    counter = itertools.count(1)
     with local_cluster(1, processes=False) as cluster:
-        cluster.adapt(minimum=1, maximum=5, Adaptive=Swinging, interval="500ms", wait_count=1)
+        cluster.adapt(minimum=1, maximum=5, Adaptive=Swinging, interval="50ms", wait_count=1)
         result = train(data, config, client=cluster.scheduler_address, callbacks=[progress])
     assert bits(result) == bits(train(data, config))
-    assert {1, 5} < seen
+    assert wanted == N_WORKERS[-1:]
 
 
 class HungryDataset(ZarrDataset):
@@ -94,6 +95,7 @@ def test_a_worker_is_killed_at_its_memory_limit(times, config, nursery, data, tm
             with pytest.raises(TrainingError, match=r"run out of memory[:,] give them more"):
                 train(hungry, config, client=cluster.address)
         log = "".join(worker.text() for worker in cluster.workers)
-    n_killed = min(times, 2 if config is CONFIG else MAX_FAILURES)
     assert log.count("exceeded 95% memory budget. Restarting") >= min(times, 2)
-    assert len(os.listdir(tmp_path / "killed")) == n_killed
+    # Dask gives up a task, or the run a round, whichever comes first.
+    n_killed = len(os.listdir(tmp_path / "killed"))
+    assert n_killed == 1 if times == 1 else 2 <= n_killed <= MAX_FAILURES

@@ -48,7 +48,7 @@ Source: TypeAlias = str | Base
 
 
 MAX_ATTEMPTS = 10
-"""Attempts to share out the shards before the run ends."""
+"""Attempts to share out the shards before the run ends; each retired worker adds one."""
 
 
 class StateLost(Exception):
@@ -137,9 +137,10 @@ class Holders:
         epoch, number = self.layout.version
         # No worker has seen this number: what it has is not taken up again.
         number += 2 * (base is not None)
-        n_attempts = 0
-        while n_attempts < MAX_ATTEMPTS:
-            self._pending.monitor.check()
+        n_attempts, monitor = 0, self._pending.monitor
+        n_retired = monitor.n_retired
+        while n_attempts < MAX_ATTEMPTS + monitor.n_retired - n_retired:
+            monitor.check()
             self._look_for_workers()
             n_attempts += bool(self.threads)
             epoch += 1
@@ -150,9 +151,9 @@ class Holders:
             if held and self._take_shards(held, base):
                 self.is_unbalanced = False
                 return
-            time.sleep(0.1)
+            time.sleep(0.1 * max(n_attempts, 1))
         raise TrainingError(
-            f"the workers of the cluster did not take the state in {MAX_ATTEMPTS} attempts; look "
+            f"the workers of the cluster did not take the state in {n_attempts} attempts; look "
             "into their logs for the reason, and go on from the last checkpoint with `dadagrad "
             "resume`"
         )

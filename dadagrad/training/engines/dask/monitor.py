@@ -52,12 +52,14 @@ class ClusterStatus:
 class ClusterMonitor:
     """Asks the scheduler of `client` for its status again and again, until `stop`.
 
-    `busy_workers` returns the workers that have tasks of the run.
+    `busy_workers` returns the workers that have tasks of the run. `n_retired` workers have left
+    because the cluster was to have fewer.
     """
 
     def __init__(self, client: Any, busy_workers: Callable[[], set[str]]) -> None:
         self._client = client
         self._busy_workers = busy_workers
+        self.n_retired = 0
         self._workers: set[str] = set()
         self._n_idle = 0
         self._new_status: ClusterStatus | None = None
@@ -136,6 +138,7 @@ class ClusterMonitor:
             # The connection to a frozen process stays open: a client that waits for a result on it
             # would wait for ever, and not ask for another worker that has the result.
             self._client.rpc.remove(gone)
+            self.n_retired += any(map(_is_retirement, await scheduler.events(topic=gone)))
         self._workers = workers
         n_idle = len(workers - running.keys())
         processing = None
@@ -143,6 +146,11 @@ class ClusterMonitor:
             keys = await scheduler.processing(workers=None)
             processing = frozenset(key for worker in running for key in keys.get(worker, ()))
         return ClusterStatus(running, n_idle, processing)
+
+
+def _is_retirement(event: tuple[float, dict[str, Any]]) -> bool:
+    """True for an event of the scheduler about a worker that it has sent away."""
+    return event[1].get("action") == "retired" or bool(event[1].get("expected"))
 
 
 def lost(reason: str) -> TrainingError:

@@ -46,7 +46,10 @@ from dadagrad.training.state.compiled import RemoteWeights, State
 logger = logging.getLogger(__name__)
 
 MAX_FAILURES = 5
-"""Attempts at a round and the merge before it, after which the run ends."""
+"""Attempts at a round and the merge before it, after which the run ends.
+
+Each worker that is retired meanwhile adds one: a cluster that shrinks step by step ends no run.
+"""
 
 
 class StreamDriver(DaskDriver):
@@ -65,7 +68,7 @@ class StreamDriver(DaskDriver):
         problem = self._coordinator.problem
         self._holders = Holders(self._client, self._run, problem, self._pending, edges)
         self._failures: list[str] = []
-        self._failed_at = 0
+        self._failed_at = self._n_retired = 0
         # The merge of the round before, until all holders are known to have done it; and the begin
         # of that round.
         self._merging: MergeRemotely | None = None
@@ -175,6 +178,7 @@ class StreamDriver(DaskDriver):
         """
         if self._coordinator.place.steps >= self._failed_at:
             self._failures.clear()
+            self._n_retired = self._pending.monitor.n_retired
         self._merging, self._before = streams, self._base_here()
         self._is_asked, self._is_merged = False, True
         self._holders.begin_round()
@@ -197,9 +201,10 @@ class StreamDriver(DaskDriver):
         """Go back to the begin of the round, and return its instructions."""
         logger.warning("%s; the round begins again", reason)
         self._failures.append(reason)
-        if len(self._failures) >= MAX_FAILURES:
+        n_failures = len(self._failures)
+        if n_failures >= MAX_FAILURES + self._pending.monitor.n_retired - self._n_retired:
             raise TrainingError(
-                f"a round failed {MAX_FAILURES} times: {' and again: '.join(self._failures[-2:])}; "
+                f"a round failed {n_failures} times: {' and again: '.join(self._failures[-2:])}; "
                 "the workers probably run out of memory: give them more, or make smaller partitions"
             )
         self._failed_at = max(self._failed_at, self._coordinator.place.steps)
