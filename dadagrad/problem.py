@@ -307,14 +307,10 @@ class Problem:
                 f"class_weight needs one label column with classes; this is a {self.task} task"
             )
         if class_weight == "balanced":
-            if self.label_columns[0].counts is None:
-                raise InputError(
-                    "class_weight 'balanced' needs the number of rows of each class, and this "
-                    "dataset does not declare them; give the weights of the classes instead"
-                )
-            counts = np.array(self.label_columns[0].counts, np.float64)
-            balanced: NDArray[np.float64] = counts.sum() / (len(counts) * np.maximum(counts, 1.0))
-            return balanced
+            counts = np.array(self.label_columns[0].counts or (), np.float64)
+            if not len(counts):
+                raise InputError("the data does not count its classes; give class_weight by label")
+            return np.float64(counts.sum()) / (len(counts) * np.maximum(counts, 1.0))
         weights = {float(label): float(weight) for label, weight in class_weight.items()}
         unknown = sorted(set(weights) - set(self.classes.tolist()))
         if unknown:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Adaptive
+from distributed import Adaptive, Client
 from helpers.cluster_processes import Cluster
 from helpers.fault_cases import CONFIG, STREAMS
 from helpers.processes import local_cluster, wait_until
@@ -19,8 +21,8 @@ from helpers.training_cases import bits
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.errors import TrainingError
-from dadagrad.training.engines.dask import monitor
-from dadagrad.training.engines.dask.streams import MAX_FAILURES
+from dadagrad.training.engines.dask import monitor, tasks
+from dadagrad.training.engines.dask.streams import MAX_FAILURES, StreamDriver
 from dadagrad.training.run import train
 
 LIMIT_BYTES = 600 << 20
@@ -52,6 +54,36 @@ def test_one_to_five_workers_by_adaptive_scaling(config, data, monkeypatch):
         result = train(data, config, client=cluster.scheduler_address, callbacks=[progress])
     assert bits(result) == bits(train(data, config))
     assert wanted == N_WORKERS[-1:]
+
+
+def test_workers_that_are_retired_are_no_failures_of_a_round(data, monkeypatch):
+    """More of them than a round may fail, one after the other."""
+    compute, go_back, may_go_on = tasks.compute, StreamDriver._go_back, threading.Event()
+    places: list[Any] = []
+
+    def wait_and_compute(*arguments: Any) -> Any:
+        assert may_go_on.wait(30)
+        return compute(*arguments)
+
+    def note_and_go_back(driver: StreamDriver, place: Any) -> Any:
+        places.append(place)
+        return go_back(driver, place)
+
+    def retire_all_but_one() -> None:
+        for count, worker in enumerate(list(client.nthreads())[1:], 1):
+            wait_until(lambda count=count: len(places) == count, 10, "the round to begin")
+            client.retire_workers([worker])
+        may_go_on.set()
+
+    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(tasks, "compute", wait_and_compute)
+    monkeypatch.setattr(StreamDriver, "_go_back", note_and_go_back)
+    with local_cluster(MAX_FAILURES + 2, processes=False) as cluster, Client(cluster) as client:
+        with ThreadPoolExecutor(1) as pool:
+            retiring = pool.submit(retire_all_but_one)
+            result = train(data, STREAMS, client=cluster.scheduler_address)
+        retiring.result()
+    assert bits(result) == bits(train(data, STREAMS))
 
 
 class HungryDataset(ZarrDataset):

@@ -257,11 +257,11 @@ def test_results_are_left_on_the_workers_within_bounds(scheduler, data, monkeypa
 def test_a_worker_that_does_not_know_the_run_is_told(scheduler, data):
     """It may have joined later, and get slices before it has read a partition."""
 
-    def forget_all(digest, dask_worker):
+    def forget_all(digest):
         from dadagrad.training.engines.dask import tasks
 
         for run in list(tasks._jobs):
-            tasks.forget(run, digest, dask_worker)
+            tasks.forget(run, digest)
 
     digest = open_dataset(data).digest
     with Client(scheduler, set_as_default=False) as client:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,6 +17,10 @@ from dadagrad.clusters import seconds
 
 Operation: TypeAlias = Callable[..., Any]
 """Called on a thread with a `Version` and named arguments; its result is the answer."""
+
+
+MAX_THREADS = 64
+"""Threads for the requests to one worker."""
 
 
 class Version(NamedTuple):
@@ -65,6 +70,9 @@ class Peers:
         self._waiting: set[Future[list[Any]]] = set()
         self._lock = threading.Lock()
         self._n_bytes = 0
+        # Some requests wait for other workers. The threads of asyncio, six on two cores, are those
+        # of all workers of a process: these would wait for each other with no thread to answer.
+        self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="dadagrad-peers")
         _peers[self.address, run] = self
         worker.handlers["dadagrad"] = _handler_of(worker)
 
@@ -116,6 +124,12 @@ class Peers:
     def close(self) -> None:
         """Answer no more."""
         _peers.pop((self.address, self._run), None)
+        self._threads.shutdown(wait=False)
+
+    async def on_thread(self, function: Operation, *arguments: Any, **named: Any) -> Any:
+        """Call a function on a thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(function, *arguments, **named))
 
     async def answer(self, operation: str, version: Version, arguments: dict[str, Any]) -> Any:
         """Answer a request; None if this worker cannot."""
@@ -125,7 +139,7 @@ class Peers:
                 if not future.done():
                     await asyncio.shield(asyncio.wrap_future(future))
                 future.result()
-            return await asyncio.to_thread(self._operations[operation], version, **arguments)
+            return await self.on_thread(self._operations[operation], version, **arguments)
         except PeerLost:
             return None
 

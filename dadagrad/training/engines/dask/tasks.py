@@ -195,7 +195,7 @@ async def on_store(
 ) -> Any:
     """Call a method of the store that a worker has for a run, on a thread; see `store_of`."""
     store = store_of(dask_worker, run, problem)
-    return await asyncio.to_thread(operation, store, *arguments)
+    return await store.peers.on_thread(operation, store, *arguments)
 
 
 def store_of(worker: Worker, run: str, problem: Problem | None = None) -> ShardStore:
@@ -291,12 +291,15 @@ def _remember(run: str, job: Job) -> None:
             _jobs.popitem(last=False)
 
 
-def forget(run: str, digest: str, dask_worker: Worker) -> None:
-    """Drop the job of a run, its shards, and the cached partitions of its data."""
+def forget(run: str, digest: str) -> None:
+    """Drop the job of a run, its shards, and the cached partitions of its data.
+
+    The shards are those of all workers that this process has, or had.
+    """
     with _lock:
         _jobs.pop(run, None)
-        store = _stores.pop((dask_worker.address, run), None)
-    if store is not None:
+        stores = [_stores.pop(key) for key in list(_stores) if key[1] == run]
+    for store in stores:
         store.peers.close()
     if _cache is not None:
         _cache.forget(digest)
