@@ -2,6 +2,9 @@
 
 import io
 import math
+import re
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,3 +141,18 @@ def test_a_gradient_that_is_not_finite_ends_training():
     parameter.grad = torch.full((3, 4), torch.nan, dtype=torch.float64)
     with pytest.raises(TrainingError, match=r"parameter 0 of group 0, of shape \(3, 4\)"):
         AdaGrad([parameter]).step()
+
+
+def test_the_snippet_of_the_guide_trains():
+    page = Path(__file__).parents[1] / "docs" / "guides" / "algorithms.md"
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
+    (snippet,) = (each for each in blocks if "import torch" in each)
+    names: dict[str, Any] = {}
+    exec(compile(snippet, page, "exec"), names)
+    network, optimizer = names["network"], names["optimizer"]
+    before = [each.detach().clone() for each in network.parameters()]
+    images = torch.rand((4, 1, 28, 28), generator=torch.Generator().manual_seed(0))
+    torch.nn.functional.cross_entropy(network(images), torch.arange(4)).backward()
+    optimizer.step()
+    moved = [(new != old).any() for new, old in zip(network.parameters(), before, strict=True)]
+    assert all(moved)
