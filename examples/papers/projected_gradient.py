@@ -27,29 +27,31 @@ from __future__ import annotations
 
 import itertools
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
-from numpy.typing import NDArray
-from scipy.special import expit
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import Lasso, LogisticRegression
 
-from dadagrad.optim.baselines import Row
 from dadagrad.optim.baselines.exponentiated_gradient import SignedExponentiatedGradient
 from dadagrad.optim.losses import Logistic, Loss, Softmax, Squared
 from dadagrad.optim.projection_tree import ProjectedGradient
-from dadagrad.optim.projections import project_l1_ball
 from examples.papers import digits_kernels, sets
+from examples.papers.l1_solvers import (
+    Array,
+    Task,
+    Weights,
+    by_row,
+    coordinate_descents,
+    exponentiated,
+    interior_point,
+    line_search,
+    more_sweeps,
+    projected,
+    start,
+)
 from examples.papers.record import Claim, Options, Outcome, Plot, Table, show
 
-Array = NDArray[np.float64]
-Weights = Iterator[Array]
 Objective = Callable[[Array], float]
 
 POWERS = {"constant": 0.0, "1 / sqrt(t)": 0.5, "1 / t": 1.0}
@@ -57,21 +59,6 @@ LEAST_GAP, LEAST_OF_ALL = 1e-9, 1e-4
 """Smallest gaps that are told apart: to a known minimum, and to the least loss of all methods."""
 PARTS = (0.1, 0.01, 0.001)
 """Parts of the first gap whose times are in the table."""
-
-
-class Task(NamedTuple):
-    """Mean losses of rows; labels are numbers, signs, or signs with a column for each class."""
-
-    x: Any
-    y: Array
-    loss: Loss
-
-    def value(self, w: Array) -> float:
-        return float(self.loss.value(self.x @ w, self.y).mean())
-
-    def gradient(self, w: Array, rows: Any = slice(None)) -> Array:
-        x, y = self.x[rows], self.y[rows]
-        return np.asarray(x.T @ self.loss.slope(x @ w, y)) / len(y)
 
 
 class Curve(NamedTuple):
@@ -229,108 +216,6 @@ def synthetic(n: int, loss: Loss) -> dict[str, Curve]:
     return {**curves, "interior point": inside.above(least, LEAST_GAP)}
 
 
-def coordinate_descents(task: Task, penalty: float) -> dict[str, Any]:
-    """Estimators that minimise the mean loss plus `penalty` |w|_1."""
-    known: dict[str, Any] = {"tol": 1e-13, "fit_intercept": False, "warm_start": True}
-    if task.loss.classifies:
-        known["C"] = 1.0 / (penalty * len(task.y))
-        solver = {"solver": "liblinear", "l1_ratio": 1.0, "random_state": 0}
-        models: dict[str, Any] = {"coordinate descent": LogisticRegression(**solver, **known)}
-    else:
-        known["alpha"] = penalty
-        models = {"coordinate descent": Lasso(**known)}
-    if find_spec("celer"):
-        import celer
-
-        kind = celer.LogisticRegression if task.loss.classifies else celer.Lasso
-        models["celer"] = kind(**known)
-    return models
-
-
-def more_sweeps(task: Task, model: Any) -> Weights:
-    """The solution of an estimator after ever more iterations."""
-    yield np.zeros(task.x.shape[1])
-    for power in range(12):
-        model.set_params(max_iter=2**power)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # more sweeps follow
-            model.fit(task.x, task.y)
-        yield np.array(model.coef_).ravel()
-
-
-def start(task: Task) -> Array:
-    """Weights of 0, with a column for each class if there are several."""
-    return np.zeros((task.x.shape[1], *task.y.shape[1:]))
-
-
-def project(w: Array, radius: float) -> Array:
-    """Each column of weights in a ball of its own."""
-    if w.ndim == 2:
-        return np.stack([project(column, radius) for column in w.T], axis=1)
-    return project_l1_ball(w, np.ones(len(w)), radius)
-
-
-def projected(task: Task, radius: float, eta: float, n_rows: int | None) -> Weights:
-    """Projected steps of eta / sqrt(t) on all rows, or on random ones."""
-    w, rng = start(task), np.random.default_rng(0)
-    yield w
-    for t in itertools.count(1):
-        rows = slice(None) if n_rows is None else rng.integers(len(task.y), size=n_rows)
-        w = project(w - eta / np.sqrt(t) * task.gradient(w, rows), radius)
-        yield w
-
-
-def line_search(task: Task, radius: float) -> Weights:
-    """Projected steps on all rows, halved until the objective falls enough."""
-    w, eta = start(task), 1.0
-    yield w
-    while True:
-        gradient, value, eta = task.gradient(w), task.value(w), 2.0 * eta
-        while eta > 1e-12:
-            moved = project(w - eta * gradient, radius)
-            change = moved - w
-            if task.value(moved) <= value + gradient @ change + change @ change / (2.0 * eta):
-                break
-            eta *= 0.5
-        w = moved
-        yield w
-
-
-def interior_point(task: Task, penalty: float) -> Weights:
-    """Newton steps on value(w) + penalty sum u - sum log(u + w) / s - sum log(u - w) / s."""
-    n = task.x.shape[1]
-    w, u, s = np.zeros(n), np.ones(n), 1.0 / penalty
-    yield w
-
-    def barrier(w: Array, u: Array) -> float:
-        if np.any(u <= np.abs(w)):
-            return np.inf
-        return task.value(w) + penalty * u.sum() - np.log((u + w) * (u - w)).sum() / s
-
-    while 2.0 * n / s > 1e-11:
-        up, down = 1.0 / (u + w), 1.0 / (u - w)
-        same, cross = (up**2 + down**2) / s, (up**2 - down**2) / s
-        of_w = task.gradient(w) - (up - down) / s
-        of_u = penalty - (up + down) / s
-        scores = task.x @ w
-        bends = expit(scores) * expit(-scores) if task.loss.classifies else np.ones(n)
-        scaled = task.x * np.sqrt(bends / len(task.y))[:, None]
-        hessian = scaled.T @ scaled
-        hessian[np.diag_indices(n)] += same - cross**2 / same
-        move = scipy.linalg.solve(hessian, cross / same * of_u - of_w, assume_a="pos")
-        move_u = -(of_u + cross * move) / same
-        decrease = -(of_w @ move + of_u @ move_u)
-        length, value = 1.0, barrier(w, u)
-        while barrier(w + length * move, u + length * move_u) > value - 0.1 * length * decrease:
-            length *= 0.5
-            if length < 1e-10:
-                return
-        w, u = w + length * move, u + length * move_u
-        if decrease < 1e-3 * 2.0 * n / s:
-            s *= 10.0
-        yield w
-
-
 # Text and digits
 
 
@@ -391,37 +276,3 @@ def compare(task: Task, methods: dict[str, list[Weights]], seconds: float) -> di
     best = {name: follow_best(runs, task.value, 0.0, seconds) for name, runs in methods.items()}
     least = min(min(curve.gaps) for curve in best.values())
     return {name: curve.above(least, LEAST_OF_ALL) for name, curve in best.items()}
-
-
-def exponentiated(
-    task: Task, radius: float, eta: float, power: float, n_rows: int | None
-) -> Weights:
-    """EG with weights of both signs, steps of eta / t^power."""
-    scores, rng = start(task), np.random.default_rng(0)
-    w = scores
-    yield w
-    for t in itertools.count(1):
-        rows = slice(None) if n_rows is None else rng.integers(len(task.y), size=n_rows)
-        scores = scores - eta / t**power * radius * task.gradient(w, rows)
-        largest = np.abs(scores).max(axis=0)
-        above, below = np.exp(scores - largest), np.exp(-scores - largest)
-        w = radius * (above - below) / (above + below).sum(axis=0)
-        yield w
-
-
-def by_row(task: Task, update: Any) -> Weights:
-    """A step for each of random rows, whose gradients are sparse."""
-    state, rng = update.init(task.x.shape[1], 1), np.random.default_rng(0)
-    for t in itertools.count():
-        if t % 500 == 0:
-            yield update.weights(state)[:, 0]
-        row = int(rng.integers(len(task.y)))
-        part = slice(task.x.indptr[row], task.x.indptr[row + 1])
-        ids, values = task.x.indices[part].astype(np.int64), task.x.data[part]
-        targets = task.y[[row]]
-        scores = values @ update.weights(state, ids)
-        if update.by_row:
-            state = update.learn(state, Row(ids, values, targets, scores))
-        else:
-            gradient = values[:, None] * task.loss.slope(scores, targets)
-            state = update.step(state, gradient, ids=ids)
