@@ -4,9 +4,9 @@ A corpus like Reuters RCV1 (`dadagrad.data.synthetic`: 400,000 rows, 2 million f
 non-zeros a row) is ingested into Zarr once, and the same rows are turned into VW's binary cache
 once. Then runs alternate in one process: dadagrad's default local run, with the step size it
 chooses and with that step size given, and VW. Both learn by hinge loss, one example at a time,
-with two threads (one reads and decodes, one learns). Seconds are those of the pass: reading and
-decoding included, start and compilation not. dadagrad's with ``step_size="auto"`` include choosing
-it.
+with two threads: while one learns, others read and decode. Seconds are those of the pass: reading
+and decoding included, start and compilation not. dadagrad's with ``step_size="auto"`` include
+choosing it.
 
 VW runs with its defaults (adaptive, normalized, invariant updates), ``-b 21``, so that no two
 features share a weight, and ``--quiet``. Two more rows show its fastest setting and its best

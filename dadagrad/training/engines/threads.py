@@ -33,7 +33,7 @@ from dadagrad.training.worker.partition_reader import Loaded, Loader
 
 
 class LocalEngine(Engine):
-    """Engine of `threads` threads that compute; others read meanwhile, except with 1 thread.
+    """Engine of `threads` threads that compute; as many others read meanwhile, but with 1 thread.
 
     A `loader` that is given outlives the run.
     """
@@ -55,8 +55,7 @@ class LocalEngine(Engine):
         # What is read for later must not hold up what is computed now.
         reader = pool
         if self._threads > 1:
-            n_readers = _readers(self._data.url, self._threads)
-            reader = ThreadPoolExecutor(n_readers, thread_name_prefix="dadagrad-reader")
+            reader = ThreadPoolExecutor(self._threads, thread_name_prefix="dadagrad-reader")
         try:
             watcher.begin()
             instructions = coordinator.start()
@@ -123,9 +122,3 @@ class LocalEngine(Engine):
         with self.trace.measured("merge"):
             merge()
         return Merged()
-
-
-def _readers(url: str, threads: int) -> int:
-    """Threads that read: from afar they mostly wait, from here they are busy decompressing."""
-    far = "://" in url and not url.startswith(("file://", "memory://"))
-    return threads if far else threads - 1

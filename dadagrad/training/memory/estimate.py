@@ -117,7 +117,7 @@ def estimate_run(
         rows = _sum_of_largest([8 * partition.n_local for partition in data.partitions], n_open)
         step = _MESSAGES * moved + _FINISHED_TASKS + merging
     else:
-        rows = _sum_of_largest(decoded, n_open) + max(1, threads - 1) * reading
+        rows = _sum_of_largest(decoded, n_open) + threads * reading
         step = _slice_bytes(data, problem, largest, work, threads) + merging
     step += _plain_bytes(problem)
     # Early stopping keeps the best state so far.
