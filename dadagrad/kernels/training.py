@@ -1166,18 +1166,20 @@ def merge_streams(
     following = np.append(0, ends[:-1])  # the next place of each stream
     sums, learned = np.zeros((MERGE_BLOCK, width, 4)), np.zeros((MERGE_BLOCK, width))
     changed, is_changed = np.empty(MERGE_BLOCK + 1, np.int64), np.zeros(MERGE_BLOCK, np.int64)
-    merge = _merge_one_output if width == 1 else _merge_outputs
-    merge(
+    _merge_streams(
         base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily,
         base_averages, averages, momentum, following, sums, learned, changed, is_changed,
+        None if width == 1 else width,
     )  # fmt: skip
 
 
-@_inlined
+@_borrowing
 def _merge_streams(
     base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily,
-    base_averages, averages, momentum, following, sums, learned, changed, is_changed, width,
+    base_averages, averages, momentum, following, sums, learned, changed, is_changed, outputs,
 ):  # fmt: skip
+    """See `merge_streams`; `outputs` is None for one, the usual case, of which Numba then knows."""
+    width = 1 if outputs is None else outputs
     n_streams = len(ends)
     step_size, l1, l2, low, high, delta, _, _ = hyperparameters
     averaged, has_momentum = len(averages) > 0, len(momentum) > 0 and l1 == 0.0 and l2 == 0.0
@@ -1250,29 +1252,6 @@ def _merge_streams(
                 for part in range(4):
                     sums[i, m, part] = 0.0
             is_changed[i] = 0
-
-
-@_borrowing
-def _merge_one_output(
-    base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily,
-    base_averages, averages, momentum, following, sums, learned, changed, is_changed,
-):  # fmt: skip
-    """The usual case, of which the compiler knows that it is one output."""
-    _merge_streams(
-        base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily,
-        base_averages, averages, momentum, following, sums, learned, changed, is_changed, 1,
-    )  # fmt: skip
-
-
-@_borrowing
-def _merge_outputs(
-    base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily,
-    base_averages, averages, momentum, following, sums, learned, changed, is_changed,
-):  # fmt: skip
-    _merge_streams(
-        base, ids, states, ends, times, hyperparameters, begun, shrinks_lazily, base_averages,
-        averages, momentum, following, sums, learned, changed, is_changed, base.shape[1],
-    )  # fmt: skip
 
 
 @_inlined
