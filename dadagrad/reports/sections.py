@@ -65,7 +65,7 @@ def view(document: Document) -> dict[str, Any]:
             (
                 each["address"],
                 f"{each['threads']}",
-                *(_text(each.get(name), _gibibytes) for name in ("memory", "limit")),
+                " of ".join(decimal(each[name]) for name in ("memory", "limit") if each.get(name)),
             )
             for each in document.get("workers") or ()
         ],
@@ -302,10 +302,6 @@ def _text(value: Any, show: Callable[[Any], str]) -> str:
 
 def _grouped(number: int) -> str:
     return f"{number:,}"
-
-
-def _gibibytes(size: float) -> str:
-    return f"{size / 2**30:.2f} GiB"
 
 
 def _setting_text(value: Any) -> str:
