@@ -179,9 +179,9 @@ def check_destinations(
         return
     storage = Storage(model)
     is_new = storage.is_local and not os.path.exists(storage.local_path())
-    storage.put("probe", b"")  # one name: the next command removes what a killed one leaves
+    storage.put("model.part", b"")  # one name: the next command removes what a killed one leaves
     with suppress(DadagradError, OSError):
-        storage.delete("probe")
+        storage.delete("model.part")
         if is_new:
             os.rmdir(storage.local_path())
 

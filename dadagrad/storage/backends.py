@@ -9,7 +9,7 @@ import re
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from errno import EACCES, EFBIG, EISDIR, ENOTDIR, EPERM
+from errno import EACCES, EDQUOT, EFBIG, EISDIR, ENOSPC, ENOTDIR, EPERM
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -182,7 +182,8 @@ def _diagnose(error: Exception, action: str, scheme: str) -> tuple[type[StorageE
     if "ExpiredToken" in text:
         return StorageError, f"the credentials have expired; set {credentials}"
     if number is not None:
-        hint = "raise the limit (ulimit -f)" if number == EFBIG else "free some space"
-        hint = f"; {hint} or write elsewhere" if action == "write" else ""
+        full = dict.fromkeys((ENOSPC, EDQUOT), "free some space or ")
+        remedy = {**full, EFBIG: "raise the limit (ulimit -f) or "}.get(number, "")
+        hint = f"; {remedy}write elsewhere" if action == "write" else ""
         return StorageError, f"{os.strerror(number)}{hint}"
     return StorageError, _first_line(error)

@@ -239,9 +239,12 @@ def test_a_cluster_that_is_about_to_start_is_closed_in_silence(places, tmp_path,
     assert done.stderr == f"{BEGINNING}interrupted\n"
 
 
-def test_a_command_that_was_killed_before_leaves_no_probe(run, places, tmp_path):
+def test_a_command_that_was_killed_before_leaves_nothing(run, places, tmp_path):
     model = tmp_path / "model"
     model.mkdir()
-    (model / "probe").touch()
+    (model / "model.part").touch()
     assert run("train", places.train, "--model", model, "--step-size", "0.1").code == 0
-    assert sorted(path.name[:6] for path in model.iterdir()) == ["model.", "parts-"]
+    assert sorted(path.name.partition("-")[0] for path in model.iterdir()) == [
+        "model.json",
+        "parts",
+    ]

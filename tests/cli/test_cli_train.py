@@ -215,7 +215,7 @@ def test_errors_that_are_found_before_training(run, places, tmp_path):
         ("holds a dataset", places.train, places.test),
         ("holds a dataset", places.train, "n", "--checkpoints", places.test),
         ("holds a model", places.train, "n", "--checkpoints", places.model),
-        ("cannot write", places.train, "file/m"),
+        ("cannot write model.part in", places.train, "file/m"),
         ("only one class", one_class, "m", "--checkpoints", tmp_path / "c"),
         ("--batch-size 1 takes", places.train, "m", "--batch-size", 1, "--workers", 2),
     ):
