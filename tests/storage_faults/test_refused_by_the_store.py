@@ -58,9 +58,9 @@ def test_a_bucket_that_may_only_be_read(reader, new_program, tmp_path, monkeypat
     reader.set_environment(monkeypatch)
     assert Storage(f"s3://{BUCKET}/nothing").list() == []
     program = new_program(f"s3://{BUCKET}/refused", environment=reader.environment)
-    for url in (program.model, program.checkpoints):
+    for url, name in ((program.model, "model.part"), (program.checkpoints, "probe-")):
         message = refusal(program.train())
-        assert message.startswith("cannot write probe")
+        assert message.startswith(f"cannot write {name}")
         assert f" in {url}: permission denied (AccessDenied); check AWS_ACCESS_KEY_ID" in message
         assert "that they may read, list, write and delete in this bucket" in message
         assert reader.key not in message
