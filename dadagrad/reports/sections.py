@@ -63,9 +63,10 @@ def view(document: Document) -> dict[str, Any]:
         "passes": _passes(training.get("by_pass") or ()),
         "workers": [
             (
-                each["address"],
+                each["address"].partition("://")[2],
                 f"{each['threads']}",
-                " of ".join(decimal(each[name]) for name in ("memory", "limit") if each.get(name)),
+                _text(each["memory"], lambda size: decimal(size, precision=0)),
+                percent((each["memory"] or 0) / each["limit"]) if each["limit"] else "",
             )
             for each in document.get("workers") or ()
         ],
