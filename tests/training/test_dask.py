@@ -97,17 +97,20 @@ def test_a_running_cluster_makes_the_bits_of_threads(scheduler, data, settings):
     assert tuple(chosen.values()) == expected[settings.get("update", "dual-averaging")]
 
 
-def test_several_outputs_settings_and_class_weights_too(scheduler, tmp_path):
+def test_several_outputs_settings_and_class_weights_too(scheduler, tmp_path, monkeypatch):
     url = write_zarr(make_data((100, 80, 120), labels="multiclass"), tmp_path / "data")
     config = replace(CONFIG, class_weight="balanced", loss="logistic", update="ftrl")
     check_bits(url, replace(config, step_size=(0.1, 0.3)), client=scheduler)
     streams = replace(
         config, streams=3, rounds=4, batch_size=1, l1=(0.0, 1e-3), step_size=(1e30, 0.3)
     )
-    report = check_bits(url, streams, client=scheduler).report
-    assert report["best"] in (2, 3)
+    assert check_bits(url, streams, client=scheduler).report["best"] in (2, 3)
     predicted = dry_run(url, streams, client=scheduler).bytes_per_step
-    assert report["bytes_per_step"] == pytest.approx(sum(predicted.values()), rel=0.4)
+    for task_work in (1, 150_000):  # the latter leaves all slices to one worker
+        monkeypatch.setitem(dask.config.config["dadagrad"], "task-work", task_work)
+        moved = train(url, streams, client=scheduler).report["bytes_per_step"]
+        # Most if a stream is never on the worker that holds what it changes.
+        assert 0 < moved <= 1.4 * sum(predicted.values())
 
 
 def test_a_state_that_is_too_large_for_this_process_stays_on_the_workers(
