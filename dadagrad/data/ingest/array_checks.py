@@ -5,12 +5,15 @@ Nothing is unpickled, and no memory is allocated because of a size in a header a
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import math
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -31,6 +34,7 @@ _MAX_ARRAYS = 1 << 17
 _MAX_DEPTH = 4
 _UNINFLATED = 1 << 30
 _MAX_CHECKSUM = 16
+_PIECE = 1 << 20  # bytes that are inflated at once
 _MAX_INFLATION = 1032  # of deflate, https://zlib.net/zlib_tech.html
 
 # Codecs of Zarr's versions 2 and 3, without those that unpickle or come from other packages.
@@ -38,6 +42,13 @@ _CODECS = {
     *("bytes", "endian", "transpose", "sharding_indexed", "vlen-utf8", "vlen-bytes", "delta"),
     *("crc32c", "crc32", "adler32", "fletcher32", "shuffle"),
     *("blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma"),
+}
+_COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma"}
+# Chunks of these do not tell how many bytes they have.
+_STREAMS: dict[str, Callable[[str], IO[bytes]]] = {
+    "gzip": gzip.open,  # type: ignore[dict-item]
+    "bz2": bz2.open,
+    "lzma": lzma.open,
 }
 _CODEC_KEYS = ("codecs", "index_codecs", "filters", "compressor", "compressors", "serializer")
 
@@ -170,6 +181,7 @@ def check_stored(path: str, item: Any, stored: int, depth: int = 0, *, sliced: b
             raise InputError(f"{name} lies in another file; write all data into one file")
         if chunk:
             _check_inflated(name, item, math.prod(chunk))
+            _check_chunks(path, item, declared)
         return 1
     if depth > _MAX_DEPTH:
         raise InputError(f"{name} lies too deep; this is not an AnnData file")
@@ -211,15 +223,58 @@ def _check_inflated(name: str, item: Any, n_values: int) -> None:
     item.id.chunk_iter(note)
     for offset in offsets:
         _, data = item.id.read_direct_chunk(offset)
-        inflater, n_bytes = zlib.decompressobj(), 0
-        while data and n_bytes <= allowed:
-            n_bytes += len(inflater.decompress(data, _ALWAYS_ALLOWED))
-            data = inflater.unconsumed_tail
-        if n_bytes > allowed:
-            raise InputError(
-                f"{name} has a chunk at {offset} that declares {declared} bytes and has more; the "
-                "file is damaged or was made to do harm: get another copy"
-            )
+        if _inflated(data, allowed) > allowed:
+            _refuse_chunk(f"the chunk at {offset} of {name}", declared)
+
+
+def _check_chunks(path: str, item: Any, declared: int) -> None:
+    """Raise `InputError` for a chunk of a Zarr array with more bytes than `declared`."""
+    metadata = getattr(item, "metadata", None)
+    codecs = [] if metadata is None else list(_codecs(metadata.to_dict(), named=False))
+    codecs = [codec.removeprefix("numcodecs.") for codec in codecs]
+    compressors = [codec for codec in codecs if codec in _COMPRESSORS]
+    if not {*_STREAMS, "zlib"} & set(compressors):
+        return
+    if len(compressors) > 1 or "sharding_indexed" in codecs:
+        raise InputError(
+            f"{path}, {item.name} has the codecs {', '.join(codecs)}, which do not tell the size "
+            "of a chunk; write it again with zstd or blosc"
+        )
+    texts = any(codec.startswith("vlen") for codec in codecs)
+    allowed = _UNINFLATED if texts else 2 * declared + _MAX_CHECKSUM
+    for folder, _, files in os.walk(os.path.join(path, item.path)):
+        for file in sorted(set(files) - {".zarray", ".zattrs", "zarr.json"}):
+            chunk = os.path.join(folder, file)
+            if _inflated_bytes(chunk, compressors[0], allowed) > allowed:
+                _refuse_chunk(chunk, declared)
+
+
+def _inflated_bytes(path: str, codec: str, allowed: int) -> int:
+    """Bytes of a compressed file, counted until there are more than `allowed`."""
+    n_bytes = 0
+    if codec == "zlib":
+        with open(path, "rb") as file:
+            return _inflated(file.read(), allowed)
+    with _STREAMS[codec](path) as stream:
+        while n_bytes <= allowed and (data := stream.read(_PIECE)):
+            n_bytes += len(data)
+    return n_bytes
+
+
+def _inflated(data: bytes, allowed: int) -> int:
+    """Bytes of deflated data, counted until there are more than `allowed`."""
+    inflater, n_bytes = zlib.decompressobj(), 0
+    while data and n_bytes <= allowed:
+        n_bytes += len(inflater.decompress(data, _PIECE))
+        data = inflater.unconsumed_tail
+    return n_bytes
+
+
+def _refuse_chunk(name: str, declared: int) -> None:
+    raise InputError(
+        f"{name} declares {declared} bytes and has more; the file is damaged or was made to do "
+        "harm: get another copy"
+    )
 
 
 def refuse_link(path: str, group: Any, name: str) -> None:
