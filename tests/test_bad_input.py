@@ -136,6 +136,16 @@ def test_compressed_files_that_are_cut_or_damaged(tmp_path, kind):
     assert json.loads(result.stdout)["rows"] == 2000
 
 
+@pytest.mark.parametrize("options", [(), ("--batch-size", "2"), ("--streams", "2")], ids=str)
+def test_values_whose_sums_leave_the_range_of_numbers_are_named(tmp_path, options):
+    """Else the weight would be 0 from then on, and the model without a word of it."""
+    (tmp_path / "a.svmlight").write_text("1 1:1 3:1e20\n0 1:2\n" * 20)
+    settings = ("--step-size", "0.1", "--no-scale-columns", *options)
+    error = error_of("train", tmp_path / "a.svmlight", "--model", tmp_path / "model", *settings)
+    assert "the sums of feature 2 have left the range of 32-bit numbers" in error
+    assert not (tmp_path / "model").exists()
+
+
 def test_training_that_diverges_leaves_no_model(made, tmp_path):
     train = ["train", made / "data", "--model", tmp_path / "m", "--loss", "squared", "--step-size"]
     error = error_of(*train, "1e300")
