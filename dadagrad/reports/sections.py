@@ -127,7 +127,7 @@ def _between(points: Sequence[tuple[Any, ...]], place: int) -> Iterator[tuple[fl
 def _sweep(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Error, or else loss, against the number of non-zero weights, and the settings."""
     on_holdout = any(entry.get("holdout") for entry in entries)
-    measured = [_measured(entry, held=on_holdout) for entry in entries]
+    measured = [_measured(entry, on_holdout=on_holdout) for entry in entries]
     drawn = [each for each in measured if each["nonzeros"]]
     if not drawn:
         return None
@@ -163,10 +163,10 @@ def _sweep(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     }
 
 
-def _measured(entry: Mapping[str, Any], *, held: bool) -> dict[str, Any]:
+def _measured(entry: Mapping[str, Any], *, on_holdout: bool) -> dict[str, Any]:
     """Return the error and the loss by which a setting is compared, and its penalties."""
-    source = (entry.get("holdout") or {}) if held else entry
-    prefix = "" if held else "progressive_"
+    source = (entry.get("holdout") or {}) if on_holdout else entry
+    prefix = "" if on_holdout else "progressive_"
     numbers = {key: source.get(prefix + key) for key in ("error", "loss")}
     penalty = ", ".join(f"{name} {entry[name]:.3g}" for name in ("l1", "l2") if entry[name])
     return {"nonzeros": entry.get("nonzeros"), "penalty": penalty, **numbers}

@@ -47,8 +47,8 @@ STAGES = ((1 / 8, 6), (1 / 4, 4), (1 / 2, 3), (1, 1))
 """Shares of the rows, and the step sizes that are left after them."""
 
 MIN_ROWS, MAX_ROWS, MAX_ENTRIES = 5_000, 262_144, 1 << 24
-SMALL_SHARE, SMALL_ROWS, SHARE = 5, 32_768, 46
-"""The trial has one row in 5 up to 32,768 rows, a pass over small data; or one in 46 if these are
+SMALL_SHARE, SMALL_ROWS, SHARE = 5, 16_384, 46
+"""The trial has one row in 5 up to 16,384 rows, a pass over small data; or one in 46 if these are
 more, a tenth of a pass over large data."""
 
 PLAIN_ROWS = 1_024
@@ -93,7 +93,7 @@ def choose_step_size(
 def first_rows(data: Dataset, schedule: Schedule, compiled: bool) -> list[tuple[int, int]]:
     """Return the partitions of the trial, in the order of the first pass, with the rows of each.
 
-    They are a fifth of the rows, but at least 5,000 and at most 32,768; or one in 46 if that is
+    They are a fifth of the rows, but at least 5,000 and at most 16,384; or one in 46 if that is
     more, up to 262,144 rows and 16 million non-zeros. Algorithms that are not compiled have 1,024.
     """
     schedule = schedule.first
@@ -133,9 +133,9 @@ def _read(
             places = unite(ids, vocabulary)[1].astype(np.int32)
             blocks[number] = replace(blocks[number], ids=look_up(places, blocks[number].ids))
     block = concatenate(blocks)
-    wanted = schedule.first.order(0)[:KEPT]
+    kept = schedule.first.order(0)[:KEPT]
     for each in loaded:
-        (loader.keep if each.partition in wanted else loader.release)(each)
+        (loader.keep if each.partition in kept else loader.release)(each)
     return Rows(
         np.arange(len(vocabulary)) if problem.compiled else vocabulary,
         block.indptr,
