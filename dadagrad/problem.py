@@ -202,7 +202,7 @@ class Problem:
         )
 
     @cached_property
-    def own_slope(self) -> object:
+    def user_slope(self) -> object:
         """The compiled slope of a user's own loss; None for any other."""
         from dadagrad.kernels.training import compile_slope
 

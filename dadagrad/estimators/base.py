@@ -61,9 +61,9 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     callbacks: Callbacks | None
     verbose: int
 
-    _own_parameters: Mapping[str, Any] = {}
+    _more_parameters: Mapping[str, Any] = {}
     """Parameters of a subclass that others lack or have other defaults of, and their defaults."""
-    _own_parameter_docs = ""
+    _more_parameter_docs = ""
     _tasks: tuple[str, ...]
     _excluded_settings: tuple[str, ...]
     _state: FittedState
@@ -76,13 +76,13 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         names = losses_of(cls._tasks)
         settings["loss"] = replace(settings["loss"], default=names[0], kind=Named(LOSSES, names))
         settings["passes"] = replace(settings["passes"], default=5)
-        for name in cls._own_parameters.keys() & settings.keys():
-            settings[name] = replace(settings[name], default=cls._own_parameters[name])
+        for name in cls._more_parameters.keys() & settings.keys():
+            settings[name] = replace(settings[name], default=cls._more_parameters[name])
         defaults = {name: setting.default for name, setting in settings.items()}
-        defaults |= {**MORE_PARAMETERS, **cls._own_parameters}
+        defaults |= {**MORE_PARAMETERS, **cls._more_parameters}
         cls.__init__ = make_init(cls, defaults)  # type: ignore[method-assign]
         if cls.__doc__ is not None:  # None under python -OO
-            docs = parameter_docs(settings) + MORE_PARAMETER_DOCS + cls._own_parameter_docs
+            docs = parameter_docs(settings) + MORE_PARAMETER_DOCS + cls._more_parameter_docs
             cls.__doc__ = cls.__doc__.replace("{parameters}", docs)
 
     @abstractmethod

@@ -48,8 +48,8 @@ class CrossValidated(_Estimator):
 
     cv: Any
     scoring: Any
-    _own_parameters = {"l1": _L1, "cv": 5, "scoring": None}  # noqa: RUF012
-    _own_parameter_docs = _DOCS
+    _more_parameters = {"l1": _L1, "cv": 5, "scoring": None}  # noqa: RUF012
+    _more_parameter_docs = _DOCS
 
     def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Choose a setting by cross-validation, and train with it on all rows.

@@ -38,13 +38,13 @@ def count_ones(bits):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, inline="always")
-def lowest_one(bits):  # type: ignore[no-untyped-def]
+def lowest_bit(bits):  # type: ignore[no-untyped-def]
     """The place of the lowest 1 among 64 bits, which are not all 0."""
     return np.int64(count_ones((bits ^ (bits & (bits - ONE))) - ONE))
 
 
 @njit(nogil=True, cache=True, inline="always")
-def place_among(value, marks, before):  # type: ignore[no-untyped-def]
+def position_among(value, marks, before):  # type: ignore[no-untyped-def]
     """The number of marks below `value`; `before` has those below each word."""
     word = value >> SIX
     below = marks[word] & ((ONE << (value & BITS)) - ONE)
@@ -74,7 +74,7 @@ def marked(marks):  # type: ignore[no-untyped-def]
     for word in range(len(marks)):
         bits = marks[word]
         while bits:
-            positions[count] = 64 * word + lowest_one(bits)
+            positions[count] = 64 * word + lowest_bit(bits)
             count += 1
             bits &= bits - ONE
     return positions, before
@@ -90,7 +90,7 @@ def relabel(indices, n_local):  # type: ignore[no-untyped-def]
     positions, before = marked(marks)
     relabelled = np.empty_like(indices)
     for j in range(len(indices)):
-        relabelled[j] = place_among(np.uint64(indices[j]), marks, before)
+        relabelled[j] = position_among(np.uint64(indices[j]), marks, before)
     return positions, relabelled
 
 
@@ -109,19 +109,21 @@ class DistinctIds:
     def unite(
         self, sets: Sequence[NDArray[np.int64]]
     ) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
-        """The union of `sets`, increasing, and the places of the ids of each set in it."""
+        """The union of `sets`, increasing, and the positions of the ids of each set in it."""
         ids = np.concatenate(sets)
-        places = np.empty(len(ids), np.int64)
-        distinct: NDArray[np.int64] = _distinct(ids, self._marks, self._words, self._before, places)
+        positions = np.empty(len(ids), np.int64)
+        distinct: NDArray[np.int64] = _distinct(
+            ids, self._marks, self._words, self._before, positions
+        )
         ends = np.cumsum([len(each) for each in sets])
-        return distinct, np.split(places, ends[:-1])
+        return distinct, np.split(positions, ends[:-1])
 
 
 @njit(nogil=True, cache=True)
-def _distinct(ids, marks, words, before, places):  # type: ignore[no-untyped-def]
-    """The distinct `ids`; writes `places`. `marks` and `words` are all 0 before and after."""
-    for one in ids:
-        feature = np.uint64(one)
+def _distinct(ids, marks, words, before, positions):  # type: ignore[no-untyped-def]
+    """The distinct `ids`; writes `positions`. `marks` and `words` are all 0 before and after."""
+    for number in ids:
+        feature = np.uint64(number)
         word = feature >> SIX
         marks[word] |= ONE << (feature & BITS)
         words[word >> SIX] |= ONE << (word & BITS)
@@ -130,18 +132,18 @@ def _distinct(ids, marks, words, before, places):  # type: ignore[no-untyped-def
     for block in range(len(words)):
         numbers = words[block]
         while numbers:
-            number = 64 * block + lowest_one(numbers)
+            number = 64 * block + lowest_bit(numbers)
             before[number] = count
             bits = marks[number]
             while bits:
-                distinct[count] = 64 * number + lowest_one(bits)
+                distinct[count] = 64 * number + lowest_bit(bits)
                 count += 1
                 bits &= bits - ONE
             numbers &= numbers - ONE
     for j in range(len(ids)):
-        places[j] = place_among(np.uint64(ids[j]), marks, before)
-    for one in distinct[:count]:
-        word = np.uint64(one) >> SIX
+        positions[j] = position_among(np.uint64(ids[j]), marks, before)
+    for number in distinct[:count]:
+        word = np.uint64(number) >> SIX
         marks[word] = np.uint64(0)
         words[word >> SIX] = np.uint64(0)
     return distinct[:count].copy()
@@ -155,13 +157,13 @@ def distinct_ids(
     `numpy.unique` sorts every id. Here each id is looked up in a hash table of the distinct ids,
     which is several times smaller than the data and stays in cache, and only those are sorted.
     """
-    places = np.empty(len(ids), np.int32)
+    positions = np.empty(len(ids), np.int32)
     distinct = np.empty(len(ids), np.int64)
-    count = _number_by_appearance(ids, places, distinct)
+    count = _number_by_appearance(ids, positions, distinct)
     order = np.argsort(distinct[:count])
     rank = np.empty(count, np.int32)
     rank[order] = np.arange(count, dtype=np.int32)
-    return distinct[order], rank[places]
+    return distinct[order], rank[positions]
 
 
 @njit(nogil=True, cache=True)
@@ -198,66 +200,66 @@ def _slot_of(feature, table, bits, distinct):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def unite(ids, others):  # type: ignore[no-untyped-def]
-    """The union of two increasing int64 arrays, and the places of `ids` and of `others` in it.
+    """The union of two increasing int64 arrays, and the positions of `ids` and of `others` in it.
 
     Branch-free: the comparison is unpredictable, so adding 0 or 1 is twice as fast.
     """
     united = np.empty(len(ids) + len(others), np.int64)
-    places, other_places = np.empty(len(ids), np.int64), np.empty(len(others), np.int64)
+    positions, other_positions = np.empty(len(ids), np.int64), np.empty(len(others), np.int64)
     i, j, count = 0, 0, 0
     while i < len(ids) and j < len(others):
         first, second = ids[i], others[j]
         united[count] = min(first, second)
         # The place of a number is written again until the loop is past it.
-        places[i] = other_places[j] = count
+        positions[i] = other_positions[j] = count
         i += int(first <= second)
         j += int(second <= first)
         count += 1
     for rest in range(i, len(ids)):
-        united[count], places[rest] = ids[rest], count
+        united[count], positions[rest] = ids[rest], count
         count += 1
     for rest in range(j, len(others)):
-        united[count], other_places[rest] = others[rest], count
+        united[count], other_positions[rest] = others[rest], count
         count += 1
-    return united[:count], places, other_places
+    return united[:count], positions, other_positions
 
 
 @njit(nogil=True, cache=True)
 def common(ids, others):  # type: ignore[no-untyped-def]
-    """The places, in each of two increasing arrays, of the numbers that both have; see `unite`."""
+    """The positions, in two increasing arrays, of the numbers that both have; see `unite`."""
     most = min(len(ids), len(others))
-    places, other_places = np.empty(most, np.int64), np.empty(most, np.int64)
+    positions, other_positions = np.empty(most, np.int64), np.empty(most, np.int64)
     i, j, count = 0, 0, 0
     while i < len(ids) and j < len(others):
         first, second = ids[i], others[j]
-        places[count], other_places[count] = i, j
+        positions[count], other_positions[count] = i, j
         count += int(first == second)
         i += int(first <= second)
         j += int(second <= first)
-    return places[:count], other_places[:count]
+    return positions[:count], other_positions[:count]
 
 
 @njit(nogil=True, cache=True)
 def different(rows, others):  # type: ignore[no-untyped-def]
-    """The places, increasing, of the rows of an (n, width) array that differ from those of another.
+    """The increasing positions of the rows of an (n, width) array that differ from another's.
 
     Branch-free for one number a row: the comparison is unpredictable.
     """
-    places = np.empty(len(rows) + 1, np.int64)
+    positions = np.empty(len(rows) + 1, np.int64)
     count = 0
     if rows.shape[1] == 1:
         numbers, before = rows.reshape(-1), others.reshape(-1)
         for i in range(len(numbers)):
-            places[count] = i
+            positions[count] = i
             count += int(numbers[i] != before[i])
     else:
         for i in range(len(rows)):
-            places[count] = i
+            positions[count] = i
             differs = False
             for k in range(rows.shape[1]):
                 differs |= rows[i, k] != others[i, k]
             count += int(differs)
-    return places[:count]
+    return positions[:count]
 
 
 @njit(nogil=True, cache=True)
@@ -294,11 +296,11 @@ def put(array, ids, values):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def add_at(sums, places, terms):  # type: ignore[no-untyped-def]
-    """Add (k, n_outputs) float32 `terms` to the rows `places` of float64 `sums`."""
-    for j in range(len(places)):
+def add_at(sums, positions, terms):  # type: ignore[no-untyped-def]
+    """Add (k, n_outputs) float32 `terms` to the rows `positions` of float64 `sums`."""
+    for j in range(len(positions)):
         for k in range(sums.shape[1]):
-            sums[places[j], k] += terms[j, k]
+            sums[positions[j], k] += terms[j, k]
 
 
 def pack(numbers: NDArray[Any]) -> NDArray[Any]:

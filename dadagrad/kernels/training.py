@@ -17,7 +17,7 @@ squared gradients lie side by side. Elsewhere states are those of all groups, (n
 width, 2), and other arrays have the outputs in their last axis.
 
 A loss is known by its code, or its slope is a user's own: compiled, as a function pointer, or
-computed by NumPy for `add_gradients`. Kernels take None for `own_slope` where there is none, and
+computed by NumPy for `add_gradients`. Kernels take None for `user_slope` where there is none, and
 Numba leaves out the branch that is not taken: the built-in losses pay nothing for the others.
 
 Sums that could be reordered are taken in eight fixed lanes: compilers can use vector units, and
@@ -126,10 +126,10 @@ def _target(label, positive):
 
 
 @_inlined
-def loss_slope(loss, parameter, own_slope, score, target):
+def loss_slope(loss, parameter, user_slope, score, target):
     """d loss / d score of one row, of a built-in loss by its code or of a user's own."""
-    if own_slope is not None:
-        return own_slope(score, target)
+    if user_slope is not None:
+        return user_slope(score, target)
     if loss == HINGE:
         return -target if target * score < 1.0 else 0.0
     if loss == SQUARED_HINGE:
@@ -216,9 +216,9 @@ def _at_kink(loss, score, target):
 
 
 @_inlined
-def _is_aware(targets, own_slope, hyperparameters):
+def _is_aware(targets, user_slope, hyperparameters):
     """True if slopes are means along the step."""
-    if own_slope is not None:
+    if user_slope is not None:
         return False
     return hyperparameters.aware and targets.loss < MULTICLASS_HINGE
 
@@ -294,15 +294,15 @@ def _fill_coupled(loss, n_targets, label_column, positive, labels, row, scores, 
 
 
 @_inlined
-def _fill_slopes(targets, own_slope, labels, row, scores, slopes):
+def _fill_slopes(targets, user_slope, labels, row, scores, slopes):
     """The slope of every output at one row's scores; True where any is not 0."""
     loss, parameter, n_targets, label_column, positive, _ = targets
-    if own_slope is None and loss >= MULTICLASS_HINGE:
+    if user_slope is None and loss >= MULTICLASS_HINGE:
         return _fill_coupled(loss, n_targets, label_column, positive, labels, row, scores, slopes)
     any_slope = False
     for k in range(len(slopes)):
         target = _target(labels[label_column[k], row], positive[k])
-        slopes[k] = loss_slope(loss, parameter, own_slope, scores[k], target)
+        slopes[k] = loss_slope(loss, parameter, user_slope, scores[k], target)
         any_slope |= slopes[k] != 0.0
     return any_slope
 
@@ -328,16 +328,16 @@ def _sum(terms):
 
 
 @_inlined
-def _slope_of_one(targets, own_slope, aware, labels, row, score, part, slopes):
+def _slope_of_output(targets, user_slope, aware, labels, row, score, part, slopes):
     target = _target(labels[targets.label_column[0], row], targets.positive[0])
     if aware and _at_kink(targets.loss, score, target):
         return 0.0
-    return part * loss_slope(targets.loss, targets.loss_parameter, own_slope, score, target)
+    return part * loss_slope(targets.loss, targets.loss_parameter, user_slope, score, target)
 
 
 @_inlined
-def _slopes_of_outputs(targets, own_slope, aware, labels, row, scores, part, slopes):
-    _fill_slopes(targets, own_slope, labels, row, scores, slopes)
+def _slopes_of_outputs(targets, user_slope, aware, labels, row, scores, part, slopes):
+    _fill_slopes(targets, user_slope, labels, row, scores, slopes)
     for k in range(len(slopes)):
         slopes[k] *= part
         if aware:
@@ -440,7 +440,7 @@ def longest_row(batch: Batch) -> int:
 @_inlined
 def _learn_online(
     score, slope, learn,
-    batch, targets, own_slope, hyperparameters, work, t, all_scores, average_scores,
+    batch, targets, user_slope, hyperparameters, work, t, all_scores, average_scores,
 ):  # fmt: skip
     """Take a step for each row in order.
 
@@ -449,14 +449,14 @@ def _learn_online(
 
     * ``score(work, hyperparameters, fit_intercept, ids, xs, scale, t, part)``: the scores of a row,
       also written to ``work.scores``.
-    * ``slope(targets, own_slope, aware, labels, row, scores, part, slopes)``: the slopes times
+    * ``slope(targets, user_slope, aware, labels, row, scores, part, slopes)``: the slopes times
       `part`.
-    * ``learn(work, hyperparameters, targets, own_slope, labels, row, ids, xs, scale, t, part,
+    * ``learn(work, hyperparameters, targets, user_slope, labels, row, ids, xs, scale, t, part,
       slopes)``: the step.
     """
     indptr, indices, values, row_scale, labels, importance = batch
     fit_intercept, stored = targets.fit_intercept, len(values) > 0
-    aware = _is_aware(targets, own_slope, hyperparameters)
+    aware = _is_aware(targets, user_slope, hyperparameters)
     for row in range(len(indptr) - 1):
         start, stop = indptr[row], indptr[row + 1]
         ids = indices[start:stop]
@@ -478,9 +478,9 @@ def _learn_online(
                     lag = _average_lag(work, fit_intercept, ids, xs, scale, t, k)
                     average_scores[k, row] = work.scores[k] - lag
             first = False
-            slopes = slope(targets, own_slope, aware, labels, row, scores, part, work.slopes)
+            slopes = slope(targets, user_slope, aware, labels, row, scores, part, work.slopes)
             learn(
-                work, hyperparameters, targets, own_slope, labels, row,
+                work, hyperparameters, targets, user_slope, labels, row,
                 ids, xs, scale, t, part, slopes,
             )  # fmt: skip
             t += part
@@ -782,11 +782,11 @@ def _dual_score_one_output(work, hyperparameters, fit_intercept, ids, xs, scale,
 
 @_inlined
 def _dual_learn_one_output(
-    work, hyperparameters, targets, own_slope, labels, row, ids, xs, scale, t, part, slope
+    work, hyperparameters, targets, user_slope, labels, row, ids, xs, scale, t, part, slope
 ):
     if slope != 0.0:
         move = slope
-        if _is_aware(targets, own_slope, hyperparameters):
+        if _is_aware(targets, user_slope, hyperparameters):
             move = _dual_move(
                 work, hyperparameters, targets, labels, row, ids, xs, scale, t, part, slope, 2, 0
             )
@@ -812,10 +812,10 @@ def _dual_score_outputs(work, hyperparameters, fit_intercept, ids, xs, scale, t,
 
 @_inlined
 def _dual_learn_outputs(
-    work, hyperparameters, targets, own_slope, labels, row, ids, xs, scale, t, part, slopes
+    work, hyperparameters, targets, user_slope, labels, row, ids, xs, scale, t, part, slopes
 ):
     real, last, moves = work.sums.dtype.type, len(slopes) - 1, work.moves
-    aware = _is_aware(targets, own_slope, hyperparameters)
+    aware = _is_aware(targets, user_slope, hyperparameters)
     for k in range(len(slopes)):
         moves[k] = slopes[k]
         if slopes[k] == 0.0:
@@ -839,19 +839,21 @@ def _dual_learn_outputs(
 
 
 @_borrowing
-def _train_dual_one(batch, targets, own_slope, hyperparameters, work, t, scores, average_scores):
+def _train_dual_single(
+    batch, targets, user_slope, hyperparameters, work, t, scores, average_scores
+):
     """Dual averaging or FTRL of one output, the usual case."""
     return _learn_online(
-        _dual_score_one_output, _slope_of_one, _dual_learn_one_output,
-        batch, targets, own_slope, hyperparameters, work, t, scores, average_scores,
+        _dual_score_one_output, _slope_of_output, _dual_learn_one_output,
+        batch, targets, user_slope, hyperparameters, work, t, scores, average_scores,
     )  # fmt: skip
 
 
 @_borrowing
-def _train_dual(batch, targets, own_slope, hyperparameters, work, t, scores, average_scores):
+def _train_dual(batch, targets, user_slope, hyperparameters, work, t, scores, average_scores):
     return _learn_online(
         _dual_score_outputs, _slopes_of_outputs, _dual_learn_outputs,
-        batch, targets, own_slope, hyperparameters, work, t, scores, average_scores,
+        batch, targets, user_slope, hyperparameters, work, t, scores, average_scores,
     )  # fmt: skip
 
 
@@ -977,11 +979,11 @@ def _mirror_products(ids, xs, pairs, last_update, t, settings, delta, keep, prod
 
 @_inlined
 def _mirror_learn(
-    work, hyperparameters, targets, own_slope, labels, row, ids, xs, scale, t, part, slopes
+    work, hyperparameters, targets, user_slope, labels, row, ids, xs, scale, t, part, slopes
 ):
     """Step from the weights that `_mirror_score` settled."""
     step_size, l1, l2, low, high, delta, _, _ = hyperparameters
-    aware, moves = _is_aware(targets, own_slope, hyperparameters), work.moves
+    aware, moves = _is_aware(targets, user_slope, hyperparameters), work.moves
     any_slope = False
     for k in range(len(slopes)):
         any_slope |= slopes[k] != 0.0
@@ -1044,21 +1046,21 @@ def _mirror_steps(ids, xs, work, t, part, settings, fixed, slopes, moves):
 
 
 @_borrowing
-def _train_mirror(batch, targets, own_slope, hyperparameters, work, t, scores, average_scores):
+def _train_mirror(batch, targets, user_slope, hyperparameters, work, t, scores, average_scores):
     return _learn_online(
         _mirror_score, _slopes_of_outputs, _mirror_learn,
-        batch, targets, own_slope, hyperparameters, work, t, scores, average_scores,
+        batch, targets, user_slope, hyperparameters, work, t, scores, average_scores,
     )  # fmt: skip
 
 
 def online_kernel(shrinks_lazily: bool, width: int) -> Any:
     """The kernel that takes one step for each row of a group of `width` outputs.
 
-    It is called with (batch, targets, own_slope, hyperparameters, work, t, scores, average_scores):
-    `own_slope` is of `compile_slope`, `hyperparameters` has numbers, `work` is of `make_work`, and
-    `scores`, (width, n_rows) float64, is written: the scores of each row before it was learned
-    from. So are `average_scores`, those of the average weights, where it is not NaN, or nowhere if
-    it is (0, 0). It returns t after the last row.
+    It is called with (batch, targets, user_slope, hyperparameters, work, t, scores,
+    average_scores): `user_slope` is of `compile_slope`, `hyperparameters` has numbers, and `work` is
+    of `make_work`. `scores`, (width, n_rows) float64, is written: the scores of each row before it
+    was learned from. So are `average_scores`, those of the average weights, where it is not NaN, or
+    nowhere if it is (0, 0). It returns t after the last row.
 
     A row of importance c takes ceil(c) steps, the last of them weighted by what is left, so that
     importance 2 is the row twice and importance 0 is no row at all. Beyond an importance of
@@ -1067,7 +1069,7 @@ def online_kernel(shrinks_lazily: bool, width: int) -> Any:
     """
     if shrinks_lazily:
         return _train_mirror
-    return _train_dual_one if width == 1 else _train_dual
+    return _train_dual_single if width == 1 else _train_dual
 
 
 @_compiled
@@ -1365,10 +1367,10 @@ def _predict_scores(batch, weights, intercept, scores, ones, memory):
 
 
 @_borrowing
-def fill_slopes(labels, targets, own_slope, scores, slopes):
+def fill_slopes(labels, targets, user_slope, scores, slopes):
     """Write the slopes of all rows at their scores; both are (n_rows, n_outputs) float64."""
     for row in range(len(scores)):
-        _fill_slopes(targets, own_slope, labels, row, scores[row], slopes[row])
+        _fill_slopes(targets, user_slope, labels, row, scores[row], slopes[row])
 
 
 def add_gradients(

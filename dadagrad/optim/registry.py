@@ -113,7 +113,7 @@ class Registry(Generic[T]):
 
     def _parse(self, name: str, text: str) -> T:
         cls: Any = self.classes[name]
-        parameters = {each.name: each for each in _own_fields(cls)}
+        parameters = {each.name: each for each in _parameters_of(cls)}
         values = {}
         for item in filter(None, text.split(",")):
             key, _, value = item.partition("=")
@@ -150,13 +150,13 @@ def register(registry: Registry[Any], name: str) -> Callable[[Class], Class]:
 def parameters(value: Any) -> dict[str, Any]:
     """Return the parameters of an object: its fields, or the attributes of a plain class."""
     if is_dataclass(value):
-        return {each.name: getattr(value, each.name) for each in _own_fields(type(value))}
+        return {each.name: getattr(value, each.name) for each in _parameters_of(type(value))}
     return dict(getattr(value, "__dict__", {}))
 
 
 def describe(value: Any) -> str:
     """Return the text that stands for an object: its name and the parameters that are not usual."""
-    usual = {each.name: each.default for each in _own_fields(type(value))}
+    usual = {each.name: each.default for each in _parameters_of(type(value))}
     changed = [
         f"{key}={_text(parameter)}"
         for key, parameter in parameters(value).items()
@@ -165,7 +165,7 @@ def describe(value: Any) -> str:
     return ":".join([value.name, ",".join(changed)]) if changed else str(value.name)
 
 
-def _own_fields(cls: type) -> list[Any]:
+def _parameters_of(cls: type) -> list[Any]:
     """The fields that are parameters."""
     if not is_dataclass(cls):
         return []

@@ -59,7 +59,7 @@ class InitialState:
                 f"the model at {initial} was saved without the state of its training; train it "
                 "again with --keep-state"
             )
-        own_objects = {name: value for name, value in objects.items() if _is_own(value)}
+        own_objects = {name: value for name, value in objects.items() if _is_object(value)}
         return cls(model, TrainConfig.from_json(model.report["config"], own_objects), arrays)
 
     def adopt(self, data: Dataset) -> Dataset:
@@ -120,7 +120,7 @@ def continue_problem(problem: Problem, before: Problem) -> Problem:
     return problem
 
 
-def _is_own(value: object) -> bool:
+def _is_object(value: object) -> bool:
     """True for objects rather than names and numbers."""
     return not isinstance(value, str | int | float | list | tuple | dict | None)
 

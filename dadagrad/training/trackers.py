@@ -104,11 +104,11 @@ class MlflowCallback(_Tracker):
     def __init__(self, api: Any, **start: Any) -> None:
         self._api = api
         self._start = start
-        self._is_own = False
+        self._has_started = False
 
     def begin(self, parameters: Mapping[str, Any]) -> None:
-        self._is_own = self._api.active_run() is None
-        if self._is_own:
+        self._has_started = self._api.active_run() is None
+        if self._has_started:
             self._api.start_run(**self._start)
         self._api.log_params(dict(parameters))
 
@@ -116,5 +116,5 @@ class MlflowCallback(_Tracker):
         self._api.log_metrics(dict(numbers), step=rows)
 
     def finish(self, *, failed: bool) -> None:
-        if self._is_own:
+        if self._has_started:
             self._api.end_run("FAILED" if failed else "FINISHED")

@@ -47,10 +47,10 @@ def test_distinct_ids_of_any_size(ids, repeats):
 @given(first=id_sets, second=id_sets)
 def test_two_increasing_arrays_are_united_and_compared(first, second):
     ids, others = (np.array(sorted(some), np.int64) for some in (first, second))
-    united, places, other_places = unite(ids, others)
+    united, places, other_positions = unite(ids, others)
     np.testing.assert_array_equal(united, np.union1d(ids, others))
     np.testing.assert_array_equal(united[places], ids)
-    np.testing.assert_array_equal(united[other_places], others)
+    np.testing.assert_array_equal(united[other_positions], others)
     _, *expected = np.intersect1d(ids, others, return_indices=True)
     np.testing.assert_array_equal(common(ids, others), expected)
 

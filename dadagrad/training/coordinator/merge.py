@@ -113,11 +113,11 @@ def merge_shard(problem: Problem, state: State, learned: Sequence[Learned], shar
             [each.accumulators[group, entries] for each, entries in parts]
         )
         averages = np.concatenate([each.averages[group, entries] for each, entries in parts])
-        own_averages, momentum = state.averages[group], state.momentum[group]
+        merged_averages, momentum = state.averages[group], state.momentum[group]
         shared = times, problem.of_group(group)[1], state.t
         if not lazy:
             merge_streams(
-                base, ids, accumulators, ends, *shared, False, own_averages, averages, momentum
+                base, ids, accumulators, ends, *shared, False, merged_averages, averages, momentum
             )
             continue
         updates = np.concatenate([each.last_update[group, entries] for each, entries in parts])
@@ -128,7 +128,7 @@ def merge_shard(problem: Problem, state: State, learned: Sequence[Learned], shar
         averages = averages[is_learned] if len(averages) else averages
         merge_streams(
             base, ids[is_learned], accumulators[is_learned], n_learned[ends], *shared, True,
-            own_averages, averages, momentum,
+            merged_averages, averages, momentum,
         )  # fmt: skip
         last_update[ids[is_learned]] = state.t + (times - state.t).sum()
 
@@ -157,8 +157,8 @@ def merge_common(problem: Problem, state: State, learned: Sequence[State]) -> No
             if each.t > begun:
                 slower = (end**2 - begun**2) / (each.t**2 - begun**2)
                 moved = intercepts(problem, each.intercept, each.t) - weight
-                own_lag = change.ravel() - begun**2 * moved
-                lag += slower * own_lag / participation.ravel()
+                lag_of_stream = change.ravel() - begun**2 * moved
+                lag += slower * lag_of_stream / participation.ravel()
         state.intercept[..., 2] = base[..., 2] + lag.reshape(base[..., 2].shape)
     state.t = end
 

@@ -161,7 +161,7 @@ class State(TrainingState):
         accumulators, last_update, averages = parts.values()
         work = kernels.make_work(batch, accumulators, intercept, last_update, averages)
         learn = kernels.online_kernel(lazy, problem.group_width)
-        t = learn(batch, targets, problem.own_slope, steps, work, self.t, scores, average_scores)
+        t = learn(batch, targets, problem.user_slope, steps, work, self.t, scores, average_scores)
         if parts is not arrays:
             _copy(put, arrays.values(), ids, parts.values())
         culprit = overflowed(ids, accumulators)

@@ -173,7 +173,9 @@ def _gradient_of_setting(
     kernels.predict_scores(batch, weights, intercept, scores)
     if problem.loss.has_kernels:
         slopes = np.empty_like(scores)
-        kernels.fill_slopes(batch.labels, problem.kernel_targets, problem.own_slope, scores, slopes)
+        kernels.fill_slopes(
+            batch.labels, problem.kernel_targets, problem.user_slope, scores, slopes
+        )
     else:
         slopes = problem.loss.slope(scores, problem.targets(rows.labels))
         slopes = np.array(slopes, np.float64, order="C")
