@@ -1057,8 +1057,8 @@ def online_kernel(shrinks_lazily: bool, width: int) -> Any:
     """The kernel that takes one step for each row of a group of `width` outputs.
 
     It is called with (batch, targets, user_slope, hyperparameters, work, t, scores,
-    average_scores): `user_slope` is of `compile_slope`, `hyperparameters` has numbers, and `work` is
-    of `make_work`. `scores`, (width, n_rows) float64, is written: the scores of each row before it
+    average_scores): `user_slope` is of `compile_slope`, `hyperparameters` has numbers, and `work`
+    is of `make_work`. `scores`, (width, n_rows) float64, is written: the scores of each row before it
     was learned from. So are `average_scores`, those of the average weights, where it is not NaN, or
     nowhere if it is (0, 0). It returns t after the last row.
 
