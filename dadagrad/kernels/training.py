@@ -1058,9 +1058,9 @@ def online_kernel(shrinks_lazily: bool, width: int) -> Any:
 
     It is called with (batch, targets, user_slope, hyperparameters, work, t, scores,
     average_scores): `user_slope` is of `compile_slope`, `hyperparameters` has numbers, and `work`
-    is of `make_work`. `scores`, (width, n_rows) float64, is written: the scores of each row before it
-    was learned from. So are `average_scores`, those of the average weights, where it is not NaN, or
-    nowhere if it is (0, 0). It returns t after the last row.
+    is of `make_work`. `scores`, (width, n_rows) float64, is written: the scores of each row before
+    it was learned from. So are `average_scores`, those of the average weights, where it is not NaN,
+    or nowhere if it is (0, 0). It returns t after the last row.
 
     A row of importance c takes ceil(c) steps, the last of them weighted by what is left, so that
     importance 2 is the row twice and importance 0 is no row at all. Beyond an importance of

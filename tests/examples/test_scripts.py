@@ -10,6 +10,7 @@ from helpers.scripts import EXAMPLES
 SCRIPTS = sorted(EXAMPLES.rglob("*.py"))
 SMALL = {
     "outputs": "--rows 500 --features 2000 --rounds 1",
+    "parts": "--rows 500 --features 2000 --repeats 1",
     "projections": "--features 2000 --changed 20 --steps 20 --slow-steps 5",
     "reading": "--rows 500 --repeats 1",
     "replay": "--rows 500 --features 2000 --nnz 20 --streams 2",
