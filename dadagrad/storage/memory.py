@@ -17,7 +17,7 @@ _VERSION_1 = "memory.limit_in_bytes", "memory.usage_in_bytes"
 _VERSION_2 = "memory.max", "memory.current"
 _UNLIMITED = 1 << 60
 
-_UNCHECKED_BYTES = 64 << 20
+_UNCHECKED_BYTES = _THREAD_ADDRESSES = 64 << 20
 
 
 def check_free_memory(needed: int, place: str) -> None:
@@ -29,6 +29,19 @@ def check_free_memory(needed: int, place: str) -> None:
         raise OutOfMemory(
             f"{place} takes {decimal(needed)} of memory, and {decimal(free)} are free; free some, "
             "or split the data into smaller files, row groups or partitions"
+        )
+
+
+def check_addresses(place: str) -> None:
+    """Raise `OutOfMemory` if a limit of addresses (``ulimit -v``) leaves too few for a thread.
+
+    Python and the library of stores would wait for ever for a thread that cannot start.
+    """
+    free = free_addresses()
+    if free is not None and free < _THREAD_ADDRESSES:
+        raise OutOfMemory(
+            f"{place}: the limit of addresses (ulimit -v) leaves {decimal(max(0, free))}, and "
+            f"a thread needs {decimal(_THREAD_ADDRESSES)}; raise it"
         )
 
 

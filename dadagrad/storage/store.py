@@ -22,6 +22,7 @@ from urllib.parse import unquote
 
 from dadagrad.errors import InputError, MissingKey, StorageError, TooLarge
 from dadagrad.storage.backends import SCHEMES, explain, open_store, parse, segments, shared_policy
+from dadagrad.storage.memory import check_addresses
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -245,6 +246,7 @@ class Storage:
 
     def _ask(self, action: str, key: str, call: Callable[[], T]) -> T:
         """Return the answer of the store, after retries; explain its errors."""
+        check_addresses(self.url)
         with self._explained(action, key):
             return call() if self._policy is None else self._policy.ask(call)
 

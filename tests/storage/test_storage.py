@@ -321,3 +321,25 @@ def test_a_broken_netrc_file_is_named_and_not_quoted(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="netrc, line 1: cannot be read") as failed:
         Storage("http://h/x")
     assert "SECRET" not in str(failed.value)
+
+
+FEW_ADDRESSES = """
+import resource, sys, psutil
+from dadagrad.errors import OutOfMemory
+from dadagrad.storage.store import Storage
+storage = Storage(sys.argv[1])
+storage.put("before", b"")  # loads the library
+limit = psutil.Process().memory_info().vms + (1 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    storage.put("key", b"bytes")
+except OutOfMemory as error:
+    print(error)
+"""
+
+
+def test_a_store_without_memory_for_threads_is_an_error(tmp_path):
+    """The library of stores would wait for ever."""
+    command = [sys.executable, "-c", FEW_ADDRESSES, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.startswith(f"{tmp_path}: the limit of addresses")

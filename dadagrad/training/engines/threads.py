@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from dadagrad.data.dataset import Dataset
 from dadagrad.kernels.parallel import threaded
+from dadagrad.storage.memory import check_addresses
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.watcher import Watcher
@@ -93,6 +94,8 @@ class LocalEngine(Engine):
     def _submit(
         self, pool: ThreadPoolExecutor, work: Callable[..., Event], *arguments: object
     ) -> None:
+        check_addresses(self._data.url)
+
         def deliver(future: Future[Event]) -> None:
             if not future.cancelled():
                 self._events.put(future.exception() or future.result())
