@@ -21,6 +21,9 @@ from dadagrad.problem import Task, has_classes
 
 Vector = NDArray[np.float64]
 
+_MANY_IDS = 32
+"""Weights for each feature of the rows from which on a search is faster than a merge."""
+
 
 def refuse_not_finite(scores: Vector, place: str, numbers: NDArray[np.int64] | None = None) -> None:
     """Raise `InputError` about a score that is not finite; `numbers` are those of rows in a place.
@@ -126,6 +129,17 @@ class LinearModel:
         signs = np.array(sign_of_names(space, names), np.float32)
         return signs[:, None] * self.weights
 
+    def common_features(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Positions in the vocabulary of `rows` and in `ids` of the features of both."""
+        from dadagrad.kernels.id_sets import common  # needs numba, which loads slowly
+
+        if len(self.ids) < _MANY_IDS * rows.n_local:
+            in_rows, in_model = common(rows.vocabulary, self.ids)
+            return in_rows, in_model
+        position = np.searchsorted(self.ids[:-1], rows.vocabulary)  # of the last, if beyond it
+        in_rows = np.flatnonzero(self.ids[position] == rows.vocabulary)
+        return in_rows, position[in_rows]
+
     def scores(self, rows: Rows) -> Vector:
         """<w, x> + b of every row and output, (n_rows, n_outputs) float64.
 
@@ -138,11 +152,8 @@ class LinearModel:
         entries = values, rows.indices[first:last], rows.indptr - first
         matrix = csr_array(entries, shape=(rows.n_rows, rows.n_local))
         weights = np.zeros((rows.n_local, self.n_outputs))
-        if len(self.ids):
-            position = np.searchsorted(self.ids, rows.vocabulary)
-            np.minimum(position, len(self.ids) - 1, out=position)
-            is_feature = self.ids[position] == rows.vocabulary
-            weights[is_feature] = self.weights[position[is_feature]]
+        in_rows, in_model = self.common_features(rows)
+        weights[in_rows] = self.weights[in_model]
         # A product with a vector is twice as fast as one with a single column.
         products = matrix @ (weights[:, 0] if self.n_outputs == 1 else weights)
         scores: Vector = np.reshape(products, (rows.n_rows, self.n_outputs))

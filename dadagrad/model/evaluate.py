@@ -23,6 +23,7 @@ from dadagrad.model.base import refuse_not_finite
 from dadagrad.model.compatibility import LabelTranslation, check_suitable
 from dadagrad.model.metrics import ClassMetrics, RegressionMetrics, count_unseen
 from dadagrad.model.model import Model
+from dadagrad.model.ranking import RankingScores
 from dadagrad.optim.losses import LOSSES, Loss, check_targets
 
 MAX_SCORES = 2**19
@@ -155,8 +156,6 @@ def _evaluate_labels(
 
 
 def _evaluate_ranking(model: Model, data: Dataset, progress: RowsDone | None) -> dict[str, Any]:
-    from dadagrad.model.ranking import RankingScores  # needs numba, which loads slowly
-
     totals = RankingScores()
     for _, rows, scores in score_partitions(model, data, progress):
         assert rows.queries is not None

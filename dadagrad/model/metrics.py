@@ -116,5 +116,6 @@ class RegressionMetrics:
 
 def count_unseen(model: Model, rows: Rows) -> int:
     """Number of non-zeros whose features have no weight."""
-    is_feature = np.isin(rows.vocabulary, model.ids)
-    return int(np.count_nonzero(~is_feature[rows.indices[rows.indptr[0] : rows.indptr[-1]]]))
+    is_unseen = np.ones(rows.n_local, np.bool_)
+    is_unseen[model.common_features(rows)[0]] = False
+    return int(np.count_nonzero(is_unseen[rows.indices[rows.indptr[0] : rows.indptr[-1]]]))

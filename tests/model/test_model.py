@@ -50,7 +50,8 @@ def make_model(seed=0, task="binary", n_outputs=1, k=20, loss="logistic"):
 
 def make_rows(seed, n_rows, implicit, scaled):
     rng = np.random.default_rng(seed)
-    counts = rng.integers(0, 9, n_rows)
+    # Few features are searched for among the weights, and many merged with them.
+    counts = rng.integers(0, rng.choice([2, 9]), n_rows)
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     # Ids up to 100: some the model does not know.
     ids = [np.sort(rng.choice(100, count, replace=False)) for count in counts]
