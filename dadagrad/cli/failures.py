@@ -99,10 +99,12 @@ def failing_in_one_line() -> Iterator[None]:
         with on_command_line():
             message = str(error)
         raise Failure(message) from error
-    except KeyboardInterrupt as error:
-        numbers = [number for number in error.args if isinstance(number, int)]
-        raise Interrupted("interrupted", *numbers[:1]) from error
     except BaseException as error:
+        # Python has other errors come from an interrupt where a class is made.
+        for origin in _origins(error):
+            if isinstance(origin, KeyboardInterrupt):
+                numbers = [number for number in origin.args if isinstance(number, int)]
+                raise Interrupted("interrupted", *numbers[:1]) from error
         if lacks_memory(error) or _address_space_was_full():
             raise Failure(_NO_MEMORY) from error
         if not isinstance(error, OSError) or error.strerror is None:
@@ -113,13 +115,19 @@ def failing_in_one_line() -> Iterator[None]:
 
 def lacks_memory(error: BaseException | None) -> bool:
     """Return True if an error, or an error that it comes from, is one of lacking memory."""
+    return any(
+        isinstance(origin, MemoryError)
+        or getattr(origin, "errno", None) == errno.ENOMEM
+        or _MESSAGES.search(str(origin))
+        for origin in _origins(error)
+    )
+
+
+def _origins(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those that it comes from."""
     while error is not None:
-        if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
-            return True
-        if _MESSAGES.search(str(error)):
-            return True
+        yield error
         error = error.__cause__ or error.__context__
-    return False
 
 
 def _address_space_was_full() -> bool:

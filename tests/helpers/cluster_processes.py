@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 # Reads one command a line, forks, and answers with the number of the process. The parent starts
 # no threads and opens no connections, so that forking is sound.
 NURSERY = """
-import contextlib, ctypes, json, os, signal, sys
+import contextlib, ctypes, json, os, resource, signal, sys
 
 import distributed.cli.dask_scheduler, distributed.cli.dask_worker
 import dask.__main__, dask.cli
@@ -82,6 +82,8 @@ for line in sys.stdin:
             with contextlib.suppress(OSError):  # the disk is full
                 stream.flush()
         if os.getpid() == number:  # a command of little memory runs in a child
+            hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))  # its disk may be full
             with open(order["code"], "w") as file:
                 file.write(str(code))
         os._exit(code)
