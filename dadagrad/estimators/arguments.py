@@ -28,8 +28,8 @@ MORE_PARAMETER_DOCS = """
     threads : int or None, default=None
         Number of threads; None is 2.
     client : "current", str, distributed.Client or None, default=None
-        Dask cluster on which `fit` trains on a dataset: "current" is the active client, and a str
-        the address of a scheduler.
+        Dask cluster on which `fit` trains on a dataset or a dask collection, whose blocks its
+        workers compute: "current" is the active client, and a str the address of a scheduler.
     checkpoints : str or None, default=None
         URL of a folder. `fit` leaves checkpoints there, and resumes from them when it is called
         with the same data and settings again.

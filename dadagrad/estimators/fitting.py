@@ -143,12 +143,6 @@ def fit(
 
     Raises `InputError` if `checkpoints` holds another run, `KeyboardInterrupt` if interrupted.
     """
-    client = resources["client"]
-    if client is not None and isinstance(data, DaskDataset):
-        raise InputError(
-            "client trains on a dataset in storage, and X is a dask collection; write it with "
-            "`dadagrad ingest`, or leave out client"
-        )
     is_stored = not isinstance(data, MemoryDataset | DaskDataset)
     if is_stored and not any(resources.values()) and has_active_client():
         warnings.warn(
@@ -156,7 +150,7 @@ def fit(
             "on its workers, and threads=N in this process without this warning",
             stacklevel=4,
         )
-    config = resolve_config(data, config, on_cluster=client is not None)
+    config = resolve_config(data, config, on_cluster=resources["client"] is not None)
     shown = _shown(verbose, callbacks)
     if checkpoints is not None and CheckpointReader(checkpoints).list():
         check_settings(CheckpointReader(checkpoints).load().meta["config"], config, checkpoints)

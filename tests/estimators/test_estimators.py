@@ -411,15 +411,19 @@ def test_datasets_and_their_urls(tmp_path):
         on_arrays.predict(url)
 
 
-def test_the_current_client_trains_on_a_dataset_with_the_same_bits(tmp_path):
+def test_the_current_client_trains_with_the_same_bits(tmp_path):
     X, y = make_data()
     url = write_dataset(tmp_path, X, y)
-    model = AdaGradClassifier(client="current", batch_size=20, **IN_ORDER)
+    local = AdaGradClassifier(batch_size=20, **IN_ORDER)
+    remote = clone(local).set_params(client="current")
+    blocks = da.from_array(X, chunks=(40, 12)), da.from_array(y, chunks=40)
     with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0"):
-        model.fit(url)
-        with pytest.raises(InputError, match="X is a dask collection"):
-            model.fit(da.from_array(X, chunks=(40, 12)), y)
-    assert same_bits(model, clone(model).set_params(client=None).fit(url))
+        on_dataset = clone(remote).fit(url)
+        on_blocks = clone(remote).fit(*blocks)
+        on_kept_blocks = clone(remote).fit(blocks[0].persist(), blocks[1])
+    assert same_bits(on_dataset, clone(local).fit(url))
+    for model in (on_blocks, on_kept_blocks):
+        assert same_bits(model, clone(local).fit(*blocks))
 
 
 def test_datasets_in_memory():
