@@ -9,12 +9,7 @@ import click
 
 import dadagrad
 from dadagrad.cli.display import Display
-from dadagrad.cli.options import (
-    GroupedCommand,
-    check_one_of,
-    grouped,
-    output_options,
-)
+from dadagrad.cli.options import GroupedCommand, check_one_of, grouped, output_options
 from dadagrad.cli.reading import reading_options
 
 common, rows, parallel, output = map(grouped, ("Common", "Rows", "Parallel", "Output"))

@@ -39,13 +39,7 @@ from dadagrad.data.parquet_columns import (
 )
 from dadagrad.data.parquet_footer import RowGroup, read_row_groups
 from dadagrad.data.rows import Rows, row_of
-from dadagrad.errors import (
-    CorruptionError,
-    DadagradError,
-    InputError,
-    OutOfMemory,
-    StorageError,
-)
+from dadagrad.errors import CorruptionError, DadagradError, InputError, OutOfMemory, StorageError
 from dadagrad.storage.store import Storage
 
 N_FEATURES_KEY = b"dadagrad.n_features"

@@ -12,14 +12,7 @@ from dadagrad.config import SETTINGS
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.model.base import LinearModel
 from dadagrad.settings import Switch
-from dadagrad.summary import (
-    counted,
-    duration,
-    features_text,
-    listed,
-    percent,
-    significant,
-)
+from dadagrad.summary import counted, duration, features_text, listed, percent, significant
 
 MAX_CLASSES = 10
 """Classes that are named."""

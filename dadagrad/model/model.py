@@ -26,11 +26,9 @@ import numpy as np
 from dadagrad._version import __version__
 from dadagrad.data.dataset import Schema
 from dadagrad.errors import CorruptionError, DadagradError, InputError, MissingKey, StorageError
+from dadagrad.model.base import LinearModel
 from dadagrad.model.facts import model_facts
-from dadagrad.model.memory_rows import MemoryPrediction
-from dadagrad.optim.calibration import (
-    CALIBRATIONS,
-)
+from dadagrad.optim.calibration import CALIBRATIONS
 from dadagrad.optim.registry import describe
 from dadagrad.storage.arrays import (
     AnyArray,
@@ -63,7 +61,7 @@ _PARTS = re.compile(r"parts-[0-9a-f]{32}")
 logger = logging.getLogger(__name__)
 
 
-class Model(MemoryPrediction):
+class Model(LinearModel):
     """Linear models that predict. Two models of the same run have equal `digest`.
 
     Attributes

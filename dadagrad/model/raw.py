@@ -28,12 +28,7 @@ from dadagrad.data.ingest.sources import (
 from dadagrad.data.reading.files import TASK_BYTES, Range, read_chunks
 from dadagrad.data.rows import Rows
 from dadagrad.data.tables.encoding import TableParser
-from dadagrad.data.tables.formats import (
-    is_table,
-    open_text,
-    parquet_batches,
-    parquet_groups,
-)
+from dadagrad.data.tables.formats import is_table, open_text, parquet_batches, parquet_groups
 from dadagrad.errors import InputError
 
 _STREAM_BYTES = 1 << 20

@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from dadagrad.errors import InputError
-from dadagrad.reports.document import Document
-from dadagrad.reports.live import HEADERS, LiveReport, answer, parse_address
-from dadagrad.training.callbacks import BeginEvent, EndEvent
+from dadagrad.model.facts import changed_settings, commands
+from dadagrad.reports.document import Document, base, describe_model
+from dadagrad.reports.page import HEADERS, answer
+from dadagrad.training.callbacks import (
+    BeginEvent,
+    Callback,
+    CheckpointEvent,
+    EndEvent,
+    LearningCurve,
+    RoundEvent,
+)
 
 logger = logging.getLogger(__name__)
 
 LAST_SECONDS = 2.0
 """Time at the end of a run in which open pages fetch its last state."""
+SECONDS = 0.5
+"""Seconds between two updates."""
+MAX_COUNTING = 0.02
+"""Share of the time of a run in which non-zero weights may be counted."""
+MAX_CHECKPOINTS = 10
+"""Newest checkpoints that are listed."""
 
 
-class Dashboard(LiveReport):
+class Dashboard(Callback):
     """Live page at an `address` of this machine, and of a run on a cluster at ``/dadagrad`` too.
 
     The page is served from the moment when the object is made. By default it is at a free port of
@@ -32,10 +48,15 @@ class Dashboard(LiveReport):
     Attributes
     ----------
     url : str
+    document : dict
+        The report; it is replaced, never changed.
     """
 
     def __init__(self, address: str = "127.0.0.1:0") -> None:
-        super().__init__()
+        self.document: Document = base("waiting")
+        self._curve = LearningCurve()
+        self._last = self._counting = 0.0
+        self._nonzeros: int | None = None
         host, port = parse_address(address)
         self._seen: float | None = None  # when a page was last fetched
         self._shown_end = threading.Event()
@@ -62,19 +83,71 @@ class Dashboard(LiveReport):
 
             if install(event.client):
                 self._send = partial(send, event.client)
-        super().on_begin(event)
+        config = event.config.to_json()
+        self._curve = LearningCurve.from_json(event.curve)
+        training = {
+            "features": event.features,
+            "outputs": event.outputs,
+            "rows": event.rows_done,
+            "rows_total": event.rows * event.config.passes,
+        }
+        document = base("running") | {
+            "url": event.checkpoints,
+            "data": {"url": event.data, "rows": event.rows},
+            "config": config,
+            "settings": changed_settings(config),
+            "training": training,
+            "checkpoints": [],
+            "again": commands(config, event.data, None),
+        }
+        self._show(document)
 
-    def publish(self) -> None:
-        if self._send is not None:
-            self._send(self.document)
+    def on_round(self, event: RoundEvent) -> None:
+        self._curve.on_round(event)
+        now = time.monotonic()
+        if now - self._last < SECONDS:
+            return
+        self._last = now
+        if self._counting <= MAX_COUNTING * event.seconds:
+            self._nonzeros = event.count_nonzeros()
+            self._counting += time.monotonic() - now
+        self._update(
+            training=self.document["training"]
+            | {
+                "progressive_loss": event.first_loss,
+                "progressive_error": event.first_error,
+                "nonzeros": self._nonzeros,
+                **event.to_json(),
+            },
+            holdout={} if event.holdout_loss is None else {"loss": event.holdout_loss},
+            curve=self._curve.to_json(),
+        )
+
+    def on_checkpoint(self, event: CheckpointEvent) -> None:
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        saved = event.to_json() | {"created": created, "valid": True}
+        self._update(checkpoints=[saved, *self.document["checkpoints"]][:MAX_CHECKPOINTS])
 
     def on_end(self, event: EndEvent) -> None:
         try:
-            super().on_end(event)
+            if event.result is None:
+                self._update(status="failed", error=str(event.error) or repr(event.error))
+            else:
+                saved = self.document["checkpoints"]
+                self._show(describe_model(event.result.model) | {"checkpoints": saved})
             if self._seen is not None and time.monotonic() - self._seen < LAST_SECONDS:
                 self._shown_end.wait(LAST_SECONDS)
         finally:
             self.close()
+
+    def _update(self, **entries: Any) -> None:
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        self._show(self.document | {"created": created} | entries)
+
+    def _show(self, document: Document) -> None:
+        self.document = document
+        if self._send is not None:
+            self._send(document)
 
     def close(self) -> None:
         """End the server."""
@@ -107,3 +180,13 @@ def _handler(dashboard: Dashboard) -> type[BaseHTTPRequestHandler]:
             logger.debug(format, *arguments)
 
     return Handler
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Return host and port of ``HOST:PORT``, ``:PORT`` or ``PORT``; without a host, 127.0.0.1."""
+    match = re.fullmatch(r"(?:([\w.-]+|\[[0-9a-fA-F:]+\])?:)?(\d{1,5})", address)
+    if match is None or int(match[2]) > 65535:
+        raise InputError(
+            f"{address!r} is not an address for a dashboard; give HOST:PORT, such as 127.0.0.1:8080"
+        )
+    return (match[1] or "127.0.0.1").strip("[]"), int(match[2])

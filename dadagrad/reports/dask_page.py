@@ -17,7 +17,7 @@ from distributed import Client, Scheduler, SchedulerPlugin
 from tornado import web
 
 from dadagrad.reports.document import Document, base
-from dadagrad.reports.live import HEADERS, answer
+from dadagrad.reports.page import HEADERS, answer
 from dadagrad.storage.documents import strict_json
 
 logger = logging.getLogger(__name__)

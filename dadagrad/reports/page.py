@@ -95,6 +95,28 @@ def content(document: Document) -> str:
     return _templates().get_template("content.html").render(_view(document))
 
 
+def answer(document: Document, path: str) -> tuple[str, bytes] | None:
+    """Return the type and the bytes at a path of the live page; None if there is nothing.
+
+    The paths are "", "content" (which the page fetches each second) and "report.json".
+    """
+    if path == "report.json":
+        return "application/json", strict_json(document).encode()
+    if path in ("", "content"):
+        text = page(document, live=True) if not path else content(document)
+        return "text/html; charset=utf-8", text.encode()
+    return None
+
+
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'self'",
+}
+"""Headers of all answers."""
+
+
 @cache
 def _templates() -> Environment:
     templates = Environment(

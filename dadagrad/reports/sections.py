@@ -8,14 +8,7 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from dadagrad.reports.charts import (
-    Axis,
-    Chart,
-    Series,
-    plain_count,
-    plain_number,
-    plain_percent,
-)
+from dadagrad.reports.charts import Axis, Chart, Series, plain_count, plain_number, plain_percent
 from dadagrad.summary import features_text, last_part, percent, short, significant, three
 
 Document = Mapping[str, Any]

@@ -9,13 +9,7 @@ from typing import Any
 from dadagrad.errors import InputError
 from dadagrad.storage.documents import strict_json
 from dadagrad.storage.store import Storage
-from dadagrad.training.callbacks import (
-    BeginEvent,
-    Callback,
-    CheckpointEvent,
-    EndEvent,
-    RoundEvent,
-)
+from dadagrad.training.callbacks import BeginEvent, Callback, CheckpointEvent, EndEvent, RoundEvent
 
 ROUND_SECONDS = 1.0
 """Seconds after which a round has a line in any case; others where the rows have doubled."""

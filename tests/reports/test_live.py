@@ -19,10 +19,9 @@ from helpers.training_cases import make_data
 from helpers.zarr_cases import write_zarr
 
 from dadagrad import InputError, TrainConfig, report, train
-from dadagrad.reports import live
-from dadagrad.reports.dashboard import Dashboard
+from dadagrad.reports import dashboard
+from dadagrad.reports.dashboard import Dashboard, parse_address
 from dadagrad.reports.dask_page import install
-from dadagrad.reports.live import parse_address
 
 CONFIG = TrainConfig(step_size=0.3, passes=2, batch_size=10)
 BROWSER = next(
@@ -34,7 +33,7 @@ in_browser = pytest.mark.skipif(BROWSER is None, reason="needs Chromium (Debian:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
     """Update the page at the end of each round."""
-    monkeypatch.setattr(live, "SECONDS", 0.0)
+    monkeypatch.setattr(dashboard, "SECONDS", 0.0)
 
 
 def get(url):
@@ -99,7 +98,7 @@ def test_a_run_that_fails_says_so_and_only_three_paths_are_there():
     with pytest.raises(RuntimeError):
         train(make_data(), CONFIG, callbacks=[page, fail])
     assert page.document["status"] == "failed"
-    shown = live.answer(page.document, "content")
+    shown = dashboard.answer(page.document, "content")
     assert shown is not None
     assert b"&lt;b&gt;no space" in shown[1]
 

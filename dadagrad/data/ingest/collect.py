@@ -18,14 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ, finish_rows
-from dadagrad.data.dataset import (
-    Dataset,
-    LabelColumn,
-    MemoryDataset,
-    Partition,
-    Schema,
-    checksum,
-)
+from dadagrad.data.dataset import Dataset, LabelColumn, MemoryDataset, Partition, Schema, checksum
 from dadagrad.data.external_shuffle import ExternalShuffle, ShuffledRows
 from dadagrad.data.ingest import vw
 from dadagrad.data.ingest.sources import Source

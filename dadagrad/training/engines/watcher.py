@@ -10,13 +10,7 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from dadagrad.errors import signals_to_end
-from dadagrad.training.callbacks import (
-    BeginEvent,
-    Callback,
-    CheckpointEvent,
-    EndEvent,
-    RoundEvent,
-)
+from dadagrad.training.callbacks import BeginEvent, Callback, CheckpointEvent, EndEvent, RoundEvent
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, HoldoutRecord
 from dadagrad.training.messages import Report, Save, SaveRequested, StopRequested
 from dadagrad.training.result import TrainResult

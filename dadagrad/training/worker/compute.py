@@ -16,12 +16,7 @@ from dadagrad.kernels.id_sets import mark, marked, relabel
 from dadagrad.kernels.parallel import Spread, serial
 from dadagrad.problem import Problem
 from dadagrad.training.messages import RemoteFeatures, Result, SliceInput
-from dadagrad.training.progressive import (
-    MetricsAccumulator,
-    ProgressiveMetrics,
-    count,
-    n_bins_of,
-)
+from dadagrad.training.progressive import MetricsAccumulator, ProgressiveMetrics, count, n_bins_of
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
