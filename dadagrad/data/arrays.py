@@ -37,7 +37,18 @@ def block_from_arrays(X: Any, y: ArrayLike, sample_weight: ArrayLike | None, pla
         )
     if (values == 0).any():
         block = drop_entries(block, values != 0)  # too small for float32
-    return block if sample_weight is None else _with_weights(block, sample_weight, place)
+    if sample_weight is None:
+        return block
+    try:
+        with np.errstate(over="ignore"):
+            weights = np.asarray(sample_weight, np.float64).astype(np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{place}: a weight is not a number ({error}); every weight must be"
+        ) from error
+    check_shape(weights, block.n_rows, "sample_weight", place)
+    check_column(weights, "weight", place)
+    return replace(block, weights=weights)
 
 
 def _as_csr(X: Any, place: str) -> Any:
@@ -100,29 +111,6 @@ def as_labels(y: ArrayLike, n_rows: int, place: str) -> NDArray[Any]:
     labels = labels.astype(np.float64).reshape(n_rows, n_columns)
     check_column(labels, "label", place)
     return labels
-
-
-def _with_weights(block: Block, sample_weight: ArrayLike, place: str) -> Block:
-    try:
-        with np.errstate(over="ignore"):
-            weights = np.asarray(sample_weight, np.float64).astype(np.float32)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"{place}: a weight is not a number ({error}); every weight must be"
-        ) from error
-    check_shape(weights, block.n_rows, "sample_weight", place)
-    check_column(weights, "weight", place)
-    return replace(block, weights=weights)
-
-
-def _with_queries(block: Block, query: ArrayLike, place: str) -> Block:
-    """`block` with a query for each row; rows of one query are together, in their order."""
-    queries = check_queries(query, block.n_rows, place)
-    # Queries keep the order of their first rows.
-    _, first, number = np.unique(queries, return_index=True, return_inverse=True)
-    order = np.argsort(first[number], kind="stable")
-    block = replace(block, queries=queries)
-    return block if (np.diff(order) == 1).all() else take(block, order)
 
 
 def check_queries(query: ArrayLike, n_rows: int, place: str) -> NDArray[np.int64]:
@@ -209,7 +197,12 @@ def dataset_from_arrays(
     """
     block = block_from_arrays(X, y, sample_weight, "the arrays")
     if query is not None:
-        block = _with_queries(block, query, "the arrays")
+        queries = check_queries(query, block.n_rows, "the arrays")
+        # The rows of a query are put together; queries keep the order of their first rows.
+        _, first, number = np.unique(queries, return_index=True, return_inverse=True)
+        order = np.argsort(first[number], kind="stable")
+        block = replace(block, queries=queries)
+        block = block if (np.diff(order) == 1).all() else take(block, order)
     block, _ = drop_zero_weights(block)
     if not block.n_rows:
         raise InputError("the arrays have no rows of weight above 0; give at least one row")

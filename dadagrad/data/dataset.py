@@ -31,6 +31,11 @@ _MAX_DEPTH = 16  # of JSON from a file
 _MAX_NAME = 1 << 12
 
 
+def number_text(number: float) -> str:
+    """A label that is a number as text."""
+    return str(int(number)) if float(number).is_integer() else repr(float(number))
+
+
 @dataclass(frozen=True, slots=True)
 class LabelColumn:
     """One label of the rows.
@@ -53,10 +58,7 @@ class LabelColumn:
     @property
     def texts(self) -> tuple[str, ...]:
         """Text of each of `values`: its name, or the number."""
-        if self.names is not None:
-            return self.names
-        values = self.values or ()
-        return tuple(str(int(v)) if float(v).is_integer() else repr(float(v)) for v in values)
+        return tuple(map(number_text, self.values or ())) if self.names is None else self.names
 
     def to_report(self) -> dict[str, Any]:
         """The name, and the number of rows of each label; None where they are not known."""

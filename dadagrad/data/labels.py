@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.dataset import MAX_LISTED_VALUES, LabelColumn
+from dadagrad.data.dataset import MAX_LISTED_VALUES, LabelColumn, number_text
 from dadagrad.errors import InputError
 
 _NAN = 0x7FF8_0000_0000_0000
@@ -122,7 +122,7 @@ class LabelCollector:
                 "classes or numbers"
             )
         numbers = sorted(counts)
-        labels = [*map(_number_text, numbers), *self._texts]
+        labels = [*map(number_text, numbers), *self._texts]
         repeats = [counts[number] for number in numbers]
         repeats += [self._text_counts[code] for code in range(len(self._texts))]
         is_set = self.several and any("," in text for text in self._texts)
@@ -195,7 +195,7 @@ def _sets(
     final = np.zeros((len(sets), len(numbers)))
     for row, members in enumerate(sets):
         final[row, np.searchsorted(numbers, members)] = 1
-    names = map(_number_text, numbers)
+    names = map(number_text, numbers)
     columns = [_column(name, _total(final[:, n], repeats)) for n, name in enumerate(names)]
     return tuple(columns), final
 
@@ -212,7 +212,3 @@ def _total(values: NDArray[np.float64], repeats: list[int]) -> Counter[float]:
     for value, repeat in zip(values.tolist(), repeats, strict=True):
         total[value] += repeat
     return total
-
-
-def _number_text(number: float) -> str:
-    return str(int(number)) if number.is_integer() else repr(number)

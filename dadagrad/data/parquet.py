@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from dadagrad.data.dataset import (
     MAX_FEATURES,
@@ -68,7 +67,6 @@ class _Group:
     """A row group of a file; `signed` if its feature ids are."""
 
     file: int
-    number: int
     metadata: RowGroup
     signed: bool
 
@@ -128,11 +126,23 @@ class ParquetDataset(Dataset):
                 "the file again"
             )
         indptr, ids = lists_of(table.column("indices"), place, "indices", np.int64)
-        self._check_ids(indptr, ids, place)
+        # As unsigned numbers, negative ids are too large.
+        wrong = ids.view(np.uint64) >= self.schema.n_features
+        if wrong.any():
+            entry = int(wrong.argmax())
+            raise InputError(
+                f"{place}: row {row_of(indptr, entry)} has feature {ids[entry]}; ids run from 0 to "
+                f"{self.schema.n_features - 1}"
+            )
         values = weights = queries = None
         if "values" in self._columns:
             ends, values = lists_of(table.column("values"), place, "values", np.float32)
-            _check_lengths(indptr, ends, place)
+            if not np.array_equal(indptr, ends):
+                row = int(np.flatnonzero(indptr[1:] != ends[1:])[0])
+                raise InputError(
+                    f"{place}: row {row} has {indptr[row + 1] - indptr[row]} indices and "
+                    f"{ends[row + 1] - ends[row]} values; they must be as many"
+                )
             if (values == 1).all():
                 values = None
         labels = np.empty((n_rows, len(self._label_names)), np.float64)
@@ -158,7 +168,7 @@ class ParquetDataset(Dataset):
 
     def _place(self, partition: int) -> str:
         group = self._groups[partition]
-        return f"{self._name(group.file)}, row group {group.number}"
+        return f"{self._name(group.file)}, row group {group.metadata.number}"
 
     def _open(self, file: int) -> None:
         """Read the footer of a file, and compare its columns with those of the first."""
@@ -183,8 +193,7 @@ class ParquetDataset(Dataset):
             )
         self._footers.append(footer)
         signed = pa.types.is_signed_integer(schema.field("indices").type.value_type)
-        groups = (_Group(file, number, group, signed) for number, group in enumerate(metadata))
-        self._groups += [group for group in groups if group.metadata.n_rows]
+        self._groups += [_Group(file, group, signed) for group in metadata if group.n_rows]
 
     def _table(self, partition: int, columns: list[str]) -> pa.Table:
         group, place = self._groups[partition], self._place(partition)
@@ -195,7 +204,8 @@ class ParquetDataset(Dataset):
             arrow_errors(CorruptionError, problem, "write or copy the file again"),
         ):
             file = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True)
-            return file.read_row_group(group.number, columns=columns, use_threads=False)
+            number = group.metadata.number
+            return file.read_row_group(number, columns=columns, use_threads=False)
 
     def _describe_label(self, name: str) -> LabelColumn:
         """The distinct values of a label column, from a scan of it."""
@@ -252,21 +262,11 @@ class ParquetDataset(Dataset):
     def _partition(self, number: int) -> Partition:
         group = self._groups[number]
         file, metadata = self._files[group.file], group.metadata
-        content = json.dumps([file, group.number, metadata.digest])
+        content = json.dumps([file, metadata.number, metadata.digest])
         checksum = hashlib.sha256(content.encode()).hexdigest()
-        name = f"{file or 'file'}:{group.number}"
+        name = f"{file or 'file'}:{metadata.number}"
         n_local = min(metadata.nnz, self.schema.n_features)
         return Partition(name, metadata.n_rows, metadata.nnz, n_local, checksum)
-
-    def _check_ids(self, indptr: NDArray[np.int64], ids: NDArray[np.int64], place: str) -> None:
-        # As unsigned numbers, negative ids are too large.
-        wrong = ids.view(np.uint64) >= self.schema.n_features
-        if wrong.any():
-            entry = int(wrong.argmax())
-            raise InputError(
-                f"{place}: row {row_of(indptr, entry)} has feature {ids[entry]}; ids run from 0 to "
-                f"{self.schema.n_features - 1}"
-            )
 
 
 def _content_checksum(rows: Rows) -> int:
@@ -277,15 +277,6 @@ def _content_checksum(rows: Rows) -> int:
         if column is not None:
             checksum = google_crc32c.extend(checksum, column)
     return checksum
-
-
-def _check_lengths(indptr: NDArray[np.int64], ends: NDArray[np.int64], place: str) -> None:
-    if not np.array_equal(indptr, ends):
-        row = int(np.flatnonzero(indptr[1:] != ends[1:])[0])
-        raise InputError(
-            f"{place}: row {row} has {indptr[row + 1] - indptr[row]} indices and "
-            f"{ends[row + 1] - ends[row]} values; they must be as many"
-        )
 
 
 @contextmanager

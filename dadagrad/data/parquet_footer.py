@@ -28,12 +28,15 @@ _WIDTHS = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4}
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """The metadata of one row group, without that of columns other than ``indices``.
+    """The metadata of row group `number`, without that of columns other than ``indices``.
 
-    `maximum` is the largest index as little-endian bytes, `digest` the SHA-256 of all metadata, and
-    `sizes` the bytes of decoded columns. Texts that repeat may take more.
+    `first` is the number of its first row, `maximum` the largest index as little-endian bytes,
+    `digest` the SHA-256 of all metadata, and `sizes` the bytes of decoded columns. Texts that
+    repeat may take more.
     """
 
+    number: int
+    first: int
     n_rows: int
     nnz: int
     maximum: bytes | None
@@ -61,7 +64,11 @@ def read_row_groups(file: BinaryIO, place: str) -> list[RowGroup]:
     try:
         # The numbers of fields are those of parquet.thrift.
         groups = _Decoder(file.read(length)).struct().get(4, [])
-        return [_row_group(group, size) for group in groups]
+        read: list[RowGroup] = []
+        for number, group in enumerate(groups):
+            first = read[-1].first + read[-1].n_rows if read else 0
+            read.append(_row_group(group, size, number, first))
+        return read
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         reason = str(error) if isinstance(error, _DamagedError) else "it is malformed"
         raise InputError(
@@ -73,11 +80,11 @@ class _DamagedError(ValueError):
     """The damage of a footer, in words."""
 
 
-def _row_group(group: dict[int, Any], size: int) -> RowGroup:
+def _row_group(group: dict[int, Any], size: int, number: int, first: int) -> RowGroup:
     n_rows = _count(group[3], "rows of a row group", size)
     sizes: Counter[str] = Counter()
     digest = hashlib.sha256(repr(group).encode()).hexdigest()
-    row_group = RowGroup(n_rows, 0, None, digest, sizes)
+    row_group = RowGroup(number, first, n_rows, 0, None, digest, sizes)
     for column in group[1]:
         if column.get(1):
             raise _DamagedError("it says that data lies in another file")

@@ -55,24 +55,20 @@ class DatasetView(Dataset):
     @property
     def source_partitions(self) -> tuple[int, ...]:
         pieces = self._pieces.values()
-        counts = [sum(piece.source == number for piece in pieces) for number in range(self._n)]
-        return tuple(counts)
+        numbers = range(len(self._sources))
+        return tuple(sum(piece.source == number for piece in pieces) for number in numbers)
 
     @property
     def pieces(self) -> list[Piece]:
         """Piece of each partition."""
         return [self._pieces[partition.name] for partition in self.partitions]
 
-    @property
-    def _n(self) -> int:
-        return len(self._sources)
-
     def _describe(self, piece: Piece) -> Partition:
         partition = self._sources[piece.source].partitions[piece.partition]
         name, n_rows = partition.name, piece.stop - piece.start
         if n_rows < partition.n_rows:
             name += f", rows {piece.start} to {piece.stop - 1}"
-        if self._n > 1:
+        if len(self._sources) > 1:
             name += f" of dataset {piece.source + 1}"
         nnz = partition.nnz * n_rows // max(partition.n_rows, 1)
         return replace(partition, name=name, n_rows=n_rows, nnz=nnz)

@@ -158,13 +158,13 @@ def _number(text: NDArray[np.uint8], at: int) -> tuple[float, int]:
         return 0.0, -1
     if text[at] == 101 or text[at] == 69:  # e, E
         at += 1
-        below_one = text[at] == _MINUS
-        if below_one or text[at] == _PLUS:
+        is_negative_power = text[at] == _MINUS
+        if is_negative_power or text[at] == _PLUS:
             at += 1
         shift, stop, _ = _digits(text, at, 0, _MAX_EXPONENT)
         if stop == at:
             return 0.0, -1
-        exponent += -shift if below_one else shift
+        exponent += -shift if is_negative_power else shift
         at = stop
     value = np.nan
     if mantissa == 0:

@@ -8,7 +8,6 @@ the external shuffle and a few partitions, however large the sources are.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,16 +22,14 @@ from dadagrad.data.external_shuffle import ExternalShuffle, ShuffledRows
 from dadagrad.data.ingest import vw
 from dadagrad.data.ingest.sources import Source
 from dadagrad.data.ingest.summary import SourceSummary
-from dadagrad.data.ingest.workers import ClusterPool, WorkerPool
+from dadagrad.data.ingest.workers import ClusterPool, StoredRun, WorkerPool, store_runs
 from dadagrad.data.labels import LabelCollector, LabelTable, keep_class_names
-from dadagrad.data.reading.files import Range, read_chunks, source_bytes
+from dadagrad.data.reading.files import source_bytes
 from dadagrad.data.reading.options import OPTIONS, TABLE_FORMATS, Options
 from dadagrad.data.rows import Rows
-from dadagrad.data.stored_runs import StoredRun, store_runs
-from dadagrad.data.tables.columns import PLURALS, describe_columns
+from dadagrad.data.tables.columns import PLURALS, Column
 from dadagrad.data.tables.encoder import TableEncoder
-from dadagrad.data.tables.formats import HEAD_BYTES
-from dadagrad.data.tables.scaling import sample_size
+from dadagrad.data.tables.scaling import MAX_SAMPLE, MAX_SAMPLE_ROWS, learn_scale
 from dadagrad.errors import InputError
 from dadagrad.kernels import is_compiled, parsing
 
@@ -73,21 +70,10 @@ def make_recipe(source: Source, settings: dict[str, Any], like: Schema | None) -
     if like is not None:
         return _recipe_like(source, settings, like)
     settings["format"] = settings.get("format") or source.guess_format()
-    if (
-        settings["format"] == "vw"
-        and "hash_bits" not in settings
-        and _needs_hashing(source.paths[0])
-    ):
+    is_vw = settings["format"] == "vw"
+    if is_vw and "hash_bits" not in settings and vw.needs_hashing(source.paths[0]):
         settings["hash_bits"] = VW_HASH_BITS
     return Recipe(Options(**settings))
-
-
-def _needs_hashing(path: str) -> bool:
-    """True unless the first lines of a file of VW have integers in a single namespace as names."""
-    if not os.path.isfile(path):
-        return True
-    head, _ = next(read_chunks(Range(path, 0, None), HEAD_BYTES), (b"", 0))
-    return vw.needs_hashing(head)
 
 
 def _recipe_like(source: Source, settings: dict[str, Any], like: Schema) -> Recipe:
@@ -222,7 +208,10 @@ def describe(schema: Schema, left_out: Sequence[str] = ()) -> str:
     for column in schema.label_columns[:1]:
         name = place(encoder.label) if encoder and encoder.label in columns else ""
         parts.append(f"label: {name} {_classes(column)}".replace("  ", " "))
-    for kind, names in describe_columns(encoder.columns).items() if encoder else ():
+    kinds: dict[str, list[str]] = {}
+    for described in encoder.columns if encoder else ():
+        kinds.setdefault(described.kind, []).append(described.name)
+    for kind, names in kinds.items():
         more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
         parts.append(f"{PLURALS[kind]}: {', '.join(map(place, names[:_MAX_SHOWN]))}{more}")
     if left_out:
@@ -308,11 +297,16 @@ def _learn_scales(
     encoder: TableEncoder, rows: ShuffledRows, summary: SourceSummary
 ) -> TableEncoder:
     """Learn the scales of numbers from a sample of rows."""
+    columns, n_numbers = encoder.columns, len(encoder.numbers)
+    if n_numbers and summary.options.scale != "none" and not encoder.binary:
+        sample = rows.sample(min(MAX_SAMPLE_ROWS, MAX_SAMPLE // n_numbers))
+        scales = iter(learn_scale(sample, n_numbers, encoder.first_missing))
+        columns = tuple(
+            Column(column.name, column.kind, *next(scales)) if column.is_number else column
+            for column in columns
+        )
     has_missing = summary.largest_id >= encoder.first_missing
-    if not encoder.numbers or summary.options.scale == "none" or encoder.binary:
-        return replace(encoder, has_missing=has_missing)
-    sample = rows.sample(sample_size(len(encoder.numbers)))
-    return encoder.learn_scales(sample, has_missing)
+    return replace(encoder, columns=columns, has_missing=has_missing)
 
 
 def _schema(summary: SourceSummary, labels: LabelTable, n_features: int | None) -> Schema:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from dadagrad.data.blocks import Block, compact, transform_values
 from dadagrad.data.ingest import arrays, svmlight, vw
 from dadagrad.data.ingest.summary import SourceSummary
+from dadagrad.data.parquet_footer import RowGroup
 from dadagrad.data.reading.files import (
     TASK_BYTES,
     Meter,
@@ -24,13 +25,7 @@ from dadagrad.data.reading.files import (
 from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.delimited import cut_at_rows
 from dadagrad.data.tables.encoding import TableParser
-from dadagrad.data.tables.formats import (
-    TableGroup,
-    learn_encoder,
-    open_text,
-    parquet_batches,
-    parquet_groups,
-)
+from dadagrad.data.tables.formats import learn_encoder, open_text, parquet_batches, parquet_groups
 from dadagrad.errors import InputError
 
 NO_ROWS = Block(np.zeros(1, np.int64), np.zeros(0, np.int64), None, np.zeros((0, 1)))
@@ -179,11 +174,9 @@ def learn_table(head: pa.RecordBatch, path: str, summary: SourceSummary) -> Tabl
 
 def _parquet_tasks(path: str, file: int, summary: SourceSummary) -> Iterator[Task]:
     """Tasks that parse the row groups of a table in Parquet."""
-    groups = list(parquet_groups(path))
-    head = next(parquet_batches(path, groups[0])) if groups else None
-    if head is None:
+    if not (groups := parquet_groups(path)):
         return
-    parse = learn_table(head.table, path, summary)
+    parse = learn_table(next(parquet_batches(path, groups[0])).table, path, summary)
     size = source_bytes(path)
     for number, group in enumerate(groups):
         n_bytes = size * (number + 1) // len(groups) - size * number // len(groups)
@@ -191,7 +184,7 @@ def _parquet_tasks(path: str, file: int, summary: SourceSummary) -> Iterator[Tas
         yield Task(file, number, partial(_parse_group, parse_now, path, group, n_bytes))
 
 
-def _parse_group(parse: TableParser, path: str, group: TableGroup, n_bytes: int) -> Parsed:
+def _parse_group(parse: TableParser, path: str, group: RowGroup, n_bytes: int) -> Parsed:
     batches = parquet_batches(path, group, parse.encoder.column_names())
     blocks = [(compact(parse.encode(batch)), 0) for batch in batches]
     return [*blocks[:-1], (blocks[-1][0], n_bytes)]

@@ -25,7 +25,6 @@ from dadagrad.data.dask_blocks import dataset_from_dask, is_dask
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.ingest.arrays import ArraySource, matrix_source, open_arrays, stored_source
 from dadagrad.data.ingest.readers import (
-    LINE_PARSERS,
     NO_ROWS,
     Parsed,
     Task,
@@ -74,10 +73,6 @@ class Source(ABC):
         """Format of the rows; tables in memory are read as those in Parquet are."""
         return "parquet"
 
-    def has_threads(self, format: Format) -> bool:
-        """True if threads read rows of this format as fast as processes: they release the GIL."""
-        return not self.paths or format in LINE_PARSERS
-
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlocksTask] | None:
         """Tasks for the workers of a cluster; None if rows can only be read here."""
         return None
@@ -103,7 +98,9 @@ class FileSource(Source):
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[TaskGroup] | None:
         if self._has_arrays(summary.options) or not all(map(os.path.isfile, self.paths)):
             return None
-        return _grouped(file_tasks(self.paths, summary, whole_streams=True))
+        tasks = file_tasks(self.paths, summary, whole_streams=True)
+        groups = iter(lambda: tuple(itertools.islice(tasks, _GROUP_TASKS)), ())
+        return map(TaskGroup, groups)
 
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
         if not self._has_arrays(summary.options):
@@ -127,11 +124,6 @@ class TaskGroup:
     def __call__(self) -> Iterator[tuple[Block, int]]:
         for task in self.tasks:
             yield from task.blocks()
-
-
-def _grouped(tasks: Iterator[Task]) -> Iterator[TaskGroup]:
-    while group := tuple(itertools.islice(tasks, _GROUP_TASKS)):
-        yield TaskGroup(group)
 
 
 @dataclass
@@ -214,17 +206,14 @@ class DaskFrameSource(Source):
         head = next((head for head in heads if len(head)), None)
         if head is None:
             return
-        parse = learn_table(_first_batch(head, self.name), self.name, summary)
+        first = next(table_batches(to_table(head, self.name), self.name))
+        parse = learn_table(first.table, self.name, summary)
         for number, block in enumerate(delayed):
             yield BlockTask(partial(_parse_partition, parse, self.name, number), block)
 
 
 def _head(frame: Any) -> Any:
     return frame.head(BATCH_ROWS)
-
-
-def _first_batch(frame: Any, name: str) -> pa.RecordBatch:
-    return next(table_batches(to_table(frame, name), name)).table
 
 
 def _parse_partition(parse: TableParser, name: str, number: int, frame: Any) -> Parsed:
@@ -257,7 +246,7 @@ def make_source(data: Any) -> Source:
         return DaskFrameSource(data)
     if is_frame(data):
         return FrameSource(data)
-    if _is_matrix(data):
+    if scipy.sparse.issparse(data) or len(getattr(data, "shape", ())) == 2:
         return MatrixSource(data)
     if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
         return FrameSource(to_table(data, FrameSource.name))
@@ -290,10 +279,6 @@ def is_pair(data: Any) -> bool:
 def is_dask_frame(data: object) -> bool:
     """True for a dask data frame."""
     return is_dask(data) and hasattr(data, "columns") and hasattr(data, "to_delayed")
-
-
-def _is_matrix(data: object) -> bool:
-    return scipy.sparse.issparse(data) or len(getattr(data, "shape", ())) == 2
 
 
 def _described(data: Any) -> str:

@@ -8,6 +8,7 @@ A feature named in the unnamed namespace hashes by its name, one of another name
 
 from __future__ import annotations
 
+import os
 import re
 
 import numpy as np
@@ -16,11 +17,13 @@ from numpy.typing import NDArray
 
 from dadagrad.data.blocks import Block
 from dadagrad.data.ingest.lines import BAD_ID, Lines, as_float32, explain, number_problem, quote
+from dadagrad.data.reading.files import Range, read_chunks
 from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import row_of
 from dadagrad.kernels import parsing
 
 MAX_TAG_BYTES = 256
+_HEAD_BYTES = 1 << 20
 
 _TOKEN_END = re.compile(rb"[\s|]")
 _NAME_END = re.compile(rb"[\s|:]")
@@ -49,9 +52,12 @@ _MESSAGES = {
 }
 
 
-def needs_hashing(chunk: bytes) -> bool:
-    """True unless all names of the lines are integers in a single namespace."""
-    lines = Lines(chunk, "", 0, Options("vw", on_error="skip"), True, _TOKEN_END)
+def needs_hashing(path: str) -> bool:
+    """True unless all names in the first lines of a file are integers in a single namespace."""
+    if not os.path.isfile(path):
+        return True
+    head, _ = next(read_chunks(Range(path, 0, None), _HEAD_BYTES), (b"", 0))
+    lines = Lines(head, "", 0, Options("vw", on_error="skip"), True, _TOKEN_END)
     return lines.outcome == parsing.NEEDS_HASHING
 
 

@@ -246,14 +246,6 @@ def _looks_like_text(cells: pa.Array) -> bool:
     return several and n_words >= _WORDS_OF_TEXT * len(texts)
 
 
-def describe_columns(columns: Sequence[Column]) -> dict[str, list[str]]:
-    """Names of columns by their kind."""
-    kinds: dict[str, list[str]] = {}
-    for column in columns:
-        kinds.setdefault(column.kind, []).append(column.name)
-    return kinds
-
-
 def column_from_json(plain: Any) -> Column:
     """The column of plain JSON; raises `InputError` if it is not one."""
     suits = isinstance(plain, dict) and isinstance(plain.get("name"), str)

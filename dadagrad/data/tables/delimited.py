@@ -204,11 +204,11 @@ def read_batch(
         raise InputError(width_problem(wrong[0]))
     skipped, not_text = len(wrong), np.zeros(0, np.int64)
     if not is_utf8:
-        right = _utf8_rows(table)
+        table, right = _from_latin1(table)
         not_text = positions[~right]
         if on_error == "raise" and len(not_text):
             raise InputError(f"{place_of(int(not_text[0]))}: {_NOT_UTF8}")
-        table = _from_latin1(table).filter(pa.array(right))
+        table = table.filter(pa.array(right))
         positions, skipped = positions[right], skipped + int((~right).sum())
     return Batch(
         table,
@@ -235,24 +235,16 @@ def _line_numbers(
     return lines
 
 
-def _utf8_rows(table: pa.RecordBatch) -> NDArray[np.bool_]:
-    """Rows whose bytes, read as Latin-1, are UTF-8 as well."""
-    texts = [column for column in table.columns if pa.types.is_string(column.type)]
-    right = [[_is_utf8(cell.encode("latin-1")) for cell in column.to_pylist()] for column in texts]
-    rows = np.ones(table.num_rows, bool)
-    for column in right:
-        rows &= np.array(column, bool)
-    return rows
-
-
-def _from_latin1(table: pa.RecordBatch) -> pa.RecordBatch:
-    def decoded(column: pa.Array) -> pa.Array:
-        if not pa.types.is_string(column.type):
-            return column
-        cells = [cell.encode("latin-1").decode("utf-8", "replace") for cell in column.to_pylist()]
-        return pa.array(cells, pa.string())
-
-    return pa.RecordBatch.from_arrays([*map(decoded, table.columns)], names=table.schema.names)
+def _from_latin1(table: pa.RecordBatch) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
+    """Rows that were read as Latin-1 as UTF-8, and which of them are."""
+    columns, right = [], np.ones(table.num_rows, bool)
+    for column in table.columns:
+        if pa.types.is_string(column.type):
+            cells = [cell.encode("latin-1") for cell in column.to_pylist()]
+            right &= np.array([_is_utf8(cell) for cell in cells], bool)
+            column = pa.array([cell.decode("utf-8", "replace") for cell in cells], pa.string())
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, names=table.schema.names), right
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -337,7 +329,8 @@ def _arrow_table(
             options,
         )
         columns = [column.combine_chunks() for column in table.columns]
-        doubtful = any(pc.any(pc.is_inf(column)).as_py() for column in columns if _is_float(column))
+        floats = [column for column in columns if pa.types.is_floating(column.type)]
+        doubtful = any(pc.any(pc.is_inf(column)).as_py() for column in floats)
     except pa.ArrowInvalid:
         doubtful = True
         if not numbers:
@@ -374,7 +367,3 @@ def _few_rows(
         for number, name in enumerate(names)
         if included_names is None or name in included_names
     ]
-
-
-def _is_float(column: pa.Array) -> bool:
-    return bool(pa.types.is_floating(column.type))

@@ -9,7 +9,7 @@ single text column has the features of scikit-learn's `HashingVectorizer`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dadagrad.data.blocks import Block, drop_entries, transform_values
 from dadagrad.data.tables.columns import Column, column_from_json
-from dadagrad.data.tables.scaling import learn_scale, scale_numbers
+from dadagrad.data.tables.scaling import scale_numbers
 from dadagrad.errors import InputError
 
 Hashes = NDArray[np.int64]
@@ -116,16 +116,6 @@ class TableEncoder:
                 f"the recorded transformation of the table is not whole: {error!r}; make the "
                 "dataset again"
             ) from None
-
-    def learn_scales(self, sample: Block, has_missing: bool) -> TableEncoder:
-        """The transformation with centers and scales of the numbers in a `sample` of rows."""
-        scales = learn_scale(sample, len(self.numbers), self.first_missing)
-        pairs = iter(scales)
-        columns = tuple(
-            Column(column.name, column.kind, *next(pairs)) if column.is_number else column
-            for column in self.columns
-        )
-        return replace(self, columns=columns, has_missing=has_missing)
 
     def finish(self, block: Block) -> Block:
         """Scale the numbers of encoded rows, then apply binary and norm."""

@@ -338,14 +338,18 @@ class _Encoding:
                 f"{self._source()}: the label, column {shown(name)}, is "
                 f"{table.schema.field(name).type}; it must be a number or a text"
             )
+        codes, texts = to_categories(table.column(name))
+        numbers, wrong = to_numbers(texts)
+        if (wrong & np.isnan(numbers)).any():
+            has_label = pc.not_equal(texts, "").to_numpy(zero_copy_only=False)[codes]
+            labels: NDArray[Any] = texts.to_numpy(zero_copy_only=False)[codes]
+        else:
+            has_label, labels = np.isfinite(numbers)[codes], numbers[codes, None]
         if self.parser.labelled is None:
-            return labels_of(table.column(name), lambda wrong, row: None)[0], everywhere
-        return labels_of(table.column(name), lambda wrong, row: self._refuse_label(wrong, row))
+            return labels, everywhere
 
-    def _refuse_label(self, labelled: NDArray[np.bool_], texts: pa.Array) -> None:
         def problem(row: int) -> str:
-            text = texts[row].as_py()
-            name = self.encoder.label or ""
+            text = texts[int(codes[row])].as_py()
             column = f"{name} counted from 0" if name.isdecimal() else f"{shown(name)}"
             state = f"is {text[:60]}" if text else "is missing"
             return (
@@ -354,7 +358,8 @@ class _Encoding:
                 "--no-labels reads a file without labels, to be predicted)"
             )
 
-        self._refuse(~labelled, problem)
+        self._refuse(~has_label, problem)
+        return labels, has_label
 
     def _tags(self) -> NDArray[np.object_] | None:
         name = self.encoder.row_name
@@ -363,22 +368,3 @@ class _Encoding:
         codes, texts = to_categories(self.batch.table.column(name))
         tags: NDArray[np.object_] = texts.to_numpy(zero_copy_only=False)[codes]
         return tags
-
-
-def labels_of(
-    cells: pa.Array, refuse: Callable[[NDArray[np.bool_], pa.Array], None]
-) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Labels as (n_rows, 1) numbers if all are, else as (n_rows,) texts, and the rows with one.
-
-    `refuse` gets the rows that have a label, and the labels as text.
-    """
-    codes, texts = to_categories(cells)
-    numbers, wrong = to_numbers(texts)
-    if (wrong & np.isnan(numbers)).any():
-        labelled = pc.not_equal(texts, "").to_numpy(zero_copy_only=False)
-        labels: NDArray[Any] = texts.to_numpy(zero_copy_only=False)[codes]
-    else:
-        labelled = np.isfinite(numbers)
-        labels = numbers[codes, None]
-    refuse(labelled[codes], texts.take(pa.array(codes)))
-    return labels, labelled[codes]

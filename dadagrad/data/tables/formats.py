@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -288,33 +288,21 @@ def is_table(path: str) -> bool:
         return False  # the reader of datasets describes the damage
 
 
-@dataclass(frozen=True, slots=True)
-class TableGroup:
-    """A row group of a table in Parquet: its number, that of its first row, and its metadata."""
-
-    number: int
-    first: int
-    metadata: RowGroup
-
-
-def parquet_groups(path: str) -> Iterator[TableGroup]:
+def parquet_groups(path: str) -> list[RowGroup]:
     """The row groups of a table in Parquet."""
-    first = 0
     with open(path, "rb", opener=open_regular) as file:
-        for number, metadata in enumerate(read_row_groups(file, path)):
-            yield TableGroup(number, first, metadata)
-            first += metadata.n_rows
+        return read_row_groups(file, path)
 
 
 def parquet_batches(
-    path: str, group: TableGroup, columns: list[str] | None = None
+    path: str, group: RowGroup, columns: list[str] | None = None
 ) -> Iterator[Batch]:
     """Rows of a row group; only `columns` are read, if given.
 
     Raises `CorruptionError` for bytes that cannot be decoded.
     """
     place = f"{path}, row group {group.number}"
-    group.metadata.check_memory(place, columns)
+    group.check_memory(place, columns)
     with arrow_errors(
         CorruptionError, f"{place} cannot be decoded", "write or copy the file again"
     ):

@@ -17,17 +17,12 @@ from numpy.typing import NDArray
 
 from dadagrad.data.blocks import Block
 
-MAX_SAMPLE = 1 << 24
-"""Cells of the sample of rows from which scales are learned."""
+MAX_SAMPLE, MAX_SAMPLE_ROWS = 1 << 24, 100_000
+"""Cells and rows of the sample from which scales are learned."""
 
 _NORMAL_QUARTILES = 1.349  # distance of the quartiles of the standard normal distribution
 LINEAR = 4.0
 """Scaled number beyond which numbers are compressed."""
-
-
-def sample_size(n_numbers: int) -> int:
-    """Number of rows from which the scales of so many columns are learned."""
-    return min(100_000, MAX_SAMPLE // max(n_numbers, 1))
 
 
 def learn_scale(sample: Block, n_numbers: int, first_missing: int) -> list[tuple[float, float]]:

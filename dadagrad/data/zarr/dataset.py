@@ -69,7 +69,10 @@ class ZarrDataset(Dataset):
         try:
             self.schema = Schema.from_json(attributes.get("schema"))
             self.partitions = _read_partitions(attributes.get("partitions"))
-            self.provenance = _read_provenance(attributes.get("provenance"))
+            provenance: Any = attributes.get("provenance")
+            need(type(provenance) is dict, "provenance", provenance, "an object")
+            check_plain(provenance, "provenance")
+            self.provenance: dict[str, Any] = provenance
             check_label_names(self.schema.label_names)
             for column in self.schema.label_columns:
                 counted = column.counts is None or sum(column.counts) == self.n_rows
@@ -97,7 +100,7 @@ class ZarrDataset(Dataset):
                 continue
             if not reader.has("var/name"):
                 break  # Names are kept for all features or for none.
-            strings, vocabulary = reader.read_strings("var/name"), reader.read_vocabulary()
+            vocabulary, strings = reader.read_names()
             present = np.isin(vocabulary, unnamed)
             pairs = zip(vocabulary[present].tolist(), strings[present].tolist(), strict=True)
             names |= {feature: name for feature, name in pairs if name}
@@ -191,21 +194,16 @@ class _PartitionReader:
         vocabulary, indices = arrays["var/feature"], arrays["X/indices"]
         return Rows(vocabulary, indptr, indices, arrays.get("X/data"), labels, *columns)
 
-    def read_vocabulary(self) -> NDArray[np.int64]:
-        """The (n_local,) int64 feature ids that occur."""
-        expected = {"var/feature": (self._partition.n_local, "int64")}
-        vocabulary: NDArray[np.int64] = self._read_numbers(expected)["var/feature"]
-        return vocabulary
-
-    def read_strings(self, path: str) -> NDArray[np.object_]:
-        """A string of the array `path` for each of the n_local > 0 features."""
-        n_local = self._partition.n_local
+    def read_names(self) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
+        """The (n_local,) ids of the features that occur, of which there are some; their names."""
+        n_local, path = self._partition.n_local, "var/name"
         with self._errors_of(path):
             ((size, _),) = self._seals[path]
             chunk = self._scratch.empty(path, check_strings_size(size, n_local), np.uint8)
         self._read_chunks({f"{path}/c/0": chunk})
         with self._errors_of(path):
-            return decode_strings(chunk, n_local)
+            names = decode_strings(chunk, n_local)
+        return self._read_numbers({"var/feature": (n_local, "int64")})["var/feature"], names
 
     def _read_numbers(self, expected: Mapping[str, tuple[int, str]]) -> dict[str, NDArray[Any]]:
         """Checked arrays of these paths, lengths and types; ``X/data`` only if it is stored."""
@@ -314,9 +312,3 @@ def _read_partitions(plain: Any) -> tuple[Partition, ...]:
         partitions.append(Partition(name, n_rows, nnz, n_local, checksum))
     check_distinct(partitions)
     return tuple(partitions)
-
-
-def _read_provenance(plain: Any) -> dict[str, Any]:
-    need(type(plain) is dict, "provenance", plain, "an object")
-    check_plain(plain, "provenance")
-    return dict(plain)
