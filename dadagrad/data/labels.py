@@ -7,6 +7,7 @@ share one float64 column.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ from dadagrad.errors import InputError
 _NAN = 0x7FF8_0000_0000_0000
 _TEXT_NUMBER = 0x0000_FFFF_FFFF_FFFF
 _MAX_SHOWN = 3
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ class LabelCollector:
         Texts become class codes in the order of the sorted texts, or, if any row has several
         labels, one column of 0 and 1 for each label.
         """
+        self._check_precision()
         if not self._texts:
             n_columns = len(self._number_counts)
             names = ["label"] if n_columns == 1 else [f"label_{n}" for n in range(n_columns)]
@@ -128,6 +132,17 @@ class LabelCollector:
         is_set = self.several and any("," in text for text in self._texts)
         columns, final = (_sets if is_set else _classes)(labels, repeats)
         return LabelTable(columns, np.array(numbers), final)
+
+    def _check_precision(self) -> None:
+        """Warn of whole numbers that 64 bits can hold as integers, and not as floats."""
+        for label in sorted(label for counts in self._number_counts for label in counts or ()):
+            if 2**53 <= abs(label) < 2**64:
+                logger.warning(
+                    f"labels beyond 2**53, such as {number_text(label)}, are rounded, and classes "
+                    "that differ in their last digits become one; write labels that are names as "
+                    "texts, such as 'id-1'"
+                )
+                return
 
 
 def recode(labels: NDArray[np.float64], codes: NDArray[np.int64]) -> NDArray[np.float64]:

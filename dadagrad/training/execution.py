@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from dadagrad.config import CHOSEN, TrainConfig
-from dadagrad.data.dataset import Dataset
+from dadagrad.data.dask_blocks import DaskDataset
+from dadagrad.data.dataset import Dataset, MemoryDataset
 from dadagrad.data.skipping import skipping
 from dadagrad.data.views import hold_out
 from dadagrad.errors import InputError, OnError, TrainingError, name_options
@@ -226,10 +227,14 @@ class Run:
             return
         loaded = loader.load(int(self.schedule.first.order(0)[0]))
         if in_order(loaded.rows.labels[:, 0], columns[0]):
+            remedy = "write the data again with `dadagrad ingest`, which shuffles all rows"
+            if any(isinstance(source, MemoryDataset | DaskDataset) for source in self.data.sources):
+                remedy = "shuffle X and y"
+                if not self.problem.config.shuffle:
+                    remedy += ", or leave out shuffle=False"
             logger.warning(
                 "the labels come in order: training learns little from rows that are sorted by "
-                "label, and its error before learning is far too low; write the data again with "
-                "`dadagrad ingest`, which shuffles rows"
+                f"label, and its error before learning is far too low; {remedy}"
             )
         loader.keep(loaded)
 
@@ -361,10 +366,14 @@ class Run:
         pairs = [(report[f"progressive_{name}"], report[f"constant_{name}"]) for name in names]
         if all(reached > constant for reached, constant in pairs):
             reached, constant = pairs[0]
+            config, remedies = self.problem.config, ["check the labels and the order of the rows"]
+            if config.update.has_step_size:
+                remedies.append("try smaller step sizes")
+            if not config.scale_columns:
+                remedies.append(name_options("try --scale-columns"))
             logger.warning(
                 f"the model is worse than a constant: its loss is {reached:.4g} and that "
-                f"of the best constant {constant:.4g}; check the labels and the order of the rows, "
-                f"and try smaller step sizes or {name_options('--scale-columns')}"
+                f"of the best constant {constant:.4g}; {', '.join(remedies)}"
             )
 
 

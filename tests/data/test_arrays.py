@@ -91,6 +91,14 @@ def test_label_columns():
     assert (many.values, many.counts) == (None, None)
 
 
+def test_labels_that_are_rounded_are_named(caplog):
+    large = 2**53 - 1
+    dataset_from_arrays(np.eye(2), [large - 1, large])
+    assert not caplog.records
+    dataset_from_arrays(np.eye(2), [large + 1, large + 2])
+    assert "such as 9007199254740992, are rounded" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("X", "y", "options", "message"),
     [

@@ -49,6 +49,7 @@ def test_a_run_says_loudly_that_a_constant_is_better(caplog):
     for data in (learnable, random):
         train(data, step_size=10.0, loss="logistic")
     assert caplog.text.count("worse than a constant") == 1
+    assert caplog.text.endswith("try smaller step sizes, try scale_columns=\n")
     train(random, step_size=10.0, loss="logistic", average=True)  # it may be better than its steps
     assert caplog.text.count("worse than a constant") == 1
 
@@ -72,3 +73,5 @@ def test_rows_of_a_matrix_that_are_sorted_by_label_are_shuffled(caplog, kind):
         X = pytest.importorskip("dask.array").from_array(X, chunks=(1600, 8))
     assert train((X, y), step_size=0.3).report["progressive_error"] > 0.2
     assert not caplog.text
+    train((X, y), step_size=0.3, shuffle=False)
+    assert "or leave out shuffle=False" in caplog.text

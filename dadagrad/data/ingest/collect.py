@@ -30,7 +30,7 @@ from dadagrad.data.rows import Rows
 from dadagrad.data.tables.columns import PLURALS, Column
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.scaling import MAX_SAMPLE, MAX_SAMPLE_ROWS, learn_scale
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, name_options
 from dadagrad.kernels import is_compiled, parsing
 
 logger = logging.getLogger(__name__)
@@ -284,7 +284,7 @@ def collect(
     if seed is None and not options.no_labels and summary.in_order:
         logger.warning(
             "the labels come in order: training learns little from rows that are sorted by label; "
-            "leave out --no-shuffle"
+            + name_options("leave out --no-shuffle")
         )
     if not rows.n_rows:
         reason = f" ({summary.skipped} were wrong and skipped)" if summary.skipped else ""
