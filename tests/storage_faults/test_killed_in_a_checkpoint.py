@@ -4,11 +4,16 @@ On S3 a proxy holds a request back, or passes on half of it, and the process is 
 files it is killed at each change of a file.
 """
 
+import json
+
 import pytest
 from helpers.faulty_proxy import Proxy, once_at
 from helpers.processes import wait_until
 from helpers.sudden_death import each_death
+from helpers.training_cases import make_data
+from helpers.zarr_cases import write_zarr
 
+from dadagrad import train
 from dadagrad.training.checkpoints.reader import CheckpointReader
 
 OFTEN = {("tear", "part", "moto"), ("tear", "manifest", "rclone"), ("tear", "model", "moto")}
@@ -76,3 +81,48 @@ def check(folder):
 def test_at_a_change_of_a_file(stride, tmp_path):
     """Writing and removing: checkpoints stay whole, and the next run leaves nothing else."""
     assert each_death(tmp_path, CHECKPOINTS, stride=stride) > 70
+
+
+RUNS = """
+import json, time
+from dadagrad.config import TrainConfig
+from dadagrad.data import open_dataset
+from dadagrad.problem import make_problem
+from dadagrad.training import execution
+from dadagrad.training.checkpoints import lease
+from dadagrad.training.checkpoints.reader import CheckpointReader
+from dadagrad.training.engines import threads
+from dadagrad.training.engines.warm_up import warm_up
+from dadagrad.training.run import resume, train
+
+data, digest, settings = arguments
+config = TrainConfig(**json.loads(settings))
+execution.CHUNK_ROWS = 20
+lease.BEGIN_SECONDS = 0.0  # nobody has to see first whether a process that began is dead
+for batch_size in {1, config.batch_size}:  # loaded once, before any process begins
+    warm_up(make_problem(config, open_dataset(data).schema, batch_size), lambda line: None)
+
+def act(folder):
+    pause = lambda event: time.sleep(0.003)  # the writer in the background keeps up
+    train(data, config, checkpoints=f"{folder}/run", save_every=1, callbacks=[pause])
+
+def check(folder):
+    url = f"{folder}/run"
+    begun = CheckpointReader(url).list()
+    result = resume(url) if begun else train(data, config, checkpoints=url)
+    assert result.model.digest == digest
+"""
+SETTINGS = [
+    {"update": "dual-averaging", "batch_size": 1, "l1": 1e-4},
+    {"update": "ftrl", "batch_size": 16, "class_weight": "balanced", "passes": 2},
+]
+
+
+@pytest.mark.parametrize("stride", [41, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings["update"])
+def test_a_run_dies_at_a_change_of_a_file(settings, stride, tmp_path):
+    """Resumed, or begun again where it had saved nothing, it makes the same bits."""
+    data = write_zarr(make_data((150,) * 2, labels="multiclass"), tmp_path / "data")
+    digest = train(data, **settings).model.digest
+    arguments = (data, digest, json.dumps(settings))
+    assert each_death(tmp_path, RUNS, *arguments, stride=stride) > 60
