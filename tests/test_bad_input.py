@@ -1,6 +1,5 @@
 """Whatever is wrong with the input is one line that says what and where, and exit code 2."""
 
-import ctypes
 import gzip
 import io
 import json
@@ -8,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -55,12 +53,6 @@ def made(tmp_path_factory):
     train = ["train", folder / "data", "--model", folder / "model", "--step-size", 0.3]
     assert run(*train, "--checkpoints", folder / "run", "--checkpoint-every", 200).exit_code == 0
     return folder
-
-
-@pytest.fixture
-def places(made, tmp_path):
-    """A copy of `made` to damage."""
-    return Path(shutil.copytree(made, tmp_path / "made"))
 
 
 def parquet(**changes):
@@ -136,79 +128,6 @@ def test_compressed_files_that_are_cut_or_damaged(tmp_path, kind):
     assert json.loads(result.stdout)["rows"] == 2000
 
 
-@pytest.mark.parametrize("options", [(), ("--batch-size", "2"), ("--streams", "2")], ids=str)
-def test_values_whose_sums_leave_the_range_of_numbers_are_named(tmp_path, options):
-    """Else the weight would be 0 from then on, and the model without a word of it."""
-    (tmp_path / "a.svmlight").write_text("1 1:1 3:1e20\n0 1:2\n" * 20)
-    settings = ("--step-size", "0.1", "--no-scale-columns", *options)
-    error = error_of("train", tmp_path / "a.svmlight", "--model", tmp_path / "model", *settings)
-    assert "the sums of feature 2 have left the range of 32-bit numbers" in error
-    assert not (tmp_path / "model").exists()
-
-
-def test_training_that_diverges_leaves_no_model(made, tmp_path):
-    train = ["train", made / "data", "--model", tmp_path / "m", "--loss", "squared", "--step-size"]
-    error = error_of(*train, "1e300")
-    assert all(words in error for words in ("not finite", "partition part-", "row ")), error
-    assert not (tmp_path / "m" / "model.json").exists()
-    assert "step_size must be a finite number" in error_of(*train, "nan")
-
-
-READ = (
-    "zarr.json", "part-00001/zarr.json", "part-00001/X/data/c/0", "part-00001/X/indices/c/0",
-    "part-00001/X/indptr/c/0", "part-00001/obs/label/c/0", "part-00001/var/feature/c/0",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
-def test_a_damaged_dataset(places, how):
-    """Each file that is read is missed by one command, and one file by every command."""
-    out, data = places / "p.parquet", places / "data"
-    commands = [
-        ["train", data, "--model", places / "m", "--step-size", 0.3],
-        ["evaluate", places / "model", data],
-        ["predict", places / "model", data, "--out", out],
-        ["ingest", data, "--format", "parquet", "--out", places / "copy"],
-    ]
-    for number, key in enumerate(READ):
-        whole = (data / key).read_bytes()
-        damage(data / key, how)
-        for command in commands if number == 2 else [commands[number % 4]]:
-            error = error_of(*command)
-            assert str(data) in error
-            if key != "zarr.json" or how != "gone":  # or else there is no dataset any more
-                assert key.partition("/")[0] in error
-                assert "make the dataset again with `dadagrad ingest`" in error
-        (data / key).write_bytes(whole)
-    assert not out.exists()
-    assert not (places / "m" / "model.json").exists()
-    assert not (places / "copy").exists()
-
-
-@pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
-def test_a_damaged_model_or_checkpoint(places, how):
-    digest = json.loads(run("inspect", places / "model", "--json").stdout)["digest"]
-    part = min((places / "model").glob("parts-*/*"))
-    damage(part, how)
-    for command in (["evaluate", places / "model", places / "data"], ["inspect", places / "model"]):
-        assert part.name in error_of(*command)
-    newest = max((places / "run").glob("manifest-*"))
-    step = newest.name.removeprefix("manifest-").partition(".")[0]
-    damage(min((places / "run").glob(f"{step}-*/*")), how)
-    result = run("resume", places / "run", "--model", places / "again", "--json")
-    assert f"skipped the damaged checkpoint {newest.name}" in result.stderr
-    assert json.loads(result.stdout)["digest"] == digest
-
-
-def damage(file, how):
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 0x20
-    if how == "gone":
-        file.unlink()
-    else:
-        file.write_bytes(content if how == "flipped" else content[: len(content) // 2])
-
-
 def test_a_missing_bucket_and_an_endpoint_that_does_not_answer(made, tmp_path, monkeypatch):
     gone = "s3://no-such-bucket/it"
     with rclone_server(tmp_path) as server:
@@ -233,47 +152,6 @@ def commands(made, url):
         ["predict", made / "model", made / "data", "--out", url],
         ["resume", url],
     ]
-
-
-def test_folders_without_permission(places):
-    """In processes of their own, as root without root's right to pass over permissions."""
-    closed, hidden = places / "closed", places / "hidden"
-    closed.mkdir(mode=0o555)
-    hidden.mkdir(mode=0o000)
-    inside = [*commands(places, str(closed / "x"))[:3], commands(places, str(closed / "x"))[5]]
-    demo = ["demo", "--folder", closed / "x", "--rows", 1000]
-    source = ["ingest", hidden, "--out", places / "d"]
-    hidden_ones = [["evaluate", places / "model", hidden], ["resume", hidden], source, demo]
-    code = (
-        "import sys, json\n"
-        "from click.testing import CliRunner\n"
-        "from dadagrad.cli import dadagrad\n"
-        "for line in sys.stdin:\n"
-        "    done = CliRunner().invoke(dadagrad, json.loads(line))\n"
-        "    *_, error = done.stderr.strip().splitlines()  # after the progress, if it is slow\n"
-        "    print(done.exit_code, repr(done.exception), error, flush=True)\n"
-    )
-    lines = "\n".join(json.dumps([str(word) for word in one]) for one in inside + hidden_ones)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            input=lines, capture_output=True, text=True, preexec_fn=_obey_permissions,
-        )  # fmt: skip
-    finally:
-        hidden.chmod(0o700)
-    answers = done.stdout.splitlines()
-    assert len(answers) == len(inside + hidden_ones), done.stdout + done.stderr
-    for answer in answers:
-        assert answer.startswith("2 SystemExit(2) dadagrad: error: "), answer
-        assert "ermission denied" in answer, answer
-    assert list(closed.iterdir()) == []
-
-
-def _obey_permissions():
-    """Drop CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH for the program that starts now."""
-    libc = ctypes.CDLL(None)
-    for capability in (1, 2):
-        libc.prctl(24, capability, 0, 0, 0)
 
 
 def test_output_that_nobody_reads_or_that_has_no_place(made):

@@ -214,6 +214,7 @@ def test_every_damaged_chunk_is_found(damage):
             with pytest.raises(CorruptionError, match=message) as caught:
                 dataset.names(np.arange(N_FEATURES)) if array == "var/name" else dataset.read(0)
             assert storage.url in str(caught.value)
+            assert "make the dataset again with `dadagrad ingest`" in str(caught.value)
         storage.put(key, whole)
 
 
