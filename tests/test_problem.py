@@ -54,30 +54,6 @@ def test_of_each_of_several_columns_the_larger_value_is_positive():
     np.testing.assert_array_equal(make(*COLUMNS).targets(labels), [[-1, 1], [1, -1]])
 
 
-def test_targets_of_a_regression_are_the_labels_for_every_setting():
-    made = make(REAL, loss="squared", step_size=(0.1, 0.2))
-    np.testing.assert_array_equal(made.targets(np.array([[3.5]])), [[3.5, 3.5]])
-
-
-def test_the_problem_repeats_for_every_setting():
-    targets = make(CLASSES, step_size=(0.1, 0.2)).kernel_targets
-    np.testing.assert_array_equal(targets.label_column, [0] * 6)
-    np.testing.assert_array_equal(targets.positive, [2, 5, 7, 2, 5, 7])
-    assert np.isnan(make(REAL, loss="squared").kernel_targets.positive).all()
-
-
-def test_balanced_classes_weigh_the_same_in_total():
-    weights = make(CLASSES, class_weight="balanced").class_importance
-    np.testing.assert_allclose(weights * [10, 20, 30], [20, 20, 20])
-    np.testing.assert_allclose(make(BINARY, class_weight="balanced").class_importance, [2 / 3, 2])
-    assert make(BINARY).class_importance is None
-
-
-def test_classes_not_named_weigh_one():
-    weights = make(CLASSES, class_weight={5.0: 0.25}).class_importance
-    np.testing.assert_array_equal(weights, [1.0, 0.25, 1.0])
-
-
 @pytest.mark.parametrize(
     ("columns", "settings", "message"),
     [

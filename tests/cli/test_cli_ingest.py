@@ -3,8 +3,6 @@
 import inspect
 import re
 
-import pytest
-
 from dadagrad import ingest, open_dataset
 from dadagrad.cli import ingest as module
 from dadagrad.data.reading.options import OPTIONS
@@ -50,26 +48,6 @@ def test_options_reach_ingest(run, tmp_path):
     assert run(*arguments, "--out", tmp_path / "a", "--overwrite").code == 0
 
 
-def test_wrong_rows_and_sources_are_an_error_or_counted(run, tmp_path):
-    source = tmp_path / "data.svmlight"
-    source.write_text("+1 1:1 2:1\n-1 1:x\n-1 2:1\n")
-    options = ["--out", tmp_path / "data", "--one-based"]
-    error = run("ingest", source, *options).error
-    assert "data.svmlight" in error
-    assert "line 2" in error
-    assert run("ingest", source, *options, "--on-error", "skip", "--json").json["skipped"] == 1
-    assert "none.svmlight" in run("ingest", tmp_path / "none.svmlight", *options).error
-
-
-@pytest.mark.parametrize("header", ["--header", "--no-header"])
-def test_delimiters_and_headers(run, tmp_path, header):
-    source = tmp_path / "rows.txt"
-    source.write_text("1,0.5\n0,0.25\n")
-    options = ("--format", "csv", "--delimiter", "comma", header, "--json")
-    result = run("ingest", source, *options, "--out", tmp_path / "d").json
-    assert result["rows"] == (1 if header == "--header" else 2)
-
-
 def test_every_parameter_has_an_option():
     parameters = set(inspect.signature(ingest).parameters) - {"progress", "options"}
     parameters |= OPTIONS.keys()
@@ -79,29 +57,6 @@ def test_every_parameter_has_an_option():
 
 
 TABLE = "age,job,y\n" + "".join(f"{age},{job},{age % 2}\n" for age in range(30) for job in "ab")
-BAD_TABLES = {
-    "a word for a number": (TABLE + "old,a,1\n", "line 62: column 'age' holds 'old'"),
-    "a cut last line": (TABLE + "7,a", "line 62: 2 comma-separated fields"),
-    "another encoding": (TABLE.encode() + b"7,\xe9,1\n", "line 62: the row is not UTF-8"),
-    "an open quote": (TABLE + '7,"a,1\n8,b,0\n', "line 62: a quote opens"),
-    "no label": (TABLE + "7,a,\n", "line 62: the label, column 'y', is missing"),
-    "nothing": ("", "no rows in"),
-    "names only": ("age,job,y\n", "no rows in"),
-    "another column": ("age,jab,yy\n1,a,0\n", "no column 'y', which --label names; did you mean"),
-    "the same names": ("age,age,y\n1,a,0\n", "names the column 'age' twice"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_TABLES)
-def test_a_bad_table_ends_with_its_line_and_leaves_nothing(run, tmp_path, case):
-    content, said = BAD_TABLES[case]
-    source = tmp_path / "table.csv"
-    source.write_bytes(content if isinstance(content, bytes) else content.encode())
-    result = run("ingest", source, "--label", "y", "--out", tmp_path / "out", "--quiet")
-    error = result.error
-    assert str(source) in error
-    assert said in error
-    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
 
 
 def test_rows_that_are_left_out_are_named_and_counted(run, tmp_path):

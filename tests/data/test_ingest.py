@@ -331,17 +331,6 @@ def test_a_cluster_shuffles_and_writes_the_dataset_of_one_machine(tmp_path, monk
     assert not Path("bad").exists()
 
 
-def test_a_scheduler_that_does_not_answer(tmp_path, monkeypatch):
-    import dask.config
-
-    import dadagrad.clusters  # noqa: F401 (adds its defaults to the configuration)
-
-    monkeypatch.setitem(dask.config.config["dadagrad"], "connect-timeout", 1)
-    make_svmlight(tmp_path / "a.svm", 5)
-    with refused(r"no Dask scheduler answers at tcp://127\.0\.0\.1:1 ", tmp_path / "out"):
-        ingest(tmp_path / "a.svm", str(tmp_path / "out"), client="tcp://127.0.0.1:1")
-
-
 @pytest.mark.parametrize("name", ["a.svm.bz2", "a.svm.xz", "a.csv.gz"])
 def test_progress_through_one_compressed_file_is_in_its_own_bytes(tmp_path, name, monkeypatch):
     monkeypatch.setattr(readers, "TASK_BYTES", 1 << 17)

@@ -13,7 +13,6 @@ from helpers.line_formats import TOKENS, check_error, exact_number, reference_ro
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
-from sklearn.feature_extraction import FeatureHasher
 from sklearn.utils import murmurhash3_32
 
 from dadagrad.data.blocks import Block
@@ -276,23 +275,6 @@ def test_svmlight_agrees_with_scikit_learn():
     np.testing.assert_array_equal(block.ids, expected.indices)
     np.testing.assert_array_equal(block.values, expected.data.astype(np.float32))
     np.testing.assert_array_equal([block.labels[:, 0], block.queries], columns)
-
-
-def test_hash_is_that_of_feature_hasher():
-    rng = np.random.default_rng(2)
-    documents = [
-        [f"{'é' * int(rng.integers(3))}w{number}" for number in rng.integers(0, 10**6, 200)]
-        for _ in range(20)
-    ]
-    hasher = FeatureHasher(2**18, input_type="string", alternate_sign=False, dtype=np.float32)
-    expected = hasher.transform(documents)
-    expected.sort_indices()
-    block = wabbit(
-        "\n".join("1 | " + " ".join(words) for words in documents).encode(), hash_bits=18
-    )
-    np.testing.assert_array_equal(block.indptr, expected.indptr)
-    np.testing.assert_array_equal(block.ids, expected.indices)
-    np.testing.assert_array_equal(block.values, expected.data)
 
 
 # --- special content

@@ -170,14 +170,6 @@ def test_columns_without_names_may_lack_the_label(tmp_path):
         read_dataset(str(tmp_path / "c.tsv"), like=data, no_labels=True)
 
 
-def test_rows_keep_their_order_only_without_a_shuffle(tmp_path):
-    table = pa.table({"x": np.arange(200.0), "label": np.arange(200) // 100})
-    ordered = dense_dataset(read_dataset(table, shuffle=None))[1][:, 0]
-    mixed = dense_dataset(read_dataset(table))[1][:, 0]
-    assert (np.diff(ordered) >= 0).all()
-    assert 20 < np.count_nonzero(np.diff(mixed)) < 180
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

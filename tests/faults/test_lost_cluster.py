@@ -163,27 +163,6 @@ class TestCommandLine:
             digests.append(json.loads(process.out.read_text())["digest"])
         assert digests[0] == digests[1]
 
-    @pytest.mark.slow
-    def test_the_scheduler_is_restarted_twice(self, started, nursery, cluster, data, tmp_path):
-        """At once, so that workers and run might meet another scheduler at the same address."""
-        places = ("--model", str(tmp_path / "other"), "--json")
-        undisturbed = nursery.start("dadagrad", "train", data, *self.SETTINGS, *places)
-        run = started(cluster)
-        resume = ("resume", str(tmp_path / "run"), "--json", "--scheduler", cluster.address)
-        for steps in (10, 60):
-            self.wait_for_checkpoint(tmp_path, steps)
-            restart_scheduler(cluster)
-            assert self.refusal(run).endswith(
-                "go on from the last checkpoint with `dadagrad resume`"
-            )
-            cluster.have_workers(2)
-            run = nursery.start("dadagrad", *resume)
-        digests = []
-        for process in (undisturbed, run):
-            assert process.wait(60) == 0, process.text()
-            digests.append(json.loads(process.out.read_text())["digest"])
-        assert digests[0] == digests[1]
-
     def test_the_scheduler_is_killed_before_the_first_step(self, started, cluster, tmp_path):
         """Dask asks for it until ``dadagrad.connect-timeout`` is over, and then fails as it can."""
         run = started(cluster)

@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-import psutil
 import pytest
-from helpers.cluster_processes import Cluster, Process
+from helpers.cluster_processes import Cluster
 from helpers.fault_cases import CONFIG, STREAMS, At
 from helpers.processes import wait_until
 from helpers.training_cases import bits
@@ -146,19 +145,6 @@ def test_a_worker_freezes_for_longer_than_its_time_to_live(nursery, data, config
     with Cluster(nursery, 2, environment) as cluster:
         at = At(rounds, lambda: freeze_until_given_up(cluster), pause=0.02)
         assert bits(at.train(cluster, data, config)) == bits(train(data, config))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("killed", ["nanny", "worker"])
-def test_a_nanny_or_its_worker_is_killed(cluster, data, expected, killed):
-    """A worker does not outlive its nanny, and a nanny starts its worker again."""
-    nanny = cluster.add_worker(nanny=True)
-    cluster.wait_for_workers(3)
-    (worker,) = (child for child in nanny.children() if "spawn_main" in " ".join(child.cmdline()))
-    victim: Process | psutil.Process = nanny if killed == "nanny" else worker
-    assert bits(At(20, victim.kill).train(cluster, data)) == expected
-    cluster.wait_for_workers(2 if killed == "nanny" else 3)
-    wait_until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, 10, "it")
 
 
 def test_a_worker_is_killed_while_the_workers_get_ready(cluster, data, expected, monkeypatch):

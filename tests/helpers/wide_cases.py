@@ -57,11 +57,6 @@ def kept() -> tuple[int, int]:
     return len(_cache()), int(_cache().total_weight)
 
 
-def most_kept() -> int:
-    """Largest number of bytes that a worker may keep."""
-    return int(_cache().n)
-
-
 def _cache() -> dask_tasks.PartitionCache:
     assert dask_tasks._cache is not None
     return dask_tasks._cache

@@ -187,26 +187,6 @@ def test_every_algorithm_resumes_to_the_same_bits(settings, monkeypatch, tmp_pat
     assert resumed.report["progressive_loss"] == whole.report["progressive_loss"]
 
 
-@pytest.mark.parametrize(("update", "batch_size"), [("dual-averaging", 1), ("ftrl", 7)])
-def test_averaging_changes_the_model_and_not_the_steps(update, batch_size):
-    """Progressive validation is that of the weights that step, intercepts included."""
-    given = {
-        "update": update,
-        "preconditioner": "sketch:rank=4",
-        "delta": 0.1,
-        "step_size": 0.3,
-    }
-    last, mean = (
-        train(
-            dataset(numbers=False),
-            TrainConfig(**given, batch_size=batch_size, passes=3, average=average),
-        )
-        for average in (False, True)
-    )
-    assert mean.report["progressive_loss"] == last.report["progressive_loss"]
-    assert mean.model.digest != last.model.digest
-
-
 @pytest.mark.parametrize("batch_size", [1, 7])
 def test_the_first_run_of_a_process_may_have_blocks_of_given_lengths(monkeypatch, batch_size):
     """Kernels are compiled on a row of two features, which no such blocks have."""

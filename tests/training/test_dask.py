@@ -11,11 +11,9 @@ import time
 from dataclasses import replace
 
 import dask.config
-import numpy as np
 import psutil
 import pytest
 from distributed import Client, SpecCluster
-from distributed.protocol.serialize import deserialize, serialize
 from helpers.cluster_processes import Cluster, Nursery
 from helpers.processes import local_cluster, wait_until
 from helpers.training_cases import bits, make_data
@@ -25,18 +23,12 @@ from dadagrad import clusters, dry_run  # noqa: F401 (adds its defaults to the c
 from dadagrad.config import TrainConfig
 from dadagrad.data import open_dataset
 from dadagrad.errors import CorruptionError, InputError, TrainingError
-from dadagrad.kernels.id_sets import pack, unpack
 from dadagrad.training.callbacks import RoundEvent
 from dadagrad.training.engines import warm_up
-from dadagrad.training.engines.dask import batches as dask_batches
 from dadagrad.training.engines.dask import driver as dask_driver
 from dadagrad.training.engines.dask import shard_store, tasks
-from dadagrad.training.engines.dask.messages import Reply
 from dadagrad.training.memory import estimate
-from dadagrad.training.messages import Result
-from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.run import resume, train
-from dadagrad.training.state.slices import FeatureSlice, Gradient, SharedFeatures
 
 CONFIG = TrainConfig(step_size=0.3, batch_size=60, l1=1e-4, passes=2)
 
@@ -65,19 +57,6 @@ def scheduler(tmp_path_factory):
 def data(tmp_path_factory):
     made = make_data((90, 0, 70, 110, 40, 60), weighted=True)
     return write_zarr(made, tmp_path_factory.mktemp("data") / "train")
-
-
-@pytest.fixture
-def slices_of_tasks(monkeypatch):
-    """The number of slices of each task."""
-    counts, send = [], dask_batches.BatchDriver._send
-
-    def spy(self, worker, computes):
-        counts.append(len(computes))
-        send(self, worker, computes)
-
-    monkeypatch.setattr(dask_batches.BatchDriver, "_send", spy)
-    return counts
 
 
 @pytest.mark.parametrize(
@@ -185,36 +164,6 @@ def test_pairs_of_few_rows_get_the_features_of_their_partners(scheduler, tmp_pat
     url = write_zarr(make_data((100, 80), labels="relevance", n_features=500), tmp_path / "data")
     ranking = TrainConfig(loss="ranking", step_size=0.3, batch_size=12, passes=2)
     check_bits(url, ranking, client=scheduler)
-
-
-def test_slices_are_joined_to_as_many_tasks_as_pay(scheduler, data, slices_of_tasks, monkeypatch):
-    for task_work, most in ((1, 2.0), (150_000, 1.5)):
-        monkeypatch.setitem(dask.config.config["dadagrad"], "task-work", task_work)
-        steps = check_bits(data, CONFIG, client=scheduler).report["steps"]
-        assert sum(slices_of_tasks) > 3 * steps
-        assert len(slices_of_tasks) <= most * steps
-        slices_of_tasks.clear()
-
-
-def test_a_worker_with_several_threads_gets_as_many_tasks(data, slices_of_tasks):
-    with local_cluster(1, threads_per_worker=3, processes=False) as cluster:
-        check_bits(data, CONFIG, client=cluster.scheduler_address)
-    assert [2, 1, 1] in [slices_of_tasks[first : first + 3] for first in range(30)]
-
-
-def test_only_the_weights_that_the_rows_touch_are_sent(scheduler, data, monkeypatch):
-    """A few rows touch little of a wide vocabulary; a slice larger than announced gets it all."""
-    sent = []
-    send = SharedFeatures.send
-
-    def spy(self, vocabulary, touched):
-        weights = send(self, vocabulary, touched)
-        sent.append((weights.content.n_features, len(vocabulary)))
-        return weights
-
-    monkeypatch.setattr(SharedFeatures, "send", spy)
-    check_bits(data, replace(CONFIG, batch_size=4, passes=1), client=scheduler)
-    assert sum(taken for taken, _ in sent) < 0.7 * sum(all_of_them for _, all_of_them in sent)
 
 
 def test_stopped_on_a_cluster_and_resumed_on_threads_and_back(scheduler, data, tmp_path):
@@ -383,34 +332,6 @@ def test_a_client_may_be_given_or_the_current_one_and_stays_open(data, scheduler
         assert client.scheduler_comm.interval == interval
     with pytest.raises(InputError, match="needs an active distributed"):
         train(data, CONFIG, client="current")
-
-
-def test_arrays_travel_as_they_are_and_ids_as_bits():
-    through_the_scheduler = {"pickle-protocol": 4}
-    gradient = np.ones((5_000, 2), np.float32)
-    ids = np.flatnonzero(np.random.default_rng(3).random(80_000) < 0.3)
-    result = Result(
-        ProgressiveMetrics(3, 9, 3.0, np.ones(2), np.zeros(2), np.zeros((2, 0, 2))),
-        FeatureSlice(
-            pack(np.arange(0, 15_000, 3, dtype=np.int32)),
-            Gradient(gradient, np.zeros((0, 0), np.float32), np.ones((2, 2))),
-        ),
-    )
-    skipped, content = {"part-00001": "torn"}, {"part-00000": 7}
-    reply = Reply("tcp://here:1", skipped, content, (result, pack(ids)), (None, None))
-    header, frames = serialize(reply, context=through_the_scheduler)
-    assert any(np.shares_memory(np.asarray(frame), gradient) for frame in frames[1:])
-    n_bytes = sum(memoryview(frame).nbytes for frame in frames)
-    assert n_bytes < gradient.nbytes + 80_000 / 8 + 15_000 / 8 + 2_000
-    back = deserialize(header, [bytes(frame) for frame in frames])  # read-only, as from a network
-    assert replace(back, results=()) == replace(reply, results=())
-    arrived, arrived_ids = back.results
-    np.testing.assert_array_equal(unpack(arrived_ids, np.int64), ids)
-    np.testing.assert_array_equal(unpack(arrived.change.ids, np.int32), np.arange(0, 15_000, 3))
-    for name, array in result.change.content.arrays.items():
-        np.testing.assert_array_equal(arrived.change.content.arrays[name], array)
-        assert arrived.change.content.arrays[name].dtype == array.dtype
-    assert arrived.metrics.to_json() == result.metrics.to_json()
 
 
 def listening():

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from helpers.processes import dask_command, dask_scheduler, running
 from helpers.training_cases import bits, make_data
-from helpers.wide_cases import kept, most_kept, peak_memory, set_cache, write_wide
+from helpers.wide_cases import kept, peak_memory, set_cache, write_wide
 
 import dadagrad
 from dadagrad.config import TrainConfig
-from dadagrad.training.memory.available import CACHE_SHARE, cache_bytes
+from dadagrad.training.memory.available import cache_bytes
 from dadagrad.training.run import train
 from dadagrad.training.state import compiled as states
 
@@ -143,13 +143,6 @@ def test_a_last_pass_keeps_what_is_open_and_others_all_there_is(cluster, narrow,
     assert most[0][-1] == 6
     assert most[1] == sorted(most[1], reverse=True)
     assert most[1][-1] < 6
-
-
-def test_the_cache_has_a_share_of_the_worker_s_memory(cluster, narrow):
-    """Found when it is first needed: after the libraries were loaded."""
-    ask(cluster, set_cache, None)
-    train(narrow, TrainConfig(step_size=0.3, batch_size=100), client=cluster)
-    assert 0 < ask(cluster, most_kept) < CACHE_SHARE * (LIMIT - (100 << 20))
 
 
 def test_the_cache_takes_a_share_of_the_free_memory_of_a_worker():
