@@ -354,7 +354,6 @@ class Work(NamedTuple):
     """The state of one group of outputs, and memory for one row of at most `longest` entries.
 
     Dual averaging and FTRL work on `couples`: both sums of a weight move as one complex number.
-    Outputs take turns in pairs, or one alone: `gathered` has those of a row, pair by pair.
 
     Attributes
     ----------
@@ -371,8 +370,8 @@ class Work(NamedTuple):
     scores, slopes, moves : (width,) float64
         Of each output for the present row: the slope, whose square is added up, and the mean slope
         along the step, which moves the weights.
-    gathered : (n_pairs, in_pair * longest) complex
-    sums : (n_pairs, 2 * in_pair * longest)
+    gathered : (width, longest) complex
+    sums : (width, 2 * longest)
         The same memory.
     weights : (width, longest)
     terms, other_terms : (longest,)
@@ -411,7 +410,7 @@ def make_work(
     width, real = state.shape[1], state.dtype
     complex_type = np.complex64 if real == np.float32 else np.complex128
     longest = longest_row(batch)
-    sums = np.empty(((width + 1) // 2, 2 * min(width, 2) * longest), real)
+    sums = np.empty((width, 2 * longest), real)
     scores, slopes, moves = np.empty((3, width))
     terms, other_terms = np.empty((2, longest), real)
     return Work(
@@ -621,7 +620,7 @@ def _dual_learn_intercept(hyperparameters, sums, slope, move, t):
 
 
 # The sums of a row's features are gathered, worked on side by side, and scattered back, for the
-# output `k` of `width`, or for `k` and the next.
+# output `k` of `width`.
 
 
 @_inlined
@@ -633,7 +632,7 @@ def _place(index, width, k):
 def _dual_score(work, settings, fixed, ids, xs, k, width):
     """<w, x> of one row, before the row's scale; its sums and weights are kept."""
     couples, weights, terms = work.couples, work.weights[k], work.terms
-    gathered, sums = work.gathered[k // 2], work.sums[k // 2]
+    gathered, sums = work.gathered[k], work.sums[k]
     for j in range(len(ids)):
         gathered[j] = couples[_place(ids[j], width, k)]
     for j in range(len(ids)):
@@ -643,23 +642,21 @@ def _dual_score(work, settings, fixed, ids, xs, k, width):
 
 
 @_inlined
-def _dual_move(
-    work, hyperparameters, targets, labels, row, ids, xs, scale, t, part, slope, stride, k
-):
+def _dual_move(work, hyperparameters, targets, labels, row, ids, xs, scale, t, part, slope, k):
     """The mean of the slope along the step, times `part`; `slope` is that at its beginning.
 
     Dual averaging divides all of a sum by the new metric, so that the step begins at the score
     which that alone would make.
     """
-    sums, first = work.sums[k // 2], stride // 2 * (k % 2)
-    real, terms, products = sums.dtype.type, work.terms, work.other_terms
+    sums, terms, products = work.sums[k], work.terms, work.other_terms
+    real = sums.dtype.type
     settings, fixed = _group_settings(hyperparameters, t, real)
     _, ridge, eta = settings
     delta, _, _, tiny = fixed
     scaled = real(slope * scale)
     for j in range(len(ids)):
         gradient = scaled * xs[j]
-        dual, grown = sums[stride * j + first], sums[stride * j + first + 1] + gradient * gradient
+        dual, grown = sums[2 * j], sums[2 * j + 1] + gradient * gradient
         terms[j] = eta * xs[j] / max(delta + np.sqrt(grown) + ridge, tiny) * xs[j]
         products[j] = xs[j] * _dual_weight(dual, grown, settings, fixed)
     pace = scale * scale * np.float64(_sum(terms[: len(ids)]))
@@ -680,7 +677,7 @@ def _dual_move(
 def _dual_learn(work, hyperparameters, ids, xs, slope, move, k, width, t):
     """Add ``move * xs`` to the sums that `_dual_score` kept, and the squares of ``slope * xs``."""
     couples, weights = work.couples, work.weights[k]
-    gathered, sums = work.gathered[k // 2], work.sums[k // 2]
+    gathered, sums = work.gathered[k], work.sums[k]
     real = sums.dtype.type
     slope, move, eta = real(slope), real(move), real(hyperparameters.step_size)
     rounding = _rounding(t, real)
@@ -700,74 +697,21 @@ def _dual_learn(work, hyperparameters, ids, xs, slope, move, k, width, t):
     for j in range(len(ids)):
         couples[_place(ids[j], width, k)] = gathered[j]
     if len(work.averages):
-        _dual_average(work, hyperparameters, ids, sums, 2, 0, k, width, t)
+        _dual_average(work, hyperparameters, ids, k, width, t)
 
 
 @_inlined
-def _dual_average(work, hyperparameters, ids, sums, stride, first, k, width, t):
-    """Note that the weights of output `k`, as `_dual_score` kept them, are now those of `sums`."""
-    weights, terms, averages = work.weights[k], work.terms, work.averages
+def _dual_average(work, hyperparameters, ids, k, width, t):
+    """Note that the weights of output `k`, kept by `_dual_score`, are now those of its sums."""
+    sums, weights, terms, averages = work.sums[k], work.weights[k], work.terms, work.averages
     real = sums.dtype.type
     settings, fixed = _group_settings(hyperparameters, t, real)
     count = real(t * t)
     for j in range(len(ids)):
-        dual, squares = sums[stride * j + first], sums[stride * j + first + 1]
-        terms[j] = count * (_dual_weight(dual, squares, settings, fixed) - weights[j])
+        weight = _dual_weight(sums[2 * j], sums[2 * j + 1], settings, fixed)
+        terms[j] = count * (weight - weights[j])
     for j in range(len(ids)):
         averages[_place(ids[j], width, k)] += terms[j]
-
-
-@_inlined
-def _dual_score_two(work, settings, fixed, ids, xs, k, width):
-    """`_dual_score` of two neighbours: a tenth faster than one by one."""
-    couples, terms, other_terms = work.couples, work.terms, work.other_terms
-    weights, other_weights = work.weights[k], work.weights[k + 1]
-    gathered, sums = work.gathered[k // 2], work.sums[k // 2]
-    for j in range(len(ids)):
-        place = _place(ids[j], width, k)
-        first, second = couples[place], couples[place + np.uint64(1)]
-        gathered[2 * j], gathered[2 * j + 1] = first, second
-    for j in range(len(ids)):
-        weights[j] = _dual_weight(sums[4 * j], sums[4 * j + 1], settings, fixed)
-        terms[j] = xs[j] * weights[j]
-        other_weights[j] = _dual_weight(sums[4 * j + 2], sums[4 * j + 3], settings, fixed)
-        other_terms[j] = xs[j] * other_weights[j]
-    return _sum(terms[: len(ids)]), _sum(other_terms[: len(ids)])
-
-
-@_inlined
-def _dual_learn_two(work, hyperparameters, ids, xs, slopes, moves, k, width, t):
-    """`_dual_learn` of either neighbour, of what `_dual_score_two` kept."""
-    couples = work.couples
-    gathered, sums = work.gathered[k // 2], work.sums[k // 2]
-    rounding = _rounding(t, sums.dtype.type)
-    if hyperparameters.proximal:
-        eta = sums.dtype.type(hyperparameters.step_size)
-        for m in range(2):
-            slope, move, weights = slopes[m], moves[m], work.weights[k + m]
-            for j in range(len(ids)):
-                gradient = slope * xs[j]
-                dual, squares = sums[4 * j + 2 * m], sums[4 * j + 2 * m + 1]
-                grown = _add_square(squares, gradient * gradient, rounding)
-                pull = _pull(squares, grown, weights[j], eta)
-                sums[4 * j + 2 * m] = _add(dual, move * xs[j] - pull, rounding)
-                sums[4 * j + 2 * m + 1] = grown
-    else:
-        for j in range(len(ids)):
-            gradient, second_gradient = slopes[0] * xs[j], slopes[1] * xs[j]
-            sums[4 * j] = _add(sums[4 * j], moves[0] * xs[j], rounding)
-            sums[4 * j + 1] = _add_square(sums[4 * j + 1], gradient * gradient, rounding)
-            sums[4 * j + 2] = _add(sums[4 * j + 2], moves[1] * xs[j], rounding)
-            square = second_gradient * second_gradient
-            sums[4 * j + 3] = _add_square(sums[4 * j + 3], square, rounding)
-    for j in range(len(ids)):
-        place = _place(ids[j], width, k)
-        first, second = gathered[2 * j], gathered[2 * j + 1]
-        couples[place], couples[place + np.uint64(1)] = first, second
-    if len(work.averages):
-        for m in range(2):
-            if slopes[m] != 0.0:
-                _dual_average(work, hyperparameters, ids, sums, 4, 2 * m, k + m, width, t)
 
 
 @_inlined
@@ -781,30 +725,37 @@ def _dual_score_one_output(work, hyperparameters, fit_intercept, ids, xs, scale,
 
 
 @_inlined
-def _dual_learn_one_output(
-    work, hyperparameters, targets, user_slope, labels, row, ids, xs, scale, t, part, slope
-):
+def _dual_learn_output(
+    work, hyperparameters, targets, user_slope, labels, row,
+    ids, xs, scale, t, part, slope, k, width,
+):  # fmt: skip
     if slope != 0.0:
         move = slope
         if _is_aware(targets, user_slope, hyperparameters):
             move = _dual_move(
-                work, hyperparameters, targets, labels, row, ids, xs, scale, t, part, slope, 2, 0
+                work, hyperparameters, targets, labels, row, ids, xs, scale, t, part, slope, k
             )
         if targets.fit_intercept:
-            _dual_learn_intercept(hyperparameters, work.intercept[0], slope, move, t)
-        _dual_learn(work, hyperparameters, ids, xs, slope * scale, move * scale, 0, 1, t)
+            _dual_learn_intercept(hyperparameters, work.intercept[k], slope, move, t)
+        _dual_learn(work, hyperparameters, ids, xs, slope * scale, move * scale, k, width, t)
+
+
+@_inlined
+def _dual_learn_one_output(
+    work, hyperparameters, targets, user_slope, labels, row, ids, xs, scale, t, part, slope
+):
+    _dual_learn_output(
+        work, hyperparameters, targets, user_slope, labels, row,
+        ids, xs, scale, t, part, slope, 0, 1,
+    )  # fmt: skip
 
 
 @_inlined
 def _dual_score_outputs(work, hyperparameters, fit_intercept, ids, xs, scale, t, part):
     settings, fixed = _group_settings(hyperparameters, t, work.sums.dtype.type)
     scores, width = work.scores, len(work.scores)
-    for k in range(0, width - 1, 2):
-        scores[k], scores[k + 1] = _dual_score_two(work, settings, fixed, ids, xs, k, width)
-    if width % 2 == 1:
-        scores[width - 1] = _dual_score(work, settings, fixed, ids, xs, width - 1, width)
     for k in range(width):
-        scores[k] *= scale
+        scores[k] = scale * _dual_score(work, settings, fixed, ids, xs, k, width)
         if fit_intercept:
             scores[k] += _dual_intercept(hyperparameters, work.intercept[k])
     return scores
@@ -814,28 +765,11 @@ def _dual_score_outputs(work, hyperparameters, fit_intercept, ids, xs, scale, t,
 def _dual_learn_outputs(
     work, hyperparameters, targets, user_slope, labels, row, ids, xs, scale, t, part, slopes
 ):
-    real, last, moves = work.sums.dtype.type, len(slopes) - 1, work.moves
-    aware = _is_aware(targets, user_slope, hyperparameters)
     for k in range(len(slopes)):
-        moves[k] = slopes[k]
-        if slopes[k] == 0.0:
-            continue
-        if aware:
-            stride = 2 if k == last and last % 2 == 0 else 4
-            moves[k] = _dual_move(
-                work, hyperparameters, targets, labels, row,
-                ids, xs, scale, t, part, slopes[k], stride, k,
-            )  # fmt: skip
-        if targets.fit_intercept:
-            _dual_learn_intercept(hyperparameters, work.intercept[k], slopes[k], moves[k], t)
-    for k in range(0, last, 2):
-        two = real(slopes[k] * scale), real(slopes[k + 1] * scale)
-        two_moves = real(moves[k] * scale), real(moves[k + 1] * scale)
-        if two[0] != 0.0 or two[1] != 0.0:
-            _dual_learn_two(work, hyperparameters, ids, xs, two, two_moves, k, last + 1, t)
-    if last % 2 == 0 and slopes[last] != 0.0:
-        slope, move = slopes[last] * scale, moves[last] * scale
-        _dual_learn(work, hyperparameters, ids, xs, slope, move, last, last + 1, t)
+        _dual_learn_output(
+            work, hyperparameters, targets, user_slope, labels, row,
+            ids, xs, scale, t, part, slopes[k], k, len(slopes),
+        )  # fmt: skip
 
 
 @_borrowing
