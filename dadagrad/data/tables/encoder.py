@@ -9,7 +9,7 @@ single text column has the features of scikit-learn's `HashingVectorizer`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -63,6 +63,11 @@ class TableEncoder:
         """Columns of numbers and dates, which have features of their own."""
         return [column for column in self.columns if column.is_number]
 
+    @cached_property
+    def number_of(self) -> dict[str, int]:
+        """Features of the numbers of columns, by the names of these."""
+        return {column.name: number for number, column in enumerate(self.numbers)}
+
     @property
     def is_text(self) -> bool:
         """True if the only feature is a text, whose words are hashed as HashingVectorizer does."""
@@ -90,7 +95,8 @@ class TableEncoder:
             # The sign of a hash changes no value if values are all 1.
             space["alternate_sign"] = self.alternate_sign and not self.binary
             return {**space, "binary": self.binary, "norm": self.norm}
-        plain = {key: value for key, value in asdict(self).items() if key not in _READING}
+        names = (field.name for field in fields(self) if field.name not in _READING)
+        plain = {name: getattr(self, name) for name in names}
         plain["columns"] = [asdict(column) for column in self.columns]
         plain["crosses"] = [list(cross) for cross in self.crosses]
         return {"format": "table", **plain}
@@ -133,11 +139,10 @@ class TableEncoder:
 
     def names_of_numbers(self) -> dict[str, int]:
         """Names of the features of numbers, and of those that say that one is missing."""
-        names = {column.name: number for number, column in enumerate(self.numbers)}
+        names = self.number_of
         if self.has_missing:
             first = self.first_missing
-            missing = {f"{column.name} is missing": n for n, column in enumerate(self.numbers)}
-            names |= {name: first + number for name, number in missing.items()}
+            names = names | {f"{name} is missing": first + n for name, n in names.items()}
         return names
 
 

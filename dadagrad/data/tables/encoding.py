@@ -101,8 +101,9 @@ class _Encoding:
         """The rows as a block."""
         table, encoder = self.batch.table, self.encoder
         kept = np.ones(table.num_rows, bool)
+        names = set(table.schema.names)
         for column in encoder.columns:
-            if column.name not in table.schema.names:
+            if column.name not in names:
                 raise self._missing(column.name)
             cells = table.column(column.name)
             if not suits(cells, column.kind):
@@ -177,7 +178,7 @@ class _Encoding:
 
     def _add_numbers(self, column: Column, cells: pa.Array) -> NDArray[np.bool_]:
         """Add a number, or that it is missing; zeros are not stored. Returns the right rows."""
-        number = self.encoder.numbers.index(column)
+        number = self.encoder.number_of[column.name]
         if column.kind == "date":
             times, wrong = to_times(cells)
             self._add_parts_of_dates(column.name, times)

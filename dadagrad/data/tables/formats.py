@@ -84,8 +84,9 @@ def open_text(
                 head = head[: end_of_rows(head, layout.delimiter) or len(head)]
             batch = read_batch(head, layout, path=path, offset=0, on_error="skip")
             encoder = learn_encoder(batch.table, options, path, by_number=True)
+        names = set(layout.names)
         for column in encoder.columns:
-            if column.name not in layout.names:
+            if column.name not in names:
                 raise no_column(layout.names, column.name, "the first file or the model", path)
         numbers = frozenset(
             column.name for column in encoder.columns if column.kind in ("number", "code")
@@ -200,8 +201,9 @@ def read_json(
                 raise InputError(f"{place_of(line)}: {reason}") from None
             line_numbers = np.delete(line_numbers, wrong)
             problems.append((line, reason))
+    names = set(table.schema.names)
     for name in required or ():
-        if name not in table.schema.names:
+        if name not in names:
             table = table.append_column(name, pa.nulls(table.num_rows))
     batch = table.combine_chunks().to_batches()
     empty = pa.RecordBatch.from_pylist([], schema=table.schema)
