@@ -62,6 +62,13 @@ def parquet(**changes):
     return sink.getvalue()
 
 
+def parquet_twice():
+    sink = io.BytesIO()
+    columns = [pa.array([0, 1])] * 3
+    pq.write_table(pa.Table.from_arrays(columns, names=["label", "x", "x"]), sink)
+    return sink.getvalue()
+
+
 def npz(**changes):
     arrays = {
         "data": np.ones(3), "indices": [0, 2, 1], "indptr": [0, 2, 3], "shape": [2, 3],
@@ -92,6 +99,7 @@ BAD_FILES: list[tuple[str, str | bytes, list[str]]] = [
     ("a.npz", npz(data=[1, 1, 1e39]), ["row 1", "feature 1", "1e+39"]),
     ("a.npz", npz(weights=["a", "b"]), ["a.npz", "a weight is not a number"]),
     ("a.parquet", parquet(values=[[1, float("nan")], [1]]), ["row group 0", "feature 2", "nan"]),
+    ("a.parquet", parquet_twice(), ["names the column 'x' twice"]),
     # no rows, or no file of that format
     ("a.csv.gz", gzip.compress(b""), ["no rows"]),
     ("a.npz", npz(data=[], indices=[], indptr=[0], shape=[0, 3], labels=[]), ["no rows"]),

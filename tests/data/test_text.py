@@ -145,11 +145,12 @@ def test_a_header_is_detected(head, header):
     ("path", "head", "delimiter"),
     [
         ("a.tsv.gz", b"x,y\n", "\t"),
-        ("a.CSV", b"x\ty\n", ","),
+        ("a.CSV", b"x,\ty\n", ","),
         ("a.txt", b"x\ty\n", "\t"),
         ("a.txt", b"x,y\n\t", ","),
         ("a.csv", b"x;y\n1,5;2\n", ";"),
         ("a.txt", b"x|y\n", "|"),
+        ("a.csv", b"x\ty\n", "\t"),
     ],
 )
 def test_the_delimiter_is_guessed(path, head, delimiter):

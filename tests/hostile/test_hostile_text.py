@@ -18,28 +18,37 @@ from dadagrad.data.tables.formats import open_text
 from dadagrad.errors import DadagradError, InputError
 
 CSV = b'label,a,b\n1,2,3\n0,,1e3\n1,"4",5\n'
+TABLES = {
+    "a.csv": CSV,
+    "a.tsv": CSV.replace(b",", b"\t"),
+    "a.jsonl": b'{"label":1,"a":2,"b":"x"}\n{"label":0,"b":"y","a":1e3}\n',
+}
+DEEP = b"[" * 20_000  # Arrow's reader of JSON would end the process
 
 
 @st.composite
 def spoilt(draw):
-    """`CSV` with some of its bytes replaced by tokens that are hard to parse."""
-    out = bytearray(CSV)
+    """A name and a table, some bytes of which are replaced by tokens that are hard to parse."""
+    name = draw(st.sampled_from(sorted(TABLES)))
+    out = bytearray(TABLES[name])
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(out)))
         size = draw(st.sampled_from([0, 0, 1, 3, 8]))
-        out[at : at + size] = draw(st.sampled_from(TOKENS) | st.binary(max_size=3))
-    return bytes(out)
+        out[at : at + size] = draw(st.sampled_from([*TOKENS, DEEP]) | st.binary(max_size=3))
+    return name, bytes(out)
 
 
-@given(spoilt(), st.sampled_from(["raise", "skip"]), st.booleans())
-def test_spoilt_tables_give_sound_blocks_or_an_input_error(data, on_error, tabs):
-    data = data.replace(b",", b"\t") if tabs else data
-    delimiter: Any = "\t" if tabs else ","
+@given(spoilt(), st.sampled_from(["raise", "skip"]))
+def test_spoilt_tables_give_sound_blocks_or_an_input_error(table, on_error):
+    name, data = table
+    layout: dict[str, Any] = {"format": "jsonl"}
+    if name != "a.jsonl":
+        layout = {"format": "csv", "header": True, "delimiter": "," if "csv" in name else "\t"}
     with only_our_errors():
-        options = Options("csv", header=True, delimiter=delimiter, hash_bits=5, on_error=on_error)
-        parse, _, chunks = open_text("a.csv", [(data, 0)], options, None, [])
+        options = Options(**layout, hash_bits=5, on_error=on_error)
+        parse, _, chunks = open_text(name, [(data, 0)], options, None, [])
         for chunk, offset in chunks:
-            block = parse.encoder.finish(parse(chunk, path="a.csv", offset=offset))
+            block = parse.encoder.finish(parse(chunk, path=name, offset=offset))
             assert (np.diff(block.indptr, prepend=0) >= 0).all()
             assert block.indptr[-1] == len(block.ids)
             assert not block.nnz or block.ids.min() >= 0
@@ -91,13 +100,16 @@ TEXTS = {
     "a.vw": "1 | 1\n0 'é| 2\n",
     "a.csv": "label,é\n1,2\n0,3\n",
     "a.tsv": "1\tgood dáy\n0\tbad day\n",
+    "a.jsonl": '{"label": 1, "x": "é"}\n{"label": 0, "x": "e"}\n',
 }
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "latin-1", "utf-8-sig"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "latin-1", "utf-8-sig", "CR"])
 @pytest.mark.parametrize("name", TEXTS)
 def test_other_encodings_are_read_whole_or_refused(name, encoding, tmp_path):
-    (tmp_path / name).write_bytes(TEXTS[name].encode(encoding))
+    text = TEXTS[name]
+    data = text.replace("\n", "\r").encode() if encoding == "CR" else text.encode(encoding)
+    (tmp_path / name).write_bytes(data)
     try:
         with only_our_errors(False):
             report = ingest(tmp_path / name, str(tmp_path / "out"))

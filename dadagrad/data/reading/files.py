@@ -332,5 +332,10 @@ def _whole_lines(
                 f"{place(path, b'', offset, 0)} is longer than {MAX_LINE_BYTES} bytes; give text "
                 "with one row a line"
             )
+    if offset == 0 and b"\r" in rest.strip():
+        raise InputError(
+            f"{path}: its lines end in CR alone; convert the file, for example with "
+            r"tr '\r' '\n' < FILE"
+        )
     if rest:
         yield rest, offset

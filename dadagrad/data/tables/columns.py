@@ -94,7 +94,9 @@ def no_column(names: Sequence[str], name: str, needed_by: str, place: str) -> In
     """An error about a column that is missing, with the nearest names."""
     near = difflib.get_close_matches(name, names, 3)
     hint = f"its columns are {', '.join(map(shown, names[:_MAX_LISTED]))}"
-    if near:
+    if not names:
+        hint = "it has no columns at all"
+    elif near:
         hint = f"did you mean {' or '.join(map(shown, near))}?"
     return InputError(f"{place} has no column {shown(name)}, which {needed_by} names; {hint}")
 
@@ -161,7 +163,8 @@ def learn_columns(
     if label in features:
         raise InputError(f"{place}: --columns has the label {shown(label or '')}; leave it out")
     if not features:
-        first = names[0] if not names[0].isdecimal() else str(head.column(0)[0].as_py())
+        is_unnamed = names[0].isdecimal() and head.num_rows
+        first = str(head.column(0)[0].as_py()) if is_unnamed else names[0]
         listed = f"one column, {shown(first)}" if len(names) == 1 else "no other columns"
         raise InputError(
             f"{place}: the first row has {listed}; needed are a label and at least one feature "

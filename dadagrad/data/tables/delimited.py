@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -38,7 +38,7 @@ _ROW = {mark: _CSV_ROW.replace(b",", re.escape(mark).encode()) for mark in (",",
 _ROW["\t"] = rb"[^\n]*+\n"
 _SEPARATED = {",": "comma", ";": "semicolon", "|": "bar", "\t": "tab"}
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_NOT_UTF8 = "the row is not UTF-8 text; convert the file, for example with iconv -t utf-8"
+NOT_UTF8 = "the row is not UTF-8 text; convert the file, for example with iconv -t utf-8"
 _SMALL = 4096  # bytes of a chunk that is read without Arrow's reader
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 _ARFF = re.compile(rb"\s*(%[^\n]*\n\s*)*@relation\b.*?^@data\b[^\n]*\n", re.I | re.S | re.M)
@@ -61,7 +61,7 @@ class Layout:
 def guess_delimiter(path: str, head: bytes) -> Delimiter:
     """Tab for .tsv and .tab, and for others than .csv if the first line has one; else a comma.
 
-    A semicolon or a bar separates the columns of a first line without a comma.
+    A semicolon, bar or tab separates the columns of a first line without a comma.
     """
     name = COMPRESSED_NAME.sub("", path.lower())
     if name.endswith((".tsv", ".tab")):
@@ -69,8 +69,9 @@ def guess_delimiter(path: str, head: bytes) -> Delimiter:
     first = _plain(head, 0).lstrip(b"\n").partition(b"\n")[0]
     if b"\t" in first and not name.endswith(".csv"):
         return "\t"
+    others: tuple[Delimiter, ...] = (";", "|", "\t")
     if b"," not in first:
-        return ";" if b";" in first else "|" if b"|" in first else ","
+        return next((other for other in others if other.encode() in first), ",")
     return ","
 
 
@@ -94,12 +95,15 @@ def read_layout(path: str, head: bytes, delimiter: Delimiter, header: bool | Non
     if not header:
         return Layout(delimiter, numbers)
     names = [name.strip() or number for name, number in zip(fields, numbers, strict=True)]
+    check_distinct(names, f"{path}: the first row")
+    return Layout(delimiter, tuple(names), header=True)
+
+
+def check_distinct(names: Sequence[str], place: str) -> None:
+    """Raise `InputError` about a name that two columns have."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise InputError(
-            f"{path}: the first row names the column {shown(twice[0])} twice; rename one"
-        )
-    return Layout(delimiter, tuple(names), header=True)
+        raise InputError(f"{place} names the column {shown(twice[0])} twice; rename one")
 
 
 def _looks_like_header(fields: list[str], head: pa.RecordBatch) -> bool:
@@ -207,7 +211,7 @@ def read_batch(
         table, right = _from_latin1(table)
         not_text = positions[~right]
         if on_error == "raise" and len(not_text):
-            raise InputError(f"{place_of(int(not_text[0]))}: {_NOT_UTF8}")
+            raise InputError(f"{place_of(int(not_text[0]))}: {NOT_UTF8}")
         table = table.filter(pa.array(right))
         positions, skipped = positions[right], skipped + int((~right).sum())
     return Batch(
@@ -217,7 +221,7 @@ def read_batch(
         lambda: _line_numbers(chunk, layout.delimiter, positions),
         lambda: [
             *(width_problem(row) for row in wrong[:MAX_NOTES]),
-            *(f"{place_of(int(at))}: {_NOT_UTF8}" for at in not_text[:MAX_NOTES]),
+            *(f"{place_of(int(at))}: {NOT_UTF8}" for at in not_text[:MAX_NOTES]),
         ],
     )
 

@@ -22,7 +22,9 @@ from dadagrad.data.reading.files import place
 from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Options
 from dadagrad.data.tables.columns import find, learn_columns, no_column, shown
 from dadagrad.data.tables.delimited import (
+    NOT_UTF8,
     Layout,
+    check_distinct,
     cut_at_rows,
     end_of_rows,
     guess_delimiter,
@@ -39,7 +41,11 @@ HEAD_BYTES = 1 << 20
 BATCH_ROWS = 1 << 14
 """Rows of a data frame or a Parquet file that are encoded together."""
 
+MAX_DEPTH = 100
+"""Most lists and objects of a line of JSON in each other; of 20,000 Arrow's reader crashes."""
+
 _BAD_JSON_ROW = re.compile(r" in row (\d+)")
+_JSON_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 
 
 Chunks = Iterable[tuple[bytes, int]]
@@ -176,11 +182,14 @@ def read_json(
     starts = np.cumsum([0, *(len(line) + 1 for line in lines)])
     line_numbers = np.flatnonzero([bool(line.strip()) for line in lines])
     n_rows = len(line_numbers)
-    problems: list[tuple[int, str]] = []
 
     def place_of(line: int) -> str:
         return place(path, chunk, offset, int(starts[line]))
 
+    problems = [(n, reason) for n, line in enumerate(lines) if (reason := _json_problem(line))]
+    if problems and on_error == "raise":
+        raise InputError(f"{place_of(problems[0][0])}: {problems[0][1]}")
+    line_numbers = np.setdiff1d(line_numbers, [line for line, _ in problems])
     while True:
         text = b"\n".join(lines[number] for number in line_numbers.tolist())
         try:
@@ -214,6 +223,20 @@ def read_json(
         lambda: line_numbers,
         lambda: [f"{place_of(line)}: {reason}" for line, reason in problems[:MAX_NOTES]],
     )
+
+
+def _json_problem(line: bytes) -> str | None:
+    """A reason why Arrow must not read a line."""
+    if line.count(b"[") + line.count(b"{") > MAX_DEPTH:
+        marks = np.frombuffer(_JSON_TEXT.sub(b"", line), np.uint8)
+        opened = np.isin(marks, list(b"[{")).astype(int) - np.isin(marks, list(b"]}"))
+        if opened.cumsum().max(initial=0) > MAX_DEPTH:
+            return f"lists and objects are in each other more than {MAX_DEPTH} deep; write columns"
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return NOT_UTF8
+    return None
 
 
 def _read_json_rows(text: bytes) -> pa.Table:
@@ -268,6 +291,7 @@ def table_batches(table: pa.Table, name: str = "the table", first: int = 0) -> I
     """Rows of a table in memory; rows are counted from `first` in messages."""
     table = _flatten(table)
     table = table.rename_columns([str(column) for column in table.column_names])
+    check_distinct(table.column_names, name)
     for start in range(0, max(table.num_rows, 1), BATCH_ROWS):
         columns = [column.combine_chunks() for column in table.slice(start, BATCH_ROWS).columns]
         batch = pa.RecordBatch.from_arrays(columns, names=table.column_names)
