@@ -1,14 +1,11 @@
 """Commands that lack memory or are told to stop: one line on stderr, and nothing half-written."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 
 import click
 import psutil
@@ -23,10 +20,10 @@ MEGABYTE = 1 << 20
 BEGINNING = "dadagrad: error: "
 
 
-def fail(program: list[str], megabytes: int | None = None) -> str:
+def fail(program, megabytes=None):
     """The line with which a Python program ends, with exit code 2, in so many addresses."""
 
-    def limit() -> None:
+    def limit():
         if megabytes is not None:
             resource.setrlimit(resource.RLIMIT_AS, (megabytes * MEGABYTE, megabytes * MEGABYTE))
 
@@ -140,7 +137,7 @@ def test_a_signal_reaches_such_a_process_once_and_a_kill_ends_both():
         assert parent.stdout.read() == b""
 
 
-def outcome(action: Callable[[], None]) -> tuple[int, str]:
+def outcome(action):
     """Exit code of a command that takes an action, and what it writes to stderr."""
     group = Program("dadagrad")
     group.get_command = lambda ctx, name: click.command()(action)  # type: ignore[method-assign]
@@ -168,16 +165,16 @@ NO_MEMORY = (
     ids=repr,
 )
 def test_an_error_ends_a_command_with_a_code_and_one_line(error, code, message):
-    def fail() -> None:
+    def fail():
         raise error
 
-    def fail_later() -> None:
+    def fail_later():
         try:
             fail()
         except BaseException as first:
             raise ValueError from first
 
-    def wait_for_a_thread() -> None:
+    def wait_for_a_thread():
         """Wait in vain: the thread dies."""
         threading.Thread(target=fail).start()
         threading.Event().wait()

@@ -1,7 +1,5 @@
 """The place of a dataset: one ingest writes there at a time, and none leaves half a dataset."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -26,7 +24,7 @@ ROWS = {"a.svm": 300, "b.svm": 200}
 
 
 @pytest.fixture
-def sources(tmp_path: Path) -> list[Path]:
+def sources(tmp_path):
     """Two files, which make 5 and 3 partitions."""
     for name, n_rows in ROWS.items():
         (tmp_path / name).write_text(
@@ -35,22 +33,22 @@ def sources(tmp_path: Path) -> list[Path]:
     return [tmp_path / name for name in ROWS]
 
 
-def write(source: Path, out: object, **options: Any) -> int:
+def write(source, out, **options):
     return ingest(source, str(out), partition_nnz=200, **options).rows
 
 
-def rows_of(out: object) -> int:
+def rows_of(out):
     """Rows of a dataset, all of which can be read."""
     data = open_dataset(str(out))
     return sum(data.read(number).n_rows for number in range(len(data.partitions)))
 
 
-def race(sources: list[Path], out: str) -> None:
+def race(sources, out):
     """Ingest both sources at once: exactly one makes the dataset."""
     results: list[Any] = []
     barrier = threading.Barrier(len(sources))
 
-    def run(source: Path) -> None:
+    def run(source):
         barrier.wait()
         try:
             results.append(write(source, out))
@@ -68,25 +66,23 @@ def race(sources: list[Path], out: str) -> None:
     assert not [key for key in Storage(out).list() if "claim" in key]
 
 
-def test_one_of_two_ingests_makes_the_dataset(sources: list[Path], tmp_path: Path) -> None:
+def test_one_of_two_ingests_makes_the_dataset(sources, tmp_path):
     for number in range(4):
         race(sources, str(tmp_path / f"out{number}"))
 
 
-def test_one_of_two_ingests_makes_the_dataset_in_a_store(
-    sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_of_two_ingests_makes_the_dataset_in_a_store(sources, tmp_path, monkeypatch):
     with moto_server(tmp_path) as server:
         server.set_environment(monkeypatch)
         for number in range(2):
             race(sources, f"s3://{BUCKET}/out{number}")
 
 
-def patch_write(monkeypatch: pytest.MonkeyPatch, at: str, action: Any) -> None:
+def patch_write(monkeypatch, at, action):
     """Call `action` before partition `at` is written."""
     original = module.write_partition
 
-    def patched(storage: Storage, name: str, *rest: Any, **options: Any) -> Any:
+    def patched(storage, name, *rest, **options):
         if name == at:
             monkeypatch.setattr(module, "write_partition", original)
             action()
@@ -95,10 +91,8 @@ def patch_write(monkeypatch: pytest.MonkeyPatch, at: str, action: Any) -> None:
     monkeypatch.setattr(module, "write_partition", patched)
 
 
-def test_an_ingest_that_lives_is_not_replaced(
-    sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def second() -> None:
+def test_an_ingest_that_lives_is_not_replaced(sources, tmp_path, monkeypatch):
+    def second():
         with pytest.raises(InputError, match="another ingest is writing"):
             write(sources[1], tmp_path / "out", overwrite=True)
 
@@ -106,9 +100,7 @@ def test_an_ingest_that_lives_is_not_replaced(
     assert write(sources[0], tmp_path / "out") == rows_of(tmp_path / "out") == 300
 
 
-def test_an_ingest_that_was_paused_stops_when_it_goes_on(
-    sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_ingest_that_was_paused_stops_when_it_goes_on(sources, tmp_path, monkeypatch):
     monkeypatch.setattr(output, "DEAD_SECONDS", 0.1)
     patch_write(monkeypatch, "part-00003", lambda: write(sources[1], tmp_path / "out"))
     with pytest.raises(InputError, match="another ingest is writing"):
@@ -127,9 +119,7 @@ module.ingest(sys.argv[1], sys.argv[2], partition_nnz=200)
 """
 
 
-def test_an_ingest_that_was_killed_can_run_again(
-    sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_ingest_that_was_killed_can_run_again(sources, tmp_path, monkeypatch):
     out = tmp_path / "out"
     command = [sys.executable, "-c", KILLED, str(sources[0]), str(out)]
     assert subprocess.run(command, check=False).returncode == 9
@@ -176,9 +166,7 @@ def check(folder):
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("stride", [41, pytest.param(1, marks=pytest.mark.slow)])
-def test_an_ingest_that_dies_at_a_change_of_a_file(
-    sources: list[Path], tmp_path: Path, stride: int
-) -> None:
+def test_an_ingest_that_dies_at_a_change_of_a_file(sources, tmp_path, stride):
     """There is the whole dataset or none, and the next ingest leaves nothing else."""
     ingest(sources[1], str(tmp_path / "alone"))
     n_files = sum(path.is_file() for path in (tmp_path / "alone").rglob("*"))
@@ -187,9 +175,7 @@ def test_an_ingest_that_dies_at_a_change_of_a_file(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_command_in_one_line(
-    sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_signal_ends_the_command_in_one_line(sources, tmp_path, monkeypatch, number):
     patch_write(monkeypatch, "part-00002", lambda: os.kill(os.getpid(), number))
     command = ["ingest", str(sources[0]), "--out", str(tmp_path / "out"), "--partition-nnz", "200"]
     result = CliRunner().invoke(dadagrad, command)
@@ -197,9 +183,7 @@ def test_a_signal_ends_the_command_in_one_line(
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_dataset_is_on_the_disk_when_ingest_returns(
-    sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dataset_is_on_the_disk_when_ingest_returns(sources, tmp_path, monkeypatch):
     flushed: list[Path] = []
     monkeypatch.setattr(
         os, "fsync", lambda file: flushed.append(Path(f"/proc/self/fd/{file}").resolve())

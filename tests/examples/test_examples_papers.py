@@ -1,7 +1,5 @@
 """The experiments of ``examples/papers`` at small sizes."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from dataclasses import replace
@@ -18,13 +16,13 @@ from examples.papers.algorithms import ALGORITHMS, learn, make_dataset
 from examples.papers.record import Cell, Options, Outcome
 
 
-def make(name: str) -> Outcome:
+def make(name):
     """The outcome of an experiment at a small size."""
     outcome: Outcome = importlib.import_module(f"examples.papers.{name}").run(Options(quick=True))
     return outcome
 
 
-def rows(outcome: Outcome, table: int = 0) -> list[dict[str, Cell]]:
+def rows(outcome, table=0):
     """Rows of a table by column."""
     found = outcome.tables[table]
     return [dict(zip(found.columns, row, strict=True)) for row in found.rows]

@@ -1,7 +1,5 @@
 """Clusters that grow and shrink by themselves, and workers that reach their memory limit."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import threading
@@ -18,7 +16,6 @@ from helpers.fault_cases import CONFIG, STREAMS
 from helpers.processes import local_cluster, wait_until
 from helpers.training_cases import bits
 
-from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.errors import TrainingError
 from dadagrad.training.engines.dask import monitor, tasks
@@ -39,10 +36,10 @@ def test_one_to_five_workers_by_adaptive_scaling(config, data, monkeypatch):
     wanted = list(N_WORKERS)
 
     class Swinging(Adaptive):
-        async def target(self) -> int:
+        async def target(self):
             return wanted[0]
 
-    def progress(report: Any) -> None:
+    def progress(report):
         workers = cluster.scheduler.workers
         wait_until(lambda: len(workers) == wanted[0], 60, f"{wanted[0]} workers")
         if len(wanted) > 1 and next(counter) % 4 == 0:
@@ -61,15 +58,15 @@ def test_workers_that_are_retired_are_no_failures_of_a_round(data, monkeypatch):
     compute, go_back, may_go_on = tasks.compute, StreamDriver._go_back, threading.Event()
     places: list[Any] = []
 
-    def wait_and_compute(*arguments: Any) -> Any:
+    def wait_and_compute(*arguments):
         assert may_go_on.wait(30)
         return compute(*arguments)
 
-    def note_and_go_back(driver: StreamDriver, place: Any) -> Any:
+    def note_and_go_back(driver, place):
         places.append(place)
         return go_back(driver, place)
 
-    def retire_all_but_one() -> None:
+    def retire_all_but_one():
         for count, worker in enumerate(list(client.nthreads())[1:], 1):
             wait_until(lambda count=count: len(places) == count, 10, "the round to begin")
             client.retire_workers([worker])
@@ -89,11 +86,11 @@ def test_workers_that_are_retired_are_no_failures_of_a_round(data, monkeypatch):
 class HungryDataset(ZarrDataset):
     """A dataset whose partition 3 takes more memory than a worker has, the first `times`."""
 
-    def __init__(self, url: str, folder: str, times: int) -> None:
+    def __init__(self, url, folder, times):
         super().__init__(url)
         self.folder, self.times = folder, times
 
-    def read(self, partition: int) -> Rows:
+    def read(self, partition):
         if partition == 3 and len(os.listdir(self.folder)) < self.times:
             Path(self.folder, str(os.getpid())).touch()
             held = np.ones(LIMIT_BYTES // 8)
@@ -101,7 +98,7 @@ class HungryDataset(ZarrDataset):
             assert held.size
         return super().read(partition)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return HungryDataset, (self.url, self.folder, self.times)
 
 

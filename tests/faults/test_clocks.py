@@ -1,16 +1,12 @@
 """Clocks that jump, as after a suspended machine or a correction, in all processes at once."""
 
-from __future__ import annotations
-
 import json
 import struct
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from helpers.cluster_processes import Cluster, Nursery, Process
+from helpers.cluster_processes import Cluster, Nursery
 from helpers.faulty_proxy import Proxy, once_at
 from helpers.processes import wait_until
 from helpers.servers import BUCKET, moto_server
@@ -40,29 +36,29 @@ SETTINGS = ("--step-size", "0.3", "--l1", "1e-4", "--passes", "20")
 class Clocks:
     """The offsets of the wall clock and of the monotonic clock of all processes of a nursery."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self._path = path
         self._path.write_bytes(bytes(16))
 
-    def jump(self, wall: float, monotonic: float) -> None:
+    def jump(self, wall, monotonic):
         with self._path.open("r+b") as file:
             file.write(struct.pack("dd", wall, monotonic))
 
 
 @pytest.fixture(scope="module")
-def clocks(tmp_path_factory: pytest.TempPathFactory) -> Clocks:
+def clocks(tmp_path_factory):
     return Clocks(tmp_path_factory.mktemp("clocks") / "offsets")
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory, clocks: Clocks) -> Iterator[Nursery]:
+def nursery(tmp_path_factory, clocks):
     environment = {"DASK_DADAGRAD__TASK_WORK": "1"}
     prelude = CLOCKS.format(path=str(clocks._path))
     with Nursery(tmp_path_factory.mktemp("nursery"), environment, prelude) as made:
         yield made
 
 
-def digest(process: Process) -> str:
+def digest(process):
     assert process.wait(100) == 0, process.text()
     return str(json.loads(process.out.read_text())["digest"])
 
@@ -110,14 +106,14 @@ def test_a_run_has_the_same_bits(place, rows, nursery, clocks, data, tmp_path, r
 class JumpingTime:
     """The module `time`, whose monotonic clock jumps by an hour in each sleep."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.offset = 0.0
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds):
         self.offset += HOUR
         time.sleep(seconds)
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         return time.monotonic() + self.offset
 
 

@@ -1,7 +1,5 @@
 """Predictions of the memory and steps of a run: exact or near the truth; refusals before it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -18,11 +16,11 @@ from helpers.wide_cases import hashed_rows, write_wide
 
 import dadagrad
 from dadagrad import TrainConfig, train
-from dadagrad.data.dataset import Dataset, LabelColumn, Partition, Schema
+from dadagrad.data.dataset import LabelColumn, Partition, Schema
 from dadagrad.errors import InputError
 from dadagrad.optim.preconditioners import PRECONDITIONERS
 from dadagrad.optim.updates import UPDATES
-from dadagrad.problem import Problem, make_problem
+from dadagrad.problem import make_problem
 from dadagrad.storage import memory
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.memory import check
@@ -40,7 +38,7 @@ ALGORITHMS = (
 )
 
 
-def problem_of(values: dict[str, object], n_features: int, n_classes: int) -> Problem:
+def problem_of(values, n_features, n_classes):
     column = LabelColumn("label", tuple(map(float, range(n_classes))), (1,) * n_classes)
     config = TrainConfig(**{"step_size": 0.1, **values})
     return make_problem(config, Schema(n_features, (column,)), 1)
@@ -97,7 +95,7 @@ print(json.dumps({**predicted, "peak": peak_memory()}))
 
 
 @pytest.fixture(scope="module")
-def wide(tmp_path_factory) -> str:
+def wide(tmp_path_factory):
     return write_wide(tmp_path_factory.mktemp("wide") / "data", 22, 5, 10_000)
 
 
@@ -121,7 +119,7 @@ def test_the_peak_of_a_run_is_near_the_prediction(wide, tmp_path, values, checkp
     assert measured["total"] - measured["process"] > measured["state"] >= 8 << 22
 
 
-def with_features(n_features: int) -> Dataset:
+def with_features(n_features):
     data = make_data()
     data.schema = replace(data.schema, n_features=n_features)
     return data
@@ -195,7 +193,7 @@ def test_a_worker_that_is_too_small_is_refused(tmp_path):
         train(url, TrainConfig(step_size=0.1), client=cluster.scheduler_address)
 
 
-def control_group(folder: Path, **files: object) -> None:
+def control_group(folder, **files):
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name.replace("__", ".")).write_text(f"{content}\n")
