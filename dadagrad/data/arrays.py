@@ -55,6 +55,8 @@ def _as_csr(X: Any, place: str) -> Any:
     """`X` as a CSR array: sorted, without duplicates and zeros."""
     sparse = scipy.sparse.issparse(X)
     try:
+        if not (sparse or isinstance(X, Sequence) or hasattr(X, "__array__")):
+            raise TypeError("it is neither an array nor a list")  # NumPy would take it apart
         X = X if sparse else np.asarray(X)
     except (TypeError, ValueError) as error:
         raise InputError(
