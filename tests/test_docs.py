@@ -91,8 +91,9 @@ def files(tmp_path_factory):
     table = "\n".join(["income,id,education,occupation,age", *jobs]) + "\n"
     for name in ("adult", "test", "new"):
         (folder / f"{name}.csv").write_text(table)
+    columns = {"label": "income", "ignore": ["id"], "hash_bits": 10}
     for name in ("data", "test", "monday", "tuesday"):
-        ingest(folder / "adult.csv", folder / f"{name}.zarr", label="income", ignore=["id"])
+        ingest(folder / "adult.csv", folder / f"{name}.zarr", **columns)
     run = train(str(folder / "data.zarr"), step_size=0.3, checkpoints=str(folder / "checkpoints"))
     run.save(str(folder / "model"))
     return folder
