@@ -119,6 +119,9 @@ def test_workers_die_before_the_last_state_is_gathered(cluster, data, often, mon
     result = train(data, config, client=cluster.address)
     assert bits(result) == bits(train(data, config))
     assert not faults
+    begun = time.monotonic()
+    train(data, config, client=cluster.address)
+    assert time.monotonic() - begun < 15  # no thread of a worker waits for that which died
 
 
 def test_workers_that_join_do_not_cost_a_round(cluster, data, often):

@@ -122,8 +122,9 @@ class Peers:
         return n_bytes
 
     def close(self) -> None:
-        """Answer no more."""
+        """Answer no more, and end all waiting for answers."""
         _peers.pop((self.address, self._run), None)
+        self.cancel()
         self._threads.shutdown(wait=False)
 
     async def on_thread(self, function: Operation, *arguments: Any, **named: Any) -> Any:
