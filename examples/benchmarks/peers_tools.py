@@ -295,9 +295,9 @@ C_SETTINGS = [{"C": strength} for strength in STRENGTHS]
 TOOLS = (
     Tool("dadagrad, defaults", fit_dadagrad, "dadagrad", "dataset"),
     Tool("dadagrad", fit_dadagrad, "dadagrad", "dataset", [
-        {"loss": loss, **update}
-        for loss in ("hinge", "logistic", "squared-hinge")
-        for update in ({}, {"update": "ftrl", "delta": 1.0})
+        {"loss": loss, "step_size": step_size, "average": average}
+        for loss in ("hinge", "logistic")
+        for step_size, average in ((0.4, False), (0.8, False), (1.6, True))
     ]),
     Tool("VW, adaptive", fit_vw, "vowpalwabbit", "cache", [
         {"loss": loss, "learning_rate": rate} for loss in ("hinge", "logistic") for rate in RATES
