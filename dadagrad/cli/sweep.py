@@ -11,11 +11,12 @@ from typing import Any
 import click
 
 import dadagrad
-from dadagrad.cli.callbacks import callback_options
 from dadagrad.cli.display import Display, number, output_width, print_json
 from dadagrad.cli.failures import Interrupted
+from dadagrad.cli.ingest import RAW, open_data, reading_options
 from dadagrad.cli.options import (
     GroupedCommand,
+    callback_options,
     cluster_options,
     grouped,
     output_options,
@@ -23,7 +24,6 @@ from dadagrad.cli.options import (
     resource_options,
     setting_options,
 )
-from dadagrad.cli.reading import RAW, open_data, reading_options
 from dadagrad.cli.run_support import check_data, check_destinations
 from dadagrad.config import make_config
 from dadagrad.errors import InputError

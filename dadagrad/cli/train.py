@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import dadagrad
-from dadagrad.cli.callbacks import callback_options
 from dadagrad.cli.display import Display
+from dadagrad.cli.ingest import RAW, open_data, reading_options
 from dadagrad.cli.options import (
     COUNT,
     ON_ERROR,
     GroupedCommand,
     absolute,
+    callback_options,
     cluster_options,
     grouped,
     output_options,
@@ -23,7 +24,6 @@ from dadagrad.cli.options import (
     resource_options,
     setting_options,
 )
-from dadagrad.cli.reading import RAW, open_data, reading_options
 from dadagrad.cli.run_support import (
     KEEP,
     SAVE_SECONDS,
