@@ -90,7 +90,14 @@ def demo(rows: int, workers: int, folder: str | None, seed: int, display: Displa
             stopped = _train_half(display, paths, client, rows, seed)
         done = stopped.report["rows"]
         with step("resume", f"resuming: dadagrad resume {paths['checkpoints']}"):
-            result = _resume(display, paths, client)
+            result = dadagrad.resume(
+                paths["checkpoints"],
+                client=client,
+                callbacks=[RunDisplay(display)],
+                messages=display.say,
+            )
+            if not result.complete:
+                raise Interrupted("interrupted")
     with step("check", "training once more on threads, without a stop"):
         streams = result.report["streams"]
         whole = dadagrad.train(paths["train"], seed=seed, streams=streams)
@@ -151,18 +158,6 @@ def _train_half(
         raise Interrupted("interrupted")
     display.say(f"stopped after {stopped.report['rows']:,} rows")
     return stopped
-
-
-def _resume(display: Display, paths: dict[str, str], client: Any) -> TrainResult:
-    result = dadagrad.resume(
-        paths["checkpoints"],
-        client=client,
-        callbacks=[RunDisplay(display)],
-        messages=display.say,
-    )
-    if not result.complete:
-        raise Interrupted("interrupted")
-    return result
 
 
 def summary_text(result: dict[str, Any]) -> str:

@@ -158,28 +158,21 @@ def _rows(meta: dict[str, Any] | None) -> Any:
 
 
 def _show_model(model: Model, top: int) -> None:
-    from dadagrad.model.facts import sides
+    from dadagrad.model.facts import largest_weights, sides
 
     print_facts(model.facts())
     for output in range(min(model.n_outputs, MAX_OUTPUTS)):
         columns = []
         for title, sign in zip(sides(model, output), (1, -1), strict=True):
             n_weights = int((sign * model.effects[:, output] > 0).sum())
-            lines = _weight_lines(model, output, sign, top)
+            lines = [
+                f"{each['weight']:+#9.4g}  {each['name'] or each['feature']}"
+                for each in largest_weights(model, output, sign, top)
+            ]
             columns.append([f"{title}: {counted(n_weights, 'weight')}", *lines])
         click.echo("\n" + side_by_side(columns, min(output_width(), 100)))
     if model.n_outputs > MAX_OUTPUTS:
         click.echo(f"\n... and {model.n_outputs - MAX_OUTPUTS} more outputs; --json shows all")
-
-
-def _weight_lines(model: Model, output: int, sign: int, top: int) -> list[str]:
-    """The largest weights of one sign, each with the name or number of its feature."""
-    from dadagrad.model.facts import largest_weights
-
-    return [
-        f"{each['weight']:+#9.4g}  {each['feature'] if each['name'] is None else each['name']}"
-        for each in largest_weights(model, output, sign, top)
-    ]
 
 
 def _show_checkpoints(description: dict[str, Any]) -> None:

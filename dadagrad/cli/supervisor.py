@@ -32,7 +32,9 @@ def supervised(command: Callable[[], None]) -> None:
     child = os.fork()
     if child:
         sys.exit(_wait(child, waited, libraries))
-    _end_with(parent)
+    ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
+    if os.getppid() != parent:  # it has been killed before
+        os._exit(1)
     os.setpgid(0, 0)  # signals of a terminal come from the parent, and so once
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     os.dup2(libraries, 2)
@@ -49,13 +51,6 @@ def _has_limited_memory() -> bool:
     from dadagrad.storage.memory import has_limited_group
 
     return has_limited_group()
-
-
-def _end_with(parent: int) -> None:
-    """End this process when its `parent` has been killed."""
-    ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def _wait(child: int, waited: set[signal.Signals], libraries: int) -> int:

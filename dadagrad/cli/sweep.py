@@ -156,8 +156,10 @@ def _table_lines(
     table: Sequence[Mapping[str, Any]], best: Mapping[str, Any], width: int
 ) -> list[str]:
     """The settings as aligned columns, without those that are empty or alike in all rows."""
-    marks = ["*" if _is_best(row, best) else "" for row in table]
-    columns = {"": ["", "", *marks]}
+    is_best = [
+        not row["dropped"] and all(row[name] == best[name] for name in COLUMNS[:4]) for row in table
+    ]
+    columns = {"": ["", "", *("*" if each else "" for each in is_best)]}
     for name, head in _HEADS.items():
         values = [row[name] for row in table]
         is_setting = name in COLUMNS[:4]
@@ -166,7 +168,9 @@ def _table_lines(
         if is_vague or set(values) == {None} or (is_setting and len(set(values)) == 1):
             continue
         above, _, below = head.rpartition(" ")
-        columns[name] = [above, below, *(_cell(name, value) for value in values)]
+        is_share = name.endswith("error")
+        cells = (percent(x) if is_share and x is not None else number(x) for x in values)
+        columns[name] = [above, below, *cells]
     for name in _LEAST:
         if sum(max(map(len, column)) + 2 for column in columns.values()) - 2 > width:
             columns.pop(name, None)
@@ -175,14 +179,6 @@ def _table_lines(
         "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
         for line in zip(*columns.values(), strict=True)
     ]
-
-
-def _is_best(row: Mapping[str, Any], best: Mapping[str, Any]) -> bool:
-    return not row["dropped"] and all(row[name] == best[name] for name in COLUMNS[:4])
-
-
-def _cell(name: str, value: Any) -> str:
-    return percent(value) if name.endswith("error") and value is not None else number(value)
 
 
 def _check_path(path: str) -> None:

@@ -138,9 +138,12 @@ def train(
     bit by bit.
     """
     # These modules need numba, which loads slowly.
+    from dadagrad.training.checkpoints.reader import CheckpointReader
     from dadagrad.training.initial import InitialState
 
     _check_checkpoint_options(model, checkpoints, checkpoint_every, checkpoint_seconds, keep)
+    if or_resume and checkpoints is None:
+        raise click.UsageError("--or-resume needs --checkpoints URL")
     if model is None and not dry_run:
         raise click.UsageError("Missing option '--model'")
     if model is not None and not (dry_run or or_resume):
@@ -167,8 +170,7 @@ def train(
         "save_seconds": checkpoint_seconds or SAVE_SECONDS,
         "keep": keep or KEEP,
     }
-    if or_resume and _has_checkpoints(checkpoints):
-        assert checkpoints is not None
+    if or_resume and checkpoints is not None and CheckpointReader(checkpoints).list():
         meta = _newest_meta(checkpoints)
         from dadagrad.training.checkpoints.snapshot import check_settings
 
@@ -218,14 +220,6 @@ def _share(holdout: str) -> float | None:
     if not 0.0 < share < 1.0:
         raise click.UsageError(f"--holdout {holdout} is not a share of the rows between 0 and 1")
     return share
-
-
-def _has_checkpoints(checkpoints: str | None) -> bool:
-    if checkpoints is None:
-        raise click.UsageError("--or-resume needs --checkpoints URL")
-    from dadagrad.training.checkpoints.reader import CheckpointReader
-
-    return bool(CheckpointReader(checkpoints).list())
 
 
 def _check_checkpoint_options(

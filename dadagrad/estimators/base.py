@@ -184,12 +184,12 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
 
     def sparsify(self) -> Self:
         """Make `coef_` a sparse matrix, which is smaller if l1 left few weights; return self."""
-        self._state = self._fitted.with_coefficients(sparse=True)
+        self._state = replace(self._fitted, sparse=True, _coefficients=None)
         return self
 
     def densify(self) -> Self:
         """Make `coef_` an array again, as after `fit`; return self."""
-        self._state = self._fitted.with_coefficients(sparse=False)
+        self._state = replace(self._fitted, sparse=False, _coefficients=None)
         return self
 
     def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:

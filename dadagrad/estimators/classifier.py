@@ -133,11 +133,10 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         return self._fitted.model.probabilities(self._scores(X))
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
+    def predict_log_proba(self, X: Any) -> Any:
         """Return the logarithms of `predict_proba`."""
         with np.errstate(divide="ignore"):
-            logarithms: NDArray[np.float64] = np.log(self.predict_proba(X))
-        return logarithms
+            return np.log(self.predict_proba(X))
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the share of rows with a correct prediction; a dataset needs no y."""
@@ -165,8 +164,10 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         self, y: NDArray[Any], kept: NDArray[np.bool_], *, new_labels: bool
     ) -> tuple[NDArray[np.float64], Columns]:
         y = as_labels(y)[kept]
-        if new_labels:
-            self._encoder = LabelEncoder.of_labels(y)
+        if new_labels and y.ndim == 2:
+            self._encoder = LabelEncoder.of_indicators(y.shape[1])
+        elif new_labels:
+            self._encoder = LabelEncoder.of_classes(y)
         labels = self._encoder.encode(y)
         return labels, self._encoder.counted(labels)
 

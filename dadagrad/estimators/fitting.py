@@ -93,10 +93,6 @@ class FittedState:
                 self._coefficients[:, model.ids] = model.weights.T
         return self._coefficients
 
-    def with_coefficients(self, *, sparse: bool) -> FittedState:
-        """Return the same state with sparse or dense coefficients."""
-        return replace(self, sparse=sparse, _coefficients=None)
-
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the coefficients, which the model holds in less space."""
         return self.__dict__ | {"_coefficients": None}
@@ -115,9 +111,9 @@ def restore(source: Any) -> FittedState:
 
 
 def _at_end(
-    end: Coordinator, data: Dataset, report: dict[str, Any], model: Model | None = None
+    end: Coordinator, data: Dataset, report: dict[str, Any], model: Model | None
 ) -> FittedState:
-    """Return the state at the end of a run on `data`; `model` if it was made already."""
+    """Return the state at the end of a run on `data`, with its `model` if it was made already."""
     origin = MemoryDataset((), data.schema, data.url)
     return FittedState(end.problem, end.state, end.place, origin, report, _model=model)
 

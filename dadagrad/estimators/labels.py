@@ -63,11 +63,6 @@ class LabelEncoder:
         return cls(np.arange(n_labels), columns)
 
     @classmethod
-    def of_labels(cls, y: NDArray[Any]) -> LabelEncoder:
-        """Encode all the labels in `y`, which `as_labels` has checked."""
-        return cls.of_indicators(y.shape[1]) if y.ndim == 2 else cls.of_classes(y)
-
-    @classmethod
     def of_columns(cls, columns: tuple[LabelColumn, ...], source: str) -> LabelEncoder:
         """Encode the label columns of the dataset `source`."""
         if not columns:

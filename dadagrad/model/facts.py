@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from dadagrad.config import SETTINGS
-from dadagrad.data.dataset import LabelColumn
 from dadagrad.model.base import LinearModel
 from dadagrad.settings import Switch
 from dadagrad.summary import counted, duration, features_text, listed, percent, significant
@@ -25,7 +24,9 @@ def model_facts(model: LinearModel) -> dict[str, str]:
     facts = {"task": f"{model.task}, {model.loss} loss"}
     if model.has_classes:
         name = "classes" if len(model.label_columns) == 1 else "labels"
-        facts[name] = listed(_labels(model.label_columns), MAX_CLASSES)
+        columns = model.label_columns
+        names = columns[0].texts if len(columns) == 1 else [column.name for column in columns]
+        facts[name] = listed(names, MAX_CLASSES)
     facts["weights"] = f"{nonzeros:,} of {n_weights:,} ({percent(nonzeros / n_weights)})"
     if len(model.intercept) == 1:
         facts["intercept"] = significant(float(model.intercept[0]))
@@ -44,10 +45,6 @@ def sides(model: LinearModel, output: int) -> list[str]:
         return [f"for {texts[-1]}", f"for {texts[0]}"]
     name = model.output_names[output]
     return [f"for {name}", f"against {name}"]
-
-
-def _labels(columns: tuple[LabelColumn, ...]) -> list[str]:
-    return list(columns[0].texts) if len(columns) == 1 else [column.name for column in columns]
 
 
 def _training_facts(report: Mapping[str, Any], loss: str) -> dict[str, str]:
@@ -117,7 +114,8 @@ def commands(config: Mapping[str, Any], data: Any, model: str | None) -> list[st
     """Return the commands that train this model again."""
     if not config:
         return []
-    words = ["dadagrad", "train", *_urls(data)]
+    unknown = "DATA" if data in (None, "memory", "the table") else str(data)
+    words = ["dadagrad", "train", *(map(str, data) if isinstance(data, list) else [unknown])]
     for name, value in changed_settings(config).items():
         setting = SETTINGS[name]
         option = setting.option or name.replace("_", "-")
@@ -127,12 +125,6 @@ def commands(config: Mapping[str, Any], data: Any, model: str | None) -> list[st
             words += [f"--{option}", _option_text(value)]
     words += ["--model", model or "model"]
     return [" ".join(map(shlex.quote, words))]
-
-
-def _urls(data: Any) -> list[str]:
-    if isinstance(data, list):
-        return [str(url) for url in data]
-    return ["DATA" if data in (None, "memory", "the table") else str(data)]
 
 
 def _option_text(value: Any) -> str:

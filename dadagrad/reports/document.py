@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -91,9 +90,20 @@ def describe_model(model: Model, top: int = TOP, url: str | None = None) -> Docu
     config = report.pop("config", {})
     data = report.pop("data", None)
     document = base("stopped" if report.get("complete") is False else "complete")
-    document |= {"url": url, "model": _facts(model), "config": config}
+    facts = {
+        "task": model.task,
+        "loss": model.loss,
+        "labels": [column.to_report() for column in model.label_columns],
+        "features": model.n_features,
+        "outputs": model.n_outputs,
+        "nonzeros": int(np.count_nonzero(model.weights)),
+        "digest": model.digest,
+        "feature_space": model.feature_space,
+    }
+    document |= {"url": url, "model": facts, "config": config}
     document["settings"] = changed_settings(config)
-    document["data"] = {"url": data, "rows": _rows_of_pass(report)}
+    passes = report.get("by_pass")
+    document["data"] = {"url": data, "rows": passes[0]["rows"] if passes else None}
     for name in ("curve", "sweep", "holdout"):
         if report.get(name):
             document[name] = report.pop(name)
@@ -112,24 +122,6 @@ def describe_model(model: Model, top: int = TOP, url: str | None = None) -> Docu
     ]
     document["again"] = commands(config, data, url)
     return document
-
-
-def _rows_of_pass(report: Mapping[str, Any]) -> int | None:
-    passes = report.get("by_pass")
-    return passes[0]["rows"] if passes else None
-
-
-def _facts(model: Model) -> dict[str, Any]:
-    return {
-        "task": model.task,
-        "loss": model.loss,
-        "labels": [column.to_report() for column in model.label_columns],
-        "features": model.n_features,
-        "outputs": model.n_outputs,
-        "nonzeros": int(np.count_nonzero(model.weights)),
-        "digest": model.digest,
-        "feature_space": model.feature_space,
-    }
 
 
 def _describe_run(url: str, top: int) -> tuple[Model | None, Document]:
@@ -166,11 +158,8 @@ def _model_of(snapshot: Snapshot, url: str) -> Model | None:
     config, skipped = TrainConfig.from_json(meta["config"]), meta.get("skipped")
     on_error: OnError = "raise" if skipped is None else "skip"
     resources = Resources(threads=1)
-    run = Run(data, config, resources, on_error=on_error, skipped=skipped, messages=_ignore)
+    silent = {"messages": lambda message: None}
+    run = Run(data, config, resources, on_error=on_error, skipped=skipped, **silent)
     run.problem, start = restore(snapshot, run.problem, url)
     done = start.place.cursor.pass_number >= config.passes
     return run.result(run.coordinator(start), done, start.seconds, url, start).model
-
-
-def _ignore(message: str) -> None:
-    """Show no message."""

@@ -125,14 +125,13 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {"percent": percent, "filled_columns": _filled_columns}
+
+    def filled_columns(rows: Sequence[Sequence[str]]) -> list[int]:
+        columns = enumerate(zip(*rows, strict=True))
+        return [number for number, column in columns if any(column)]
+
+    templates.filters |= {"percent": percent, "filled_columns": filled_columns}
     return templates
-
-
-def _filled_columns(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Numbers of the columns that are not empty in all rows."""
-    columns = enumerate(zip(*rows, strict=True))
-    return [number for number, column in columns if any(column)]
 
 
 def _view(document: Document) -> dict[str, Any]:

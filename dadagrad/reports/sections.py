@@ -44,6 +44,8 @@ _MAX_SIDE_BY_SIDE = 4  # classes up to which it fits beside another table
 def view(document: Document) -> dict[str, Any]:
     """The content of each section by its name in the template; it is empty without any."""
     training = document.get("training") or {}
+    seconds = training.get("seconds_by_part") or {}
+    total = sum(seconds.get(name) or 0.0 for name in _PARTS)
     return {
         "learning": _learning(document),
         "sweep": _sweep(document.get("sweep") or ()),
@@ -52,7 +54,7 @@ def view(document: Document) -> dict[str, Any]:
             output for output in document.get("weights") or () if output["for"] or output["against"]
         ],
         "outputs": (document.get("model") or {}).get("outputs", 0),
-        "parts": _parts(training.get("seconds_by_part") or {}),
+        "parts": [(name, seconds[name] / total) for name in _PARTS if seconds.get(name)],
         "passes": _passes(training.get("by_pass") or ()),
         "workers": [
             (
@@ -218,13 +220,6 @@ def _confusion(
         (name, [(f"{value:,.0f}", value / (sum(row) or 1.0)) for value in row])
         for name, row in zip(names if matrix else (), matrix, strict=True)
     ]
-
-
-def _parts(seconds: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Parts of the time of all threads and workers, with their shares."""
-    parts = [(name, seconds[name]) for name in _PARTS if seconds.get(name)]
-    total = sum(value for _, value in parts)
-    return [(name, value / total) for name, value in parts]
 
 
 def _passes(passes: Sequence[Mapping[str, Any]]) -> list[Sequence[str]]:

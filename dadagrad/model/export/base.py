@@ -94,23 +94,21 @@ def export(
     overwrite: bool = False,
 ) -> Any:
     """Export a model, as `dadagrad.export` says."""
-    chosen = FORMATS.make(_format_of(out) if format is None else format)
+    if format is None:
+        suffixes = {FORMATS[name].suffix: name for name in FORMATS}
+        suffix = "" if out is None else os.path.splitext(os.fspath(out))[1].lower()
+        if suffix not in suffixes:
+            raise InputError(
+                f"the format of {out} is not known; give one of {', '.join(FORMATS)}, or a name "
+                f"that ends in {', '.join(suffixes)}"
+            )
+        format = suffixes[suffix]
+    chosen = FORMATS.make(format)
     if out is None:
         return chosen.make(model)
     with output_file(os.fspath(out), overwrite) as file:
         chosen.write(model, file)
     return None
-
-
-def _format_of(out: str | os.PathLike[str] | None) -> str:
-    suffixes = {FORMATS[name].suffix: name for name in FORMATS}
-    suffix = "" if out is None else os.path.splitext(os.fspath(out))[1].lower()
-    if suffix not in suffixes:
-        raise InputError(
-            f"the format of {out} is not known; give one of {', '.join(FORMATS)}, or a name that "
-            f"ends in {', '.join(suffixes)}"
-        )
-    return suffixes[suffix]
 
 
 def needed(package: str, what: str) -> Any:
