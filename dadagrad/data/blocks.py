@@ -111,11 +111,6 @@ class LeftOut:
         if self.n_rows > self.n_noted:
             logger.warning("left out %s wrong rows in all", f"{self.n_rows:,}")
 
-    @property
-    def noted_enough(self) -> bool:
-        """True if no other row will be described, which takes time."""
-        return self.n_noted >= MAX_NOTES
-
 
 def compact(block: Block) -> Block:
     """The same rows in less memory: ids of 32 bits if they fit, values of one dropped.

@@ -137,7 +137,10 @@ def _label_column(plain: Any, place: str) -> LabelColumn:
     if values is None:
         need(counts is None and names is None, f"the counts of {place}", counts, "null")
         return LabelColumn(name)
-    listed = type(values) is list and len(values) <= _MAX_CLASSES and all(map(_is_finite, values))
+    listed = type(values) is list and len(values) <= _MAX_CLASSES
+    listed = listed and all(
+        type(value) in (int, float) and abs(value) <= sys.float_info.max for value in values
+    )
     increasing = listed and all(before < after for before, after in pairwise(values))
     need(increasing, f"the list of values of {place}", values, "a list of increasing numbers")
     for key, kind, items in (("counts", int, counts), ("names", str, names)):
@@ -154,10 +157,6 @@ def need(suits: bool, name: str, value: Any, needed: str) -> None:
     """Raise `InputError` about a `value` of a document unless it `suits`."""
     if not suits:
         raise InputError(f"{name} is {reprlib.repr(value)}; needed is {needed}")
-
-
-def _is_finite(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def check_plain(value: Any, name: str, depth: int = 0) -> None:

@@ -57,8 +57,7 @@ class SourceSummary:
         if self.encoder is None:
             return {feature: name for name, feature in sorted(self.names.items(), reverse=True)}
         names = self.hashed_names.by_feature(self.encoder.features_of)
-        numbers = self.encoder.names_of_numbers()
-        return names | {feature: name for name, feature in numbers.items()}
+        return names | self.encoder.names_of_numbers()
 
     @property
     def left_out(self) -> list[str]:

@@ -137,12 +137,12 @@ class TableEncoder:
         names = [*(column.name for column in self.columns), self.label, self.row_name]
         return [name for name in names if name is not None]
 
-    def names_of_numbers(self) -> dict[str, int]:
+    def names_of_numbers(self) -> dict[int, str]:
         """Names of the features of numbers, and of those that say that one is missing."""
-        names = self.number_of
+        names = {number: column.name for number, column in enumerate(self.numbers)}
         if self.has_missing:
             first = self.first_missing
-            names = names | {f"{name} is missing": first + n for name, n in names.items()}
+            names |= {first + number: f"{name} is missing" for number, name in names.items()}
         return names
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,20 +56,14 @@ class Resources:
     @contextmanager
     def engine(self, data: Dataset) -> Iterator[Engine]:
         """Open the engine that trains on `data`; `InputError` if the cluster does not answer."""
+        opening: AbstractContextManager[Engine] = nullcontext(LocalEngine(data, self.local_threads))
         if self.on_cluster:
             from dadagrad.training.engines.dask.engine import open_engine
 
-            with open_engine(data, self.workers, self.client) as opened, self._traced(opened):
-                yield opened
-        else:
-            engine = LocalEngine(data, self.local_threads)
-            with self._traced(engine):
+            opening = open_engine(data, self.workers, self.client)
+        with opening as engine:
+            engine.trace = Trace(self.trace)
+            try:
                 yield engine
-
-    @contextmanager
-    def _traced(self, engine: Engine) -> Iterator[None]:
-        engine.trace = Trace(self.trace)
-        try:
-            yield
-        finally:
-            engine.trace.save()
+            finally:
+                engine.trace.save()

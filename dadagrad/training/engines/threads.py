@@ -34,16 +34,13 @@ from dadagrad.training.worker.partition_reader import Loaded, Loader
 
 
 class LocalEngine(Engine):
-    """Engine of `threads` threads that compute; as many others read meanwhile, but with 1 thread.
+    """Engine of `threads` threads that compute; with several, as many others read meanwhile."""
 
-    A `loader` that is given outlives the run.
-    """
-
-    def __init__(self, data: Dataset, threads: int, loader: Loader | None = None) -> None:
+    def __init__(self, data: Dataset, threads: int) -> None:
         self._data = data
         self._threads = threads
         self._events: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
-        self.loader: Loader = loader or Loader(data)
+        self.loader: Loader = Loader(data)
         self._loaded: dict[int, Loaded] = {}
 
     def run(self, coordinator: Coordinator, watcher: Watcher) -> bool:
@@ -78,18 +75,15 @@ class LocalEngine(Engine):
                                 watcher.handle(instruction)
                     instructions = coordinator.go_on()
                 if not instructions:
-                    instructions = coordinator.handle(self._next_event(watcher))
+                    event = watcher.request() or self._events.get()
+                    if isinstance(event, BaseException):
+                        raise event
+                    instructions = coordinator.handle(event)
         finally:
             reader.shutdown(wait=True, cancel_futures=True)
             pool.shutdown(wait=True, cancel_futures=True)
             self._loaded.clear()
             self.loader.clear()
-
-    def _next_event(self, watcher: Watcher) -> Event:
-        event = watcher.request() or self._events.get()
-        if isinstance(event, BaseException):
-            raise event
-        return event
 
     def _submit(
         self, pool: ThreadPoolExecutor, work: Callable[..., Event], *arguments: object

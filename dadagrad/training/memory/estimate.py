@@ -277,17 +277,14 @@ def _slice_bytes(data: Dataset, problem: Problem, largest: Sizes, work: int, thr
         # Each stream has a slice of the state, and a copy to find what it has changed.
         return threads * (work + 2 * feature_bytes(problem) * int(largest.touched))
     if problem.online:
+        # Each thread learns in the slice of a partition and of one group of outputs, whose
+        # accumulators are in memory that is an eighth larger.
         at_once = min(threads, problem.n_groups) if problem.compiled else 0
-        return work + at_once * _group_bytes(problem, data.partitions)
+        lazy = problem.config.update.shrinks_lazily
+        feature = (9 + 5 * problem.averages) * problem.group_width + 8 * lazy
+        n_local = max(partition.n_local for partition in data.partitions)
+        return work + at_once * feature * n_local
     return threads * (work + 4 * problem.n_outputs * int(largest.touched))
-
-
-def _group_bytes(problem: Problem, partitions: Sequence[Partition]) -> int:
-    """Bytes of the slice of a partition and of one group of outputs, in which a thread learns."""
-    # The accumulators are in memory that is an eighth larger.
-    lazy = problem.config.update.shrinks_lazily
-    feature = (9 + 5 * problem.averages) * problem.group_width + 8 * lazy
-    return feature * max(partition.n_local for partition in partitions)
 
 
 def _round_bytes(problem: Problem, schedule: Schedule, together: Sizes) -> int:

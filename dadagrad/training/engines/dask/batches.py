@@ -17,7 +17,7 @@ from dadagrad.training.engines.dask.messages import Reply, Touched, Work, n_byte
 from dadagrad.training.engines.dask.tasks import compute_slices
 from dadagrad.training.messages import Compute, Computed, Event, Open, Result
 from dadagrad.training.schedule.base import Slice
-from dadagrad.training.state.slices import FeatureSlice, SentFeatures, SharedFeatures
+from dadagrad.training.state.slices import SentFeatures, SharedFeatures
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,10 @@ class BatchDriver(DaskDriver):
             size = sum(map(n_bytes, reply.results))
             self._spent_bytes += size
             self.bytes_moved += size
-            results = [_unpacked(result) for result in reply.results]
+            results = []
+            for result in reply.results:
+                ids = unpack(result.change.ids, np.int32)
+                results.append(replace(result, change=replace(result.change, ids=ids)))
             error = self._validate(computes, results, reply.worker)
             if error is not None:
                 errors.append(error)
@@ -74,10 +77,12 @@ class BatchDriver(DaskDriver):
                 self._placement.read_by(slice_.reading, slice_.partition, reply.worker)
                 if compute.following is not None:
                     self._note_touched(compute.following, touched)
-            return [
-                Computed(compute.task, self._with_ids(compute.slice_, result))
-                for compute, result in zip(computes, results, strict=True)
-            ]
+            events: list[Event] = []
+            for compute, result in zip(computes, results, strict=True):
+                ids = look_up(self._vocabularies[compute.slice_.reading], result.change.ids)
+                result = replace(result, change=replace(result.change, ids=ids))
+                events.append(Computed(compute.task, result))
+            return events
 
         self._submit_work(to_events, worker, compute_slices, work)
 
@@ -95,12 +100,6 @@ class BatchDriver(DaskDriver):
                 )
         return None
 
-    def _with_ids(self, slice_: Slice, result: Result) -> Result:
-        """The same result, with ids in place of positions in the vocabulary."""
-        change = _change(result)
-        ids = look_up(self._vocabularies[slice_.reading], change.ids)
-        return replace(result, change=replace(change, ids=ids))
-
     def _given(self, compute: Compute) -> SentFeatures:
         """Return the weights that a slice needs, to be sent."""
         assert isinstance(compute.given, SharedFeatures)
@@ -113,13 +112,3 @@ class BatchDriver(DaskDriver):
         if touched is not None:
             self._touched[slice_.reading, slice_.start] = unpack(touched, np.int32)
             self.bytes_moved += touched.nbytes
-
-
-def _change(result: Result) -> FeatureSlice[Any]:
-    assert isinstance(result.change, FeatureSlice)
-    return result.change
-
-
-def _unpacked(result: Result) -> Result:
-    change = _change(result)
-    return replace(result, change=replace(change, ids=unpack(change.ids, np.int32)))

@@ -147,8 +147,8 @@ class Holders:
             self.layout = replace(self.layout, version=Version(epoch, number))
             arguments = dict.fromkeys(self.threads, (self.layout.version,))
             limit = seconds("worker-ttl")
-            held = self._ask(ShardStore.go_back, arguments, limit, self._problem)
-            if held and self._take_shards(held, base):
+            shards_by_worker = self._ask(ShardStore.go_back, arguments, limit, self._problem)
+            if shards_by_worker and self._take_shards(shards_by_worker, base):
                 self.is_unbalanced = False
                 return
             time.sleep(0.1 * max(n_attempts, 1))
@@ -159,26 +159,26 @@ class Holders:
         )
 
     def _take_shards(
-        self, held: Mapping[str, list[int]], base: Callable[[int], Base] | None
+        self, shards_by_worker: Mapping[str, list[int]], base: Callable[[int], Base] | None
     ) -> bool:
         """Have the workers that answered hold all shards; False if one of them does not."""
-        having: dict[int, list[str]] = defaultdict(list)
-        for worker, numbers in held.items():
+        present_at: dict[int, list[str]] = defaultdict(list)
+        for worker, numbers in shards_by_worker.items():
             for number in numbers if base is None else ():
-                having[number].append(worker)
+                present_at[number].append(worker)
         n_shards = len(self.layout.edges) - 1
-        if base is None and len(having) < n_shards:
+        if base is None and len(present_at) < n_shards:
             raise StateLost
-        threads = {worker: self.threads.get(worker, 1) for worker in sorted(held)}
+        threads = {worker: self.threads.get(worker, 1) for worker in sorted(shards_by_worker)}
         n_each = min(n_holders(self._problem, workers_of(self._client)), len(threads))
-        holders = choose_holders(n_shards, threads, having, n_each)
+        holders = choose_holders(n_shards, threads, present_at, n_each)
         sources: dict[str, dict[int, Source]] = {worker: {} for worker in threads}
         for number, workers in enumerate(holders):
             for worker in workers:
                 if base is not None:
                     sources[worker][number] = base(number)
-                elif worker not in having[number]:
-                    sources[worker][number] = having[number][0]
+                elif worker not in present_at[number]:
+                    sources[worker][number] = present_at[number][0]
         layout = replace(self.layout, holders=holders)
         arguments = {worker: (layout, sources[worker]) for worker in sources}
         limit = self._limit(max(map(len, sources.values())))
@@ -260,18 +260,19 @@ class Holders:
 
 
 def choose_holders(
-    n_shards: int, threads: Mapping[str, int], having: Mapping[int, list[str]], n_each: int
+    n_shards: int, threads: Mapping[str, int], present_at: Mapping[int, list[str]], n_each: int
 ) -> tuple[tuple[str, ...], ...]:
     """Choose `n_each` holders for each shard among workers with so many `threads`.
 
-    Each worker gets shards in proportion to its threads, and first of all those that it has.
+    Each worker gets shards in proportion to its threads, and first of all those that are
+    `present_at` it.
     """
     total = sum(threads.values())
     most = {worker: -(-n_shards * n_each * n // total) for worker, n in threads.items()}
     loads: Counter[str] = Counter()
     chosen: list[list[str]] = [[] for _ in range(n_shards)]
     for number, workers in enumerate(chosen):
-        for worker in having.get(number, [])[:n_each]:
+        for worker in present_at.get(number, [])[:n_each]:
             if worker in threads and loads[worker] < most[worker]:
                 workers.append(worker)
                 loads[worker] += 1

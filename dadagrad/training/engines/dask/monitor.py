@@ -138,7 +138,10 @@ class ClusterMonitor:
             # The connection to a frozen process stays open: a client that waits for a result on it
             # would wait for ever, and not ask for another worker that has the result.
             self._client.rpc.remove(gone)
-            self.n_retired += any(map(_is_retirement, await scheduler.events(topic=gone)))
+            for _, event in await scheduler.events(topic=gone):
+                if event.get("action") == "retired" or event.get("expected"):
+                    self.n_retired += 1
+                    break
         self._workers = workers
         n_idle = len(workers - running.keys())
         processing = None
@@ -146,11 +149,6 @@ class ClusterMonitor:
             keys = await scheduler.processing(workers=None)
             processing = frozenset(key for worker in running for key in keys.get(worker, ()))
         return ClusterStatus(running, n_idle, processing)
-
-
-def _is_retirement(event: tuple[float, dict[str, Any]]) -> bool:
-    """True for an event of the scheduler about a worker that it has sent away."""
-    return event[1].get("action") == "retired" or bool(event[1].get("expected"))
 
 
 def lost(reason: str) -> TrainingError:

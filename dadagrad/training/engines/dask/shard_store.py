@@ -71,9 +71,10 @@ class ShardStore:
 
     def hold(self, layout: Layout, sources: dict[int, str | State | StoredShard | None]) -> None:
         """Get shards from other workers, from the client or a checkpoint, or, for None, zeros."""
-        held = {n for n, holders in enumerate(layout.holders) if self.peers.address in holders}
+        address = self.peers.address
+        needed = {n for n, holders in enumerate(layout.holders) if address in holders}
         # Until the round begins, others may still get them from here.
-        self._unneeded = self._shards.keys() - held
+        self._unneeded = self._shards.keys() - needed
         for number, source in sources.items():
             start, stop = layout.edges[number : number + 2].tolist()
             if source is None:

@@ -146,10 +146,11 @@ class StreamDriver(DaskDriver):
     def _send(
         self, worker: str | None, computes: list[Compute], merging: Merging | None = None
     ) -> None:
+        given = [each.given for each in computes if isinstance(each.given, RemoteFeatures)]
         work = Work(
             self._run,
             tuple(compute.slice_ for compute in computes),
-            tuple(_remote(compute) for compute in computes),
+            tuple(given),
             (None,) * len(computes),
             skipped_partitions(self._data),
             self._holders.layout,
@@ -157,7 +158,10 @@ class StreamDriver(DaskDriver):
         )
 
         def to_events(reply: Reply) -> list[Event]:
-            self._check(reply)
+            self._note(reply)
+            self.bytes_moved += reply.n_bytes
+            if reply.lost is not None:
+                raise RoundLost(reply.lost)
             for compute, result in zip(computes, reply.results, strict=True):
                 slice_ = compute.slice_
                 wrong = wrong_metrics(result.metrics, self._coordinator.problem, slice_)
@@ -188,12 +192,6 @@ class StreamDriver(DaskDriver):
         if self._merging is not None:
             self._holders.merge(self._merging)
             self._merging = None
-
-    def _check(self, reply: Reply) -> None:
-        self._note(reply)
-        self.bytes_moved += reply.n_bytes
-        if reply.lost is not None:
-            raise RoundLost(reply.lost)
 
     # Recovery.
 
@@ -273,8 +271,3 @@ class StreamDriver(DaskDriver):
         best = best_setting(self._coordinator.place.passes)
         counts = self._holders.call(ShardStore.counts, self._state.t)
         return sum(int(of_settings[best]) for of_settings in counts)
-
-
-def _remote(compute: Compute) -> RemoteFeatures:
-    assert isinstance(compute.given, RemoteFeatures)
-    return compute.given

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from distributed import Worker, get_worker
-from numpy.typing import NDArray
 from zict import LRU
 
 from dadagrad._version import __version__
@@ -180,7 +179,10 @@ def _compute_slice(
             result = replace(result, change=store.keep(work.layout, given, result.change))
         else:
             result = compute(job.problem, rows, slice_, given, place)
-            result = replace(result, change=_packed(result.change, rows.vocabulary))
+            assert isinstance(result.change, FeatureSlice)
+            positions = common(rows.vocabulary, result.change.ids)[0]
+            packed = FeatureSlice(pack(positions.astype(np.int32)), result.change.content)
+            result = replace(result, change=packed)
     if slice_.final and _cache is not None:
         _cache.pop((job.digest, slice_.partition), None)
     return result, None if following is None else _touched(rows, following)
@@ -207,13 +209,6 @@ def store_of(worker: Worker, run: str, problem: Problem | None = None) -> ShardS
                 raise PeerLost(f"worker {worker.address} does not know the run")
             _stores[key] = ShardStore(worker, run, problem)
         return _stores[key]
-
-
-def _packed(change: object, vocabulary: NDArray[np.int64]) -> FeatureSlice[Any]:
-    """The same change, with positions in the vocabulary in place of ids."""
-    assert isinstance(change, FeatureSlice)
-    positions = common(vocabulary, change.ids)[0]
-    return FeatureSlice(pack(positions.astype(np.int32)), change.content)
 
 
 def _touched(rows: Rows, slice_: Slice) -> Touched:
