@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pyarrow import types
 
 from dadagrad.data.rows import check_column, row_of
+from dadagrad.data.tables.cells import is_list, is_text
 from dadagrad.errors import InputError
 
 
@@ -30,27 +31,17 @@ def find_columns(schema: pa.Schema, place: str) -> dict[str, str]:
     columns = {}
     for name in ("indices", *labels, *optional):
         kind = schema.field(name).type
-        item = kind.value_type if _is_list(kind) else None
+        item = kind.value_type if is_list(kind) else None
         suits, needed = {
             "indices": (item is not None and types.is_integer(item), "list<int>"),
             "values": (item is not None and _is_number(item), "list<float>"),
             "weight": (_is_number(kind), "a number"),
             "query": (types.is_integer(kind), "a whole number"),
-        }.get(name, (_is_number(kind) or _is_text(kind), "a number, a boolean or a string"))
+        }.get(name, (_is_number(kind) or is_text(kind), "a number, a boolean or a string"))
         if not suits:
             raise InputError(f"{place}: column {name!r} is {kind}; needed is {needed}")
-        columns[name] = "text" if _is_text(kind) else "numbers"
+        columns[name] = "text" if is_text(kind) else "numbers"
     return columns
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(types.is_string(kind) or types.is_large_string(kind))
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -107,7 +98,7 @@ def label_numbers(
 
 def label_counts(column: pa.ChunkedArray, place: str, name: str) -> dict[Any, int]:
     """Distinct values of a label column and their counts; raises `InputError` for a bad one."""
-    if _is_text(column.type):
+    if is_text(column.type):
         pairs = pc.value_counts(_without_nulls(column, place, name))
         return {pair["values"].as_py(): int(pair["counts"].as_py()) for pair in pairs}
     numbers = numbers_of(column, place, name, np.float64)

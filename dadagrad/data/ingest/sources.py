@@ -239,8 +239,13 @@ def make_source(data: Any) -> Source:
         if is_frame(X):
             table = to_table(X, FrameSource.name)
             label = _label_of(y, table.column_names)
-            labels = pa.array(_checked_labels(y, table.num_rows))
-            return FrameSource(table.append_column(label, labels), label)
+            labels = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
+            if labels.shape != (table.num_rows,):
+                raise InputError(
+                    f"y has shape {labels.shape} and X {table.num_rows} rows; y must have one "
+                    "label for each"
+                )
+            return FrameSource(table.append_column(label, pa.array(labels)), label)
         return MatrixSource(X, y)
     if is_dask_frame(data):
         return DaskFrameSource(data)
@@ -291,12 +296,3 @@ def _label_of(y: Any, columns: Any) -> str:
     """A name for the column of the labels `y` beside other `columns`."""
     name = str(getattr(y, "name", None) or "label")
     return name if name not in set(map(str, columns)) else f"label of {name}"
-
-
-def _checked_labels(y: Any, n_rows: int) -> Any:
-    labels = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
-    if labels.shape != (n_rows,):
-        raise InputError(
-            f"y has shape {labels.shape} and X {n_rows} rows; y must have one label for each"
-        )
-    return labels

@@ -193,7 +193,10 @@ def read_json(
     while True:
         text = b"\n".join(lines[number] for number in line_numbers.tolist())
         try:
-            table = _read_json_rows(text)
+            table = pa.table({})
+            if text:
+                options = pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
+                table = _flatten(pa_json.read_json(pa.BufferReader(text), options))
             if table.num_columns and table.num_rows != len(line_numbers):
                 raise InputError(
                     f"{path}: {table.num_rows} JSON objects in {len(line_numbers)} lines; every "
@@ -237,13 +240,6 @@ def _json_problem(line: bytes) -> str | None:
     except UnicodeDecodeError:
         return NOT_UTF8
     return None
-
-
-def _read_json_rows(text: bytes) -> pa.Table:
-    if not text:
-        return pa.table({})
-    options = pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
-    return _flatten(pa_json.read_json(pa.BufferReader(text), options))
 
 
 def _flatten(table: pa.Table) -> pa.Table:

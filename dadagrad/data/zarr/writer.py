@@ -96,7 +96,16 @@ def write_partition(
     """
     check_partition_name(name)
     check_label_names(label_names)
-    _check_rows(f"{storage.url}/{name}", rows, label_names, tags)
+    place = f"{storage.url}/{name}"
+    if rows.labels.shape != (rows.n_rows, len(label_names)):
+        raise InputError(
+            f"{place}: labels have shape {rows.labels.shape}; {rows.n_rows} rows with the label "
+            f"columns {list(label_names)} need {(rows.n_rows, len(label_names))}"
+        )
+    for kind, column in (("queries", rows.queries), ("tags", tags)):
+        if column is not None and len(column) != rows.n_rows:
+            raise InputError(f"{place}: {len(column)} {kind} for {rows.n_rows} rows")
+    rows.check(place)
     if rows.values is not None and (rows.values == 1).all():
         rows = replace(rows, values=None)
     columns = dict(zip(label_names, rows.labels.T, strict=True))
@@ -154,18 +163,6 @@ def attributes_checksum(attributes: Mapping[str, Any]) -> str:
 def seal(chunk: bytes) -> list[int]:
     """Size and CRC-32C of a chunk."""
     return [len(chunk), google_crc32c.value(chunk)]
-
-
-def _check_rows(place: str, rows: Rows, label_names: Sequence[str], tags: Any) -> None:
-    if rows.labels.shape != (rows.n_rows, len(label_names)):
-        raise InputError(
-            f"{place}: labels have shape {rows.labels.shape}; {rows.n_rows} rows with the label "
-            f"columns {list(label_names)} need {(rows.n_rows, len(label_names))}"
-        )
-    for kind, column in (("queries", rows.queries), ("tags", tags)):
-        if column is not None and len(column) != rows.n_rows:
-            raise InputError(f"{place}: {len(column)} {kind} for {rows.n_rows} rows")
-    rows.check(place)
 
 
 def _encode(

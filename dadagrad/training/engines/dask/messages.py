@@ -75,9 +75,16 @@ class Reply:
     lost: str | None = None
 
 
-# Without copies of the arrays, as between workers: for the scheduler Dask would copy them into the
-# message, on the thread of the event loop.
-register_serialization(Reply, pickle_dumps, pickle_loads)
+def _in_frames(reply: Reply) -> tuple[dict[str, Any], list[Any]]:
+    """Serialize a reply without copies of its arrays, as Dask does between workers.
+
+    For the scheduler Dask would copy them into the message, on the thread of the event loop.
+    """
+    header, frames = pickle_dumps(reply)
+    return header, frames
+
+
+register_serialization(Reply, _in_frames, pickle_loads)
 
 
 def n_bytes(message: SentFeatures | Result) -> int:
