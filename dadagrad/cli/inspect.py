@@ -12,7 +12,7 @@ import dadagrad
 from dadagrad.cli.display import Display, number, output_width, print_facts, print_json
 from dadagrad.cli.failures import check_memory
 from dadagrad.errors import DadagradError, InputError
-from dadagrad.storage.documents import Content, what_is_at
+from dadagrad.storage.documents import Content, content_at
 from dadagrad.storage.store import Storage
 from dadagrad.summary import counted, side_by_side
 
@@ -38,7 +38,7 @@ def inspect(url: str, top: int, verify: bool, as_json: bool) -> None:
     """Show a model, dataset or checkpoints."""
     check_memory()
     with Display().showing_logs():
-        content = what_is_at(Storage(url))
+        content = content_at(Storage(url))
         if verify and content is not Content.CHECKPOINTS:
             raise click.UsageError("--verify is for checkpoints")
         if content is Content.CHECKPOINTS:

@@ -17,7 +17,7 @@ from dadagrad.cli.display import Display, print_facts, print_json
 from dadagrad.cli.failures import Interrupted
 from dadagrad.config import SETTINGS
 from dadagrad.errors import DadagradError, InputError
-from dadagrad.storage.documents import Content, what_is_at
+from dadagrad.storage.documents import Content, content_at
 from dadagrad.storage.store import Storage
 from dadagrad.summary import last_part, metrics_text, run_lines
 
@@ -167,7 +167,7 @@ def check_destinations(
         storage = Storage(url)
         if url == "-" or (storage.is_local and os.path.isfile(storage.local_path())):
             raise InputError(f"{url} is not a folder; give {option} a folder of its own")
-        content = what_is_at(storage)
+        content = content_at(storage)
         if content not in (None, kind):
             raise InputError(f"{url} holds {content}; give {option} a folder of its own")
         if content is Content.MODEL and not overwrite:

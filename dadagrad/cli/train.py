@@ -154,7 +154,7 @@ def train(
     if share is not None:
         settings["holdout"], holdout = share, None
     values = _read_values(rows, file, settings)
-    initial = None if initial_model is None else InitialState.of(absolute(initial_model), values)
+    initial = None if initial_model is None else InitialState.load(absolute(initial_model), values)
     config = make_config(None if initial is None else initial.config, values)
     rows = rows if initial is None else initial.adopt(rows)
     if model is None or dry_run:

@@ -110,7 +110,7 @@ def restore(source: Any) -> FittedState:
     return FittedState(problem, state, place, origin, model.report, _model=model)
 
 
-def _at_end(
+def _state_at_end(
     end: Coordinator, data: Dataset, report: dict[str, Any], model: Model | None
 ) -> FittedState:
     """Return the state at the end of a run on `data`, with its `model` if it was made already."""
@@ -118,7 +118,7 @@ def _at_end(
     return FittedState(end.problem, end.state, end.place, origin, report, _model=model)
 
 
-def _shown(verbose: int, callbacks: Callbacks | None) -> dict[str, Any]:
+def _display(verbose: int, callbacks: Callbacks | None) -> dict[str, Any]:
     """The arguments `callbacks` and `messages` of a run, which show it if `verbose` is above 0."""
     receivers = as_callbacks(callbacks)
     if verbose <= 0:
@@ -147,7 +147,7 @@ def fit(
             stacklevel=4,
         )
     config = resolve_config(data, config, on_cluster=resources["client"] is not None)
-    shown = _shown(verbose, callbacks)
+    shown = _display(verbose, callbacks)
     if checkpoints is not None and CheckpointReader(checkpoints).list():
         check_settings(CheckpointReader(checkpoints).load().meta["config"], config, checkpoints)
         result = resume(checkpoints, data=data, **resources, **shown)
@@ -159,7 +159,7 @@ def fit(
     if not result.complete:
         later = f"; fit again to go on from {checkpoints}" if checkpoints else ""
         raise KeyboardInterrupt(f"training was interrupted{later}")
-    return _at_end(result.coordinator, data, result.report, result.model)
+    return _state_at_end(result.coordinator, data, result.report, result.model)
 
 
 def partial_fit(
@@ -197,7 +197,7 @@ def partial_fit(
             assert before.state is not None
             first_pass = before.place.passes[:1]
             start = Start(before.state, Place(Cursor(), before.place.steps, first_pass))
-        watcher = Watcher(run.begin_event(start), _shown(verbose, callbacks)["callbacks"])
+        watcher = Watcher(run.begin_event(start), _display(verbose, callbacks)["callbacks"])
         with watcher.events():
             coordinator, complete = run.learn(engine, start, watcher)
     if not complete:
@@ -209,7 +209,7 @@ def partial_fit(
     if not isinstance(data, MemoryDataset | DaskDataset):
         # The model is made while the dataset is open, which knows the names of features.
         model = make_model(coordinator.problem, coordinator.state, data, report)
-    state = _at_end(coordinator, data, report, model)
+    state = _state_at_end(coordinator, data, report, model)
     state.place = replace(state.place, passes=state.place.passes + later_passes)
     state.sparse = before is not None and before.sparse
     return state

@@ -41,12 +41,12 @@ from dadagrad.storage.arrays import (
 from dadagrad.storage.documents import (
     Content,
     check_format,
+    content_at,
     fields,
     from_plain,
     read_sealed,
     seal,
     to_plain,
-    what_is_at,
 )
 from dadagrad.storage.store import Storage
 from dadagrad.summary import html_table
@@ -110,7 +110,7 @@ class Model(LinearModel):
         checkpoints, and `StorageError` if the store fails.
         """
         storage = url if isinstance(url, Storage) else Storage(url)
-        content = what_is_at(storage)
+        content = content_at(storage)
         if content not in (None, Content.MODEL):
             raise InputError(
                 f"{storage.url} holds {content}; save the model to a folder of its own"
@@ -287,7 +287,7 @@ def _read_document(storage: Storage) -> dict[str, Any]:
     try:
         return read_sealed(storage, DOCUMENT, f"{storage.url}: {DOCUMENT}")
     except MissingKey:
-        content = what_is_at(storage)
+        content = content_at(storage)
         reason = f"it is {content}" if content else f"there is no {DOCUMENT}; check the URL"
         raise InputError(f"no model at {storage.url}: {reason}") from None
 

@@ -75,7 +75,7 @@ def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[Ra
     if isinstance(source, FrameSource | DaskFrameSource):
         recipe = make_recipe(source, settings, trained)
         assert recipe.encoder is not None
-        parse = _optional(TableParser.of(recipe.encoder, recipe.options))
+        parse = _optional(TableParser.from_options(recipe.encoder, recipe.options))
         first = 0
         for batch in source.batches():
             block = parse.encode(batch)
@@ -107,7 +107,7 @@ def _blocks(path: str, recipe: Recipe) -> Iterator[tuple[Block, int]]:
         if not is_table(path):
             raise InputError(f"{path} is not a table in Parquet; give one, or a dataset")
         assert recipe.encoder is not None
-        parse = _optional(TableParser.of(recipe.encoder, options))
+        parse = _optional(TableParser.from_options(recipe.encoder, options))
         for group in parquet_groups(path):
             for batch in parquet_batches(path, group):
                 block = parse.encode(batch)

@@ -110,25 +110,25 @@ class Chart:
     top: int = 28
     bottom: int = 240
 
-    def _across(self, value: float) -> float:
+    def _x_place(self, value: float) -> float:
         return round(self.left + (self.right - self.left) * self.x.share(value), 1)
 
-    def _down(self, value: float) -> float:
+    def _y_place(self, value: float) -> float:
         return round(self.bottom - (self.bottom - self.top) * self.y.share(value), 1)
 
     @property
     def columns_of_grid(self) -> list[tuple[float, str]]:
         """Place and text of each tick of the axis below."""
-        return [(self._across(value), self.x.show(value)) for value in self.x.ticks()]
+        return [(self._x_place(value), self.x.show(value)) for value in self.x.ticks()]
 
     @property
     def rows_of_grid(self) -> list[tuple[float, str]]:
         """Place and text of each tick of the axis at the left."""
-        return [(self._down(value), self.y.show(value)) for value in self.y.ticks()]
+        return [(self._y_place(value), self.y.show(value)) for value in self.y.ticks()]
 
     def places(self, series: Series) -> list[Point]:
         """Place of each point."""
-        return [(self._across(x), self._down(y)) for x, y in series.points]
+        return [(self._x_place(x), self._y_place(y)) for x, y in series.points]
 
     def notes(self, series: Series) -> Iterator[tuple[float, float, str, str]]:
         """Place, anchor and text of the labels that do not lie on one another."""

@@ -18,7 +18,7 @@ from dadagrad.errors import DadagradError, InputError, OnError
 from dadagrad.model.evaluate import evaluate
 from dadagrad.model.facts import changed_settings, commands, largest_weights, sides
 from dadagrad.model.model import Model
-from dadagrad.storage.documents import Content, what_is_at
+from dadagrad.storage.documents import Content, content_at
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.manifest import Snapshot
 from dadagrad.training.checkpoints.reader import CheckpointReader
@@ -52,7 +52,7 @@ def describe(
         model: Model | None = run
     else:
         url = os.fspath(run)
-        content = what_is_at(Storage(url))
+        content = content_at(Storage(url))
         if content is Content.MODEL:
             model = Model.load(url)
             document = describe_model(model, top, url)

@@ -88,7 +88,7 @@ def _learning(document: Document) -> dict[str, Any] | None:
             continue
         series = [Series("first pass so far", [(point[0], point[place]) for point in first], "a")]
         if len(first) > 1:
-            series.insert(0, Series("since the last point", list(_between(first, place)), "b"))
+            series.insert(0, Series("since the last point", list(_since_last(first, place)), "b"))
         if later:
             later_points = [(point[0], point[place]) for point in later]
             series.append(Series("later passes (training)", later_points, "d"))
@@ -109,7 +109,7 @@ def _learning(document: Document) -> dict[str, Any] | None:
     return {"charts": charts, "later": bool(later)} if charts else None
 
 
-def _between(points: Sequence[tuple[Any, ...]], place: int) -> Iterator[tuple[float, float]]:
+def _since_last(points: Sequence[tuple[Any, ...]], place: int) -> Iterator[tuple[float, float]]:
     """Means over the rows since the last point, a quarter of them at least: few are noise."""
     weight_before, sum_before = 0.0, 0.0
     for point in points:

@@ -160,7 +160,7 @@ class Content(StrEnum):
     CHECKPOINTS = "the checkpoints of a run"
 
 
-def what_is_at(storage: Storage) -> Content | None:
+def content_at(storage: Storage) -> Content | None:
     """Return the kind of things at a URL; None if it is unknown."""
     if storage.exists("model.json"):
         return Content.MODEL

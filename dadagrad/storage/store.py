@@ -101,7 +101,7 @@ class Storage:
                 return cast(bytes, file.read())
 
         def fetch() -> bytes:
-            result = self._store.get(self._full(key))
+            result = self._store.get(self._path(key))
             self._check_size(key, result.meta["size"], max_bytes)
             return bytes(result.bytes())
 
@@ -141,7 +141,7 @@ class Storage:
         mode: Literal["create", "overwrite"] = "create" if create else "overwrite"
         store = self._uploads if memoryview(data).nbytes > _LARGE_BYTES else self._store
         # A single request: the parts of a multipart upload cannot be create-only.
-        put = partial(store.put, self._full(key), data, mode=mode, use_multipart=False)
+        put = partial(store.put, self._path(key), data, mode=mode, use_multipart=False)
         self._ask("write", key, put)
 
     def put_file(self, key: str, file: BinaryIO) -> None:
@@ -149,7 +149,7 @@ class Storage:
 
         def send() -> None:
             file.seek(0)
-            self._uploads.put(self._full(key), file)
+            self._uploads.put(self._path(key), file)
 
         self._ask("write", key, send)
 
@@ -159,7 +159,7 @@ class Storage:
 
     def list(self, prefix: str = "") -> Keys:
         """All keys under the folder `prefix`, sorted."""
-        start = len(self._full("x")) - 1
+        start = len(self._path("x")) - 1
         return sorted(path[start:] for path, _ in self._entries(prefix))
 
     def list_if_possible(self) -> Keys:
@@ -182,7 +182,7 @@ class Storage:
     def size(self, key: str) -> int:
         """The size of an object in bytes; raises `MissingKey` if there is none."""
         if not self.is_local:
-            return self._ask("look up", key, lambda: int(self._store.head(self._full(key))["size"]))
+            return self._ask("look up", key, lambda: int(self._store.head(self._path(key))["size"]))
         # Without obstore, whose threads a forked process lacks and would wait for without end:
         # a process that has only read can be forked.
         with self._explained("look up", key):
@@ -200,7 +200,7 @@ class Storage:
     def delete(self, key: str) -> None:
         """Remove an object, if there is one."""
         with suppress(MissingKey):
-            self._ask("delete", key, lambda: self._store.delete(self._full(key)))
+            self._ask("delete", key, lambda: self._store.delete(self._path(key)))
 
     def delete_prefix(self, prefix: str = "") -> None:
         """Remove all objects under the folder `prefix`."""
@@ -233,8 +233,8 @@ class Storage:
         """The same store with a longer timeout, which also runs while a large object is sent."""
         return open_store(self._scheme, self._name, self.url, for_uploads=True)
 
-    def _full(self, key: str) -> str:
-        """The key from the root of the store."""
+    def _path(self, key: str) -> str:
+        """Path of an object from the root of the store."""
         return "/".join([part for part in (self._prefix, *segments(key)) if part])
 
     def _map(self, action: Callable[[str, Any], T], objects: Mapping[str, Any]) -> Sequence[T]:
@@ -251,7 +251,7 @@ class Storage:
             return call() if self._policy is None else self._policy.ask(call)
 
     def _get_range(self, key: str, start: int, length: int) -> bytes:
-        fetch = partial(self._store.get_range, self._full(key), start=start, length=length)
+        fetch = partial(self._store.get_range, self._path(key), start=start, length=length)
         return bytes(self._ask("read", key, fetch))
 
     def _entries(self, prefix: str) -> Sequence[tuple[str, int]]:
@@ -260,7 +260,7 @@ class Storage:
             return []
 
         def entries() -> Sequence[tuple[str, int]]:
-            pages = self._store.list(self._full(prefix) or None, chunk_size=1000)
+            pages = self._store.list(self._path(prefix) or None, chunk_size=1000)
             return [(entry["path"], entry["size"]) for page in pages for entry in page]
 
         return self._ask("list", prefix, entries)

@@ -43,7 +43,7 @@ class InitialState:
     arrays: Mapping[str, AnyArray]
 
     @classmethod
-    def of(cls, initial: InitialModel, objects: Mapping[str, Any]) -> InitialState:
+    def load(cls, initial: InitialModel, objects: Mapping[str, Any]) -> InitialState:
         """Return the state of a result, or that saved with the model at a URL.
 
         `objects` are settings; those of a user's own classes are needed to read the configuration.

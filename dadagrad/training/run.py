@@ -111,7 +111,7 @@ def train(
     """
     options, settings = split_options(settings)
     resources = Resources(threads, workers, client, memory, trace)
-    initial = None if initial_model is None else InitialState.of(initial_model, settings)
+    initial = None if initial_model is None else InitialState.load(initial_model, settings)
     if initial is not None and config is None:
         config = initial.config
     config = make_config(config, settings)

@@ -169,7 +169,7 @@ def learn_table(head: pa.RecordBatch, path: str, summary: SourceSummary) -> Tabl
     if summary.encoder is None:
         summary.encoder = learn_encoder(head, options, path, by_number=False)
         summary.columns = list(head.schema.names)
-    return TableParser.of(summary.encoder, options)
+    return TableParser.from_options(summary.encoder, options)
 
 
 def _parquet_tasks(path: str, file: int, summary: SourceSummary) -> Iterator[Task]:

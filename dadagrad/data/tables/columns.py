@@ -77,7 +77,7 @@ def shown(text: str) -> str:
     return repr(text[:_MAX_SHOWN]) + ("..." if len(text) > _MAX_SHOWN else "")
 
 
-def find(names: Sequence[str], name: int | str, option: str, place: str) -> str:
+def find_column(names: Sequence[str], name: int | str, option: str, place: str) -> str:
     """Name of the column that `option` gives by name or by number, counted from 0."""
     if isinstance(name, str) and name in names:
         return name
@@ -111,7 +111,7 @@ def find_label(
     if options.no_labels:
         return None
     if options.label is not None:
-        return find(names, options.label, "--label", place)
+        return find_column(names, options.label, "--label", place)
     if "label" in names:
         return "label"
     if by_number:
@@ -129,16 +129,16 @@ def learn_columns(
     """The label, the column that names rows, and the columns of features, from the first rows."""
     names = head.schema.names
     label = find_label(names, options, place, by_number=by_number)
-    row_name = None if options.id is None else find(names, options.id, "--id", place)
+    row_name = None if options.id is None else find_column(names, options.id, "--id", place)
     text = _text_column(names, options, label, place)
     if text is not None and text == label:
         raise InputError(
             f"{place}: --label and --text-column are both column {shown(text)}; name two columns"
         )
-    ignored = {find(names, name, "--ignore", place) for name in options.ignore}
-    categories = {find(names, name, "--categories", place) for name in options.categories}
+    ignored = {find_column(names, name, "--ignore", place) for name in options.ignore}
+    categories = {find_column(names, name, "--categories", place) for name in options.categories}
     if options.columns is not None:
-        features = [find(names, name, "--columns", place) for name in options.columns]
+        features = [find_column(names, name, "--columns", place) for name in options.columns]
     elif text is not None and not categories:
         features = [text]
     else:
@@ -180,7 +180,7 @@ def _text_column(
     column = options.text_column
     if column is None and options.format == "text":
         column = 0 if label is None else 1
-    return None if column is None else find(names, column, "--text-column", place)
+    return None if column is None else find_column(names, column, "--text-column", place)
 
 
 def _kind(cells: pa.Array, name: str, place: str) -> Kind:

@@ -67,7 +67,7 @@ class TableParser:
     note_skipped: bool = True
 
     @classmethod
-    def of(cls, encoder: TableEncoder, options: Options) -> TableParser:
+    def from_options(cls, encoder: TableEncoder, options: Options) -> TableParser:
         """Parser with these options."""
         keep_names = options.keep_names is not False
         return cls(encoder, options.on_error, keep_names, labelled=not options.no_labels)

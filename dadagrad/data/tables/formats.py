@@ -20,7 +20,7 @@ from dadagrad.data.parquet import arrow_errors
 from dadagrad.data.parquet_footer import RowGroup, read_row_groups
 from dadagrad.data.reading.files import place
 from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Options
-from dadagrad.data.tables.columns import find, learn_columns, no_column, shown
+from dadagrad.data.tables.columns import find_column, learn_columns, no_column, shown
 from dadagrad.data.tables.delimited import (
     NOT_UTF8,
     Layout,
@@ -107,7 +107,7 @@ def open_text(
         columns, quoted = list(layout.names), layout.delimiter != "\t"
         if quoted:
             chunks = cut_at_rows(path, chunks, layout.delimiter)
-    parser = replace(TableParser.of(encoder, options), read=read, quoted=quoted)
+    parser = replace(TableParser.from_options(encoder, options), read=read, quoted=quoted)
     return parser, columns, chunks
 
 
@@ -151,7 +151,7 @@ def learn_encoder(
     kinds = {column.name: column for column in columns}
     for cross in options.cross:
         for name in cross:
-            find(list(kinds), name, "--cross", place)
+            find_column(list(kinds), name, "--cross", place)
             if not kinds[name].is_category:
                 raise InputError(
                     f"{place}: --cross names the column {shown(name)} of {kinds[name].kind}s; it "

@@ -111,7 +111,7 @@ def export(
     return None
 
 
-def needed(package: str, what: str) -> Any:
+def import_package(package: str, what: str) -> Any:
     """Import a package of an extra; `InputError` says how to install it."""
     try:
         return importlib.import_module(package)

@@ -15,7 +15,7 @@ import numpy as np
 
 from dadagrad.errors import InputError
 from dadagrad.model.base import LinearModel
-from dadagrad.model.export.base import FORMATS, Format, needed
+from dadagrad.model.export.base import FORMATS, Format, import_package
 from dadagrad.optim.calibration import Isotonic, Platt
 from dadagrad.optim.losses import MAX_LOG_MEAN, Softmax
 from dadagrad.optim.registry import register
@@ -138,7 +138,7 @@ class Onnx(Format):
     suffix: ClassVar[str] = ".onnx"
 
     def make(self, model: LinearModel) -> Any:
-        onnx = needed("onnx", "the format onnx")
+        onnx = import_package("onnx", "the format onnx")
         space = model.feature_space or {}
         is_text = space.get("format") == "text"
         if model.n_features * model.n_outputs * 4 > MAX_BYTES:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dadagrad.errors import InputError
 from dadagrad.model.base import LinearModel
-from dadagrad.model.export.base import FORMATS, Format, needed
+from dadagrad.model.export.base import FORMATS, Format, import_package
 from dadagrad.optim.registry import register
 
 _CLASSIFIERS = {"logistic": "log_loss", "squared-hinge": "squared_hinge"}
@@ -53,7 +53,7 @@ class ScikitLearn(Format):
         return estimator
 
     def write(self, model: LinearModel, file: BinaryIO) -> None:
-        file.write(needed("skops.io", "a file of scikit-learn").dumps(self.make(model)))
+        file.write(import_package("skops.io", "a file of scikit-learn").dumps(self.make(model)))
 
 
 def _estimator(model: LinearModel) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.storage.arrays import check_parts, read_arrays
-from dadagrad.storage.documents import UnknownVersion, what_is_at
+from dadagrad.storage.documents import UnknownVersion, content_at
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.manifest import (
     Manifest,
@@ -132,7 +132,7 @@ class CheckpointReader:
         if keys:
             steps = sorted({step_of(key) for key in keys})
             raise InputError(f"{subject}; there are checkpoints of the steps {steps}")
-        kind = what_is_at(self._storage)
+        kind = content_at(self._storage)
         raise InputError(f"{subject}: {f'it is {kind}' if kind else 'the folder has no run'}")
 
     def _skip(self, key: str, error: CorruptionError, damaged: dict[str, str]) -> None:

@@ -70,14 +70,14 @@ def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
     )
     # The rows have some of the features, not all.
     problem = replace(problem, config=few, n_features=3)
-    with _alone(first.stats.cache_path):
+    with _one_at_a_time(first.stats.cache_path):
         _run(problem)
     _warm.add(kind)
     return time.perf_counter() - begun
 
 
 @contextmanager
-def _alone(folder: str) -> Iterator[None]:
+def _one_at_a_time(folder: str) -> Iterator[None]:
     """Let the processes that share Numba's cache in `folder` compile one after the other.
 
     All but the first find the kernels compiled. Two that compile forms of one kernel at the same

@@ -154,7 +154,7 @@ def _end(
 ) -> int:
     """The end of the stretch of a block that is between two shares of it."""
     first, stop = block
-    begin, end = (first + _of(share, stop - first) for share in (done, following))
+    begin, end = (first + _rows_of_share(share, stop - first) for share in (done, following))
     if end == stop:
         return stop
     after = bisect_right(starts, end)
@@ -164,7 +164,7 @@ def _end(
     return min(nearest, stop) if close else end
 
 
-def _of(share: tuple[int, int], n_rows: int) -> int:
+def _rows_of_share(share: tuple[int, int], n_rows: int) -> int:
     """A share of `n_rows`, to the nearest row."""
     part, whole = share
     return (2 * n_rows * part + whole) // (2 * whole)

@@ -43,7 +43,7 @@ class BatchDriver(DaskDriver):
         del self._vocabularies[reading]
 
     def _send(self, worker: str | None, computes: list[Compute]) -> None:
-        given = tuple(self._given(compute) for compute in computes)
+        given = tuple(self._weights_to_send(compute) for compute in computes)
         work = Work(
             self._run,
             tuple(compute.slice_ for compute in computes),
@@ -100,7 +100,7 @@ class BatchDriver(DaskDriver):
                 )
         return None
 
-    def _given(self, compute: Compute) -> SentFeatures:
+    def _weights_to_send(self, compute: Compute) -> SentFeatures:
         """Return the weights that a slice needs, to be sent."""
         assert isinstance(compute.given, SharedFeatures)
         reading = compute.slice_.reading

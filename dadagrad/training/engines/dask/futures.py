@@ -22,7 +22,7 @@ from distributed.scheduler import NoValidWorkerError
 
 from dadagrad.clusters import count
 from dadagrad.errors import DadagradError, TrainingError
-from dadagrad.training.engines.dask.monitor import ClusterMonitor, lost
+from dadagrad.training.engines.dask.monitor import ClusterMonitor, run_lost
 from dadagrad.training.messages import Event
 
 ToEvents: TypeAlias = Callable[[Any], list[Event]]
@@ -130,7 +130,7 @@ class PendingTasks:
             raise result
         if isinstance(result, BaseException):
             self.monitor.check()
-            raise lost("the scheduler was restarted, or gave up a task for another reason")
+            raise run_lost("the scheduler was restarted, or gave up a task for another reason")
         return future, task.to_events, result
 
     def _submit_stuck_again(self, processing: frozenset[str]) -> None:
@@ -165,7 +165,7 @@ def _task_error(error: BaseException) -> BaseException:
             "out of memory: give them more, or make smaller partitions"
         )
     elif isinstance(error, NoValidWorkerError):
-        translated = lost(f"the scheduler gave up waiting for workers ({error})")
+        translated = run_lost(f"the scheduler gave up waiting for workers ({error})")
     else:
         return error
     translated.__cause__ = error

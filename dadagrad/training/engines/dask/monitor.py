@@ -96,11 +96,11 @@ class ClusterMonitor:
         ``dadagrad.no-workers-timeout``.
         """
         if self._client.status != "running":
-            raise lost("the connection to the scheduler was lost")
+            raise run_lost("the connection to the scheduler was lost")
         if self.is_lost:
-            raise lost(f"the scheduler has not answered for {self._answer_seconds:g} seconds")
+            raise run_lost(f"the scheduler has not answered for {self._answer_seconds:g} seconds")
         if self._seconds_without > self._max_seconds_without:
-            raise lost(f"{self._no_worker()} for {self._max_seconds_without:g} seconds")
+            raise run_lost(f"{self._no_worker()} for {self._max_seconds_without:g} seconds")
         if self._seconds_without > WARN_SECONDS and not self._warned:
             limit = self._max_seconds_without
             logger.warning("%s; waiting up to %g seconds for some", self._no_worker(), limit)
@@ -151,7 +151,7 @@ class ClusterMonitor:
         return ClusterStatus(running, n_idle, processing)
 
 
-def lost(reason: str) -> TrainingError:
+def run_lost(reason: str) -> TrainingError:
     """Return the error of a run that has lost its cluster."""
     return TrainingError(
         f"{reason}; when the cluster is back, go on from the last checkpoint with `dadagrad resume`"
