@@ -37,6 +37,7 @@ from dadagrad.estimators.arguments import (
 from dadagrad.estimators.fitting import FittedState, fit, partial_fit, restore
 from dadagrad.model.evaluate import score_partitions
 from dadagrad.model.model import Model
+from dadagrad.model.raw import is_unprepared
 from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.settings import Named, parameter_docs
 from dadagrad.training.callbacks import Callbacks
@@ -359,7 +360,9 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """Return the (n_rows, n_outputs) scores of the rows of X, in their order."""
         check_is_fitted(self)
-        if self._state.reads_raw_rows(X):
+        trained = self._state.origin.schema
+        of_table = (trained.feature_space or {}).get("format") in ("table", "text")
+        if of_table and is_unprepared(trained, X):
             return self.model_.decision_function(X)
         if is_stored(X):
             data, model = open_stored(X), self.model_

@@ -16,7 +16,6 @@ from dadagrad.data.dask_blocks import DaskDataset
 from dadagrad.data.dataset import Dataset, MemoryDataset
 from dadagrad.errors import InputError
 from dadagrad.model.model import Model
-from dadagrad.model.raw import is_unprepared
 from dadagrad.problem import Problem
 from dadagrad.progress.display import ProgressDisplay, RunDisplay
 from dadagrad.summary import run_lines
@@ -72,11 +71,6 @@ class FittedState:
             named = {column: str(names[column]) for column in self._model.ids.tolist()}
             self._model = replace(self._model, names=named)
         return self._model
-
-    def reads_raw_rows(self, X: Any) -> bool:
-        """True for rows of a table or texts, if the features were made of such rows."""
-        space = self.origin.schema.feature_space or {}
-        return space.get("format") in ("table", "text") and is_unprepared(self.origin.schema, X)
 
     @property
     def coefficients(self) -> Any:

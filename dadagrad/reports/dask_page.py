@@ -78,8 +78,11 @@ class RunPage(SchedulerPlugin):
         # The web server may have a prefix, behind a proxy.
         routes = [(r"(?:/[\w/-]+)?/dadagrad/?(?P<path>[a-z.]*)", _PageHandler, {"page": self})]
         scheduler.http_application.add_handlers(r".*$", routes)
-        with suppress(ImportError):
-            self._add_to_menu()
+        with suppress(ImportError):  # there may be no dashboard, whose menu Dask makes of a list
+            from distributed.dashboard.scheduler import template_variables
+
+            pages = template_variables(scheduler)["pages"]
+            pages.extend({"dadagrad"} - set(pages))
         with suppress(ImportError):
             self._register()
 
@@ -107,14 +110,6 @@ class RunPage(SchedulerPlugin):
             for each in self._scheduler.workers.values()
         ]
         return self.document | {"workers": workers}
-
-    def _add_to_menu(self) -> None:
-        """Add a link to the menu of the dashboard, if there is one: Dask makes it of a list."""
-        from distributed.dashboard.scheduler import template_variables
-
-        pages = template_variables(self._scheduler)["pages"]
-        if "dadagrad" not in pages:
-            pages.append("dadagrad")
 
     def _register(self) -> None:
         import prometheus_client

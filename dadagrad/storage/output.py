@@ -20,8 +20,13 @@ _STDOUT = ("-", "/dev/stdout")
 
 
 def is_text_stream(url: str) -> bool:
-    """Return True for standard output, and for a pipe, a socket or a device."""
-    return url in _STDOUT or _is_special(url)
+    """Return True for standard output, a pipe, a socket or a device, which are not replaced."""
+    if url in _STDOUT:
+        return True
+    if "://" in url or not os.path.exists(url):
+        return False
+    mode = os.stat(url).st_mode
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 @contextmanager
@@ -30,20 +35,12 @@ def output_file(url: str, overwrite: bool) -> Iterator[BinaryIO]:
     if url in _STDOUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
-    elif _is_special(url):
+    elif is_text_stream(url):
         with open(url, "wb", buffering=0) as file:
             yield file
     else:
         with new_file(url, overwrite) as file:
             yield file
-
-
-def _is_special(url: str) -> bool:
-    """Return True for a pipe, a socket or a device, which is not replaced."""
-    if "://" in url or not os.path.exists(url):
-        return False
-    mode = os.stat(url).st_mode
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 @contextmanager

@@ -130,7 +130,12 @@ def learn_columns(
     names = head.schema.names
     label = find_label(names, options, place, by_number=by_number)
     row_name = None if options.id is None else find_column(names, options.id, "--id", place)
-    text = _text_column(names, options, label, place)
+    text_column = options.text_column
+    if text_column is None and options.format == "text":  # the first column but for the label
+        text_column = 0 if label is None else 1
+    text = None
+    if text_column is not None:
+        text = find_column(names, text_column, "--text-column", place)
     if text is not None and text == label:
         raise InputError(
             f"{place}: --label and --text-column are both column {shown(text)}; name two columns"
@@ -171,16 +176,6 @@ def learn_columns(
             "(columns of text are separated by --delimiter)"
         )
     return label, row_name, tuple(Column(name, kinds[name]) for name in features)
-
-
-def _text_column(
-    names: Sequence[str], options: Options, label: str | None, place: str
-) -> str | None:
-    """Column of the text, if there is one: in the format "text" the first but for the label."""
-    column = options.text_column
-    if column is None and options.format == "text":
-        column = 0 if label is None else 1
-    return None if column is None else find_column(names, column, "--text-column", place)
 
 
 def _kind(cells: pa.Array, name: str, place: str) -> Kind:

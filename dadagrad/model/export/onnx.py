@@ -150,7 +150,9 @@ class Onnx(Format):
         body = _text_body(space) if is_text else _IDS
         body += _prediction(model, tensors) + _probability(model, tensors)
         inputs = "string[N] text" if is_text else "int64[N, K] ids, double[N, K] values"
-        outputs = "double[N, M] score, " + _output_type(model)
+        kind = "double" if all(c.names is None for c in model.label_columns) else "string"
+        dimensions = "[N]" if len(model.label_columns) == 1 else "[N, L]"
+        outputs = f"double[N, M] score, {kind}{dimensions} prediction"
         outputs += ", double[N, C] probability" if model.has_probabilities else ""
         made = onnx.parser.parse_model(
             '<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1, "ai.onnx.ml" : 3], '
@@ -199,13 +201,6 @@ def _text_body(space: dict[str, Any]) -> str:
     values = _BINARY if space["binary"] else "    values = Identity (summed)\n"
     norm = _NORM if space["norm"] == "l2" else "    sums = Identity (raw_sums)\n"
     return _WORDS + longer + joined + _HASHED + values + _BY_ROW + norm
-
-
-def _output_type(model: LinearModel) -> str:
-    """Type and name of the prediction."""
-    is_text = any(column.names is not None for column in model.label_columns)
-    dimensions = "[N]" if len(model.label_columns) == 1 else "[N, L]"
-    return f"{'string' if is_text else 'double'}{dimensions} prediction"
 
 
 def _prediction(model: LinearModel, tensors: dict[str, Any]) -> str:

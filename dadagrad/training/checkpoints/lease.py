@@ -35,7 +35,7 @@ BEGIN_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
 _ATTEMPTS = 50
 _CLAIM = re.compile(r"epoch-([0-9]{10,18})(-[0-9a-f]{32})?\.json")
-_PROBE = re.compile(r"probe-[0-9a-f]{32}\.json")
+PROBE = re.compile(r"probe-[0-9a-f]{32}\.json")
 
 
 class TakenOver(StorageError):
@@ -190,11 +190,6 @@ class Lease:
         with contextlib.suppress(StorageError):
             for _, key in claims:
                 self._storage.delete(key)
-
-
-def is_probe(key: str) -> bool:
-    """Return True for the name of a probe of the store."""
-    return _PROBE.fullmatch(key) is not None
 
 
 def now() -> str:

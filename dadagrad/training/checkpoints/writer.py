@@ -28,7 +28,7 @@ from dadagrad.errors import InputError, StorageError
 from dadagrad.storage.arrays import ArrayRecord, sync, write_arrays
 from dadagrad.storage.documents import UnknownVersion
 from dadagrad.storage.store import Storage
-from dadagrad.training.checkpoints.lease import Lease, TakenOver, is_probe, now
+from dadagrad.training.checkpoints.lease import PROBE, Lease, TakenOver, now
 from dadagrad.training.checkpoints.manifest import (
     Manifest,
     Snapshot,
@@ -221,7 +221,7 @@ class CheckpointWriter:
         unknown = [key for key, error in errors.items() if isinstance(error, UnknownVersion)]
         past = [key for key in errors.keys() - unknown if step_of(key) <= manifests[0].step]
         old = [manifest.key for manifest in manifests[self._keep :]]
-        for key in [*past, *old, *filter(is_probe, keys)]:
+        for key in [*past, *old, *filter(PROBE.fullmatch, keys)]:
             self._storage.delete(key)
         # A manifest of unknown version may need any of the folders.
         if not unknown:

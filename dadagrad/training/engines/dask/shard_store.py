@@ -44,7 +44,7 @@ class ShardStore:
         self._lock = threading.RLock()
         operations: dict[str, Operation] = {
             "features": self._features,
-            "shard": self._shard_arrays,
+            "shard": lambda version, number: self._shard(number, version).state.feature_arrays,
             "changes": self._changes_of,
             "follow": self._follow,
             "merge": self._merge_here,
@@ -304,9 +304,6 @@ class ShardStore:
     def _features_of(self, version: Version, number: int, ids: NDArray[np.int64]) -> Arrays:
         shard = self._shard(number, version)
         return shard.state.pull(ids - shard.start, momentum=False).feature_arrays
-
-    def _shard_arrays(self, version: Version, number: int) -> Arrays:
-        return self._shard(number, version).state.feature_arrays
 
     def _changes_of(
         self, version: Version, keys: list[str], edges: dict[int, list[int]]

@@ -132,7 +132,10 @@ def compute_slices(work: Work, job: Job | None = None) -> Reply | DadagradError 
 
     Each slice keeps its own result: which workers computed what must not change the order of sums.
     """
-    job = _job_of(work.run, job)
+    if job is not None:
+        _remember(work.run, job)
+    with _lock:
+        job = _jobs.get(work.run)
     if job is None:
         return None
     if isinstance(job.data, SkippingDataset):
@@ -267,14 +270,6 @@ def partitions() -> PartitionCache:
             limit = get_worker().memory_manager.memory_limit
             _cache = PartitionCache(cache_bytes(limit, resident()))
         return _cache
-
-
-def _job_of(run: str, job: Job | None) -> Job | None:
-    """The job of a run, which may have come along with a task; None if it is not known."""
-    if job is not None:
-        _remember(run, job)
-    with _lock:
-        return _jobs.get(run)
 
 
 def _remember(run: str, job: Job) -> None:
