@@ -8,15 +8,13 @@ double the number of rows, as Vowpal Wabbit does.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.filesize import decimal
-from rich.live import Live
 from rich.text import Text
 
 from dadagrad.summary import percent, short, significant
@@ -77,30 +75,21 @@ class Line:
         return f"{self.title}: {', '.join(part for part in parts if part)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Number of rows or bytes that were done at a moment; rates count from there."""
-
-    done: int = 0
-    time: float = field(default_factory=time.monotonic)
-
-    def elapsed(self, now: float) -> float:
-        """Seconds since the start, above 0."""
-        return max(now - self.time, 1e-9)
-
-
 class Bar:
-    """Progress of `unit` ("rows" or "bytes"), which `show` receives at most every `seconds`."""
+    """Progress of `unit` ("rows" or "bytes"), which `show` receives at most every `seconds`.
+
+    Rates count from now on, when `before` are done.
+    """
 
     def __init__(
-        self, show: Callable[[Line], None], seconds: float, title: str, unit: str, start: Start
+        self, show: Callable[[Line], None], seconds: float, title: str, unit: str, before: int
     ) -> None:
         self._show = show
         self._seconds = seconds
         self.title = title
         self._unit = unit
-        self._start = start
-        self._last = start.time
+        self._before = before
+        self._begun = self._last = time.monotonic()
 
     def update(self, done: int, total: int, *facts: str) -> None:
         """Record that `done` of `total` are done; a total of 0 is unknown."""
@@ -109,29 +98,20 @@ class Bar:
         if now - self._last < self._seconds and not at_end:
             return
         self._last = now
-        elapsed, new = self._start.elapsed(now), done - self._start.done
+        elapsed, new = max(now - self._begun, 1e-9), done - self._before
         left = timedelta(seconds=round(elapsed * (total - done) / new)) if new > 0 else None
-        amount = (decimal(done),) if self._unit == "bytes" else ()
+        rate, is_bytes = new / elapsed, self._unit == "bytes"
+        amount = (decimal(done),) if is_bytes else ()
         self._show(
             Line(
                 self.title,
                 done,
                 total,
                 (*facts, *(() if total else amount)),
-                f"{self._rate(new / elapsed)}/s",
+                f"{decimal(int(rate))}/s" if is_bytes else f"{short(rate)} {self._unit}/s",
                 f"{left} left" if total and left is not None else "",
             )
         )
-
-    def _rate(self, amount: float) -> str:
-        return decimal(int(amount)) if self._unit == "bytes" else f"{short(amount)} {self._unit}"
-
-
-@contextmanager
-def live_line(console: Console) -> Iterator[Callable[[Line], None]]:
-    """Yield a function that shows a line on the terminal; it is gone at the end."""
-    with Live(console=console, transient=True, auto_refresh=False) as live:
-        yield lambda line: live.update(line, refresh=True)
 
 
 class RunBar:
@@ -162,11 +142,11 @@ class RunTable:
     since the line before. A run without errors has the loss in place of both.
     """
 
-    def __init__(self, say: Callable[[str], None], start: Start, *, has_errors: bool) -> None:
+    def __init__(self, say: Callable[[str], None], before: int, *, has_errors: bool) -> None:
         self._say = say
-        self._start = start
+        self._rows_before, self._begun = before, time.monotonic()
         self._has_errors = has_errors
-        self._next = start.done + 1
+        self._next = before + 1
         self._number = 1
         self._before: ProgressiveMetrics | None = None
         self._show("rows", "error", "since last", "loss", "rows/s", "weights")
@@ -193,7 +173,7 @@ class RunTable:
             shown[0],
             shown[1] or losses[1],
             losses[0],
-            short((rows - self._start.done) / self._start.elapsed(time.monotonic())),
+            short((rows - self._rows_before) / max(time.monotonic() - self._begun, 1e-9)),
             f"{event.count_nonzeros():,}",
         )
 

@@ -6,19 +6,13 @@ import logging
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from rich.console import Console
+from rich.live import Live
 from rich.text import Text
 
-from dadagrad.progress.bars import (
-    LINE_SECONDS,
-    PLAIN_SECONDS,
-    Bar,
-    RunBar,
-    RunTable,
-    Start,
-    live_line,
-)
+from dadagrad.progress.bars import LINE_SECONDS, PLAIN_SECONDS, Bar, RunBar, RunTable
 from dadagrad.training.callbacks import BeginEvent, Callback, EndEvent, RoundEvent
 
 _SHOWN_LOGS = ("dadagrad.training.checkpoints.writer", "dadagrad.data.ingest.collect")
@@ -69,24 +63,24 @@ class ProgressDisplay:
             logger.removeHandler(handler)
 
     @contextmanager
-    def bar(self, title: str, *, unit: str = "rows", start: Start | None = None) -> Iterator[Bar]:
-        """Yield a bar to be updated; `start` is the part that was done before."""
-        start = start or Start()
+    def bar(self, title: str, *, unit: str = "rows", before: int = 0) -> Iterator[Bar]:
+        """Yield a bar to be updated, of which the part `before` is done already."""
         if self._quiet:
-            yield Bar(lambda line: None, math.inf, title, unit, start)
+            yield Bar(lambda line: None, math.inf, title, unit, before)
         elif self._as_table:
-            yield Bar(lambda line: self.say(str(line)), PLAIN_SECONDS, title, unit, start)
-        else:
-            with live_line(self.console) as show:
-                yield Bar(show, LINE_SECONDS, title, unit, start)
+            yield Bar(lambda line: self.say(str(line)), PLAIN_SECONDS, title, unit, before)
+        else:  # the line is gone at the end
+            with Live(console=self.console, transient=True, auto_refresh=False) as live:
+                show = partial(live.update, refresh=True)
+                yield Bar(show, LINE_SECONDS, title, unit, before)
 
     @contextmanager
-    def run(self, start: Start, *, has_errors: bool) -> Iterator[RunBar | RunTable]:
+    def run(self, rows_before: int, *, has_errors: bool) -> Iterator[RunBar | RunTable]:
         """Yield the progress of a run, to be updated with the ends of its rounds."""
         if self._as_table and not self._quiet:
-            yield RunTable(self.say, start, has_errors=has_errors)
+            yield RunTable(self.say, rows_before, has_errors=has_errors)
         else:
-            with self.bar("pass 1", start=start) as bar:
+            with self.bar("pass 1", before=rows_before) as bar:
                 yield RunBar(bar)
 
 
@@ -116,7 +110,7 @@ class RunDisplay(Callback):
     def on_begin(self, event: BeginEvent) -> None:
         if event.rows_done and event.checkpoints is not None:
             self._display.say(f"resuming after {event.rows_done:,} rows")
-        run = self._display.run(Start(event.rows_done), has_errors=event.has_errors)
+        run = self._display.run(event.rows_done, has_errors=event.has_errors)
         self._shown = self._stack.enter_context(run)
 
     def on_round(self, event: RoundEvent) -> None:

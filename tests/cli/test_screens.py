@@ -15,7 +15,7 @@ from rich.console import Console
 
 from dadagrad import Model, TrainConfig, ingest, open_dataset, train
 from dadagrad.cli.display import Display
-from dadagrad.progress.bars import Line, RunTable, Start
+from dadagrad.progress.bars import Line, RunTable
 from dadagrad.summary import run_lines
 from dadagrad.training.callbacks import BeginEvent, RoundEvent
 from dadagrad.training.progressive import ProgressiveMetrics
@@ -67,8 +67,9 @@ def progress_lines(width):
 def table_of_a_run(monkeypatch):
     """The lines of three reports in a first pass and one in a second."""
     lines: list[str] = []
+    monkeypatch.setattr("time.monotonic", lambda: 1.0)
+    table = RunTable(lines.append, 0, has_errors=True)
     monkeypatch.setattr("time.monotonic", lambda: 2.0)
-    table = RunTable(lines.append, Start(0, 1.0), has_errors=True)
 
     def metrics(rows, mistakes):
         return ProgressiveMetrics(
