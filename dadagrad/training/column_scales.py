@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Dataset
-from dadagrad.data.rows import Rows
 from dadagrad.kernels.id_sets import distinct_ids, look_up, relabel
 from dadagrad.training.schedule import Schedule
 from dadagrad.training.worker.partition_reader import Loader
@@ -61,7 +60,10 @@ def measure_scales(
         if rows.values is not None and rows.nnz:
             positions, indices = relabel(rows.indices, rows.n_local)
             ids.append(look_up(rows.vocabulary, positions))
-            sums.append(np.bincount(indices, _sizes(rows), len(positions)))
+            sizes = np.abs(rows.values)
+            if rows.row_scale is not None:
+                sizes = sizes * np.repeat(rows.row_scale, np.diff(rows.indptr))
+            sums.append(np.bincount(indices, sizes, len(positions)))
             counts.append(np.bincount(indices, rows.values != 0.0, len(positions)))
         n_rows, n_entries = n_rows + rows.n_rows, n_entries + rows.nnz
         loader.keep(loaded)
@@ -81,14 +83,6 @@ def measure_scales(
     scales = np.full(data.schema.n_features, np.median(means), np.float32)
     scales[columns[present]] = means
     return scales
-
-
-def _sizes(rows: Rows) -> NDArray[np.float32]:
-    assert rows.values is not None
-    sizes: NDArray[np.float32] = np.abs(rows.values)
-    if rows.row_scale is not None:
-        sizes = sizes * np.repeat(rows.row_scale, np.diff(rows.indptr))
-    return sizes
 
 
 def _is_table(means: NDArray[np.float64]) -> bool:

@@ -251,7 +251,9 @@ class Run:
             cursor = coordinator.place.cursor
             passes = cursor.pass_number
             if cursor.round == 0 and passes > len(losses):
-                losses.append(self._holdout_loss(coordinator))
+                report = make_report(coordinator, self.readable, False, 1.0)
+                model = make_model(self.problem, coordinator.state, self.readable, report)
+                losses.append(float(self._evaluate(model)["loss"]))
                 self.messages(f"pass {passes}: loss {losses[-1]:.5g} on the holdout")
                 if losses[-1] == min(losses):
                     record.best = coordinator.state.copy()
@@ -265,11 +267,6 @@ class Run:
             if not complete:
                 return coordinator, False
             start = replace(start, state=coordinator.state, place=coordinator.place)
-
-    def _holdout_loss(self, coordinator: Coordinator) -> float:
-        report = make_report(coordinator, self.readable, False, 1.0)
-        model = make_model(self.problem, coordinator.state, self.readable, report)
-        return float(self._evaluate(model)["loss"])
 
     def _evaluate(self, model: Model, *, curves: bool = False) -> dict[str, Any]:
         assert self.held_out is not None

@@ -59,7 +59,11 @@ class InitialState:
                 f"the model at {initial} was saved without the state of its training; train it "
                 "again with --keep-state"
             )
-        own_objects = {name: value for name, value in objects.items() if _is_object(value)}
+        own_objects = {
+            name: value
+            for name, value in objects.items()
+            if not isinstance(value, str | int | float | list | tuple | dict | None)
+        }
         return cls(model, TrainConfig.from_json(model.report["config"], own_objects), arrays)
 
     def adopt(self, data: Dataset) -> Dataset:
@@ -118,11 +122,6 @@ def continue_problem(problem: Problem, before: Problem) -> Problem:
                 "of the one with the other: give the same, or train from the start"
             )
     return problem
-
-
-def _is_object(value: object) -> bool:
-    """True for objects rather than names and numbers."""
-    return not isinstance(value, str | int | float | list | tuple | dict | None)
 
 
 def _grow(arrays: dict[str, AnyArray], before: int, after: int) -> dict[str, AnyArray]:

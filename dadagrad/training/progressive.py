@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -317,16 +317,12 @@ class MetricsAccumulator:
         elif problem.task == "multiclass" or self._unknown.any():
             for number, column in enumerate(problem.label_columns):
                 known = np.isin(labels[:, number], np.array(column.values))
-                if not known.all():
-                    self._refuse_label(int(np.flatnonzero(~known)[0]), number)
-
-    def _refuse_label(self, row: int, number: int) -> NoReturn:
-        column = self._problem.label_columns[number]
-        raise InputError(
-            f"{self._place}: row {self._first_row + row} has label "
-            f"{self._batch.labels[number, row]:g} in column {column.name!r}, which is not one of "
-            f"the declared classes ({listed(column.values or ())})"
-        )
+                for row in np.flatnonzero(~known)[:1]:
+                    raise InputError(
+                        f"{self._place}: row {self._first_row + row} has label "
+                        f"{labels[row, number]:g} in column {column.name!r}, which is not one of "
+                        f"the declared classes ({listed(column.values or ())})"
+                    )
 
 
 def count(

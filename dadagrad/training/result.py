@@ -138,6 +138,12 @@ def make_report(
     ]
     for diverged in np.flatnonzero(~np.isfinite(metrics.loss)).tolist():
         settings[diverged] |= {"progressive_loss": None, "progressive_error": None}
+    by_pass = []
+    for each in passes:
+        pass_errors = each.error(problem)
+        error = None if pass_errors is None else float(pass_errors[best])
+        measured = {"loss": float(each.mean_loss()[best]), "error": error}
+        by_pass.append({"rows": each.rows, "nnz": each.entries, **measured})
     return {
         "rows": metrics.rows,
         "steps": place.steps,
@@ -147,7 +153,7 @@ def make_report(
         "nnz_per_second": metrics.entries / seconds,
         "progressive_loss": float(losses[best]),
         "progressive_error": None if errors is None else float(errors[best]),
-        "by_pass": [_of_pass(metrics, problem, best) for metrics in passes],
+        "by_pass": by_pass,
         "features": problem.n_features,
         "outputs": problem.n_targets,
         "step_size": settings[best]["step_size"],
@@ -189,14 +195,3 @@ def calibrate(
     (first, first_loss), (last, last_loss) = fitted[0], fitted[-1]
     is_whole = 2.0 * passes[-1].weight > passes[0].weight
     return last if is_whole and last_loss >= MIN_LOG_LOSS * first_loss else first
-
-
-def _of_pass(metrics: ProgressiveMetrics, problem: Problem, setting: int) -> dict[str, Any]:
-    """Rows, non-zeros, mean loss and error of one pass."""
-    errors = metrics.error(problem)
-    return {
-        "rows": metrics.rows,
-        "nnz": metrics.entries,
-        "loss": float(metrics.mean_loss()[setting]),
-        "error": None if errors is None else float(errors[setting]),
-    }

@@ -95,12 +95,12 @@ class FileSource(Source):
     def guess_format(self) -> Format:
         return guess_format(self.paths[0])
 
-    def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[TaskGroup] | None:
+    def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlocksTask] | None:
         if self._has_arrays(summary.options) or not all(map(os.path.isfile, self.paths)):
             return None
         tasks = file_tasks(self.paths, summary, whole_streams=True)
         groups = iter(lambda: tuple(itertools.islice(tasks, _GROUP_TASKS)), ())
-        return map(TaskGroup, groups)
+        return (partial(_read_all, group) for group in groups)
 
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
         if not self._has_arrays(summary.options):
@@ -115,15 +115,10 @@ class FileSource(Source):
         return options.format in ARRAY_FORMATS and not all(map(is_table, self.paths))
 
 
-@dataclass(frozen=True)
-class TaskGroup:
-    """Tasks of the files whose rows are collected together."""
-
-    tasks: tuple[Task, ...]
-
-    def __call__(self) -> Iterator[tuple[Block, int]]:
-        for task in self.tasks:
-            yield from task.blocks()
+def _read_all(tasks: tuple[Task, ...]) -> Iterator[tuple[Block, int]]:
+    """Yield the blocks of tasks whose rows are collected together."""
+    for task in tasks:
+        yield from task.blocks()
 
 
 @dataclass
