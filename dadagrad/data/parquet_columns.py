@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from pyarrow import types
 
 from dadagrad.data.rows import check_column, row_of
-from dadagrad.data.tables.cells import is_list, is_text
 from dadagrad.errors import InputError
 
 
@@ -42,6 +41,17 @@ def find_columns(schema: pa.Schema, place: str) -> dict[str, str]:
             raise InputError(f"{place}: column {name!r} is {kind}; needed is {needed}")
         columns[name] = "text" if is_text(kind) else "numbers"
     return columns
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """True for a column of strings."""
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """True for a column of lists."""
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
+from dadagrad.data.parquet_columns import is_list, is_text
+
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "\\N")
 """Texts that stand for a missing number."""
 BOOLEANS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
@@ -19,20 +21,9 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _ZONES = (None, "UTC")
 
 
-def is_text(kind: pa.DataType) -> bool:
-    """True for a column of strings."""
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
-
-
 def is_number(kind: pa.DataType) -> bool:
     """True for a column of numbers."""
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """True for a column of lists."""
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def is_value(kind: pa.DataType) -> bool:

@@ -14,12 +14,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
+from dadagrad.data.parquet_columns import is_list, is_text
 from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.cells import (
     is_date,
-    is_list,
     is_number,
-    is_text,
     is_value,
     to_numbers,
     to_texts,
