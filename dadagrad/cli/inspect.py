@@ -69,9 +69,11 @@ def _open_data(url: str, content: str | None) -> Dataset:
     except InputError as error:
         if looks_like_zarr(Storage(url)):
             raise
-        parquet = "its Parquet files are of something else" if content else "check the URL"
+        reason = (
+            f"its Parquet files are of something else ({error})" if content else "check the URL"
+        )
         raise InputError(
-            f"{url} is not a model, a dataset or a folder of checkpoints; {parquet} ({error})"
+            f"{url} is not a model, a dataset or a folder of checkpoints; {reason}"
         ) from error
 
 

@@ -20,6 +20,7 @@ def open_dataset(url: str) -> Dataset:
     from dadagrad.data.parquet import ParquetDataset, find_files
     from dadagrad.data.zarr.dataset import ZarrDataset, looks_like_zarr
     from dadagrad.errors import InputError
+    from dadagrad.storage.documents import content_at
     from dadagrad.storage.store import Storage
 
     storage = Storage(url)
@@ -29,7 +30,9 @@ def open_dataset(url: str) -> Dataset:
         return ParquetDataset(url)
     reason = "found neither the root metadata of a Zarr dataset nor a Parquet file"
     if storage.is_local and not os.path.exists(storage.local_path()):
-        reason = "nothing is there; is the path right?"
+        reason = "nothing is there; check the path"
+    elif content := content_at(storage):
+        reason = f"it is {content}"
     raise InputError(
         f"no dataset at {url}: {reason}; make one with `dadagrad ingest SOURCE --out URL`"
     )

@@ -42,6 +42,8 @@ def check_features(trained: Schema, data: Schema) -> None:
     mine, theirs = trained.feature_space or {}, data.feature_space or {}
     keys = sorted({*mine, *theirs} - {"reading"})
     differing = [key for key in keys if mine.get(key) != theirs.get(key)]
+    if "format" in differing:  # all else differs as well
+        differing = ["format"]
     remedy = "ingest the data with --like and the model"
     if differing:
         space_of_data, space_of_model = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +24,7 @@ from dadagrad.data.ingest.sources import (
     is_raw,
     make_source,
 )
-from dadagrad.data.reading.files import TASK_BYTES, Range, read_chunks
+from dadagrad.data.reading.files import TASK_BYTES, Range, read_chunks, readable_file
 from dadagrad.data.rows import Rows
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import is_table, open_text, parquet_batches, parquet_groups
@@ -71,7 +70,7 @@ def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[Ra
         data = pa.table({text: pa.array(data, pa.string())})
     source = make_source(data)
     left_out = LeftOut()
-    settings = {"on_error": on_error, "keep_names": False}
+    settings = {"on_error": on_error}
     if isinstance(source, FrameSource | DaskFrameSource):
         recipe = make_recipe(source, settings, trained)
         assert recipe.encoder is not None
@@ -130,14 +129,15 @@ def _blocks(path: str, recipe: Recipe) -> Iterator[tuple[Block, int]]:
 
 def _stream(path: str) -> Iterator[tuple[bytes, int]]:
     """Whole lines of a pipe as soon as they are there, with the position of each chunk."""
-    opened = sys.stdin.fileno() if path == "/dev/stdin" else os.open(path, os.O_RDONLY)
     rest, offset = b"", 0
-    while data := os.read(opened, _STREAM_BYTES):
-        rest += data
-        end = rest.rfind(b"\n") + 1
-        if end:
-            yield rest[:end], offset
-            rest, offset = rest[end:], offset + end
+    with readable_file(path):
+        opened = 0 if path == "/dev/stdin" else os.open(path, os.O_RDONLY)
+        while data := os.read(opened, _STREAM_BYTES):
+            rest += data
+            end = rest.rfind(b"\n") + 1
+            if end:
+                yield rest[:end], offset
+                rest, offset = rest[end:], offset + end
     if rest:
         yield rest, offset
 

@@ -4,6 +4,7 @@ import csv
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,28 @@ def test_a_raw_file_has_the_predictions_of_the_dataset(trained, tmp_path, suffix
     for measured in measures:
         assert measured["loss"] == pytest.approx(measures[-1]["loss"], abs=1e-6)
         assert measured["confusion"] == measures[-1]["confusion"]
+
+
+@pytest.mark.parametrize("suffix", ["svm", "vw"])
+def test_a_raw_file_of_lines_has_the_predictions_of_the_dataset(tmp_path, suffix):
+    bar = "| " if suffix == "vw" else ""
+    raw, data = str(tmp_path / f"raw.{suffix}"), str(tmp_path / "data")
+    Path(raw).write_text("".join(f"{1 - 2 * (n % 2)} {bar}{n % 7 + 1}:2 9:1\n" for n in range(80)))
+    ingest(raw, data, shuffle=None)
+    model = train(data, **SETTINGS).model
+    of_raw, of_data = tmp_path / "of_raw.csv", tmp_path / "of_data.csv"
+    for source, out in ((raw, of_raw), (data, of_data)):
+        predict(model, source, str(out))
+    scores = [[row["score"] for row in read_csv(out)] for out in (of_raw, of_data)]
+    assert scores[0] == scores[1]
+
+
+def test_standard_input_that_is_closed_is_an_input_error(trained, tmp_path):
+    trained[1].save(str(tmp_path / "model"))
+    command = f"{sys.executable} -m dadagrad predict {tmp_path / 'model'} - --out - <&-"
+    ended = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("dadagrad: error: cannot read /dev/stdin: Bad file descriptor")
 
 
 def test_texts_are_predicted(tmp_path):

@@ -131,7 +131,7 @@ def plan_ranges(path: str, range_bytes: int = TASK_BYTES) -> list[Range]:
     whole = [Range(path, 0, None)]
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         return whole  # a pipe: bytes read from it here would be lost
-    with _readable(path), open(path, "rb") as file:
+    with readable_file(path), open(path, "rb") as file:
         if _compression(file.read(_MAX_MAGIC)) is not None:
             return whole
         size = file.seek(0, os.SEEK_END)
@@ -148,7 +148,7 @@ def read_chunks(
     newline. A chunk exceeds `chunk_bytes` only if a line does. Raises `InputError` naming the file,
     if it cannot be read, is damaged or cut short, or a line exceeds `MAX_LINE_BYTES`.
     """
-    with _readable(source.path), open(source.path, "rb") as file:
+    with readable_file(source.path), open(source.path, "rb") as file:
         start, stop = source.start, source.stop
         reader: _Reader = file
         if stop is None and start == 0:
@@ -175,7 +175,7 @@ def place(path: str, chunk: bytes, offset: int, position: int) -> str:
         return f"{path}, line {line}"
     if not os.path.isfile(path):  # a pipe cannot be read a second time
         return f"{path}, line at byte {offset + position}"
-    with _readable(path), open(path, "rb") as file:
+    with readable_file(path), open(path, "rb") as file:
         reader = _decompressed(file)
         while data := _read(path, reader, min(_READ_BYTES, offset - done), done):
             line += data.count(b"\n")
@@ -220,7 +220,8 @@ def guess_format(path: str) -> Format:
 
 
 @contextlib.contextmanager
-def _readable(path: str) -> Iterator[None]:
+def readable_file(path: str) -> Iterator[None]:
+    """Raise `InputError` for an `OSError` at the file `path`."""
     try:
         yield
     except OSError as error:
