@@ -46,8 +46,16 @@ def pytest_addoption(parser):
     parser.addoption("--write-screens", action="store_true", help="write tests/cli/screens")
 
 
+def pytest_configure(config):
+    """Have pytest-xdist take the files in the order of `pytest_collection_modifyitems`."""
+    config.option.loadscopereorder = False
+
+
 def pytest_collection_modifyitems(items):
-    """Mark each test that starts processes, itself or by its fixtures and helpers."""
+    """Mark each test that starts processes, itself or by its fixtures and helpers.
+
+    Their files come first: those at the end are short, so that all cores have work to the end.
+    """
     known: dict[Callable[..., Any], bool] = {}
     for item in items:
         if isinstance(item, pytest.Function):
@@ -55,6 +63,8 @@ def pytest_collection_modifyitems(items):
             used = [item.function, *(definition.func for defs in fixtures for definition in defs)]
             if any(starts_processes(function, known) for function in used):
                 item.add_marker(pytest.mark.process)
+    first = {item.path for item in items if item.get_closest_marker("process")}
+    items.sort(key=lambda item: item.path not in first)
 
 
 def starts_processes(function, known):

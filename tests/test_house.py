@@ -24,12 +24,13 @@ def module_name(path):
 
 
 MODULES = {module_name(path): path for path in FILES}
+TREES = {path: ast.parse(path.read_text("utf-8")) for path in FILES}
 
 
 def imported_modules(name):
     """Modules of the package that a module imports, at its top or anywhere inside."""
     modules = set()
-    for node in ast.walk(ast.parse(MODULES[name].read_text("utf-8"))):
+    for node in ast.walk(TREES[MODULES[name]]):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -80,8 +81,8 @@ def test_a_file_is_short_unless_it_is_compiled():
 
 def test_a_docstring_begins_with_a_noun_or_an_imperative():
     clumsy = []
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
                 text = ast.get_docstring(node) or ""
                 if CLUMSY_STARTS.match(text):

@@ -44,12 +44,8 @@ def fail(program, megabytes=None):
     [
         (80, "train {train} --model {out}"),
         (300, "ingest {text} --out {out}"),
-        (600, "train {train} --model {out}"),
         (1300, "train {train} --model {out} --workers 1"),
-        (400, "evaluate {model} {test}"),
         (400, "predict {model} {test} --out {out}"),
-        (300, "inspect {model}"),
-        (1300, "demo --folder {out}"),
     ],
 )
 def test_too_little_memory_is_one_error_before_anything_is_made(
@@ -74,7 +70,6 @@ dadagrad(arguments)
 @pytest.mark.parametrize(
     ("free", "command"),
     [
-        (4, "evaluate {model} {test} --quiet"),
         (4, "predict {model} {test} --out {out} --quiet"),
         (1, "train {train} --model {out} --on-error skip --quiet"),
     ],

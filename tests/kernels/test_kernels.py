@@ -86,9 +86,9 @@ def test_processes_that_start_together_compile_once(tmp_path):
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", FIRST_RUN]
     pipes = {"env": environment, "stdout": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen(command, **pipes) for _ in range(3)]
+    processes = [subprocess.Popen(command, **pipes) for _ in range(2)]
     compiled = [process.communicate()[0].strip() for process in processes]
-    assert sorted(compiled) == ["0", "0", "1"]
+    assert sorted(compiled) == ["0", "1"]
 
 
 @pytest.mark.parametrize(

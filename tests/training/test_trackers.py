@@ -7,54 +7,38 @@ import subprocess
 import sys
 
 PROGRAM = """
-import sys
 import numpy as np
+import mlflow, trackio
 import dadagrad
 from dadagrad.training.trackers import MlflowCallback, WandbCallback
 
 X = np.random.default_rng(0).normal(size=(300, 4))
 data = dadagrad.dataset_from_arrays(X, X[:, 0] > 0)
-api, *rest = sys.argv[1:]
-if api == "trackio":
-    import trackio
-    callback = WandbCallback(trackio, project="reviews", auto_log_gpu=False)
-else:
-    import mlflow
-    callback = MlflowCallback(mlflow, run_name="reviews")
-result = dadagrad.train(data, passes=2, step_size=0.3, callbacks=[callback])
+callbacks = [
+    WandbCallback(trackio, project="reviews", auto_log_gpu=False),
+    MlflowCallback(mlflow, run_name="reviews"),
+]
+result = dadagrad.train(data, passes=2, step_size=0.3, callbacks=callbacks)
 print(result.report["progressive_loss"])
 """
 
 
-def train_with(api, folder):
-    """Progressive loss of a run that a process sends to a tracker, whose store is in `folder`."""
+def test_trackio_and_mlflow_get_the_numbers_of_a_run(tmp_path):
     stores = {
-        "TRACKIO_DIR": str(folder), "MLFLOW_TRACKING_URI": folder.as_uri(),
+        "TRACKIO_DIR": str(tmp_path), "MLFLOW_TRACKING_URI": (tmp_path / "store").as_uri(),
         "MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true",
         "HF_HUB_OFFLINE": "1",
     }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, api],
-        env=os.environ | stores,
-        capture_output=True,
-        text=True,
-    )
+    command, environment = [sys.executable, "-c", PROGRAM], os.environ | stores
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return float(done.stdout.split()[-1])
-
-
-def test_trackio_gets_the_numbers_of_a_run(tmp_path):
-    loss = train_with("trackio", tmp_path)
+    loss = float(done.stdout.split()[-1])
     with sqlite3.connect(tmp_path / "reviews.db") as store:
         rows = [json.loads(row) for (row,) in store.execute("SELECT metrics FROM metrics")]
         (config,) = (json.loads(row) for (row,) in store.execute("SELECT config FROM configs"))
     assert [row["rows"] for row in rows] == [256, 300, 600, 600]
     assert rows[-1]["progressive_loss"] == rows[1]["loss"] == loss
     assert config["loss"] == "hinge"
-
-
-def test_mlflow_gets_the_numbers_of_a_run(tmp_path):
-    loss = train_with("mlflow", tmp_path / "store")
     (run,) = (path.parent for path in tmp_path.glob("store/*/*/meta.yaml"))
     assert (run / "params" / "loss").read_text() == "hinge"
     lines = (run / "metrics" / "loss").read_text().splitlines()
