@@ -17,7 +17,7 @@ import dask.config
 import jsonschema
 import pytest
 import yaml
-from helpers.cluster_cases import CLUSTER, blocks, environment, replaced
+from helpers.cluster_cases import CLUSTER, blocks, environment
 from helpers.processes import free_port, running, wait_for_port
 
 from dadagrad.cli import dadagrad
@@ -217,30 +217,3 @@ class TestSlurm:
         script = tmp_path / "guide.sh"
         script.write_text("\n".join(["#!/bin/bash", *itertools.chain(*map(blocks, headings))]))
         shellcheck(script)
-
-    def test_the_jobs_of_workers(self, tmp_path):
-        """dask-jobqueue would submit them so, by the settings of slurm.sh and of the guide."""
-        settings = [
-            line
-            for line in (CLUSTER / "slurm.sh").read_text().splitlines()
-            if line.startswith(("export", "lifetime"))
-        ]
-        program = "from dask_jobqueue import SLURMCluster; print(SLURMCluster().job_script())"
-        script = "\n".join([*blocks("SLURM")[1:], *settings, f"python -c '{program}'"])
-        script = replaced(script, {"=ib0": "=lo"})
-        answer = subprocess.run(
-            ["bash", "-c", script],
-            env=environment(tmp_path),
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert answer.returncode == 0, answer.stderr
-        job = answer.stdout
-        assert "#SBATCH -p batch\n#SBATCH -A project\n" in job
-        assert "#SBATCH --cpus-per-task=16\n#SBATCH --mem=30G\n#SBATCH -t 04:00:00\n" in job
-        (line,) = (line for line in job.splitlines() if "dask_worker" in line)
-        assert "--nthreads 1 --memory-limit 1.86GiB --nworkers 16 --nanny" in line
-        assert "--local-directory /tmp --lifetime 230m --lifetime-stagger 5m" in line
-        (tmp_path / "job.sh").write_text(job)
-        shellcheck(tmp_path / "job.sh")

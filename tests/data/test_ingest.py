@@ -1,6 +1,5 @@
 """Ingest: from files to a dataset, the same for any number of workers, and never half of one."""
 
-import contextlib
 import json
 import os
 import threading
@@ -18,7 +17,6 @@ from helpers.blocks import dense_dataset
 from helpers.line_formats import COMPRESS
 from helpers.processes import local_cluster
 from sklearn.datasets import dump_svmlight_file
-from sklearn.feature_extraction.text import HashingVectorizer
 
 from dadagrad.data import external_shuffle, open_dataset
 from dadagrad.data.ingest import readers, sources
@@ -243,43 +241,6 @@ def test_the_bytes_depend_neither_on_workers_nor_on_memory(tmp_path, monkeypatch
     matrix, _ = dense_dataset(open_dataset(str(tmp_path / "out1")))
     assert np.array_equal(matrix, expected) == (shuffle is None)
     assert sorted(map(tuple, matrix)) == sorted(map(tuple, expected))
-
-
-def test_text_by_processes_and_by_dask_equals_text_by_one_process(tmp_path):
-    from distributed import Client
-
-    generator = np.random.default_rng(0)
-    words = np.array(["good", "bad", "film", "plot", "story", "end"])
-    texts = [" ".join(generator.choice(words, 8)) for _ in range(300)]
-    labels = ["pos"] * 150 + ["neg"] * 150
-    rows = zip(labels, texts, strict=True)
-    (tmp_path / "a.tsv").write_text("".join(f"train\t{label}\t{text}\n" for label, text in rows))
-    options: dict[str, Any] = {"label": 1, "text_column": "2", "ngrams": 2, "hash_bits": 8}
-    options |= {"binary": True, "norm": "l2", "partition_nnz": 700, "shuffle": None}
-    with (
-        local_cluster(1, threads_per_worker=2, processes=False) as cluster,
-        Client(cluster) as client,
-    ):
-        places = ({}, {"workers": 2}, {"client": client}, {"client": cluster.scheduler_address})
-        for number, place in enumerate(places):
-            ingest(tmp_path / "a.tsv", str(tmp_path / f"out{number}"), **options, **place)
-        (tmp_path / "b.tsv").write_text("train\tneg\tfine\ntrain\n")
-        wrong = rf"{tmp_path}/b\.tsv, line 2: .* \(on the Dask worker at inproc://"
-        # A worker may run in another folder.
-        with contextlib.chdir(tmp_path), pytest.raises(InputError, match=wrong):
-            ingest("b.tsv", str(tmp_path / "out"), **options, client=client)
-    expected_files = files_of(tmp_path / "out0")
-    assert all(files_of(tmp_path / f"out{number}") == expected_files for number in (1, 2, 3))
-    dataset = open_dataset(str(tmp_path / "out0"))
-    matrix, decoded = dense_dataset(dataset)
-    expected = HashingVectorizer(n_features=256, ngram_range=(1, 2), binary=True, norm="l2")
-    np.testing.assert_allclose(matrix, expected.transform(texts).toarray(), rtol=1e-7)
-    assert decoded[:, 0].tolist() == [1.0] * 150 + [0.0] * 150
-    (column,) = dataset.schema.label_columns
-    assert (column.values, column.counts, column.names) == ((0, 1), (150, 150), ("neg", "pos"))
-    assert dataset.read(0).values is None
-    space = dataset.schema.feature_space or {}
-    assert (space["hash_bits"], space["ngrams"], space["alternate_sign"]) == (8, 2, False)
 
 
 def test_a_cluster_shuffles_and_writes_the_dataset_of_one_machine(tmp_path, monkeypatch):

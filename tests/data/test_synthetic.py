@@ -21,23 +21,6 @@ def test_rows_are_valid_and_of_length_one():
     assert abs(rows.labels.mean()) < 0.1
 
 
-@pytest.mark.parametrize("nnz", [20.0, 76.0])
-def test_lengths_are_those_asked_for_and_spread_like_rcv1(nnz):
-    (block,) = Corpus(BLOCK_ROWS, nnz_per_row=nnz).blocks()
-    lengths = np.diff(block.indptr)
-    assert lengths.mean() == pytest.approx(nnz, rel=0.1)
-    assert lengths.min() >= 1
-    low, middle, high = np.percentile(lengths, [10, 50, 90]) / lengths.mean()
-    assert (low, middle, high) == pytest.approx((24 / 78, 62 / 78, 157 / 78), rel=0.25)
-
-
-def test_few_words_are_common_and_many_are_rare():
-    (block,) = Corpus(BLOCK_ROWS).blocks()
-    counts = np.sort(np.bincount(block.ids, minlength=47_236))[::-1]
-    assert counts[:472].sum() > 0.25 * block.nnz
-    assert np.median(counts) < 20
-
-
 def test_seeds_parts_and_lengths():
     longer, shorter = (Corpus(BLOCK_ROWS + n, 1000, 10.0, seed=4).dataset() for n in (500, 100))
     assert longer.partitions[0] == shorter.partitions[0]

@@ -1,6 +1,5 @@
 """Partitions that disappear or are damaged: named, or left out where that was asked for."""
 
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -10,12 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from helpers.fault_cases import CONFIG, DATA_SIZES, At, make_dataset
-from helpers.training_cases import bits
+from helpers.training_cases import bits, train_until
 from pyarrow.parquet import ParquetFile
 
-from dadagrad.cli import dadagrad
 from dadagrad.data import open_dataset
 from dadagrad.data.buffers import Arena
 from dadagrad.data.dataset import MemoryDataset
@@ -111,13 +108,8 @@ def test_a_skipped_partition_stays_skipped_after_a_resume(url, tmp_path):
     damage(url, "vanish")
     expected = bits(train(url, CONFIG, on_error="skip"))
     folder = str(tmp_path / "run")
-
-    def fail(report):
-        if report.steps == 20:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(url, CONFIG, on_error="skip", checkpoints=folder, save_every=5, callbacks=[fail])
+    options = {"on_error": "skip", "checkpoints": folder, "save_every": 5}
+    train_until(lambda event: event.steps == 20, url, CONFIG, **options)
     shutil.copytree(backup / VICTIM, Path(url) / VICTIM)
     result = resume(folder)
     assert bits(result) == expected
@@ -140,18 +132,6 @@ def test_when_all_are_damaged_there_is_nothing_to_go_on_with(cluster, url):
     for client in (None, cluster.address):
         with pytest.raises(CorruptionError, match=message):
             train(url, CONFIG, on_error="skip", client=client)
-
-
-def test_on_the_command_line(url, tmp_path):
-    damage(url, "flip")
-    options = ["train", url, "--model", str(tmp_path / "model"), "--step-size", "0.3", "--json"]
-    refused = CliRunner().invoke(dadagrad, options)
-    assert refused.exit_code == 2
-    assert f"partition {VICTIM}" in refused.stderr
-    done = CliRunner().invoke(dadagrad, [*options, "--on-error", "skip"])
-    shown = json.loads(done.stdout)
-    assert (shown["skipped"], shown["skipped_partitions"]) == (DATA_SIZES[3], [VICTIM])
-    assert f"partition {VICTIM} is skipped" in done.stderr
 
 
 def test_on_error_is_raise_or_skip(url):

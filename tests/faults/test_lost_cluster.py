@@ -131,10 +131,6 @@ class TestCommandLine:
         assert "Traceback" not in log
         return log.splitlines()[-1]
 
-    def n_clients(self, client):
-        """The number of clients of a scheduler, `client` among them."""
-        return int(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.clients)))
-
     @pytest.mark.parametrize("who", ["scheduler", pytest.param("run", marks=pytest.mark.slow)])
     def test_scheduler_or_coordinator_is_killed(
         self, who, started, nursery, cluster, data, tmp_path
@@ -171,15 +167,6 @@ class TestCommandLine:
         assert re.match(
             r"dadagrad: error: the connection to the scheduler .*was lost; when", self.refusal(run)
         )
-
-    def test_the_scheduler_is_killed_while_there_is_no_worker(self, started, nursery):
-        with Cluster(nursery) as cluster:
-            run = started(cluster)
-            with cluster.client() as client:
-                wait_until(lambda: self.n_clients(client) == 2, 60, "the run to connect")
-            time.sleep(0.5)  # mostly it waits by then; at any other moment it says a line as well
-            cluster.scheduler.kill()
-            assert self.refusal(run).startswith("dadagrad: error: ")
 
 
 async def give_up(address, dask_scheduler):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pytest
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, MemoryDataset, Schema, describe_labels
 from dadagrad.data.rows import Rows
 from dadagrad.problem import Problem, make_problem
+from dadagrad.training.callbacks import RoundEvent
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.messages import (
     Close,
@@ -25,6 +28,7 @@ from dadagrad.training.messages import (
     Save,
 )
 from dadagrad.training.result import TrainResult
+from dadagrad.training.run import train
 from dadagrad.training.schedule import Schedule, make_schedule
 from dadagrad.training.state import zero_state
 from dadagrad.training.state.base import TrainingState
@@ -103,6 +107,22 @@ def as_dataset(parts: Sequence[Rows], n_features: int = N_FEATURES) -> MemoryDat
     weighted = any(rows.weights is not None for rows in parts)
     queried = parts[0].queries is not None
     return MemoryDataset(parts, Schema(n_features, columns, weighted, queried=queried))
+
+
+def train_until(
+    ended: Callable[[RoundEvent], bool],
+    *arguments: Any,
+    callbacks: Sequence[Any] = (),
+    **options: Any,
+) -> None:
+    """Train until `ended`, and interrupt the run there."""
+
+    def stop(event: RoundEvent) -> None:
+        if ended(event):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(*arguments, callbacks=[*callbacks, stop], **options)
 
 
 def dense_rows(rows: Rows, n_features: int = N_FEATURES) -> np.ndarray:

@@ -1,13 +1,11 @@
 """Rows in memory, predicted by a model: one at a time as in batches, and in microseconds."""
 
-import time
 from typing import Any
 
 import numpy as np
 import pandas
 import pytest
 import scipy.sparse
-from sklearn.linear_model import SGDClassifier
 
 import dadagrad
 from dadagrad.errors import InputError
@@ -33,11 +31,6 @@ def make_frame(n_rows=200):
             "y": np.where(age > 20, "old", "young"),
         }
     )
-
-
-def make_sparse(shape, density):
-    random = np.random.default_rng(0)
-    return scipy.sparse.random_array(shape, density=density, rng=random, format="csr")
 
 
 FRAME = make_frame()
@@ -103,30 +96,3 @@ def test_a_row_of_another_kind_is_refused():
     matrix = dadagrad.train((np.eye(4), [0, 1, 0, 1]), **SETTINGS).model
     with pytest.raises(InputError, match="score of row 0 is not finite"):
         matrix.predict(np.array([[np.nan, 1, 1, 1]]))
-
-
-def fastest(call, repeats=400):
-    """Seconds of the fastest of several calls, which other processes did not interrupt."""
-    seconds = []
-    for _ in range(repeats):
-        begun = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - begun)
-    return min(seconds)
-
-
-def test_a_row_takes_no_longer_than_with_scikit_learn():
-    X = scipy.sparse.random_array(
-        (200, 9000), density=0.01, rng=np.random.default_rng(0), format="csr"
-    )
-    y = np.arange(200) % 2
-    peer = SGDClassifier(max_iter=5, tol=None).fit(X, y)
-    sparse = X[[3]]
-    limit = fastest(lambda: peer.decision_function(sparse))
-    matrix = dadagrad.train((X, y), **SETTINGS).model
-    assert fastest(lambda: matrix.predict(sparse)) < limit
-    table = dadagrad.train(FRAME[["age", "job", "zip", "y"]], **TABLE, **SETTINGS).model
-    row = {"age": 30.0, "job": "nurse", "zip": 3}
-    assert fastest(lambda: table.predict(row)) < limit
-    text = dadagrad.train(FRAME, **TEXT, **SETTINGS).model
-    assert fastest(lambda: text.predict(["it is a good day"])) < limit

@@ -24,13 +24,10 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.parametrize("page", ["add-a-loss.md", "add-a-regularizer.md"])
-def test_the_examples_of_the_documentation_run_and_are_short(page):
+def test_the_examples_of_the_documentation_are_short(page):
+    """Those of `tests/test_docs.py` show that they run."""
     examples = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    names: dict[str, object] = {"__name__": "__main__"}
-    for example in examples:
-        assert example.count("\n") < 40
-        exec(example, names)
-    assert examples
+    assert 0 < max(example.count("\n") for example in examples) < 40
 
 
 class OwnHinge(dadagrad.Loss):

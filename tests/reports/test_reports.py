@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from helpers.training_cases import make_data
+from helpers.training_cases import make_data, train_until
 from helpers.zarr_cases import write_zarr
 from sklearn.metrics import roc_auc_score, roc_curve
 
@@ -171,13 +171,8 @@ def test_the_commands_make_the_same_model_again(table, tmp_path):
 def test_a_run_that_stopped_is_reported_from_its_checkpoints(tmp_path):
     url = write_zarr(make_data((60, 50, 40, 70)), tmp_path / "data")
     folder = str(tmp_path / "run")
-
-    def stop(event):
-        if event.rows > 150:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(url, step_size=0.3, batch_size=10, checkpoints=folder, save_every=4, callbacks=[stop])
+    options = {"step_size": 0.3, "batch_size": 10, "checkpoints": folder, "save_every": 4}
+    train_until(lambda event: event.rows > 150, url, **options)
     page = Page(report(folder))
     assert page.headings() == [
         "Learning curve", "Largest weights", "Checkpoints", "Data and settings", "Make it again",

@@ -2,11 +2,10 @@
 
 import os
 import subprocess
-from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from helpers.runs import Program, digest, refusal
+from helpers.runs import digest, refusal
 
 from dadagrad.data import open_dataset
 from dadagrad.data.synthetic import Corpus
@@ -15,7 +14,6 @@ from dadagrad.model.model import Model
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.reader import CheckpointReader
 
-NewProgram = Callable[..., Program]
 PAGE = 4096
 NO_SPACE = "No space left on device; free some space or write elsewhere"
 

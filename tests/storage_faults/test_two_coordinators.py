@@ -3,11 +3,10 @@
 import os
 import signal
 import time
-from collections.abc import Callable
 
 import pytest
 from helpers.faulty_proxy import Proxy, once_at
-from helpers.runs import SETTINGS, Program, digest, refusal, saved, undisturbed
+from helpers.runs import SETTINGS, digest, refusal, saved, undisturbed
 
 from dadagrad.config import TrainConfig
 from dadagrad.model.model import Model
@@ -16,7 +15,6 @@ from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.checkpoints.writer import CheckpointWriter
 from dadagrad.training.run import train
 
-NewProgram = Callable[..., Program]
 AWS = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
 
 
@@ -49,17 +47,6 @@ def test_of_8_that_begin_at_once_one_goes_on(folder, new_program):
             )
         )
     assert CheckpointReader(program.checkpoints).load().step == 60
-    assert Model.load(program.model).digest == digests[0]
-
-
-@pytest.mark.slow
-def test_of_16_that_go_on_at_once_one_ends(folder, new_program):
-    program = new_program(folder, passes=300, environment=environment())
-    with saved(program, 20) as process:
-        process.kill()
-    digests, messages = outcomes([program.resume() for _ in range(16)], 300)
-    assert digests == [undisturbed(program.passes)]
-    assert all("another run took over the checkpoints at" in message for message in messages)
     assert Model.load(program.model).digest == digests[0]
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from helpers.training_cases import make_data
+from helpers.training_cases import make_data, train_until
 
 from dadagrad import (
     AdaGradClassifier,
@@ -95,14 +95,8 @@ def test_the_learning_curve_is_the_same_after_a_resume_and_kept_in_the_model(tmp
     assert whole["rows"][-1] == 2 * data.n_rows
     assert all(after > before for before, after in pairwise(whole["rows"]))
     assert len(whole["rows"]) > 40
-
-    def stop(event):
-        if event.rows > 500:
-            raise KeyboardInterrupt
-
     folder = str(tmp_path / "run")
-    with pytest.raises(KeyboardInterrupt):
-        train(data, CONFIG, callbacks=[stop], checkpoints=folder, save_every=5)
+    train_until(lambda event: event.rows > 500, data, CONFIG, checkpoints=folder, save_every=5)
     result = resume(folder, data=data)
     names = ("rows", "pass_number", "loss", "error")
     assert {name: result.report["curve"][name] for name in names} == {
@@ -116,16 +110,10 @@ def test_the_learning_curve_is_the_same_after_a_resume_and_kept_in_the_model(tmp
 def test_a_log_has_a_line_for_each_event_and_goes_on_after_a_resume(place, tmp_path):
     folder = place if "://" in place else str(tmp_path)
     data, checkpoints = make_data(), str(tmp_path / "run")
-
-    def stop(event):
-        if event.rows > 60:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(
-            data, CONFIG, callbacks=[JsonLog(f"{folder}/log.jsonl"), stop],
-            checkpoints=checkpoints, save_every=2,
-        )  # fmt: skip
+    train_until(
+        lambda event: event.rows > 60, data, CONFIG,
+        callbacks=[JsonLog(f"{folder}/log.jsonl")], checkpoints=checkpoints, save_every=2,
+    )  # fmt: skip
     result = resume(checkpoints, data=data, callbacks=[JsonLog(f"{folder}/log.jsonl")])
     lines = Storage(folder).get("log.jsonl").decode().splitlines()
     events = [json.loads(line) for line in lines]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.training_cases import make_data
+from helpers.training_cases import make_data, train_until
 from helpers.zarr_cases import write_zarr
 
 from dadagrad import InputError, TrainConfig, dry_run, evaluate, resume, train
@@ -49,13 +49,8 @@ def test_a_run_with_early_stopping_resumes_to_the_same_bits(tmp_path, monkeypatc
     data = make_data((60, 50), labels="real")
     url, folder = write_zarr(data, tmp_path / "data"), str(tmp_path / "run")
     expected = train(url, overfitting())
-
-    def stop(report):
-        if report.steps > step:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(url, overfitting(), checkpoints=folder, save_every=9, callbacks=[stop])
+    options = {"checkpoints": folder, "save_every": 9}
+    train_until(lambda event: event.steps > step, url, overfitting(), **options)
     for _ in range(2):  # the second finds nothing to do
         result = resume(folder)
         assert result.model.digest == expected.model.digest

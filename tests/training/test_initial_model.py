@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.training_cases import UPDATES, make_data
+from helpers.training_cases import UPDATES, make_data, train_until
 from helpers.zarr_cases import write_zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -75,16 +75,10 @@ def test_a_run_from_a_model_resumes_from_its_checkpoints_alone(tmp_path, monkeyp
     folder = str(tmp_path / "run")
     for stop_after in (0, 40):
         first = train(days[0], step_size=0.3)
-
-        def stop(report, stop_after=stop_after):
-            if report.steps > stop_after:
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            train(
-                days[1], initial_model=first, checkpoints=folder + str(stop_after), save_every=7,
-                callbacks=[stop],
-            )  # fmt: skip
+        train_until(
+            lambda event, stop_after=stop_after: event.steps > stop_after, days[1],
+            initial_model=first, checkpoints=folder + str(stop_after), save_every=7,
+        )  # fmt: skip
         assert resume(folder + str(stop_after)).model.digest == expected.model.digest
 
 

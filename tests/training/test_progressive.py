@@ -4,22 +4,16 @@ import json
 
 import numpy as np
 import pytest
-from helpers.objects import loss_of
 from helpers.training_cases import make_data, method_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.rows import Rows
-from dadagrad.errors import TrainingError
 from dadagrad.optim.calibration import N_BINS
-from dadagrad.optim.losses import LOSSES
 from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.progressive import count as count_batch
 from dadagrad.training.worker.compute import as_batch
-
-COUNTED = [name for name in LOSSES if not LOSSES.make(name).couples and name != "ranking"]
-"""Losses of one output; what is counted of pairs is their hinge loss."""
 
 
 def method_for(labels, **settings):
@@ -68,26 +62,6 @@ def test_mistakes_of_several_outputs(labels, margins, rows, mistakes):
     signs = np.where(problem.targets(np.array(rows)) > 0, 1.0, -1.0)
     losses = np.log1p(np.exp(-signs * margins)).mean(axis=1)
     np.testing.assert_allclose(metrics.loss, [losses.sum()])
-
-
-@pytest.mark.parametrize("name", COUNTED)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    scale=st.sampled_from([0.0, 1e-3, 1.0, 1e4]),
-    bad=st.sampled_from([np.nan, np.inf, -np.inf]),
-)
-def test_each_loss_is_counted_as_it_is_written(name, seed, scale, bad):
-    loss, rng = loss_of(name), np.random.default_rng(seed)
-    data = make_data((40,), labels="binary" if loss.classifies else "real")
-    labels = np.round(np.abs(data.read(0).labels)) if loss.link == "log" else data.read(0).labels
-    problem = method_of(data, TrainConfig(loss=loss, step_size=0.3, batch_size=1))
-    margins, importance = scale * rng.normal(size=(40, 1)), rng.choice([0.0, 0.5, 3.0], 40)
-    metrics = count(problem, margins, rows_of(labels), importance, "here", 0)
-    each = loss.value(margins, problem.targets(labels))[:, 0]
-    assert metrics.loss[0] == pytest.approx(importance @ each, rel=1e-12)
-    margins[7] = bad
-    with pytest.raises(TrainingError, match=r"x, partition 7: the score of row 107 .*0\.3"):
-        count(problem, margins, rows_of(labels), importance, "x, partition 7", 100)
 
 
 @given(st.floats(0, 1e300), st.lists(st.floats(0, 1e300), min_size=1, max_size=4))
