@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import sklearn.metrics as sk
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
 
 from dadagrad.data.dataset import LabelColumn, MemoryDataset, Schema, describe_labels
 from dadagrad.data.rows import Rows
@@ -143,8 +143,57 @@ def test_loss_error_and_area(task, values, loss, formula, weighted):
         predicted = np.array(values)[scores.argmax(axis=1), None]
     wrong = np.average((predicted != labels).mean(axis=1), weights=weight)
     assert (result["error"], result["accuracy"]) == pytest.approx((wrong, 1 - wrong))
-    area = roc_auc_score(labels, scores, sample_weight=weight) if task == "binary" else None
+    area = sk.roc_auc_score(labels, scores, sample_weight=weight) if task == "binary" else None
     assert result["auc"] == pytest.approx(area)
+
+
+@pytest.mark.parametrize(("task", "loss", "n"), [
+    ("binary", "logistic", 2), ("multiclass", "softmax", 3), ("multiclass", "logistic", 2),
+])  # fmt: skip
+def test_metrics_of_classes_are_those_of_scikit_learn(task, loss, n):
+    random = np.random.default_rng(n)
+    column, weight = random.integers(0, n, (65, 1)).astype(float), random.integers(1, 4, 65)
+    data = make_data(column, weights=weight.astype(np.float32))
+    model = make_model(task, data.schema.label_columns, loss=loss)
+    result, scores, labels = evaluate(model, data), scores_of(model, data), column[:, 0]
+    predicted = model.predict_labels(scores)
+    options = {"sample_weight": weight}
+    probabilities = model.probabilities(scores)
+    expected = sk.precision_recall_fscore_support(labels, predicted, zero_division=0, **options)
+    for row, name in enumerate(("precision", "recall", "f1", "weight")):
+        mine = [facts[name] for facts in result["classes"].values()]
+        np.testing.assert_allclose(mine, expected[row])
+    average = "binary" if n == 2 else "macro"
+    assert result["f1"] == pytest.approx(sk.f1_score(labels, predicted, average=average, **options))
+    assert result["log_loss"] == pytest.approx(sk.log_loss(labels, probabilities, **options))
+    np.testing.assert_allclose(
+        result["confusion"], sk.confusion_matrix(labels, predicted, **options)
+    )
+    ranked = scores[:, -1] if scores.shape[1] == 1 else scores[:, 1] - scores[:, 0]
+    if n == 2:  # of two outputs the difference ranks the rows
+        assert result["auc"] == pytest.approx(sk.roc_auc_score(labels, ranked, **options))
+        precision = sk.average_precision_score(labels, ranked, **options)
+        assert result["pr_auc"] == pytest.approx(precision)
+    confidence, right = probabilities.max(axis=1), predicted == labels
+    bins = np.minimum((confidence * 10).astype(int), 9)
+    gaps = [
+        abs(weight[bins == k] @ (confidence - right)[bins == k]) / weight.sum() for k in range(10)
+    ]
+    assert result["calibration_error"] == pytest.approx(sum(gaps))
+
+
+def test_metrics_of_numbers_far_from_zero():
+    random = np.random.default_rng(1)
+    column, weight = 1e6 + random.normal(size=(65, 1)), random.integers(1, 4, 65)
+    data = make_data(column, weights=weight.astype(np.float32))
+    model = make_model("regression", data.schema.label_columns, loss="squared")
+    model = replace(model, intercept=np.array([1e6]))
+    result, labels = evaluate(model, data), column[:, 0]
+    predicted = model.predict_labels(scores_of(model, data))
+    arguments = {"y_true": labels, "y_pred": predicted, "sample_weight": weight}
+    assert result["rmse"] == pytest.approx(sk.root_mean_squared_error(**arguments))
+    assert result["mae"] == pytest.approx(sk.mean_absolute_error(**arguments))
+    assert result["r2"] == pytest.approx(sk.r2_score(**arguments))
 
 
 weighted_rows = st.tuples(st.integers(-3, 3), st.booleans(), st.integers(0, 3))
@@ -181,7 +230,7 @@ def test_area_of_more_scores_than_are_kept_is_nearly_that_of_all(seed, share, or
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dadagrad.model.evaluate.MAX_SCORES", 1024)
         area = evaluate(IDENTITY, data)["auc"]
-    expected = roc_auc_score(positive, np.float32(score), sample_weight=weight)
+    expected = sk.roc_auc_score(positive, np.float32(score), sample_weight=weight)
     assert abs(area - expected) < 5 / 1024
 
 
