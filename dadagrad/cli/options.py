@@ -204,14 +204,14 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_display
 
 
-def progress_option(command: Command) -> Command:
-    """Add ``--progress`` to a command with `output_options`."""
+def training_output(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of `output_options` and `callback_options`, and ``--progress``."""
     return grouped("Output")(
         "--progress",
         type=click.Choice(("line", "table")),
         help="Show progress in one line, or in a table. Its lines double the number of rows.",
         shown_default="line on a terminal",
-    )(command)
+    )(output_options(callback_options(command)))
 
 
 def resource_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -16,13 +16,11 @@ from dadagrad.cli.failures import Interrupted
 from dadagrad.cli.ingest import RAW, open_data, reading_options
 from dadagrad.cli.options import (
     GroupedCommand,
-    callback_options,
     cluster_options,
     grouped,
-    output_options,
-    progress_option,
     resource_options,
     setting_options,
+    training_output,
 )
 from dadagrad.cli.run_support import check_data, check_destinations
 from dadagrad.config import make_config
@@ -74,9 +72,7 @@ _LEAST = ("rows", "progressive_loss", "progressive_error", "holdout_loss")
 )
 @resource_options
 @output("--overwrite", is_flag=True, help="Replace an existing model.")
-@progress_option
-@output_options
-@callback_options
+@training_output
 def sweep(
     data: tuple[str, ...],
     model: str,

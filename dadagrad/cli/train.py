@@ -16,13 +16,11 @@ from dadagrad.cli.options import (
     ON_ERROR,
     GroupedCommand,
     absolute,
-    callback_options,
     cluster_options,
     grouped,
-    output_options,
-    progress_option,
     resource_options,
     setting_options,
+    training_output,
 )
 from dadagrad.cli.run_support import (
     KEEP,
@@ -105,9 +103,7 @@ overwrite_option = output("--overwrite", is_flag=True, help="Replace an existing
 )
 @output("--dry-run", is_flag=True, help="Predict memory, steps and network traffic only.")
 @overwrite_option
-@progress_option
-@output_options
-@callback_options
+@training_output
 def train(
     data: tuple[str, ...],
     model: str | None,
@@ -259,9 +255,7 @@ def _check_checkpoint_options(
 @resource_options
 @trace_option
 @overwrite_option
-@progress_option
-@output_options
-@callback_options
+@training_output
 def resume(
     checkpoints: str,
     model: str | None,

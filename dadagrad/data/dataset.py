@@ -287,10 +287,7 @@ class MemoryDataset(Dataset):
         self.schema = schema
         self._names = names or {}
         self._parts = tuple(parts)
-        self.partitions = tuple(
-            Partition(f"part-{number:05d}", rows.n_rows, rows.nnz, rows.n_local, checksum(rows))
-            for number, rows in enumerate(self._parts)
-        )
+        self.partitions = tuple(describe_rows(n, rows) for n, rows in enumerate(self._parts))
 
     @property
     def in_memory(self) -> bool:
@@ -303,6 +300,12 @@ class MemoryDataset(Dataset):
         if not self._names:  # there may be millions of ids
             return {}
         return {feature: self._names[feature] for feature in ids.tolist() if feature in self._names}
+
+
+def describe_rows(number: int, rows: Rows) -> Partition:
+    """The partition of this number, which holds `rows`."""
+    name = f"part-{number:05d}"
+    return Partition(name, rows.n_rows, rows.nnz, rows.n_local, checksum(rows))
 
 
 def checksum(rows: Rows) -> str:

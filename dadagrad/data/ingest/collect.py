@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ, finish_rows
-from dadagrad.data.dataset import Dataset, LabelColumn, MemoryDataset, Partition, Schema, checksum
+from dadagrad.data.dataset import Dataset, LabelColumn, MemoryDataset, Schema, describe_rows
 from dadagrad.data.external_shuffle import ExternalShuffle, ShuffledRows
 from dadagrad.data.ingest import vw
 from dadagrad.data.ingest.sources import Source
@@ -176,16 +176,12 @@ class CollectedDataset(Dataset):
         self.url = url
         self.schema = collected.schema
         self._collected = collected
-        self.partitions = tuple(map(self._describe, range(collected.n_partitions)))
+        numbers = range(collected.n_partitions)
+        self.partitions = tuple(describe_rows(number, self.read(number)) for number in numbers)
 
     @property
     def in_memory(self) -> bool:
         return True  # temporary files are those of this process
-
-    def _describe(self, number: int) -> Partition:
-        rows = self.read(number)
-        name = f"part-{number:05d}"
-        return Partition(name, rows.n_rows, rows.nnz, rows.n_local, checksum(rows))
 
     def read(self, partition: int) -> Rows:
         return self._collected.read(partition)[0]
