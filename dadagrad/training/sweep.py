@@ -306,15 +306,19 @@ class _Sweep:
     ) -> SweepResult:
         """Measure what is left, and make the result of the best."""
         run, problem = self.run, coordinator.problem
-        counts = count_nonzeros(problem, coordinator.state) if complete else ()
+        counts = np.zeros(0, np.int64)
+        if complete and run.held_out is None:
+            counts = count_nonzeros(problem, coordinator.state)
         for place in np.flatnonzero(np.isfinite(values)).tolist() if complete else ():
             entry = self.table[self.numbers[place]]
-            entry["nonzeros"] = int(counts[place])
-            if run.held_out is not None:
+            if run.held_out is None:
+                entry["nonzeros"] = int(counts[place])
+            else:
                 calibration = describe(calibrate(problem, coordinator.place.passes, place))
                 report = {"best": place, "calibration": calibration}
                 model = make_model(problem, coordinator.state, run.readable, report)
                 loss = problem.settings[place].loss
+                entry["nonzeros"] = int(np.count_nonzero(model.weights))
                 entry["holdout"] = measured = evaluate(model, run.held_out, loss=loss)
                 values[place] = measured["error" if self._compares_errors else "loss"]
         start = self._select(coordinator, [int(np.argmin(values))])
