@@ -58,10 +58,23 @@ def array_blocks(source: arrays.ArraySource, summary: SourceSummary) -> Iterator
     summary.spaces.append(source.feature_space)
     summary.names.update({name: feature for feature, name in source.names.items()})
     for block in source.blocks:
-        yield _finish_block(block, summary.options), 0
+        yield compact(_transform(block, summary.options)), 0
 
 
-def _parse_part(parse: Parser, options: Options, part: Range) -> Iterator[tuple[Block, int]]:
+def _transform(block: Block, options: Options) -> Block:
+    """Apply binary and norm, and leave out labels that are not wanted."""
+    if options.no_labels:
+        block = replace(block, labels=np.zeros((block.n_rows, 0)))
+    return transform_values(block, binary=options.binary, norm=options.norm)
+
+
+def _parse_lines(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
+    """Parse lines with values that are final, unlike those of a table."""
+    block = LINE_PARSERS[options.format](chunk, path=path, offset=offset, options=options)
+    return _transform(block, options)
+
+
+def _parse_part(parse: Parser, part: Range) -> Iterator[tuple[Block, int]]:
     """Blocks of a part of a file, and the bytes of the file that each completes."""
     meter, done = Meter(), None
     chunks = read_chunks(part, TASK_BYTES, meter)
@@ -69,28 +82,13 @@ def _parse_part(parse: Parser, options: Options, part: Range) -> Iterator[tuple[
         chunks = cut_at_rows(part.path, chunks)
     for chunk, offset in chunks:
         begin = offset if done is None else done
-        yield _parse(parse, options, part.path, chunk, offset), meter.n_bytes - begin
+        yield parse(chunk, path=part.path, offset=offset), meter.n_bytes - begin
         done = meter.n_bytes
 
 
-def _parse_chunk(
-    parse: Parser, options: Options, path: str, chunk: bytes, offset: int, n_bytes: int
-) -> Parsed:
+def _parse_chunk(parse: Parser, path: str, chunk: bytes, offset: int, n_bytes: int) -> Parsed:
     """The block of a chunk that was read at `offset`, and the bytes of the file for it."""
-    return [(_parse(parse, options, path, chunk, offset), n_bytes)]
-
-
-def _parse(parse: Parser, options: Options, path: str, chunk: bytes, offset: int) -> Block:
-    block = parse(chunk, path=path, offset=offset)
-    # The values of a table are final when its numbers are scaled.
-    return compact(block) if isinstance(parse, TableParser) else _finish_block(block, options)
-
-
-def _finish_block(block: Block, options: Options) -> Block:
-    """Apply binary and norm, leave out labels that are not wanted, and make the block small."""
-    if options.no_labels:
-        block = replace(block, labels=np.zeros((block.n_rows, 0)))
-    return compact(transform_values(block, binary=options.binary, norm=options.norm))
+    return [(parse(chunk, path=path, offset=offset), n_bytes)]
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,8 @@ class Task:
     def blocks(self) -> Iterator[tuple[Block, int]]:
         """Parse one block after the other."""
         for number, (block, n_bytes) in enumerate(self.parse(), self.first_block):
-            yield replace(block, origin=(self.file, self.number, number)), n_bytes
+            origin = (self.file, self.number, number)
+            yield replace(compact(block), origin=origin), n_bytes
 
 
 def _text_tasks(
@@ -129,7 +128,7 @@ def _text_tasks(
     )
     can_seek = ranges[0].stop is not None
     if options.format in LINE_PARSERS:
-        parse: Parser = partial(LINE_PARSERS[options.format], options=options)
+        parse: Parser = partial(_parse_lines, options=options)
     else:
         encoder, columns = summary.encoder, summary.columns
         parse, columns, chunks = open_text(path, chunks, options, encoder, columns)
@@ -137,19 +136,19 @@ def _text_tasks(
         can_seek &= not parse.quoted
     if can_seek:
         for number, part in enumerate(ranges):
-            yield Task(file, number, partial(_parse_part, _current(parse, summary), options, part))
+            yield Task(file, number, partial(_parse_part, _current(parse, summary), part))
         return
     if whole_streams:
-        yield Task(file, 0, partial(_parse_part, parse, options, Range(path, 0, None)))
+        yield Task(file, 0, partial(_parse_part, parse, Range(path, 0, None)))
         return
     done, number = 0, 0
     for number, (chunk, offset) in enumerate(chunks):
         parse, n_bytes = _current(parse, summary), meter.n_bytes - done
-        parse_part = partial(_parse_chunk, parse, options, path, chunk, offset, n_bytes)
+        parse_part = partial(_parse_chunk, parse, path, chunk, offset, n_bytes)
         yield Task(file, 0, parse_part, number)
         done = meter.n_bytes
     if (rest := source_bytes(path) - done) > 0:  # after the last line, such as a checksum
-        parse_part = partial(_parse_chunk, parse, options, path, b"", done, rest)
+        parse_part = partial(_parse_chunk, parse, path, b"", done, rest)
         yield Task(file, 0, parse_part, number + 1)
 
 
