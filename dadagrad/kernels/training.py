@@ -196,8 +196,12 @@ def mean_slope(loss, parameter, score, target, pace):
     if loss == HUBER:
         # The share of the step outside of the width, where the slope is constant.
         outside = min(max(size - parameter, 0.0) / (parameter * pace), 1.0)
-        rest = pace * (1.0 - outside)
-        inside = min(size, parameter) * _decay(rest) * (1.0 - outside) if rest > 0.0 else 0.0
+        pace_inside = pace * (1.0 - outside)
+        inside = (
+            min(size, parameter) * _decay(pace_inside) * (1.0 - outside)
+            if pace_inside > 0.0
+            else 0.0
+        )
         return sign * (parameter * outside + inside)
     steepest = 1.0
     if loss == QUANTILE:
@@ -1164,10 +1168,10 @@ def _merge_streams(
                     share = sums[i, m, 2] / (sums[i, m, 1] * sums[i, m, 1])
                 change = share * sums[i, m, 0]
                 if has_momentum and sums[i, m, 2] > 0.0:
-                    kept = 1.0 - np.sqrt(share)
-                    moving = kept * np.float64(momentum[feature, m]) + change
+                    decay = 1.0 - np.sqrt(share)
+                    moving = decay * np.float64(momentum[feature, m]) + change
                     momentum[feature, m] = moving
-                    change += kept * moving
+                    change += decay * moving
                 primary = np.float64(base[feature, m, 0]) + change
                 squares = np.float64(base[feature, m, 1]) + share * sums[i, m, 1]
                 if shrinks_lazily:

@@ -136,10 +136,10 @@ def entropic_floor_projection(weights: Array, floor: float) -> Array:
         )
     weights = weights / largest
     ordered = np.sort(weights, axis=0)
-    rest = np.cumsum(ordered[::-1], axis=0)[::-1]
+    sums_of_larger = np.cumsum(ordered[::-1], axis=0)[::-1]
     free = 1.0 - floor * np.arange(n).reshape((n,) + (1,) * (weights.ndim - 1))
-    # Not so for the first l, if rest[l] shares free[l], means that weight l would get too little.
-    enough = ordered * free >= floor * rest
+    # With the l smallest at the floor, the others share free[l]; weight l must get the floor of it.
+    enough = ordered * free >= floor * sums_of_larger
     at_floor = np.where(enough.any(axis=0), enough.argmax(axis=0), n - 1)
     above = np.arange(n).reshape(free.shape) >= at_floor
     sums = np.where(above, ordered, 0.0).sum(axis=0)

@@ -130,8 +130,8 @@ class Registry(Generic[T]):
         for key, each in parameters.items():
             if key not in values and each.default is MISSING:
                 raise InputError(f"{self.kind} {name!r} needs {key}; write {name}:{key}=VALUE")
-        made: T = cls(**values)
-        return made
+        parsed: T = cls(**values)
+        return parsed
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -140,9 +140,9 @@ def register(registry: Registry[Any], name: str) -> Callable[[Class], Class]:
 
     def add(cls: Class) -> Class:
         cls.name = name  # type: ignore[attr-defined]
-        made: Any = dataclass(frozen=True, slots=True)(cls)
-        registry.classes[name] = made
-        return cast(Class, made)
+        frozen: Any = dataclass(frozen=True, slots=True)(cls)
+        registry.classes[name] = frozen
+        return cast(Class, frozen)
 
     return add
 

@@ -153,7 +153,7 @@ class Compute:
 
     task: int
     slice_: Slice
-    given: SliceInput
+    input: SliceInput
     following: Slice | None = None
 
 

@@ -203,10 +203,10 @@ class MetricsAccumulator:
         targets = targets._replace(
             label_column=targets.label_column[columns], positive=targets.positive[columns]
         )
-        other = np.nan
+        negative = np.nan
         if problem.task in ("binary", "multilabel"):
-            other = problem.label_columns[targets.label_column[0]].values[0]
-        loss, mistakes, unknown = count_rows(self._batch, targets, other, self._scores[output])
+            negative = problem.label_columns[targets.label_column[0]].values[0]
+        loss, mistakes, unknown = count_rows(self._batch, targets, negative, self._scores[output])
         self._loss[output], self._mistakes[output] = loss, mistakes
         self._not_finite[group] |= np.isnan(loss)
         self._unknown[group] |= unknown > 0
@@ -284,8 +284,10 @@ class MetricsAccumulator:
         compares = problem.task == "multiclass"
         settings = self.final_scores.reshape(problem.n_settings, problem.n_targets, -1)
         for scores, counts in zip(settings, histogram, strict=True):
-            rest = self.share, batch.importance, self._t, FIRST_KEY, counts
-            count_by_score(scores, batch.labels, problem.kernel_targets, compares, *rest)
+            count_by_score(
+                scores, batch.labels, problem.kernel_targets, compares,
+                self.share, batch.importance, self._t, FIRST_KEY, counts,
+            )  # fmt: skip
         return histogram
 
     def _wrong_classes(self) -> NDArray[np.float64]:
@@ -316,8 +318,8 @@ class MetricsAccumulator:
             check_targets(problem.loss, labels, self._place, self._first_row)
         elif problem.task == "multiclass" or self._unknown.any():
             for number, column in enumerate(problem.label_columns):
-                known = np.isin(labels[:, number], np.array(column.values))
-                for row in np.flatnonzero(~known)[:1]:
+                is_declared = np.isin(labels[:, number], np.array(column.values))
+                for row in np.flatnonzero(~is_declared)[:1]:
                     raise InputError(
                         f"{self._place}: row {self._first_row + row} has label "
                         f"{labels[row, number]:g} in column {column.name!r}, which is not one of "

@@ -217,8 +217,8 @@ def resume(
     start = None
     if snapshot.arrays:
         run.problem, start = restore(snapshot, run.problem, checkpoints)
-    done = start is not None and start.place.cursor.pass_number >= config.passes
-    if start is not None and done and not config.early_stopping:
+    is_complete = start is not None and start.place.cursor.pass_number >= config.passes
+    if start is not None and is_complete and not config.early_stopping:
         if snapshot.unread:
             snapshot = CheckpointReader(checkpoints).load()
             run.problem, start = restore(snapshot, run.problem, checkpoints)

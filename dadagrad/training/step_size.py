@@ -133,9 +133,9 @@ def _read(
             places = unite(ids, vocabulary)[1].astype(np.int32)
             blocks[number] = replace(blocks[number], ids=look_up(places, blocks[number].ids))
     block = concatenate(blocks)
-    kept = schedule.first.order(0)[:KEPT]
+    read_first = schedule.first.order(0)[:KEPT]
     for each in loaded:
-        (loader.keep if each.partition in kept else loader.release)(each)
+        (loader.keep if each.partition in read_first else loader.release)(each)
     return Rows(
         np.arange(len(vocabulary)) if problem.compiled else vocabulary,
         block.indptr,

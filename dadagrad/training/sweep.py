@@ -74,8 +74,8 @@ class SweepResult:
     @property
     def path(self) -> list[dict[str, Any]]:
         """The settings that were trained to the end, by the strength of their penalties."""
-        kept = [entry for entry in self.table if not entry["dropped"]]
-        return sorted(kept, key=lambda entry: (entry["l1"], entry["l2"]))
+        finished = [entry for entry in self.table if not entry["dropped"]]
+        return sorted(finished, key=lambda entry: (entry["l1"], entry["l2"]))
 
 
 def sweep(
@@ -273,21 +273,21 @@ class _Sweep:
         groups, fewest = list(rivals.values()), 1
         if len(groups) == len(self.numbers) > PATH:
             groups, fewest = [list(range(len(groups)))], PATH
-        kept: list[int] = []
+        remaining: list[int] = []
         for places in groups:
             n_kept = len(places) if stop is None else max((len(places) + 1) // 2, fewest)
-            kept += sorted(places, key=lambda place: values[place])[:n_kept]
-        kept.sort()
-        dropped = [number for place, number in enumerate(self.numbers) if place not in kept]
+            remaining += sorted(places, key=lambda place: values[place])[:n_kept]
+        remaining.sort()
+        dropped = [number for place, number in enumerate(self.numbers) if place not in remaining]
         for number in dropped:
             self.table[number]["dropped"] = True
         if dropped:
             self.run.messages(
-                f"{len(kept)} of {len(self.numbers)} settings left after "
+                f"{len(remaining)} of {len(self.numbers)} settings left after "
                 f"{coordinator.metrics.rows:,} rows"
             )
-        self.numbers = self.watcher.numbers = [self.numbers[place] for place in kept]
-        return self._select(coordinator, kept)
+        self.numbers = self.watcher.numbers = [self.numbers[place] for place in remaining]
+        return self._select(coordinator, remaining)
 
     def _select(self, coordinator: Coordinator, settings: Sequence[int]) -> Start:
         """Give the run the settings at `settings` alone; the start of what follows."""

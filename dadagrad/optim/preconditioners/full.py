@@ -121,8 +121,8 @@ def _counts(sizes: Sizes, n_features: int) -> dict[int, int]:
     """For each size of a block, how many blocks have it."""
     if isinstance(sizes, tuple):
         return dict(sorted(Counter(block_lengths(sizes, n_features).tolist()).items()))
-    whole, rest = divmod(n_features, sizes)
-    return {size: n for size, n in ((rest, 1), (sizes, whole)) if size and n}
+    whole, remainder = divmod(n_features, sizes)
+    return {size: n for size, n in ((remainder, 1), (sizes, whole)) if size and n}
 
 
 @lru_cache(maxsize=16)

@@ -123,7 +123,7 @@ class Lease:
             epoch, written = self._claim_next(self._storage.list())
             if written:
                 others = self._other_claims(self._storage.list(), epoch)
-                if all(other < epoch for other, _ in others):
+                if all(other_epoch < epoch for other_epoch, _ in others):
                     self._delete(others)
                     return epoch
             _pause(attempt)

@@ -168,9 +168,9 @@ def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, 
             problem = problem.with_scales(scales)
         best = restore_state(problem, best_arrays, meta["best_t"]) if best_arrays else None
         if snapshot.unread:
-            rest = restore_common(problem, state, meta["t"])
+            common = restore_common(problem, state, meta["t"])
             step = f"{place}: step {snapshot.step}"
-            restored = stored_state(problem, rest, snapshot.unread, place, step)
+            restored = stored_state(problem, common, snapshot.unread, place, step)
         else:
             restored = restore_state(problem, join_shards(state), meta["t"])
         passes = tuple(map(ProgressiveMetrics.from_json, meta["passes"]))

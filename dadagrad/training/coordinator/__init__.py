@@ -182,8 +182,10 @@ class Coordinator:
             if not ready:
                 self._waiting.append(stretch)
                 continue
-            slice_, given = stretch.slice_, self._combination.give(stretch)
-            computes.append(Compute(self._n_tasks, slice_, given, self._rounds.following(slice_)))
+            slice_, slice_input = stretch.slice_, self._combination.give(stretch)
+            computes.append(
+                Compute(self._n_tasks, slice_, slice_input, self._rounds.following(slice_))
+            )
             self._tasks[self._n_tasks] = stretch
             self._is_working = True
             self._n_tasks += 1

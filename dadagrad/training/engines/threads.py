@@ -111,7 +111,7 @@ class LocalEngine(Engine):
         details = {"task": instruction.task, "reading": slice_.reading, "rows": slice_.n_rows}
         with self.trace.measured("learn", **details):
             result = compute(
-                coordinator.problem, loaded.rows, slice_, instruction.given, place, spread
+                coordinator.problem, loaded.rows, slice_, instruction.input, place, spread
             )
         return Computed(instruction.task, result)
 

@@ -132,7 +132,7 @@ class Watcher:
             return
         self._reported = place.cursor
         elapsed = time.monotonic() - self._begun
-        done = place.rows - self.run.rows_done
+        rows_done = place.rows - self.run.rows_done
         losses = self._holdout.losses
         event = RoundEvent(
             self.run,
@@ -140,7 +140,7 @@ class Watcher:
             place.cursor,
             place.passes,
             self._seconds_before + elapsed,
-            done / max(elapsed, 1e-9),
+            rows_done / max(elapsed, 1e-9),
             losses[-1] if losses else None,
             report.count_nonzeros,
             self._trace.seconds,

@@ -142,13 +142,13 @@ def estimate_run(
         return Estimate(process, None, steps, None)
     worker_threads = max((worker.threads for worker in workers), default=1)
     limit = min((worker.limit for worker in workers if worker.limit is not None), default=None)
-    kept = sum(decoded) if schedule.passes > 1 else _sum_of_largest(decoded, n_open)
+    kept_bytes = sum(decoded) if schedule.passes > 1 else _sum_of_largest(decoded, n_open)
     parts = {
         "libraries": _WORKER_LIBRARIES,
         "reading": worker_threads * (reading + max(decoded)),
         "step": worker_threads * work + 2 * moved,
         "state": 0,
-        "cache": min(kept, cache_bytes(limit, _WORKER_LIBRARIES)),
+        "cache": min(kept_bytes, cache_bytes(limit, _WORKER_LIBRARIES)),
     }
     if streams_travel:
         n_workers = max(1, len(workers))
@@ -260,15 +260,15 @@ def _slice_sizes(problem: Problem, partition: Partition, slice_: Slice) -> Sizes
     positions = packed_bytes(touched, partition.n_local)
     # The whole vocabulary is sent where the rows touch most of it.
     whole = nnz >= partition.n_local or problem.loss.ranks
-    given = (partition.n_local if whole else touched) * down + 8 * problem.n_outputs
+    input_bytes = (partition.n_local if whole else touched) * down + 8 * problem.n_outputs
     result = (1 + (not whole)) * positions + touched * up + 16 * problem.n_outputs
-    return Sizes(slice_.n_rows, nnz, touched, given, result)
+    return Sizes(slice_.n_rows, nnz, touched, input_bytes, result)
 
 
 def _sum_of_largest(sizes: Sequence[int], n: int) -> int:
     """Sum the `n` largest of `sizes`, each of which occurs as often as needed."""
-    rounds, rest = divmod(n, len(sizes))
-    return rounds * sum(sizes) + sum(sorted(sizes, reverse=True)[:rest])
+    rounds, remainder = divmod(n, len(sizes))
+    return rounds * sum(sizes) + sum(sorted(sizes, reverse=True)[:remainder])
 
 
 def _slice_bytes(data: Dataset, problem: Problem, largest: Sizes, work: int, threads: int) -> int:

@@ -115,11 +115,11 @@ class Schedule(ABC):
     def rounds(self, start: Cursor, stop: Cursor | None = None) -> Iterator[Round]:
         """The rounds from `start` to `stop`, by default over all the passes that are left."""
         for pass_number in range(start.pass_number, self.passes):
-            rest = iter(self.stretches(pass_number))
-            following = next(rest, None)
+            stretches = iter(self.stretches(pass_number))
+            following = next(stretches, None)
             number = 0
             while following is not None and Cursor(pass_number, number) != stop:
-                content, following = following, next(rest, None)
+                content, following = following, next(stretches, None)
                 at_end = following is None
                 after = Cursor(pass_number + 1) if at_end else Cursor(pass_number, number + 1)
                 if pass_number > start.pass_number or number >= start.round:

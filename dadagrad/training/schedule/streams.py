@@ -91,8 +91,8 @@ class StreamSchedule(Schedule):
         pieces: list[_Piece] = [(0, 0, *cut) for cut in _cut(starts, 0, alone)]
         number = int(alone > 0)
         reached = [first for first, _ in blocks]
-        for done, following in self._shares(pass_number, n_rows, alone):
-            ends = [_end(starts, block, done, following) for block in blocks]
+        for before_round, following in self._shares(pass_number, n_rows, alone):
+            ends = [_end(starts, block, before_round, following) for block in blocks]
             before = len(pieces)
             for stream, (first, stop) in enumerate(zip(reached, ends, strict=True)):
                 pieces += [(number, stream, *cut) for cut in _cut(starts, first, stop)]
@@ -150,11 +150,16 @@ class StreamSchedule(Schedule):
 
 
 def _end(
-    starts: list[int], block: tuple[int, int], done: tuple[int, int], following: tuple[int, int]
+    starts: list[int],
+    block: tuple[int, int],
+    before_round: tuple[int, int],
+    following: tuple[int, int],
 ) -> int:
     """The end of the stretch of a block that is between two shares of it."""
     first, stop = block
-    begin, end = (first + _rows_of_share(share, stop - first) for share in (done, following))
+    begin, end = (
+        first + _rows_of_share(share, stop - first) for share in (before_round, following)
+    )
     if end == stop:
         return stop
     after = bisect_right(starts, end)

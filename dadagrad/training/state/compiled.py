@@ -123,8 +123,10 @@ class State(TrainingState):
 
         def learn_group(group: int) -> None:
             outputs = slice(group * width, (group + 1) * width)
-            both = scores[outputs], average_scores[outputs]
-            after[group], culprit = self._learn_group(problem, group, rows.vocabulary, batch, *both)
+            scores_of_group = scores[outputs], average_scores[outputs]
+            after[group], culprit = self._learn_group(
+                problem, group, rows.vocabulary, batch, *scores_of_group
+            )
             count(group, culprit)
 
         spread(learn_group, problem.n_groups)
@@ -214,14 +216,14 @@ class State(TrainingState):
         ids = np.empty(0, np.int64)
         weights = np.empty((0, problem.n_outputs), np.float32)
         for start in range(0, self.n_features, stride):
-            some = self.part(start, start + stride).weights(problem)
-            kept = np.flatnonzero((some != 0.0).any(axis=1))
+            weights_of_part = self.part(start, start + stride).weights(problem)
+            nonzero = np.flatnonzero((weights_of_part != 0.0).any(axis=1))
             n_before = len(ids)
             # In place: large arrays are not copied, their pages only get other addresses.
-            ids.resize(n_before + len(kept), refcheck=False)
+            ids.resize(n_before + len(nonzero), refcheck=False)
             weights.resize((len(ids), problem.n_outputs), refcheck=False)
-            np.add(kept, start, out=ids[n_before:])
-            weights[n_before:] = some[kept]
+            np.add(nonzero, start, out=ids[n_before:])
+            weights[n_before:] = weights_of_part[nonzero]
         return ids, weights
 
     def part(self, start: int, stop: int) -> State:

@@ -99,8 +99,8 @@ class PlainState(TrainingState):
         with self._asking:
             if self._current is None:
                 self._current = self.algorithm.weights(self.inner)
-            some: Array = self._current[ids]
-        return some
+            weights: Array = self._current[ids]
+        return weights
 
     def weights(self, problem: Problem) -> NDArray[np.float32]:
         weights = self.mean if len(self.mean) else self.algorithm.weights(self.inner)

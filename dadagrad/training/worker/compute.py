@@ -42,7 +42,7 @@ def compute(
     problem: Problem,
     rows: Rows,
     slice_: Slice,
-    given: SliceInput,
+    slice_input: SliceInput,
     place: str,
     spread: Spread = serial,
 ) -> Result:
@@ -61,14 +61,16 @@ def compute(
     part = rows_of(problem, rows, slice_, place)
     importance = row_importance(problem, part)
     place_of_rows = place, slice_.start
-    assert not isinstance(given, RemoteFeatures), "a worker of a cluster asks for the features"
-    if not isinstance(given, SharedFeatures | SentFeatures):
+    assert not isinstance(slice_input, RemoteFeatures), (
+        "a worker of a cluster asks for the features"
+    )
+    if not isinstance(slice_input, SharedFeatures | SentFeatures):
         if 0 < 4 * part.nnz < part.n_local:  # the state of fewer features is copied out and back
             positions, part = _compact(part, True)
             part = replace(part, vocabulary=part.vocabulary[positions])
-        return Result(_learn(problem, part, importance, given, place_of_rows, spread))
-    touched, compact = _compact(part, given.partial)
-    features = given.read(part.vocabulary, touched)
+        return Result(_learn(problem, part, importance, slice_input, place_of_rows, spread))
+    touched, compact = _compact(part, slice_input.partial)
+    features = slice_input.read(part.vocabulary, touched)
     if isinstance(features.content, Weights):
         result = _gradient(problem, compact, importance, features, place_of_rows)
         _check_finite(problem, result, place)
@@ -134,13 +136,15 @@ def _gradient(
     place: tuple[str, int],
 ) -> Result:
     """The gradient of rows over some features, at their weights."""
-    batch, given = as_batch(rows, importance), features.content
+    batch, weights_of_slice = as_batch(rows, importance), features.content
     # One setting after the other: the bits are those of a run of its own.
     parts = []
     for number, setting in enumerate(problem.settings):
         outputs = slice(number * problem.n_targets, (number + 1) * problem.n_targets)
-        weights = np.ascontiguousarray(given.weights[:, outputs])
-        parts.append(_gradient_of_setting(setting, rows, batch, weights, given.intercept[outputs]))
+        weights = np.ascontiguousarray(weights_of_slice.weights[:, outputs])
+        parts.append(
+            _gradient_of_setting(setting, rows, batch, weights, weights_of_slice.intercept[outputs])
+        )
     scores, gradient, squares, intercept = (
         arrays[0] if len(arrays) == 1 else np.hstack(arrays) for arrays in zip(*parts, strict=True)
     )
@@ -195,9 +199,9 @@ def touched(rows: Rows, slice_: Slice) -> NDArray[np.int32] | None:
 
 def _moved(gradient: NDArray[np.float32]) -> NDArray[np.bool_]:
     """(k,): the features of which some output has a gradient."""
-    other = gradient != 0.0
+    is_moved = gradient != 0.0
     # The common case apart: numpy is slow at reducing rows of one.
-    moved: NDArray[np.bool_] = other[:, 0] if other.shape[1] == 1 else other.any(axis=1)
+    moved: NDArray[np.bool_] = is_moved[:, 0] if is_moved.shape[1] == 1 else is_moved.any(axis=1)
     return moved
 
 

@@ -45,9 +45,9 @@ def pair_rows(rows: Rows, slice_: Slice, seed: int, place: str) -> Rows:
     )
     learned = np.arange(start, stop)
     paired = partners >= 0
-    other = np.where(paired, partners, learned)
-    before = rows.labels[learned, 0] > rows.labels[other, 0]
-    more, less = np.where(before, learned, other), np.where(before, other, learned)
+    partner_rows = np.where(paired, partners, learned)
+    before = rows.labels[learned, 0] > rows.labels[partner_rows, 0]
+    more, less = np.where(before, learned, partner_rows), np.where(before, partner_rows, learned)
     weights = paired.astype(np.float32)
     if rows.weights is not None:
         weights *= rows.weights[start:stop]

@@ -28,9 +28,9 @@ class Loader:
 
     def load(self, partition: int) -> Loaded:
         """The rows of a partition: those that were kept, or else read now."""
-        kept = self._kept.pop(partition, None)
-        if kept is not None:
-            return kept
+        loaded = self._kept.pop(partition, None)
+        if loaded is not None:
+            return loaded
         arena, scratch = self._arenas.take(), self._scratch.take()
         rows = self._data.read_into(partition, arena, scratch)
         self._scratch.append(scratch)

@@ -43,15 +43,15 @@ class BatchDriver(DaskDriver):
         del self._vocabularies[reading]
 
     def _send(self, worker: str | None, computes: list[Compute]) -> None:
-        given = tuple(self._weights_to_send(compute) for compute in computes)
+        inputs = tuple(self._weights_to_send(compute) for compute in computes)
         work = Work(
             self._run,
             tuple(compute.slice_ for compute in computes),
-            given,
+            inputs,
             tuple(compute.following for compute in computes),
             skipped_partitions(self._data),
         )
-        self.bytes_moved += sum(map(n_bytes, given))
+        self.bytes_moved += sum(map(n_bytes, inputs))
         errors: list[str] = []
 
         def to_events(reply: Reply) -> list[Event]:
@@ -102,10 +102,10 @@ class BatchDriver(DaskDriver):
 
     def _weights_to_send(self, compute: Compute) -> SentFeatures:
         """Return the weights that a slice needs, to be sent."""
-        assert isinstance(compute.given, SharedFeatures)
+        assert isinstance(compute.input, SharedFeatures)
         reading = compute.slice_.reading
         touched = self._touched.pop((reading, compute.slice_.start), None)
-        return compute.given.send(self._vocabularies[reading], touched)
+        return compute.input.send(self._vocabularies[reading], touched)
 
     def _note_touched(self, slice_: Slice, touched: Touched) -> None:
         """Store the positions that a later slice touches until its weights are sent."""

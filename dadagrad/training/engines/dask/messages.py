@@ -26,7 +26,7 @@ Touched: TypeAlias = NDArray[Any] | None
 class Work:
     """Slices of one step, for one task of `run`.
 
-    A slice is `given` weights, or its stream reads the state from its holders in the `layout`,
+    The `inputs` of slices are weights, or streams read the state from its holders in the `layout`,
     after the `merging` of the round before. The worker reports the features that the slice
     `following` it in its partition touches. `skipped` has the partitions that the run skips, and
     the reasons.
@@ -34,7 +34,7 @@ class Work:
 
     run: str
     slices: tuple[Slice, ...]
-    given: tuple[SentFeatures | RemoteFeatures, ...]
+    inputs: tuple[SentFeatures | RemoteFeatures, ...]
     following: tuple[Slice | None, ...]
     skipped: Mapping[str, str]
     layout: Layout | None = None

@@ -118,24 +118,24 @@ class ShardStore:
 
     # Work on slices.
 
-    def features(self, layout: Layout, given: RemoteFeatures) -> SharedFeatures:
+    def features(self, layout: Layout, remote: RemoteFeatures) -> SharedFeatures:
         """The features that a slice can read."""
         self._enter(layout.version)
 
         def pull(ids: NDArray[np.int64]) -> State:
-            state = self._pull(layout, ids, given.common)
-            if given.before is not None:
-                overlay(FeatureSlice(ids, state), self._change(layout.version, given.before))
+            state = self._pull(layout, ids, remote.common)
+            if remote.before is not None:
+                overlay(FeatureSlice(ids, state), self._change(layout.version, remote.before))
             return state
 
         return SharedFeatures(pull)
 
     def keep(
-        self, layout: Layout, given: RemoteFeatures, change: FeatureSlice[State]
+        self, layout: Layout, remote: RemoteFeatures, change: FeatureSlice[State]
     ) -> RemoteChange:
         """Keep what a slice changed, together with what earlier slices of the stretch did."""
-        if given.before is not None:
-            change = unite(self._change(layout.version, given.before), change)
+        if remote.before is not None:
+            change = unite(self._change(layout.version, remote.before), change)
         key = uuid4().hex
         with self._lock:
             if self._version == layout.version:

@@ -146,11 +146,11 @@ class StreamDriver(DaskDriver):
     def _send(
         self, worker: str | None, computes: list[Compute], merging: Merging | None = None
     ) -> None:
-        given = [each.given for each in computes if isinstance(each.given, RemoteFeatures)]
+        inputs = [each.input for each in computes if isinstance(each.input, RemoteFeatures)]
         work = Work(
             self._run,
             tuple(compute.slice_ for compute in computes),
-            tuple(given),
+            tuple(inputs),
             (None,) * len(computes),
             skipped_partitions(self._data),
             self._holders.layout,

@@ -146,7 +146,7 @@ def compute_slices(work: Work, job: Job | None = None) -> Reply | DadagradError 
             assert work.layout is not None
             with measured("merge", workers=len(work.merging.workers)):
                 store_of(get_worker(), work.run, job.problem).merge(work.layout, work.merging)
-        slices = zip(work.slices, work.given, work.following, strict=True)
+        slices = zip(work.slices, work.inputs, work.following, strict=True)
         computed = [_compute_slice(job, measured, work, *slice_) for slice_ in slices]
     except StorageError:
         raise
@@ -164,24 +164,24 @@ def _compute_slice(
     measured: Measured,
     work: Work,
     slice_: Slice,
-    given: SentFeatures | RemoteFeatures,
+    slice_input: SentFeatures | RemoteFeatures,
     following: Slice | None,
 ) -> tuple[Result, Touched]:
     place = f"{job.data.url}, partition {job.data.partitions[slice_.partition].name}"
     rows = _rows(job, slice_.partition)
-    if isinstance(given, RemoteFeatures):
+    if isinstance(slice_input, RemoteFeatures):
         assert work.layout is not None
         store = store_of(get_worker(), work.run, job.problem)
         with measured("exchange", reading=slice_.reading):
-            features = store.features(work.layout, given)
+            features = store.features(work.layout, slice_input)
     with measured("learn", reading=slice_.reading, rows=slice_.n_rows):
-        if isinstance(given, RemoteFeatures):
+        if isinstance(slice_input, RemoteFeatures):
             assert work.layout is not None
             result = compute(job.problem, rows, slice_, features, place)
             assert isinstance(result.change, FeatureSlice)
-            result = replace(result, change=store.keep(work.layout, given, result.change))
+            result = replace(result, change=store.keep(work.layout, slice_input, result.change))
         else:
-            result = compute(job.problem, rows, slice_, given, place)
+            result = compute(job.problem, rows, slice_, slice_input, place)
             assert isinstance(result.change, FeatureSlice)
             positions = common(rows.vocabulary, result.change.ids)[0]
             packed = FeatureSlice(pack(positions.astype(np.int32)), result.change.content)
