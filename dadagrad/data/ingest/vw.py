@@ -72,7 +72,11 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     lines = Lines(chunk, path, offset, options, options.no_labels, _TOKEN_END)
     out = lines.out
     lines.finish_labels()
-    _finish_weights(lines)
+    for row in np.flatnonzero(~np.isfinite(out.weights)).tolist():  # that the kernel left as NaN
+        at = out.first_labels[row]
+        importance = lines.token(at, _LINE_END).split(maxsplit=2)[1]
+        out.weights[row] = as_float32(float(importance))
+        lines.report(row, at, number_problem("importance", importance))
     lines.finish_values(scaled=True)
     keep_names = options.keep_names and options.hash_bits is not None
     names = _names(lines) if keep_names else {}
@@ -101,16 +105,6 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
         return explain(outcome, lines.token(at), _MESSAGES, "label or importance")
 
     return lines.finish(block, describe)
-
-
-def _finish_weights(lines: Lines) -> None:
-    """Convert the importances that the kernel left as NaN; report those that overflow."""
-    out = lines.out
-    for row in np.flatnonzero(~np.isfinite(out.weights)).tolist():
-        at = out.first_labels[row]
-        importance = lines.token(at, _LINE_END).split(maxsplit=2)[1]
-        out.weights[row] = as_float32(float(importance))
-        lines.report(row, at, number_problem("importance", importance))
 
 
 def _names(lines: Lines) -> dict[str, int]:

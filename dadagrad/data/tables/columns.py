@@ -214,7 +214,10 @@ def _kind(cells: pa.Array, name: str, place: str) -> Kind:
     # Texts that are no times are read one by one, so a few are tried first.
     if not (to_times(filled.slice(0, 20))[1].any() or to_times(filled)[1].any()):
         return "date"
-    return "text" if _looks_like_text(filled) else "category"
+    texts = to_texts(filled)  # sentences differ from row to row
+    mean_words = sum(len(text.split()) for text in texts) / len(texts)
+    several = 2 * len(set(texts)) >= len(texts)
+    return "text" if several and mean_words >= _WORDS_OF_TEXT else "category"
 
 
 def _names_rows(cells: pa.Array) -> bool:
@@ -233,14 +236,6 @@ def _kind_of_numbers(numbers: NDArray[np.float64]) -> Kind:
     n_codes = len(np.unique(present))
     few = 2 < n_codes <= min(_MAX_CODES, len(present) // _ROWS_OF_CODE)
     return "code" if few else "number"
-
-
-def _looks_like_text(cells: pa.Array) -> bool:
-    """True for sentences that differ from row to row."""
-    texts = to_texts(cells)
-    n_words = sum(len(text.split()) for text in texts)
-    several = len(set(texts)) >= len(texts) / 2
-    return several and n_words >= _WORDS_OF_TEXT * len(texts)
 
 
 def column_from_json(plain: Any) -> Column:

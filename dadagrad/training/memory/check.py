@@ -36,23 +36,20 @@ def memory_shortage(
     if needed > (memory or _UNCHECKED_BYTES):
         limit = memory or free_memory()
         if needed > limit:
-            reason = f"{decimal(limit)} are {'allowed' if memory else 'free'}"
-            return _process_shortage(estimate.process, problem, limit, reason)
+            parts = estimate.process
+            largest = sorted(_NAMES, key=lambda name: -parts[name])[:2]
+            sizes = [f"{decimal(parts[name])} for {_NAMES[name]}" for name in largest]
+            return (
+                f"training takes up to {decimal(needed)} of memory here ({' and '.join(sizes)}; "
+                f"{problem.n_features:,} features, {problem.n_outputs} output(s)), and "
+                f"{decimal(limit)} are {'allowed' if memory else 'free'}: "
+                + ", or ".join(_advice(parts, problem, limit))
+            )
     if worker is not None and worker["limit"] is not None:
         minimum = (worker["total"] or 0) - (worker["cache"] or 0)
         if minimum > usable_share() * worker["limit"]:
             return _worker_shortage(worker, minimum, workers)
     return None
-
-
-def _process_shortage(needed: dict[str, int], problem: Problem, limit: int, reason: str) -> str:
-    largest = sorted(_NAMES, key=lambda name: -needed[name])[:2]
-    sizes = [f"{decimal(needed[name])} for {_NAMES[name]}" for name in largest]
-    return (
-        f"training takes up to {decimal(needed['total'])} of memory here ({' and '.join(sizes)}; "
-        f"{problem.n_features:,} features, {problem.n_outputs} output(s)), and {reason}: "
-        + ", or ".join(_advice(needed, problem, limit))
-    )
 
 
 def _advice(needed: dict[str, int], problem: Problem, limit: int) -> list[str]:
