@@ -43,8 +43,10 @@ def few_of_many_features() -> None:
     X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
     for l1 in (0.0, 0.01, 0.03):
         model = AdaGradClassifier(loss="logistic", l1=l1).fit(X_train, y_train)
-        kept = np.count_nonzero(model.coef_)
-        print(f"l1 = {l1:4}: {kept:3} of 500 weights, accuracy {model.score(X_test, y_test):.3f}")
+        n_nonzero = np.count_nonzero(model.coef_)
+        print(
+            f"l1 = {l1:4}: {n_nonzero:3} of 500 weights, accuracy {model.score(X_test, y_test):.3f}"
+        )
 
 
 def a_stream() -> None:

@@ -148,8 +148,8 @@ class Run:
         for name in sorted(snapshot.arrays):
             total.update(name.encode())
             total.update(np.ascontiguousarray(snapshot.arrays[name]).tobytes())
-        kept = {name: snapshot.meta[name] for name in ("cursor", "steps", "passes", "t")}
-        total.update(json.dumps(kept, sort_keys=True).encode())
+        place = {name: snapshot.meta[name] for name in ("cursor", "steps", "passes", "t")}
+        total.update(json.dumps(place, sort_keys=True).encode())
         return total.hexdigest()
 
     def remove(self) -> None:
@@ -507,12 +507,12 @@ def report(options: argparse.Namespace, trials: Sequence[Trial]) -> None:
         f"runs ended with the bits of an undisturbed run, half of them within "
         f"{statistics.median(seconds):.1f} s, all within {max(seconds):.0f} s.\n\n"
     )
-    made = Counter(trial.way for trial in trials)
-    kept = Counter(trial.way for trial in trials if not trial.failure)
+    n_trials = Counter(trial.way for trial in trials)
+    n_same = Counter(trial.way for trial in trials if not trial.failure)
     rows = []
     for place, store in itertools.product(PLACES, STORES):
         ways = [Way(algorithm, place, store) for algorithm in ALGORITHMS]
-        cells = [f"{kept[way]} of {made[way]}" if made[way] else "" for way in ways]
+        cells = [f"{n_same[way]} of {n_trials[way]}" if n_trials[way] else "" for way in ways]
         rows.append([f"{place}, {store}", *cells])
     text += reporting.table(["place, store", *ALGORITHMS], rows) + "\n\n"
     struck = Counter(fault for trial in trials for fault in trial.faults)

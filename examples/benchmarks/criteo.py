@@ -177,11 +177,11 @@ def competitors(folder: Path, bits: int, with_vw: bool) -> list[Line]:
     ftrl = replace(defaults, update="ftrl", delta=1.0)  # as McMahan et al. (KDD 2013) for clicks
     for name, config in (("defaults", defaults), ("ftrl with delta 1", ftrl)):
         step_size = train(data, config).report["step_size"]
-        given = replace(config, step_size=step_size)
+        with_step_size = replace(config, step_size=step_size)
         name = f"dadagrad, {name}"
         lines.append(Line(name, partial(run_dadagrad, folder, config), size))
         name = f"{name}, step size {step_size:g} given"
-        lines.append(Line(name, partial(run_dadagrad, folder, given), size))
+        lines.append(Line(name, partial(run_dadagrad, folder, with_step_size), size))
     return lines
 
 
@@ -197,16 +197,18 @@ def run_dadagrad(folder: Path, config: TrainConfig) -> Result:
     cpu = time.process_time()
     result = train(str(folder / "train"), config)
     cpu = time.process_time() - cpu
-    found = evaluate(result.model, str(folder / "test"))
+    metrics = evaluate(result.model, str(folder / "test"))
     report = result.report
-    return Result(found["loss"], found["auc"], report["progressive_loss"], report["seconds"], cpu)
+    return Result(
+        metrics["loss"], metrics["auc"], report["progressive_loss"], report["seconds"], cpu
+    )
 
 
 def run_vw(folder: Path, options: Iterable[str]) -> Result:
     model = folder / "model.vw"
     done = vw.run(*options, "-f", str(model))
-    found = quality(vw.margins(model, folder / "test.vw"), read_labels(folder))
-    return Result(found.log_loss, found.auc, done.loss, done.seconds, done.cpu_seconds)
+    metrics = quality(vw.margins(model, folder / "test.vw"), read_labels(folder))
+    return Result(metrics.log_loss, metrics.auc, done.loss, done.seconds, done.cpu_seconds)
 
 
 def read_labels(folder: Path) -> NDArray[np.bool_]:
@@ -263,8 +265,8 @@ def fit_batch(folder: Path) -> dict[str, Result]:
             jac=True,
             options={"ftol": 1e-6, "gtol": 0.0},
         ).x
-        found = quality(test_rows @ weights[:-1] + weights[-1], test_clicked)
-        results[f"linear by L-BFGS, l2 = {strength:g} / rows"] = found
+        metrics = quality(test_rows @ weights[:-1] + weights[-1], test_clicked)
+        results[f"linear by L-BFGS, l2 = {strength:g} / rows"] = metrics
     best = min(results, key=lambda name: results[name].log_loss)
     return {best: results[best]}
 
@@ -292,7 +294,7 @@ def summary(folder: Path, lines: list[Line], references: dict[str, Result], sour
     peer = lines[0] if lines[0].name.startswith("VW") else None
     rows = [line.cells(data.n_rows, data.nnz, peer) for line in lines]
     blank = [""] * (len(HEADER) - 3)
-    rows += [[name, *blank, *quality_cells(found)] for name, found in references.items()]
+    rows += [[name, *blank, *quality_cells(metrics)] for name, metrics in references.items()]
     ours = [line for line in lines if line is not peer]
     goals = [check_goals(line, data.nnz, peer, references) for line in ours]
     cells = [[line.name, *reached.values()] for line, reached in zip(ours, goals, strict=True)]

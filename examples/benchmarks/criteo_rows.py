@@ -92,12 +92,12 @@ def read_tsv(path: Path, n_rows: int | None = None) -> Iterator[RawRows]:
             strings_can_be_null=True,
         ),
     )
-    left = math.inf if n_rows is None else n_rows
+    remaining = math.inf if n_rows is None else n_rows
     for batch in batches:
-        rows = batch.slice(0, min(left, batch.num_rows))
+        rows = batch.slice(0, min(remaining, batch.num_rows))
         if not rows.num_rows:
             return
-        left -= rows.num_rows
+        remaining -= rows.num_rows
         yield RawRows(
             rows["label"].to_numpy(zero_copy_only=False),
             np.stack([rows[name].to_numpy(zero_copy_only=False) for name in numbers], axis=1),

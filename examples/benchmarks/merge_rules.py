@@ -113,11 +113,11 @@ def agreement(changes: Changes) -> tuple[Array, Array]:
 
 def weights_by_squares(changes: Changes) -> tuple[Array, Array]:
     """Means weighted by G_k, of all streams, of w_k and G_k: Vowpal Wabbit's."""
-    rest, w = changes.streams - changes.n, changes.weight(changes.u, changes.G)
+    absent, w = changes.streams - changes.n, changes.weight(changes.u, changes.G)
     total = np.maximum(changes.streams * changes.G + changes.ds, 1e-300)
     squares = changes.streams * changes.G**2 + 2.0 * changes.G * changes.ds + changes.ds2
     G = squares / total
-    return changes.sum_at((rest * changes.G * w + changes.weighted) / total, G), G
+    return changes.sum_at((absent * changes.G * w + changes.weighted) / total, G), G
 
 
 def revision(changes: Changes) -> tuple[Array, Array]:
@@ -160,17 +160,23 @@ def walk(
 ) -> State:
     """The state after all rounds of `schedule`, with streams merged by `rule`."""
     state = State.zero(problem)
-    for one in schedule.rounds(Cursor()):
-        walks = [stretch(problem, partitions, state, part) for part in one.stretches]
-        end = state.t + sum(one.content.t - state.t for one in walks)
-        ids = np.unique(np.concatenate([one.ids for one in walks]))
+    for round_ in schedule.rounds(Cursor()):
+        walks = [stretch(problem, partitions, state, part) for part in round_.stretches]
+        end = state.t + sum(stream.content.t - state.t for stream in walks)
+        ids = np.unique(np.concatenate([stream.ids for stream in walks]))
         share = state.pull(ids)
-        places = [np.searchsorted(ids, one.ids) for one in walks]
+        places = [np.searchsorted(ids, stream.ids) for stream in walks]
         _merge(
-            problem, share.accumulators, places, [one.content.accumulators for one in walks], rule
+            problem,
+            share.accumulators,
+            places,
+            [stream.content.accumulators for stream in walks],
+            rule,
         )
         nowhere = [np.zeros(1, np.int64)] * len(walks)
-        _merge(problem, share.intercept, nowhere, [one.content.intercept for one in walks], rule)
+        _merge(
+            problem, share.intercept, nowhere, [stream.content.intercept for stream in walks], rule
+        )
         share.t = end
         state.push(ids, share)
     return state
@@ -183,8 +189,8 @@ def stretch(
     streams, progress = StreamMerge(problem, state), Progress(slices)
     for slice_ in slices:
         rows = partitions[slice_.partition]
-        given = streams.give(progress)
-        result = compute(problem, rows, slice_, given, f"partition {slice_.partition}")
+        slice_input = streams.give(progress)
+        result = compute(problem, rows, slice_, slice_input, f"partition {slice_.partition}")
         streams.take(progress, result)
     assert progress.change is not None
     return progress.change
@@ -197,10 +203,10 @@ def _merge(
     changed: Sequence[NDArray[np.floating]],
     rule: Rule,
 ) -> None:
-    for group, own in enumerate(state):
-        changes = Changes.none(problem, len(changed), own)
-        for where, one in zip(places, changed, strict=True):
-            changes.add(where, one[group])
+    for group, base in enumerate(state):
+        changes = Changes.none(problem, len(changed), base)
+        for positions, stream in zip(places, changed, strict=True):
+            changes.add(positions, stream[group])
         u, G = rule(changes)
         moved = changes.n > 0
-        own[moved, 0], own[moved, 1] = u[moved], G[moved]
+        base[moved, 0], base[moved, 1] = u[moved], G[moved]

@@ -85,8 +85,8 @@ def read(
     ]
     sets = {}
     for name, (X, y, X_test, y_test) in {"a9a": a9a, "w8a": w8a}.items():
-        some = np.random.default_rng(1).permutation(len(y))[:n_rows]
-        sets[name] = with_one(X[some]), np.sign(y[some]), with_one(X_test), np.sign(y_test)
+        chosen = np.random.default_rng(1).permutation(len(y))[:n_rows]
+        sets[name] = with_one(X[chosen]), np.sign(y[chosen]), with_one(X_test), np.sign(y_test)
     return sets
 
 
@@ -118,11 +118,11 @@ def learn_batches(
         if not rows:
             state = update.step(state, mean)
             continue
-        own = update.preconditioner.init(X.shape[1], 1)
+        sketch = update.preconditioner.init(X.shape[1], 1)
         for row in batch.toarray() / np.sqrt(batch.shape[0]):
-            own = update.preconditioner.add(own, Step(row[:, None]))
+            sketch = update.preconditioner.add(sketch, Step(row[:, None]))
         total = state.primary + mean
-        arrays = merge(update.preconditioner, [state.preconditioner, own], 1.0, total)
+        arrays = merge(update.preconditioner, [state.preconditioner, sketch], 1.0, total)
         state = State(state.t + 1.0, total, arrays)
     return state
 
@@ -133,8 +133,8 @@ def learn_streams(update: DualAveraging, X: sparse.csr_matrix, y: Array, n_strea
     for start, stop in pairwise(stops):
         ends = []
         for first in range(0, n_streams * length, length):
-            own = {name: array.copy() for name, array in state.preconditioner.items()}
-            begin = State(state.t, state.primary.copy(), own)
+            sketch = {name: array.copy() for name, array in state.preconditioner.items()}
+            begin = State(state.t, state.primary.copy(), sketch)
             rows = slice(first + start, first + stop)
             ends.append(learn_rows(update, begin, X[rows], y[rows]))
         total = sum(end.primary for end in ends) / n_streams

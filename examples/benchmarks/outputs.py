@@ -46,9 +46,12 @@ def main() -> None:
     from_disk, in_memory = (
         reporting.table(
             ["outputs", "s", "x one"],
-            [[f"{count}", f"{taken:.3f}", f"{taken / made[0][1]:.1f}"] for count, taken in made],
+            [
+                [f"{count}", f"{seconds:.3f}", f"{seconds / passes_of_kind[0][1]:.1f}"]
+                for count, seconds in passes_of_kind
+            ],
         )
-        for made in passes
+        for passes_of_kind in passes
     )
     ratio = passes[0][-1][1] / passes[0][0][1]
     text = (
@@ -60,7 +63,7 @@ def main() -> None:
         f"Mixed l1/l2 norm, {options.features:,} features x 10 outputs, a step and the weights "
         "after it:\n\n"
     )
-    lines = [[f"{touched:,}", f"{1e3 * taken:.2f}"] for touched, taken in steps]
+    lines = [[f"{touched:,}", f"{1e3 * seconds:.2f}"] for touched, seconds in steps]
     reporting.publish(
         "outputs", text + reporting.table(["features touched", "ms"], lines), options.markdown
     )
@@ -81,15 +84,15 @@ def measure_passes(options: argparse.Namespace) -> tuple[Passes, Passes]:
         outputs: on_disk(rows, options.folder / f"outputs-{options.rows}-{outputs}")
         for outputs, rows in in_memory.items()
     }
-    made = []
+    medians = []
     for sets in (from_disk, in_memory):
-        taken: dict[int, list[float]] = {outputs: [] for outputs in counts}
+        seconds: dict[int, list[float]] = {outputs: [] for outputs in counts}
         for _ in range(options.rounds + 1):
             for outputs, rows in sets.items():
                 report = train(rows, TrainConfig(step_size=0.2), threads=2).report
-                taken[outputs].append(report["seconds"])
-        made.append([(outputs, statistics.median(taken[outputs][1:])) for outputs in counts])
-    from_disk_passes, in_memory_passes = made
+                seconds[outputs].append(report["seconds"])
+        medians.append([(outputs, statistics.median(seconds[outputs][1:])) for outputs in counts])
+    from_disk_passes, in_memory_passes = medians
     return from_disk_passes, in_memory_passes
 
 
@@ -109,15 +112,15 @@ def on_disk(data: Dataset, folder: Path) -> Dataset:
 def with_labels(data: Dataset, parts: Sequence[Rows], outputs: int) -> MemoryDataset:
     """The same rows with `outputs` columns of signs: the label, with some rows turned around."""
     generator = np.random.default_rng(outputs)
-    made = []
+    datasets = []
     for rows in parts:
         signs = np.where(generator.random((rows.n_rows, outputs)) < 0.1, -1.0, 1.0)
-        made.append(replace(rows, labels=rows.labels[:, :1] * signs))
+        datasets.append(replace(rows, labels=rows.labels[:, :1] * signs))
     column = data.schema.label_columns[0]
     columns = tuple(
         LabelColumn(f"label{number}", column.values, column.counts) for number in range(outputs)
     )
-    return MemoryDataset(made, replace(data.schema, label_columns=columns))
+    return MemoryDataset(datasets, replace(data.schema, label_columns=columns))
 
 
 def measure_steps(n_features: int, n_outputs: int, rounds: int) -> list[tuple[int, float]]:
@@ -129,13 +132,13 @@ def measure_steps(n_features: int, n_outputs: int, rounds: int) -> list[tuple[in
     for touched in (n_features // 2_000, n_features // 200, n_features // 20):
         ids = np.sort(generator.choice(n_features, touched, replace=False))
         gradient = generator.normal(size=(touched, n_outputs))
-        taken = []
+        seconds = []
         for _ in range(rounds + 1):
             begun = time.perf_counter()
             state = update.step(state, gradient, ids=ids)
             update.weights(state, ids)
-            taken.append(time.perf_counter() - begun)
-        figures.append((touched, statistics.median(taken[1:])))
+            seconds.append(time.perf_counter() - begun)
+        figures.append((touched, statistics.median(seconds[1:])))
     return figures
 
 

@@ -56,7 +56,7 @@ def main() -> None:
     train(data, step_size=0.2, threads=1)  # compiles
     runs = {threads: shortest_run(data, threads, options.repeats) for threads in (1, 2)}
     alone = runs[1]["seconds_by_part"]
-    rest = runs[1]["seconds"] - sum(alone.values())
+    other_seconds = runs[1]["seconds"] - sum(alone.values())
     parts = [
         ("reading: files from the page cache", files, 2 * on_disk),
         ("reading: checksums", checksums, on_disk),
@@ -64,7 +64,7 @@ def main() -> None:
         ("learning: state out and back", copies, 4 * STATE_BYTES * n_entries),
         ("learning: rest", alone["learn"] - copies, (8 + 2 * STATE_BYTES) * data.nnz),
         ("coordinator", alone["coordinate"], 0),
-        ("first look at the rows, waiting", rest, 0),
+        ("first look at the rows, waiting", other_seconds, 0),
     ]
 
     def line(name: str, seconds: float, n_bytes: int = 0) -> list[str]:

@@ -177,11 +177,11 @@ def cells(outcome: Outcome, least: float) -> list[str]:
     error = f"{100 * outcome.mean('error'):.2f} ± {spread:.2f}"
     if outcome.tool.one_pass and outcome.mean("error") <= NEAR * least:
         error = f"**{error}**"
-    known = "log_loss" in outcome.results[0]
+    has_log_loss = "log_loss" in outcome.results[0]
     return [
         outcome.tool.name if outcome.tool.one_pass else f"{outcome.tool.name} (many passes)",
         error,
-        f"{outcome.mean('log_loss'):.4f}" if known else "",
+        f"{outcome.mean('log_loss'):.4f}" if has_log_loss else "",
         f"{outcome.mean('auc'):.4f}",
         f"{outcome.median('seconds'):.3f}",
         f"{outcome.median('cpu'):.3f}",
@@ -195,8 +195,8 @@ def cells(outcome: Outcome, least: float) -> list[str]:
 
 def one_pass(outcomes: list[Outcome]) -> list[tuple[Outcome, float]]:
     """The outcomes of tools of one pass, and their errors."""
-    known = [outcome for outcome in outcomes if outcome.results and outcome.tool.one_pass]
-    return [(outcome, outcome.mean("error")) for outcome in known]
+    measured = [outcome for outcome in outcomes if outcome.results and outcome.tool.one_pass]
+    return [(outcome, outcome.mean("error")) for outcome in measured]
 
 
 def compare(outcomes: list[Outcome]) -> list[str]:

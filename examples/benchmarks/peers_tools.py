@@ -163,10 +163,12 @@ def from_sklearn(make: Callable[[Settings], Any]) -> Callable[..., Fitted]:
 def predictions_of(model: Any) -> Fitted:
     def predict(rows: Part) -> Predictions:
         scores = model.decision_function(rows.x)
-        known = hasattr(model, "predict_proba")
+        has_probabilities = hasattr(model, "predict_proba")
         n_weights = int(np.count_nonzero(model.coef_))
         scores = scores.reshape(len(rows.y), -1)
-        return Predictions(scores, model.predict_proba(rows.x) if known else None, n_weights)
+        return Predictions(
+            scores, model.predict_proba(rows.x) if has_probabilities else None, n_weights
+        )
 
     return predict
 
@@ -228,9 +230,9 @@ def fit_river(part: Part, *, rate: float) -> Fitted:
         model.learn_one(row, label)
 
     def predict(rows: Part) -> Predictions:
-        known = [model.predict_proba_one(row) for row in as_dicts(rows.x)]
+        by_row = [model.predict_proba_one(row) for row in as_dicts(rows.x)]
         classes = range(part.n_classes) if part.n_classes > 2 else (False, True)
-        probabilities = np.array([[row.get(label, 0.0) for label in classes] for row in known])
+        probabilities = np.array([[row.get(label, 0.0) for label in classes] for row in by_row])
         members = model.classifiers.values() if part.n_classes > 2 else [model]
         n_weights = sum(value != 0 for each in members for value in dict(each.weights).values())
         scores = probabilities if part.n_classes > 2 else probabilities[:, 1:]
@@ -351,13 +353,13 @@ def main(name: str, folder: Path, limit: float) -> None:
 def tune(tool: Tool, folder: Path, limit: float) -> tuple[Settings, int]:
     """The setting with the least error, and of equal ones the least log loss; and how many were
     tried before the limit of seconds."""
-    judge, found, begun = Part(folder / "judge"), [], time.process_time()
+    judge, tried, begun = Part(folder / "judge"), [], time.process_time()
     for number, settings in enumerate(tool.settings):
-        if found and time.process_time() - begun > limit:
+        if tried and time.process_time() - begun > limit:
             break
-        known = quality(tool.fit(Part(folder / "learn"), **settings)(judge), judge.y)
-        found.append((known["error"], known.get("log_loss", np.inf), number))
-    return tool.settings[min(found)[2]], len(found)
+        metrics = quality(tool.fit(Part(folder / "learn"), **settings)(judge), judge.y)
+        tried.append((metrics["error"], metrics.get("log_loss", np.inf), number))
+    return tool.settings[min(tried)[2]], len(tried)
 
 
 def quality(predicted: Predictions, y: NDArray[np.int64]) -> dict[str, float]:
@@ -373,10 +375,10 @@ def quality(predicted: Predictions, y: NDArray[np.int64]) -> dict[str, float]:
         roc_auc_score(y == label, scores[:, label] if several else scores[:, 0])
         for label in (classes if several else [1])
     ]
-    found = {"error": float(np.mean(labels != y)), "auc": float(np.mean(areas))}
+    metrics = {"error": float(np.mean(labels != y)), "auc": float(np.mean(areas))}
     if predicted.probabilities is not None:
-        found["log_loss"] = float(log_loss(y, predicted.probabilities, labels=list(classes)))
-    return found
+        metrics["log_loss"] = float(log_loss(y, predicted.probabilities, labels=list(classes)))
+    return metrics
 
 
 def peak_memory() -> int:

@@ -108,12 +108,12 @@ def whole_vectors(n_features: int, rng: np.random.Generator) -> str:
             size = float(np.abs(vector) @ chosen)
             results, seconds = [], []
             for method in ("sort", "pivot"):
-                took, found = timed(vector, share * size, chosen, method)
-                results.append(found)
+                took, projected = timed(vector, share * size, chosen, method)
+                results.append(projected)
                 seconds.append(took)
             must_agree(np.abs(results[0] - results[1]).max())
-            held = np.count_nonzero(results[0])
-            lines.append([f"{name}, radius {share:g} of the norm", f"{held:,}"])
+            n_nonzero = np.count_nonzero(results[0])
+            lines.append([f"{name}, radius {share:g} of the norm", f"{n_nonzero:,}"])
             lines[-1] += [f"{1e3 * took:.0f}" for took in seconds]
     return reporting.table(["", "non-zeros", "sorting, ms", "pivots, ms"], lines)
 
@@ -127,9 +127,9 @@ def timed(vector: Array, radius: float, weights: Array, method: str) -> tuple[fl
     seconds = []
     for _ in range(5):
         start = time.perf_counter()
-        found = project_l1_ball(weights * vector, weights**2, radius, method) / weights
+        projected = project_l1_ball(weights * vector, weights**2, radius, method) / weights
         seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds), found
+    return statistics.median(seconds), projected
 
 
 def sparse_steps(

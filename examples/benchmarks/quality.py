@@ -89,7 +89,7 @@ def half(
             continue
         errors = errors_on(load(options.data), options.orders)
         names = list(errors)
-        means = {tool: float(np.mean(found)) for tool, found in errors.items()}
+        means = {tool: float(np.mean(errors_of_tool)) for tool, errors_of_tool in errors.items()}
         least = np.min(list(means.values()))
         ratios.append([mean / least for mean in means.values()])
         rows.append([name, *(cell(errors[tool], least) for tool in errors)])
@@ -108,14 +108,14 @@ def cell(errors: NDArray[np.float64], least: float) -> str:
 
 def errors_on(data: RealSet, orders: int) -> dict[str, NDArray[np.float64]]:
     """The test errors of each tool, (orders,)."""
-    found: dict[str, list[float]] = {}
+    by_tool: dict[str, list[float]] = {}
     for seed in range(orders):
         part, begun = data.ordered(seed), time.perf_counter()
         for name, measure in (("dadagrad", ours), ("VW", vowpal_wabbit), ("SGD", scikit_learn)):
             for variant, error in measure(part).items():
-                found.setdefault(f"{name}, {variant}", []).append(error)
+                by_tool.setdefault(f"{name}, {variant}", []).append(error)
         print(f"  order {seed}: {time.perf_counter() - begun:.0f} s", flush=True)
-    return {name: np.array(errors) for name, errors in found.items()}
+    return {name: np.array(errors) for name, errors in by_tool.items()}
 
 
 def ours(data: RealSet) -> dict[str, float]:

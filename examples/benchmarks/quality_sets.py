@@ -78,27 +78,27 @@ def a9a(data: Path) -> RealSet:
 
 def a9a_units(data: Path) -> RealSet:
     """a9a with columns in units from 0.001 to 10,000."""
-    known = a9a(data)
+    binary = a9a(data)
     units = scipy.sparse.diags_array(10 ** np.random.default_rng(0).uniform(-3, 4, 123))
-    rows = scipy.sparse.vstack([known.x, known.test_x]) @ units
-    return split(rows, np.append(known.y, known.test_y), len(known.y))
+    rows = scipy.sparse.vstack([binary.x, binary.test_x]) @ units
+    return split(rows, np.append(binary.y, binary.test_y), len(binary.y))
 
 
 def adult(data: Path) -> RealSet:
     """a9a with six numbers as people write them: age, weight, education, hours, gain and loss."""
-    known, rng = a9a(data), np.random.default_rng(0)
-    rows = scipy.sparse.vstack([known.x, known.test_x]).toarray()
+    binary, rng = a9a(data), np.random.default_rng(0)
+    rows = scipy.sparse.vstack([binary.x, binary.test_x]).toarray()
     columns, left_out = [], []
     for first, numbers in ADULT.items():
         noise = 1 + 0.1 * rng.normal(size=len(rows))
         columns.append(np.round(rows[:, first : first + 5] @ np.array(numbers) * noise))
         left_out += range(first, first + 5)
     for first, amount in ADULT_MONEY.items():
-        some = rows[:, first + 1] > 0
-        columns.append(np.where(some, amount * np.exp(0.5 * rng.normal(size=len(rows))), 0.0))
+        is_first = rows[:, first + 1] > 0
+        columns.append(np.where(is_first, amount * np.exp(0.5 * rng.normal(size=len(rows))), 0.0))
         left_out += [first, first + 1]
     table = np.column_stack([np.delete(rows, left_out, axis=1), *columns])
-    return split(table, np.append(known.y, known.test_y), len(known.y))
+    return split(table, np.append(binary.y, binary.test_y), len(binary.y))
 
 
 def w8a(data: Path) -> RealSet:
@@ -129,9 +129,9 @@ def census_pairs(data: Path) -> RealSet:
 
 def one_hot(numbers: NDArray[np.int32]) -> scipy.sparse.csr_array:
     """Ones at the numbers of each row; -1 is none."""
-    kept = numbers >= 0
-    features, columns = np.unique(numbers[kept], return_inverse=True)
-    indptr = np.append(0, np.cumsum(kept.sum(axis=1)))
+    present = numbers >= 0
+    features, columns = np.unique(numbers[present], return_inverse=True)
+    indptr = np.append(0, np.cumsum(present.sum(axis=1)))
     ones = np.ones(len(columns), np.float32)
     return scipy.sparse.csr_array((ones, columns, indptr), shape=(len(numbers), len(features)))
 
@@ -255,15 +255,25 @@ def imdb_counts(data: Path) -> RealSet:
 
 def counts(text: str) -> list[float]:
     words = WORDS.findall(text.lower())
-    known: dict[str, int] = {}
+    numbers_of_words: dict[str, int] = {}
     for word in words:
-        known[word] = known.get(word, 0) + 1
+        numbers_of_words[word] = numbers_of_words.get(word, 0) + 1
     signs = [text.count(sign) for sign in '!?",.']
     upper, numbers = sum(map(str.isupper, text)), sum(map(str.isdigit, text))
     size, n = len(text), max(len(words), 1)
-    shares = [size / n, len(known) / n, upper / max(size, 1)]
-    groups = [sum(known.get(word, 0) for word in group.split()) for group in COUNTED]
-    return [size, n, len(known), size**2 / 1000, *signs, upper, numbers, *shares, *groups]
+    shares = [size / n, len(numbers_of_words) / n, upper / max(size, 1)]
+    groups = [sum(numbers_of_words.get(word, 0) for word in group.split()) for group in COUNTED]
+    return [
+        size,
+        n,
+        len(numbers_of_words),
+        size**2 / 1000,
+        *signs,
+        upper,
+        numbers,
+        *shares,
+        *groups,
+    ]
 
 
 def read_reviews(data: Path) -> tuple[list[str], list[str], int]:
@@ -320,7 +330,7 @@ def split_reviews(archive: Path, texts: dict[str, Path]) -> None:
 
 def read_census(archive: Path) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """A number for each attribute's value, (n_rows, 33), -1 where missing; and the class."""
-    known: dict[tuple[int, str], int] = {}
+    numbers_of_values: dict[tuple[int, str], int] = {}
     with tarfile.open(archive, "r:xz") as files:
         inner = files.extractfile(files.getmembers()[0])
         assert inner is not None
@@ -331,13 +341,13 @@ def read_census(archive: Path) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         numbers, classes = [], []
         for row in csv.reader(lines):
             if row:
-                numbers.append([number_of(known, key) for key in enumerate(row[:-1])])
+                numbers.append([number_of(numbers_of_values, key) for key in enumerate(row[:-1])])
                 classes.append(row[-1].startswith("50000+"))
     return np.array(numbers, np.int32), np.array(classes)
 
 
-def number_of(known: dict[tuple[int, str], int], key: tuple[int, str]) -> int:
-    return -1 if key[1] == "?" else known.setdefault(key, len(known))
+def number_of(numbers: dict[tuple[int, str], int], key: tuple[int, str]) -> int:
+    return -1 if key[1] == "?" else numbers.setdefault(key, len(numbers))
 
 
 CHOSEN_ON: dict[str, Callable[[Path], RealSet]] = {

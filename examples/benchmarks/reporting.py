@@ -26,28 +26,28 @@ def parser(description: str | None, data: str | None = None) -> argparse.Argumen
 
     It requires a folder of real data sets where `data` says which those are.
     """
-    made = argparse.ArgumentParser(
+    argument_parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument(
+    argument_parser.add_argument(
         "--folder",
         type=Path,
         default=Path(tempfile.gettempdir()) / "dadagrad-benchmarks",
         help="where data is made, and found again by the next run (default: %(default)s)",
     )
-    made.add_argument(
+    argument_parser.add_argument(
         "--markdown", type=Path, metavar="FILE", help="rewrite this script's section of FILE"
     )
     if data is not None:
         folder = os.environ.get("DADAGRAD_DATA")
-        made.add_argument(
+        argument_parser.add_argument(
             "--data",
             type=Path,
             default=folder,
             required=folder is None,
             help=f"folder that holds {data} (default: $DADAGRAD_DATA)",
         )
-    return made
+    return argument_parser
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -85,7 +85,7 @@ def _processor() -> str:
     """The processor in words, without frequencies and trade marks."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        found = re.search(r"model name\s*:\s*(.+)", cpuinfo.read_text())
-        if found:
-            return re.sub(r"\((R|TM)\)| CPU| @.*| Processor", "", found[1]).strip()
+        match = re.search(r"model name\s*:\s*(.+)", cpuinfo.read_text())
+        if match:
+            return re.sub(r"\((R|TM)\)| CPU| @.*| Processor", "", match[1]).strip()
     return platform.machine()

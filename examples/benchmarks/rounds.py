@@ -172,11 +172,13 @@ def learn(
         stretches, size = round_.stretches, GROUP if two_levels else len(round_.stretches)
         parts = [stretches[first : first + size] for first in range(0, len(stretches), size)]
         if len(parts) == 1:
-            merge(problem, state, [stretch(problem, partitions, state, one) for one in parts[0]])
+            merge(
+                problem, state, [stretch(problem, partitions, state, slices) for slices in parts[0]]
+            )
             continue
         groups = groups or [state.copy() for _ in parts]
         for group, part in zip(groups, parts, strict=False):
-            merge(problem, group, [stretch(problem, partitions, group, one) for one in part])
+            merge(problem, group, [stretch(problem, partitions, group, slices) for slices in part])
         if number % INNER == INNER - 1:
             join(problem, state, groups)
             groups = []
@@ -212,8 +214,8 @@ def main() -> None:
         for name, load in SETS.items()
         if name in options.sets
     }
-    made = {"ways": ways, "rounds": rounds}
-    parts = [f"*{name.capitalize()}.* {made[name](tasks)}" for name in options.tables]
+    tables = {"ways": ways, "rounds": rounds}
+    parts = [f"*{name.capitalize()}.* {tables[name](tasks)}" for name in options.tables]
     reporting.publish("rounds", "\n\n".join(parts), options.markdown)
 
 

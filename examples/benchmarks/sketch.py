@@ -52,12 +52,12 @@ def main() -> None:
         for name, run in runs.items():
             seconds[name].append(run())
     full = learn(DualAveraging(0.1, Full(1.0), none), rows[: options.full_rows])
-    medians = {name: statistics.median(taken) for name, taken in seconds.items()}
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
     medians["ADA-FULL, dual averaging"] = full
     dual, _, bare, _ = medians.values()
     lines = [
-        [name, f"{1e6 * taken:,.0f}", f"{taken / dual:,.2f}", f"{taken / bare:,.2f}"]
-        for name, taken in medians.items()
+        [name, f"{1e6 * median:,.0f}", f"{median / dual:,.2f}", f"{median / bare:,.2f}"]
+        for name, median in medians.items()
     ]
     text = reporting.table(["", "µs a row", "x ADA-FD", "x SVD"], lines)
     reporting.publish(
@@ -66,7 +66,7 @@ def main() -> None:
         f"of {options.rows} dense rows ({options.full_rows} rows for ADA-FULL):\n\n{text}",
         options.markdown,
     )
-    slowest = max(taken for name, taken in medians.items() if name.startswith("ADA-FD"))
+    slowest = max(median for name, median in medians.items() if name.startswith("ADA-FD"))
     if full < MIN_SPEEDUP * slowest:
         sys.exit(f"ADA-FULL takes {full / slowest:.1f} times ADA-FD; at least {MIN_SPEEDUP}")
     if slowest > MAX_DECOMPOSITIONS * bare:

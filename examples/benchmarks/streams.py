@@ -239,8 +239,8 @@ def cluster(tasks: Sequence[Task], options: argparse.Namespace) -> str:
             error = evaluate(result.model, task.test)["error"]
             cells[name] = [f"{steps:,}", f"{moved / 1e6:.0f}", f"{error:.4f}"]
     lines = [
-        [name, f"{min(found):.2f}", f"{statistics.median(found):.2f}", *cells[name]]
-        for name, found in seconds.items()
+        [name, f"{min(values):.2f}", f"{statistics.median(values):.2f}", *cells[name]]
+        for name, values in seconds.items()
     ]
     header = ["IMDB, one pass", "s (min)", "s (median)", "merges or steps", "MB moved", "error"]
     return f"Runs that take turns:\n\n{reporting.table(header, lines)}"

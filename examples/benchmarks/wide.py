@@ -102,10 +102,10 @@ def line(
 
 def prepare(folder: Path, bits: int, n_rows: int, words: int, in_partition: int = 20_000) -> Path:
     """The dataset, made if it is not there yet."""
-    made = folder / f"wide-{bits}-{n_rows}-{words}"
-    if (made / "zarr.json").exists():
-        return made
-    storage, partitions, labels = Storage(str(made)), [], []
+    dataset = folder / f"wide-{bits}-{n_rows}-{words}"
+    if (dataset / "zarr.json").exists():
+        return dataset
+    storage, partitions, labels = Storage(str(dataset)), [], []
     for number, first in enumerate(range(0, n_rows, in_partition)):
         rows = draw(number, min(in_partition, n_rows - first), words, bits)
         partitions.append(write_partition(storage, f"part-{number:05d}", rows, ["label"]))
@@ -113,7 +113,7 @@ def prepare(folder: Path, bits: int, n_rows: int, words: int, in_partition: int 
     columns = describe_labels(np.concatenate(labels), ["label"])
     schema = Schema(1 << bits, columns, False, {"format": "text", "hash_bits": bits})
     write_root(storage, schema, partitions, {})
-    return made
+    return dataset
 
 
 def draw(number: int, n_rows: int, words: int, bits: int) -> Rows:
@@ -134,8 +134,8 @@ def coordinate(
     data: str, config: dict[str, object], address: str, checkpoints: str | None
 ) -> dict[str, object]:
     """Predict and train in a new process; what it printed."""
-    given = json.dumps([data, config, address, checkpoints])
-    command = [sys.executable, "-c", COORDINATOR, given]
+    arguments = json.dumps([data, config, address, checkpoints])
+    command = [sys.executable, "-c", COORDINATOR, arguments]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=3600)
     ran: dict[str, object] = json.loads(done.stdout)
     return ran
@@ -147,13 +147,13 @@ def look_at_worker(address: str) -> tuple[int, int]:
 
     with Client(address, set_as_default=False) as client:
         client.wait_for_workers(1, timeout=60)
-        (found,) = client.run(_process_and_peak).values()
-    return int(found[0]), int(found[1])
+        (process,) = client.run(_process_and_peak).values()
+    return int(process[0]), int(process[1])
 
 
 def _process_and_peak() -> tuple[int, int]:
-    found = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
-    return os.getpid(), 1024 * int(found[1]) if found else 0
+    match = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
+    return os.getpid(), 1024 * int(match[1]) if match else 0
 
 
 if __name__ == "__main__":

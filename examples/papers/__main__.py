@@ -43,11 +43,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--full", action="store_true", help="use the sizes of the papers")
     parser.add_argument("--fetch", action="store_true", help="fetch data sets from the internet")
     parser.add_argument("--out", type=Path, default=HERE, help="where results and page go")
-    given = parser.parse_args(arguments)
-    options = record.Options(given.quick, given.data, given.full, given.fetch)
-    results = given.out / "results"
+    choices = parser.parse_args(arguments)
+    options = record.Options(choices.quick, choices.data, choices.full, choices.fetch)
+    results = choices.out / "results"
     several = {"all": EXPERIMENTS, "page": ()}
-    for name in several.get(given.experiment, (given.experiment,)):
+    for name in several.get(choices.experiment, (choices.experiment,)):
         print(f"{name} ...", file=sys.stderr, flush=True)
         module = experiment(name)  # loads the libraries whose threads are limited
         try:
@@ -56,14 +56,14 @@ def main(arguments: list[str] | None = None) -> None:
         except record.MissingData as reason:
             print(f"{name} {reason}", file=sys.stderr)
             continue
-        record.write(name, outcome, results, given.quick)
+        record.write(name, outcome, results, choices.quick)
         print(record.section(module, name, results), flush=True)
-    made = [name for name in EXPERIMENTS if (results / f"{name}.json").exists()]
-    for name in made:
+    recorded = [name for name in EXPERIMENTS if (results / f"{name}.json").exists()]
+    for name in recorded:
         record.draw(name, results)
-    sections = [record.section(experiment(name), name, results) for name in made]
-    claims = [line for name in made for line in record.claims(experiment(name), name, results)]
-    (given.out / "README.md").write_text(record.page(sections, claims))
+    sections = [record.section(experiment(name), name, results) for name in recorded]
+    claims = [line for name in recorded for line in record.claims(experiment(name), name, results)]
+    (choices.out / "README.md").write_text(record.page(sections, claims))
 
 
 def experiment(name: str) -> Any:

@@ -115,33 +115,33 @@ def run(options: Options) -> Outcome:
 
 
 def claims(rows: list[dict[str, Any]]) -> list[Claim]:
-    made = []
+    lines = []
     for name, update in dict.fromkeys((row["set"], row["update"]) for row in rows):
-        known = [row for row in rows if (row["set"], row["update"]) == (name, update)]
+        measured = [row for row in rows if (row["set"], row["update"]) == (name, update)]
         for column, words, sign in (("mistakes", "fewer", 1), ("test accuracy", "a higher", -1)):
-            figures = {row["preconditioner"]: row[column] for row in known}
+            figures = {row["preconditioner"]: row[column] for row in measured}
             others = [each for each in figures if each in OTHERS]
-            made.append(
+            lines.append(
                 Claim(
                     f"ADA-FD has {words} {column} than {', '.join(others)}: {name}, {update}.",
                     all(sign * figures["ADA-FD"] < sign * figures[each] for each in others),
                     order(figures, largest_first=sign < 0),
                 )
             )
-    return made
+    return lines
 
 
 def algorithms(rank: int, kind: type[GradientUpdate]) -> dict[str, Callable[..., Preconditioner]]:
     """Preconditioners by name; two are made for mirror descent alone."""
-    made: dict[str, Callable[..., Preconditioner]] = {
+    makers: dict[str, Callable[..., Preconditioner]] = {
         "ADA-FD": partial(Sketch, rank=rank, buffer=0),
         "corrected sketch": partial(CorrectedSketch, rank=rank, buffer=0),
         "ADA-DIAG": Diagonal,
     }
     if kind is MirrorDescent:
-        made["RADAGRAD"] = partial(RadaGrad, rank=rank, seed=0)
-        made["FD-SON"] = partial(SketchedNewton, rank=rank, buffer=0)
-    return made
+        makers["RADAGRAD"] = partial(RadaGrad, rank=rank, seed=0)
+        makers["FD-SON"] = partial(SketchedNewton, rank=rank, buffer=0)
+    return makers
 
 
 def load(source: Source, options: Options) -> tuple[Rows, str]:

@@ -56,7 +56,7 @@ UPDATES = ("dual averaging", "mirror descent")
 def run(options: Options) -> Outcome:
     n_rows, n_features = (30, 20) if options.quick else (10_000, 500)
     rows, targets = draw(n_rows, n_features)
-    found = {}
+    results = {}
     for name, makers in algorithms(2 if options.quick else 5).items():
         start = time.perf_counter()
         grids = [regrets(maker(), rows, targets) for maker in makers]
@@ -65,13 +65,13 @@ def run(options: Options) -> Outcome:
             if update == "dual averaging" and name in ("RADAGRAD", "FD-SON"):
                 continue  # they are made for mirror descent
             sums = np.mean([grid[update] for grid in grids], axis=0)  # (n_settings, n_rows)
-            found[update, name] = Best(sums, seconds / len(makers))
+            results[update, name] = Best(sums, seconds / len(makers))
     table = Table(
         f"Regret of {n_rows:,} rows with {n_features} features, rank {RANK}",
         ("update", "preconditioner", "regret", "step size", "delta", "seconds of the grid"),
         [
             (update, name, best.regret, best.step_size, best.delta, round(best.seconds, 1))
-            for (update, name), best in found.items()
+            for (update, name), best in results.items()
         ],
     )
     plots = [
@@ -80,7 +80,7 @@ def run(options: Options) -> Outcome:
             f"Regret, {update}",
             "rows",
             "sum of losses",
-            {name: best.curve for (kind, name), best in found.items() if kind == update},
+            {name: best.curve for (kind, name), best in results.items() if kind == update},
         )
         for update in UPDATES
     ]
@@ -88,19 +88,19 @@ def run(options: Options) -> Outcome:
 
 
 def claims(rows: list[dict[str, Any]]) -> list[Claim]:
-    made = []
+    lines = []
     for update in UPDATES:
         regrets = {row["preconditioner"]: row["regret"] for row in rows if row["update"] == update}
         multiples = {name: regret / regrets["ADA-FULL"] for name, regret in regrets.items()}
         others = [regrets[name] for name in ("ADA-DIAG", "RADAGRAD", "FD-SON") if name in regrets]
-        made.append(
+        lines.append(
             Claim(
                 f"ADA-FD is close to ADA-FULL and ahead of all others, {update}.",
                 multiples["ADA-FD"] < CLOSE and regrets["ADA-FD"] < min(others),
                 f"multiples of the regret of ADA-FULL: {order(multiples)}",
             )
         )
-    return made
+    return lines
 
 
 def algorithms(n_projections: int) -> dict[str, list[Maker]]:

@@ -51,10 +51,10 @@ def make_dataset(rows: Any, labels: NDArray[Any], order: NDArray[np.int64]) -> D
 
 def learn(name: str, data: Any, value: float, l1: float = 0.0, **settings: Any) -> TrainResult:
     """One pass of an algorithm with a step size or price."""
-    known: dict[str, Any] = {"step_size": value, "l1": l1, **ALGORITHMS[name]}
+    configuration: dict[str, Any] = {"step_size": value, "l1": l1, **ALGORITHMS[name]}
     if name in PRICED:
-        known = {"update": known["update"].format(value)}
-    return train(data, threads=1, **ONLINE, **known, **settings)
+        configuration = {"update": configuration["update"].format(value)}
+    return train(data, threads=1, **ONLINE, **configuration, **settings)
 
 
 def tune(name: str, data: Any, l1: float = 0.0, **settings: Any) -> tuple[float, TrainResult]:

@@ -55,13 +55,13 @@ PAPER = {
 
 
 def run(options: Options) -> Outcome:
-    known = sets.census(options)
-    labels, test_labels = known.y == 1, known.test_y == 1
+    data = sets.census(options)
+    labels, test_labels = data.y == 1, data.test_y == 1
     strengths, n_shuffles = (STRENGTHS[::3], 1) if options.quick else (STRENGTHS, 1)
     n_shuffles = 10 if options.full else n_shuffles
     first = np.arange(min(TUNED_ON, len(labels) // 4))
-    prefix = make_dataset(known.x, labels, first)
-    test = make_dataset(known.test_x, test_labels, np.arange(len(test_labels)))
+    prefix = make_dataset(data.x, labels, first)
+    test = make_dataset(data.test_x, test_labels, np.arange(len(test_labels)))
     strength = choose_l1("AdaGrad-RDA", prefix, strengths, PROPORTION)
     results = {}
     for name in PAPER:
@@ -70,7 +70,7 @@ def run(options: Options) -> Outcome:
         value, _ = tune(algorithm, prefix, l1)
         results[name] = np.mean(
             [
-                follow(algorithm, value, l1, shuffle(known.x, labels, seed), test)
+                follow(algorithm, value, l1, shuffle(data.x, labels, seed), test)
                 for seed in range(n_shuffles)
             ],
             axis=0,
@@ -81,7 +81,7 @@ def run(options: Options) -> Outcome:
         lines.append((name, *(cell(e, d if regularized else None) for e, d in each)))
         lines.append((f"{name} (paper)", *PAPER[name]))
     title = (
-        f"Test errors (proportions of non-zeros) of {known.x.shape[1]:,} features, "
+        f"Test errors (proportions of non-zeros) of {data.x.shape[1]:,} features, "
         f"l1 strength {strength:g}"
     )
     table = Table(title, ("algorithm", *(f"{part:g} of the rows" for part in PARTS)), lines)

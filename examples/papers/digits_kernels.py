@@ -54,12 +54,12 @@ class Run(NamedTuple):
 def run(options: Options) -> Outcome:
     n_rows, n_support = (300, 50) if options.quick else (12_000, 1_000)
     n_rows, n_support = (60_000, 3_000) if options.full else (n_rows, n_support)
-    known = sets.images(options)
-    order = np.random.default_rng(0).permutation(len(known.y))
-    train, labels = known.x[order[:n_rows]].toarray(), known.y[order[:n_rows]]
-    support = known.x[order[-n_support:]].toarray()
+    data = sets.images(options)
+    order = np.random.default_rng(0).permutation(len(data.y))
+    train, labels = data.x[order[:n_rows]].toarray(), data.y[order[:n_rows]]
+    support = data.x[order[-n_support:]].toarray()
     kernel = Kernel(support)
-    rows, test = kernel(train), kernel(known.test_x.toarray())
+    rows, test = kernel(train), kernel(data.test_x.toarray())
     n_tuned, grid = n_rows // 12, GRID[::3] if options.quick else GRID
     lines, curves = [], {}
     marks = np.unique(np.linspace(1, n_rows, 100).astype(int))
@@ -68,10 +68,10 @@ def run(options: Options) -> Outcome:
         tried = [learn(each, rows[:n_tuned], labels).mistakes.sum() for each in updates]
         best = int(np.argmin(tried))
         result = learn(updates[best], rows, labels)
-        error = float(np.mean(np.argmax(test @ result.weights, axis=1) != known.test_y))
-        kept = float(np.any(result.weights != 0, axis=1).mean())
+        error = float(np.mean(np.argmax(test @ result.weights, axis=1) != data.test_y))
+        proportion = float(np.any(result.weights != 0, axis=1).mean())
         mistakes = np.cumsum(result.mistakes)
-        lines.append((name, grid[best], int(mistakes[-1]), error, paper[0], kept, paper[1]))
+        lines.append((name, grid[best], int(mistakes[-1]), error, paper[0], proportion, paper[1]))
         curves[name] = (marks.tolist(), mistakes[marks - 1].tolist())
     columns = (
         "algorithm",
@@ -89,7 +89,7 @@ def run(options: Options) -> Outcome:
 
 def claims(rows: list[dict[str, Any]]) -> list[Claim]:
     errors = {row["algorithm"]: row["test error"] for row in rows}
-    kept = {row["algorithm"]: row["proportion of features"] for row in rows}
+    proportions = {row["algorithm"]: row["proportion of features"] for row in rows}
     both = [
         errors[f"AdaGrad-RDA{norm}"] <= errors[f"RDA{norm}"]
         for norm in ("", *(f", l1/l2 {strength}" for strength in STRENGTHS))
@@ -103,8 +103,8 @@ def claims(rows: list[dict[str, Any]]) -> list[Claim]:
         ),
         Claim(
             "AdaGrad-RDA is sparser than RDA at the same strength.",
-            kept[f"AdaGrad-RDA{strongest}"] < kept[f"RDA{strongest}"],
-            f"proportion of features {order(kept)}",
+            proportions[f"AdaGrad-RDA{strongest}"] < proportions[f"RDA{strongest}"],
+            f"proportion of features {order(proportions)}",
         ),
     ]
 

@@ -104,11 +104,11 @@ def run(options: Options) -> Outcome:
         raise MissingData("needs PyTorch; pip install 'dadagrad[torch]'")
     torch.set_num_threads(1)
     size = QUICK if options.quick else FULL if options.full else USUAL
-    known = sets.images(options)
-    mixed = np.random.default_rng(0).permutation(len(known.y))
-    images, test = load(known.x[mixed], known.y[mixed]), load(known.test_x, known.test_y)
-    n_validation = min(5_000 if options.full else 2_000, len(known.y) // 10)
-    validation, rows = images.part(0, n_validation), images.part(n_validation, len(known.y))
+    data = sets.images(options)
+    mixed = np.random.default_rng(0).permutation(len(data.y))
+    images, test = load(data.x[mixed], data.y[mixed]), load(data.test_x, data.test_y)
+    n_validation = min(5_000 if options.full else 2_000, len(data.y) // 10)
+    validation, rows = images.part(0, n_validation), images.part(n_validation, len(data.y))
     few, rows = rows.part(0, size.n_tuned), rows.part(0, size.n_rows)
     lines, curves, dense = [], {}, None
     for name in METHODS:

@@ -116,19 +116,19 @@ def interior_point(task: Task, penalty: float) -> Weights:
 
 def coordinate_descents(task: Task, penalty: float) -> dict[str, Any]:
     """Estimators that minimise the mean loss plus `penalty` |w|_1."""
-    known: dict[str, Any] = {"tol": 1e-13, "fit_intercept": False, "warm_start": True}
+    settings: dict[str, Any] = {"tol": 1e-13, "fit_intercept": False, "warm_start": True}
     if task.loss.classifies:
-        known["C"] = 1.0 / (penalty * len(task.y))
+        settings["C"] = 1.0 / (penalty * len(task.y))
         solver = {"solver": "liblinear", "l1_ratio": 1.0, "random_state": 0}
-        models: dict[str, Any] = {"coordinate descent": LogisticRegression(**solver, **known)}
+        models: dict[str, Any] = {"coordinate descent": LogisticRegression(**solver, **settings)}
     else:
-        known["alpha"] = penalty
-        models = {"coordinate descent": Lasso(**known)}
+        settings["alpha"] = penalty
+        models = {"coordinate descent": Lasso(**settings)}
     if find_spec("celer"):
         import celer
 
         kind = celer.LogisticRegression if task.loss.classifies else celer.Lasso
-        models["celer"] = kind(**known)
+        models["celer"] = kind(**settings)
     return models
 
 

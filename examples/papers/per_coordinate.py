@@ -92,11 +92,13 @@ def claims(
     rates: list[dict[str, Any]], sparse: list[dict[str, Any]], coordinates: list[dict[str, Any]]
 ) -> list[Claim]:
     losses = {row["rate"]: row["mean loss"] for row in rates}
-    kept = {(row["l1 as"], row["lambda"]): row["proportion not 0"] for row in sparse}
-    strengths = sorted({strength for _, strength in kept if strength})
+    proportions = {(row["l1 as"], row["lambda"]): row["proportion not 0"] for row in sparse}
+    strengths = sorted({strength for _, strength in proportions if strength})
     middle = strengths[len(strengths) // 2]
     names = ("FTRL", "gradient descent", "subgradient")
-    fewest = [kept["FTRL", each] < kept["gradient descent", each] for each in strengths]
+    fewest = [
+        proportions["FTRL", each] < proportions["gradient descent", each] for each in strengths
+    ]
     last = coordinates[-1]
     return [
         Claim(
@@ -112,8 +114,9 @@ def claims(
         ),
         Claim(
             "FTRL is sparser than gradient descent, and subgradients of l1 have no zeros.",
-            all(fewest) and min(kept["subgradient", each] for each in strengths) == 1.0,
-            f"not 0 at lambda {middle:g}: {order({name: kept[name, middle] for name in names})}",
+            all(fewest) and min(proportions["subgradient", each] for each in strengths) == 1.0,
+            f"not 0 at lambda {middle:g}: "
+            f"{order({name: proportions[name, middle] for name in names})}",
         ),
     ]
 
@@ -170,8 +173,8 @@ def sparse_run(name: str, strength: float, rows: Array, labels: Array) -> tuple[
     inside = name != "subgradient"
     regularizer = ElasticBox(strength if inside else 0.0)
     update = kind(preconditioner=Diagonal(1.0), regularizer=regularizer)
-    found = best(update, rows, labels, 0.0 if inside else strength)
-    return found.loss, float(np.count_nonzero(found.weights) / rows.shape[1])
+    learned = best(update, rows, labels, 0.0 if inside else strength)
+    return learned.loss, float(np.count_nonzero(learned.weights) / rows.shape[1])
 
 
 def draw_rounds(n_rounds: int, k: int) -> tuple[NDArray[np.int64], Array]:

@@ -127,11 +127,13 @@ def claims(rows: list[dict[str, Any]]) -> list[Claim]:
         *(
             Claim(
                 f"Projections on the l1 ball beat EG on {problem.lower()}.",
-                all(ours < gap for _, ours, gap in known),
+                all(ours < gap for _, ours, gap in by_solver),
                 "gap at the end, projection and EG: "
-                + "; ".join(f"{name} {show(ours)} and {show(gap)}" for name, ours, gap in known),
+                + "; ".join(
+                    f"{name} {show(ours)} and {show(gap)}" for name, ours, gap in by_solver
+                ),
             )
-            for problem, known in pairs.items()
+            for problem, by_solver in pairs.items()
         ),
     ]
 
@@ -242,11 +244,11 @@ def on_digits(options: Options) -> dict[str, Curve]:
     """Gaps on kernels of digits: all rows, and 1 % of them."""
     n_rows, n_support = (300, 30) if options.quick else (4_000, 500)
     n_rows, n_support = (60_000, 2_766) if options.full else (n_rows, n_support)
-    known = sets.images(options)
-    order = np.random.default_rng(0).permutation(len(known.y))
-    kernel = digits_kernels.Kernel(known.x[order[-n_support:]].toarray())
-    x = kernel(known.x[order[:n_rows]].toarray()).astype(np.float64)
-    y = np.where(known.y[order[:n_rows], None] == np.arange(known.y.max() + 1), 1.0, -1.0)
+    data = sets.images(options)
+    order = np.random.default_rng(0).permutation(len(data.y))
+    kernel = digits_kernels.Kernel(data.x[order[-n_support:]].toarray())
+    x = kernel(data.x[order[:n_rows]].toarray()).astype(np.float64)
+    y = np.where(data.y[order[:n_rows], None] == np.arange(data.y.max() + 1), 1.0, -1.0)
     task = Task(x, y, Softmax())
     seconds = 0.01 if options.quick else 30.0 if options.full else 0.8
     return compare(task, against_eg(task, 100.0, 0.01, "1 %"), seconds)

@@ -38,20 +38,20 @@ PAPER = {
 
 
 def run(options: Options) -> Outcome:
-    known = sets.newsgroups(options)
+    data = sets.newsgroups(options)
     n_steps, n_sets = (100, 1) if options.quick else (10_000, 4)
     n_steps = 100_000 if options.full else n_steps
-    classes = np.unique(known.y)[: 3 if options.quick else None]
+    classes = np.unique(data.y)[: 3 if options.quick else None]
     rng = np.random.default_rng(0)
-    held_out = rng.random(len(known.y)) < 0.1
-    x, y = known.x[~held_out], known.y[~held_out]
+    held_out = rng.random(len(data.y)) < 0.1
+    x, y = data.x[~held_out], data.y[~held_out]
     chosen = {}
     tuning = [draw_pairs(x, y, each, n_steps, rng) for each in classes[::7]]
     for name in PAPER:
         qualities = [
             np.mean(
                 [
-                    rank(learn(name, pairs, value, L1), known.x[held_out], known.y[held_out], each)
+                    rank(learn(name, pairs, value, L1), data.x[held_out], data.y[held_out], each)
                     for pairs, each in zip(tuning, classes[::7], strict=True)
                 ],
                 axis=0,
@@ -65,7 +65,7 @@ def run(options: Options) -> Outcome:
             pairs = draw_pairs(x, y, each, n_steps, rng)
             for name in PAPER:
                 result = learn(name, pairs, chosen[name], L1)
-                sums[name] += (*rank(result, known.test_x, known.test_y, each), density(result))
+                sums[name] += (*rank(result, data.test_x, data.test_y, each), density(result))
     lines = []
     for name, total in sums.items():
         lines.append((name, *(total / (n_sets * len(classes))).tolist()))
@@ -77,36 +77,36 @@ def run(options: Options) -> Outcome:
 def claims(rows: list[dict[str, Any]]) -> list[Claim]:
     ours = {row["algorithm"]: row for row in rows if "paper" not in row["algorithm"]}
     precision = {name: row["average precision"] for name, row in ours.items()}
-    kept = {name: row["proportion non-zero"] for name, row in ours.items()}
+    proportions = {name: row["proportion non-zero"] for name, row in ours.items()}
     return [
         Claim(
             "AdaGrad-RDA has the best average precision, with the fewest weights.",
             max(precision, key=lambda name: precision[name])
-            == min(kept, key=lambda name: kept[name])
+            == min(proportions, key=lambda name: proportions[name])
             == "AdaGrad-RDA",
-            f"precision {order(precision, largest_first=True)}; not 0 {order(kept)}",
+            f"precision {order(precision, largest_first=True)}; not 0 {order(proportions)}",
         )
     ]
 
 
 def draw_pairs(
-    x: Any, y: NDArray[np.int64], wanted: int, n_steps: int, rng: np.random.Generator
+    x: Any, y: NDArray[np.int64], topic: int, n_steps: int, rng: np.random.Generator
 ) -> Dataset:
     """Differences z1 - z2; half of them as z2 - z1 with the label -1, which is the same loss."""
-    first = rng.choice(np.flatnonzero(y == wanted), n_steps)
+    first = rng.choice(np.flatnonzero(y == topic), n_steps)
     second = rng.integers(len(y), size=n_steps)
     signs = rng.choice([-1.0, 1.0], n_steps)
     differences = (x[first] - x[second]).multiply(signs[:, None]).tocsr()
     return make_dataset(differences, signs > 0, np.arange(n_steps))
 
 
-def rank(result: TrainResult, x: Any, y: NDArray[np.int64], wanted: int) -> list[float]:
+def rank(result: TrainResult, x: Any, y: NDArray[np.int64], topic: int) -> list[float]:
     """Average precision, and precision at each of `TOPS`."""
-    rng = np.random.default_rng(wanted)
-    of_class, others = np.flatnonzero(y == wanted), np.flatnonzero(y != wanted)
+    rng = np.random.default_rng(topic)
+    of_class, others = np.flatnonzero(y == topic), np.flatnonzero(y != topic)
     n_others = min(OTHERS * len(of_class), len(others))
     rows = np.append(of_class, rng.choice(others, n_others, replace=False))
     scores = x[rows][:, result.model.ids] @ result.model.weights[:, 0]
-    hits = y[rows] == wanted
+    hits = y[rows] == topic
     best = hits[np.argsort(-scores, kind="stable")]
     return [average_precision_score(hits, scores), *(best[:k].mean() for k in TOPS)]

@@ -29,8 +29,8 @@ SMALL_ATTRIBUTES = 24
 def texts(options: Options) -> Iterator[tuple[str, Any, dict[str, Labels]]]:
     """Sets of texts with 0/1 features: name, rows, and labels by category."""
     if options.quick:
-        known = digits()
-        yield "digits", known.x, {str(digit): known.y == digit for digit in (1,)}
+        images = digits()
+        yield "digits", images.x, {str(digit): images.y == digit for digit in (1,)}
         return
     if corpus := rcv1(options):
         yield corpus
@@ -94,17 +94,15 @@ def images(options: Options) -> RealSet:
 
 def digits() -> RealSet:
     """The digits of scikit-learn with pixels 0 or 1."""
-    known = quality_sets.digits(Path())
-    rows = [
-        scipy.sparse.csr_array((each > 7).astype(np.float32)) for each in (known.x, known.test_x)
-    ]
-    return RealSet(rows[0], known.y, rows[1], known.test_y)
+    data = quality_sets.digits(Path())
+    rows = [scipy.sparse.csr_array((each > 7).astype(np.float32)) for each in (data.x, data.test_x)]
+    return RealSet(rows[0], data.y, rows[1], data.test_y)
 
 
-def whole(known: RealSet) -> RealSet:
+def whole(data: RealSet) -> RealSet:
     """All rows together, as those to learn from."""
-    rows = scipy.sparse.csr_array(scipy.sparse.vstack([known.x, known.test_x]))
-    return RealSet(rows, np.append(known.y, known.test_y), known.test_x[:0], known.test_y[:0])
+    rows = scipy.sparse.csr_array(scipy.sparse.vstack([data.x, data.test_x]))
+    return RealSet(rows, np.append(data.y, data.test_y), data.test_x[:0], data.test_y[:0])
 
 
 def binary(rows: Any) -> Any:

@@ -34,13 +34,13 @@ def run(options: Options) -> Outcome:
     lines: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
     for set_name, name, rows, labels in problems(options):
         path, arow = trace(rows, labels, strengths)
-        kept = [point for point in path if point[1] > 0]
+        nonzero_points = [point for point in path if point[1] > 0]
         line = lines.setdefault(set_name, {})
-        line[name] = ([each[1] for each in kept], [each[2] for each in kept])
-        line[f"{name}, AROW"] = ([kept[0][1], kept[-1][1]], [arow, arow])
+        line[name] = ([each[1] for each in nonzero_points], [each[2] for each in nonzero_points])
+        line[f"{name}, AROW"] = ([nonzero_points[0][1], nonzero_points[-1][1]], [arow, arow])
         best = min(path, key=lambda point: point[2])
         matching = [proportion for _, proportion, error in path if error <= arow]
-        at_one = min(kept, key=lambda point: abs(np.log(point[1] / 0.01)))
+        at_one = min(nonzero_points, key=lambda point: abs(np.log(point[1] / 0.01)))
         least = min(matching) if matching else None
         table.append((name, rows.shape[1], arow, best[2], best[1], least, at_one[1], at_one[2]))
     plots = [

@@ -82,7 +82,7 @@ def games(rows: Array, labels: Array) -> list[tuple[str, Learner, Objective, flo
         entropy = np.log(n_features) - entr(w).sum()
         return float(SIGMA * entropy + np.logaddexp(0.0, -labels * (rows @ w)).mean())
 
-    two = float(np.linalg.norm(rows, axis=1).max())
+    largest_norm = float(np.linalg.norm(rows, axis=1).max())
     most = float(np.abs(rows).max())
     wide = SIGMA * (np.log(1.0 / FLOOR) + 1.0) + most
     return [
@@ -91,7 +91,7 @@ def games(rows: Array, labels: Array) -> list[tuple[str, Learner, Objective, flo
             StronglyConvexBall(SIGMA, loss=Hinge()),
             svm,
             svm(least_svm(rows, labels)),
-            (np.sqrt(SIGMA) + two) ** 2 / (2.0 * SIGMA),
+            (np.sqrt(SIGMA) + largest_norm) ** 2 / (2.0 * SIGMA),
         ),
         (
             "logistic on the simplex",
@@ -119,7 +119,7 @@ def least_svm(rows: Array, labels: Array) -> Array:
 
 def least_on_simplex(objective: Objective, n_features: int) -> float:
     """Minimum of a smooth objective on the simplex with a floor."""
-    found = minimize(
+    solution = minimize(
         objective,
         np.full(n_features, 1.0 / n_features),
         bounds=[(FLOOR, 1.0)] * n_features,
@@ -127,7 +127,7 @@ def least_on_simplex(objective: Objective, n_features: int) -> float:
         method="SLSQP",
         options={"ftol": 1e-14, "maxiter": 2_000},
     )
-    return float(found.fun)
+    return float(solution.fun)
 
 
 def follow(
@@ -140,13 +140,13 @@ def follow(
 ) -> Array:
     """The objective at the average of w_1 to w_T, for each T of `marks`."""
     state, total = learner.init(rows.shape[1], 1), np.zeros(rows.shape[1])
-    ids, seen = np.arange(rows.shape[1]), []
-    wanted = set(marks.tolist())
+    ids, errors = np.arange(rows.shape[1]), []
+    steps_to_record = set(marks.tolist())
     for t, number in enumerate(order, start=1):
         total += learner.weights(state)[:, 0]
         values, target = rows[number], labels[[number]]
         scores = learner.scores(state, ids, values)
         state = learner.learn(state, Row(ids, values, target, scores))
-        if t in wanted:
-            seen.append(objective(total / t))
-    return np.array(seen)
+        if t in steps_to_record:
+            errors.append(objective(total / t))
+    return np.array(errors)
