@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from jinja2 import Environment, PackageLoader
 
 from dadagrad.errors import InputError
+from dadagrad.problem import has_classes
 from dadagrad.reports import sections
 from dadagrad.reports.document import TOP, describe
 from dadagrad.storage.documents import strict_json
@@ -158,8 +159,7 @@ def _header(document: Document) -> list[str]:
     model, data = document.get("model") or {}, document.get("data") or {}
     facts = [_TASKS.get(model["task"], model["task"])] if model else []
     facts += [counted(data["rows"], "row")] if data.get("rows") else []
-    labels = model.get("labels") if model.get("task") != "ranking" else []
-    labels = labels or []
+    labels = (model.get("labels") or []) if has_classes(model.get("task", "")) else []
     if len(labels) == 1 and labels[0]["values"]:
         facts.append(counted(len(labels[0]["values"]), "class"))
     elif labels and labels[0]["values"]:

@@ -263,6 +263,8 @@ def _settings(document: Document) -> list[tuple[str, str]]:
         names = [
             f"\u2068{name}\u2069" for name in values
         ]  # from right to left, if it is written so
+        if model.get("task") == "regression" and names:
+            names, values = [f"{names[0]} to {names[-1]}"], {"": None}
         texts = [
             name if count is None else f"{name} ({count:,})"
             for name, count in zip(names, values.values(), strict=True)

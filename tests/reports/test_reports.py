@@ -205,7 +205,9 @@ def test_every_task_has_a_page(labels):
     losses = {"regression": "squared", "relevance": "ranking"}
     data = make_data((60, 50, 40), labels=labels)
     result = train(data, loss=losses.get(labels, "hinge"), holdout=0.3, step_size=0.3)
-    assert "Holdout" in Page(report(result)).headings()
+    page = report(result)
+    assert "Holdout" in Page(page).headings()
+    assert bool(re.search(r"\d classes · ", page)) == (labels == "multiclass")
 
 
 def test_the_command_writes_a_page_and_does_not_replace_a_file(table, tmp_path):
