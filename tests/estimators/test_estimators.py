@@ -27,8 +27,8 @@ from sklearn.datasets import (
 )
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression, SGDClassifier, SGDRegressor
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dadagrad import (
@@ -84,18 +84,6 @@ def test_regression_of_unscaled_targets_is_as_good_as_that_of_scikit_learn(data)
         for estimator in (AdaGradRegressor(), SGDRegressor(random_state=0))
     )
     assert score > peer_score - 0.04
-
-
-@pytest.mark.parametrize("kind", ["arrays", "one block of dask"])
-def test_shuffling_helps_where_rows_are_sorted_by_class(kind):
-    X, y = make_data(classes=3, rows=900)
-    order = np.argsort(y, kind="stable")
-    X, y = X[order], y[order]
-    data = X if kind == "arrays" else da.from_array(X, chunks=(900, 12))
-    shuffled = AdaGradClassifier(passes=1, step_size=0.3).fit(data, y)
-    in_order = clone(shuffled).set_params(shuffle=False).fit(data, y)
-    assert shuffled.score(X, y) > in_order.score(X, y) + 0.05
-    assert same_bits(shuffled, clone(shuffled).fit(data, y))
 
 
 def test_random_state_decides_the_bits_and_numpys_generator_is_not_used():
@@ -483,18 +471,6 @@ def test_an_interrupted_fit_resumes_from_its_checkpoints(tmp_path):
 
 
 # Together with scikit-learn.
-
-
-def test_grid_search_in_a_pipeline():
-    X, y = make_data(rows=300)
-    steps = {"scale": StandardScaler(), "classifier": AdaGradClassifier()}
-    grid = {"classifier__step_size": np.logspace(-3, 0, 3), "classifier__passes": np.arange(1, 3)}
-    search = GridSearchCV(Pipeline(list(steps.items())), grid, cv=2, error_score="raise")
-    search.fit(X, y)
-    assert search.best_score_ > 0.85
-    best = {name.removeprefix("classifier__"): value for name, value in search.best_params_.items()}
-    alone = AdaGradClassifier(**best).fit(StandardScaler().fit_transform(X), y)
-    assert same_bits(search.best_estimator_[-1], alone)
 
 
 @pytest.mark.parametrize("estimator", [AdaGradClassifier("logistic"), AdaGradRegressor()])

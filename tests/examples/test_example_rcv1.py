@@ -1,9 +1,6 @@
 """``examples/rcv1.py`` on a synthetic corpus with the interface of scikit-learn's RCV1."""
 
-from urllib.error import URLError
-
 import numpy as np
-import pytest
 import scipy.sparse
 import sklearn.datasets
 from helpers.scripts import load_example
@@ -37,12 +34,3 @@ def test_rcv1(tmp_path, monkeypatch, capsys):
     assert "on 1,000 other rows: error 0." in shown
     example.main([str(tmp_path), "--train-on-large", "--passes", "2"])
     assert "trained on 2,000 rows" in capsys.readouterr().out
-
-
-def test_without_the_internet(tmp_path, monkeypatch):
-    def unreachable(*, subset):
-        raise URLError("Name or service not known")
-
-    monkeypatch.setattr(sklearn.datasets, "fetch_rcv1", unreachable)
-    with pytest.raises(SystemExit, match="needs the internet"):
-        load_example("rcv1").main([str(tmp_path)])

@@ -1,6 +1,5 @@
 """Checkpoints are whole or not at all, whatever fails and whichever other run writes."""
 
-import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -126,18 +125,6 @@ def test_a_damaged_manifest_of_a_later_step_stays_until_the_run_gets_there():
         assert steps(url) == [3, 2, 1]
     assert same(CheckpointReader(url).load(), snapshot(3))
     assert not orphans(url)
-
-
-def test_the_remains_of_a_killed_process_are_removed(tmp_path):
-    """Also folders whose first part was being written."""
-    half = tmp_path / "run" / f"{3:012d}-{'0' * 32}" / "000-00000.zst#1"
-    half.parent.mkdir(parents=True)
-    half.write_bytes(b"half")
-    url = str(tmp_path / "run")
-    Storage(url).put(f"probe-{'0' * 32}.json", b"{}")
-    CheckpointWriter(url, keep=1).save(Snapshot(4, {}, {}))
-    names = [name for name in os.listdir(url) if "#" not in name]
-    assert sorted(name.partition("-")[0] for name in names) == ["epoch", "manifest"]
 
 
 @both_kinds

@@ -1,6 +1,5 @@
 """The coordinator as a pure machine: events in any order, the same bits out."""
 
-import numpy as np
 import pytest
 from helpers.training_cases import (
     UPDATES,
@@ -148,17 +147,6 @@ def test_saves_come_every_so_many_steps(mode):
     if not expected or expected[-1] != driven.coordinator.place.steps:
         expected.append(driven.coordinator.place.steps)
     assert [save.place.steps for save in driven.saves()] == expected
-
-
-def test_rows_without_weight_make_no_step():
-    data = make_data((10, 10), weighted=True)
-    for number in range(2):
-        data.read(number).weights[:] = 0.0
-    driven = ByHand(data, new_coordinator(data, TrainConfig(step_size=0.3, batch_size=5))).run()
-    assert driven.complete
-    assert driven.coordinator.place.steps == driven.coordinator.metrics.rows == 0
-    assert driven.coordinator.state.t == 0.0
-    assert not np.any(driven.coordinator.state.accumulators)
 
 
 def test_rounds_that_metadata_only_declares_are_not_planned():

@@ -51,12 +51,6 @@ def test_the_reported_error_is_that_of_rows_not_seen_before():
     assert third["loss"] < second["loss"] < first["loss"]
 
 
-def test_the_model_holds_no_feature_without_weight():
-    model = train(make_data(), replace(CONFIG, l1=0.05, batch_size=11)).model
-    assert 0 < len(model.ids) < 60
-    assert (model.weights != 0).any(axis=1).all()
-
-
 class TestRefused:
     @pytest.mark.parametrize("n_partitions", [0, 3])
     def test_no_rows(self, n_partitions):

@@ -7,7 +7,6 @@ import pytest
 from helpers.training_cases import as_dataset, make_data, make_schedule_of, method_of
 
 from dadagrad.config import TrainConfig
-from dadagrad.data.dataset import MemoryDataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import TrainingError
 from dadagrad.model.evaluate import evaluate
@@ -55,25 +54,6 @@ def test_batches_passes_and_lanes_do_not_matter():
         assert choose(data, replace(config, **other)) == chosen
 
 
-@pytest.mark.parametrize("sizes", [(300, 200), (500,)])  # of one partition states are used again
-@pytest.mark.parametrize(("update", "labels"), CASES[:2])
-def test_threads_make_the_same_choice_from_the_same_figures(labels, update, sizes, monkeypatch):
-    seen = []
-    best = module._best
-
-    def spy(losses, errors, mistakes):
-        seen.append((losses.tolist(), mistakes.tolist()))
-        return best(losses, errors, mistakes)
-
-    monkeypatch.setattr(module, "_best", spy)
-    data = make_data(sizes, labels=labels)
-    loss = "squared" if labels == "real" else "hinge"
-    config = TrainConfig(loss=loss, batch_size=1, update=update, l2=1e-3)
-    for threads in (1, 3, 64):
-        choose(data, config, threads)
-    assert seen[:4] == seen[4:8] == seen[8:]
-
-
 def test_train_takes_the_choice_and_says_so():
     data, config = make_data((300, 300)), TrainConfig(batch_size=16)
     chosen = choose(data, config)
@@ -81,19 +61,6 @@ def test_train_takes_the_choice_and_says_so():
     assert result.report["step_size"] == chosen
     assert result.model.digest == train(data, replace(config, step_size=chosen)).model.digest
     assert result.model.report["config"]["step_size"] == chosen
-
-
-def test_only_the_first_rows_are_read(monkeypatch):
-    monkeypatch.setattr(module, "MIN_ROWS", 250)
-    data, config, reads = make_data((100,) * 10), TrainConfig(batch_size=16), set()
-
-    def read(partition):
-        reads.add(partition)
-        return MemoryDataset.read(data, partition)
-
-    monkeypatch.setattr(data, "read", read)
-    choose(data, config)
-    assert reads == set(make_schedule_of(data, config).order(0)[:3])
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ import dadagrad.training.coordinator.merge as merging
 from dadagrad.config import TrainConfig
 from dadagrad.data import open_dataset
 from dadagrad.errors import TrainingError
-from dadagrad.estimators import AdaGradClassifier
 from dadagrad.training import execution
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.memory.estimate import decoded_bytes, estimate_run, reading_bytes
@@ -115,18 +114,6 @@ def test_steps_three_times_too_long_or_too_short_learn_as_the_online_pass_does(u
         local = replace(config, streams=streams)
         # In the first rounds streams know nothing of each other: that is the difference.
         assert error(local) <= error(config) + 0.08
-
-
-def test_an_estimator_takes_streams():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(600, 12))
-    y = X @ rng.normal(size=12) > 0
-    classifier = AdaGradClassifier(streams=4, passes=1).fit(X, y)
-    assert classifier.score(X, y) > 0.9
-    before = classifier.coef_.copy()
-    classifier.partial_fit(X, y)
-    assert classifier.t_ == 1200
-    assert (classifier.coef_ != before).any()
 
 
 @pytest.mark.parametrize("partial", [False, True])
