@@ -55,16 +55,7 @@ def disk(tmp_path):
         subprocess.run(["umount", "-l", str(path)], check=True)
 
 
-@pytest.mark.parametrize(
-    ("pages", "resumed"),
-    [
-        (0, False),
-        (2, True),
-        pytest.param(1, False, marks=pytest.mark.slow),
-        pytest.param(4, True, marks=pytest.mark.slow),
-        pytest.param(7, True, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("pages", "resumed"), [(0, False), (2, True)])
 def test_checkpoints(pages, resumed, disk, new_program):
     """Full before the first one is there, which makes the run, and after."""
     program = new_program(str(disk.path))
@@ -86,11 +77,10 @@ def test_model(disk, new_program, tmp_path):
     program.assert_undisturbed(program.resume())
 
 
-@pytest.mark.parametrize("suffix", ["parquet", pytest.param("csv", marks=pytest.mark.slow)])
-def test_predictions(suffix, disk, new_program, tmp_path):
+def test_predictions(disk, new_program, tmp_path):
     program = new_program(str(tmp_path))
     digest(program.train())
-    out = disk.path / f"predictions.{suffix}"
+    out = disk.path / "predictions.parquet"
     command = ("dadagrad", "predict", program.model, program.data, "--out", str(out))
     message = disk.refuses(1, lambda: program.nursery.start(*command))
     assert message.startswith(f"cannot write {out}: ")

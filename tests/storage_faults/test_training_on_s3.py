@@ -24,13 +24,7 @@ def remote(server, monkeypatch, name):
 
 
 @pytest.mark.parametrize(
-    ("store", "order"),
-    [
-        ("moto", "cluster first"),
-        ("rclone", "cluster last"),
-        pytest.param("rclone", "cluster first", marks=pytest.mark.slow),
-        pytest.param("moto", "cluster last", marks=pytest.mark.slow),
-    ],
+    ("store", "order"), [("moto", "cluster first"), ("rclone", "cluster last")]
 )
 def test_killed_and_resumed(store, order, servers, nursery, monkeypatch):
     """By workers that have the address and the credentials from their environment, or by none."""
@@ -85,18 +79,7 @@ def hindered_program(proxy, engine, nursery, name, more=None, **options):
         yield Program(nursery, f"{folder}/{name}", options=extra, **options)
 
 
-@pytest.mark.parametrize(
-    ("engine", "seed"),
-    [
-        ("threads", 0),
-        ("cluster", 1),
-        *(
-            pytest.param(engine, seed, marks=pytest.mark.slow)
-            for seed in range(2, 6)
-            for engine in ("threads", "cluster")
-        ),
-    ],
-)
+@pytest.mark.parametrize(("engine", "seed"), [("threads", 0), ("cluster", 1)])
 def test_a_store_with_mishaps(engine, seed, hindered, nursery):
     """One request in eight goes wrong, in every way there is; of data and of checkpoints."""
     hindered.act = mishaps(seed, MISHAPS)
@@ -105,24 +88,15 @@ def test_a_store_with_mishaps(engine, seed, hindered, nursery):
     assert hindered.n_failed > 4
 
 
-@pytest.mark.parametrize(
-    ("engine", "seconds"),
-    [
-        ("threads", 1.0),
-        pytest.param("threads", 30.0, marks=pytest.mark.slow),
-        pytest.param("cluster", 30.0, marks=pytest.mark.slow),
-    ],
-)
-def test_a_server_that_dies_and_comes_back(engine, seconds, nursery, tmp_path, monkeypatch):
+def test_a_server_that_dies_and_comes_back(nursery, tmp_path, monkeypatch):
     port = free_port()
     with ExitStack() as stack:
         with rclone_server(tmp_path, port) as server:
             folder = remote(server, monkeypatch, "dies")
             program = Program(nursery, folder, f"{folder}/data", passes=8)
             program.environment = server.environment
-            program.options = stack.enter_context(on(engine, nursery, server.environment))
             process = stack.enter_context(saved(program, 20))
-        time.sleep(seconds)
+        time.sleep(1.0)
         assert process.alive, process.text()
         with rclone_server(tmp_path, port):
             program.assert_undisturbed(process)
@@ -130,23 +104,18 @@ def test_a_server_that_dies_and_comes_back(engine, seconds, nursery, tmp_path, m
     assert f"s3://{BUCKET} answers again" in process.log.read_text()
 
 
-@pytest.mark.parametrize("engine", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("how", ["reset", pytest.param("stall", marks=pytest.mark.slow)])
-def test_a_store_that_is_gone_for_good(how, engine, hindered, nursery):
+def test_a_store_that_is_gone_for_good(hindered, nursery):
     """The run ends in bounded time, says what it was asking for, and can be resumed later."""
     patience = {"DADAGRAD_STORAGE_PATIENCE": "0.7"}
-    name = f"gone-{how}-{engine}"
-    with hindered_program(hindered, engine, nursery, name, patience, passes=8) as program:
+    with hindered_program(hindered, "threads", nursery, "gone", patience, passes=8) as program:
         with saved(program, 10) as process:
-            hindered.act = always(how)
+            hindered.act = always("reset")
         begun = time.monotonic()
         message = refusal(process)
         assert time.monotonic() - begun < 40
     assert message.startswith("cannot ")
     assert f" in s3://{BUCKET}/hindered/" in message
-    problem = "no answer in time" if how == "stall" else "the endpoint cannot be reached"
-    assert f": {problem} (tried for " in message
+    assert ": the endpoint cannot be reached (tried for " in message
     assert "check the network, the host name and AWS_ENDPOINT_URL" in message
     hindered.act = always("pass")
-    program.options = ()
     program.assert_undisturbed(program.resume())

@@ -50,11 +50,7 @@ def test_of_8_that_begin_at_once_one_goes_on(folder, new_program):
     assert Model.load(program.model).digest == digests[0]
 
 
-@pytest.mark.parametrize(
-    "folder",
-    ["files", *(pytest.param(store, marks=pytest.mark.slow) for store in ("moto", "rclone"))],
-    indirect=True,
-)
+@pytest.mark.parametrize("folder", ["files"], indirect=True)
 def test_one_that_was_paused_does_no_damage(folder, new_program):
     program = new_program(folder, passes=20, every=20, environment=environment())
     with saved(program, 20) as paused:
@@ -90,17 +86,7 @@ def test_a_run_stops_as_soon_as_it_knows(local_data, tmp_path):
     assert 300 <= rounds < 550
 
 
-OFTEN = {("manifest", "rclone"), ("removal", "moto")}
-
-
-@pytest.mark.parametrize(
-    ("stage", "store"),
-    [
-        pytest.param(stage, store, marks=[] if (stage, store) in OFTEN else pytest.mark.slow)
-        for stage in ("part", "manifest", "removal")
-        for store in ("moto", "rclone")
-    ],
-)
+@pytest.mark.parametrize(("stage", "store"), [("manifest", "rclone"), ("removal", "moto")])
 def test_what_arrives_late_counts_for_nothing(stage, store, servers, url, new_program, monkeypatch):
     """A request of the first one is on its way for so long that the second is done meanwhile."""
     servers[store].set_environment(monkeypatch)
