@@ -68,7 +68,7 @@ class TrainConfig:
     preconditioner: Spec[Preconditioner] = setting(
         "diagonal",
         Named(PRECONDITIONERS, PRECONDITIONERS.names),
-        "Matrix that scales steps. One is sketch:rank=20. Training with diagonal is "
+        "Matrix that scales steps. An example is sketch:rank=20. Training with diagonal is "
         "compiled; the others run in NumPy.",
     )
     l1: float | tuple[float, ...] = setting(
@@ -98,16 +98,16 @@ class TrainConfig:
     regularizer: Spec[Regularizer | None] = setting(
         None,
         Named(REGULARIZERS, REGULARIZERS.names, optional=True),
-        "Norm to penalize, or set that has the weights. Examples "
+        "Norm to penalize, or set of allowed weights. Examples "
         "are group:strength=0.001,size=4 and, for each output, l1-ball:radius=10.",
         "Regularizers and constraints",
     )
     step_size: float | tuple[float, ...] | Literal["auto"] = setting(
         "auto",
         Several(Number(above=0, words=("auto",))),
-        "Step size; auto tries a grid on the first rows. Of several values of step_size, l1 and "
-        "l2, each combination is trained in the same pass, and the model is the one with the "
-        "least progressive loss.",
+        "Step size; auto tries a grid on the first rows. Several values, also of l1 and l2, are "
+        "trained in one pass in all combinations; of these, train saves the one with the least "
+        "progressive loss.",
         "Common",
     )
     delta: float | None = setting(
@@ -121,8 +121,8 @@ class TrainConfig:
     batch_size: int | Literal["auto"] = setting(
         "auto",
         Number(whole=True, minimum=1, words=("auto",)),
-        "Rows of a step; 1 is the online algorithm. auto is 1, and a size that keeps the workers "
-        "of a cluster busy where streams are not possible.",
+        "Rows of a step; 1 is the online algorithm. auto is 1, or on a cluster, where streams are "
+        "not possible, a 256th of the rows.",
         "Algorithm",
     )
     passes: int = setting(
@@ -143,10 +143,9 @@ class TrainConfig:
     streams: int | Literal["auto"] = setting(
         "auto",
         Number(whole=True, minimum=1, words=("auto",)),
-        "Number of streams that learn side by side. They are merged now and then; each takes one "
-        "step for each of its rows; as many threads or workers can be busy. Changes the model. "
-        "auto is 1, and on a cluster, without a batch size, 16 to 256 by the non-zeros of the "
-        "data.",
+        "Number of streams that learn side by side. Each takes one step for each of its rows, and "
+        "all are merged now and then. As many threads or workers can be busy. Changes the model. "
+        "auto is 1, or on a cluster, without a batch size, 16 to 256 by the non-zeros of the data.",
         "Parallel",
     )
     rounds: int = setting(
@@ -180,16 +179,17 @@ class TrainConfig:
     importance_aware: bool | Literal["auto"] = setting(
         "auto",
         Switch(auto=True),
-        "Follow the loss along each step. So none passes the target of its row. For online steps "
-        "of compiled updates and losses that do not couple outputs (Karampatziakis and Langford "
-        "2011). auto is True for hinge, absolute and quantile.",
+        "Follow the loss along each step. No step passes the target of its row then. For online "
+        "steps of compiled updates and losses that do not couple outputs (Karampatziakis and "
+        "Langford 2011). auto is True for hinge, absolute and quantile.",
     )
     scale_columns: bool | Literal["auto"] = setting(
         "auto",
         Switch(auto=True),
-        "Divide columns by their mean absolute values. The first rows tell; penalties and bounds "
-        "hold for the weights of these columns. auto does so where the mean values of frequent "
-        "columns differ more than 20-fold, or are above 20 or below 0.001, as in raw tables.",
+        "Divide columns by their mean absolute values. The means are of the first rows. Penalties "
+        "and bounds hold for the weights of the divided columns. auto does so where the mean "
+        "values of frequent columns differ more than 20-fold, or are above 20 or below 0.001, as "
+        "in raw tables.",
     )
     class_weight: Literal["balanced"] | Mapping[float, float] | None = setting(
         None,
@@ -213,7 +213,7 @@ class TrainConfig:
     early_stopping: bool = setting(
         False,
         Switch(),
-        "End training when the held-out loss stays. A pass must lower it by 0.1 %.",
+        "Stop when the held-out loss no longer falls. A pass must lower it by 0.1 %.",
         "Common",
     )
     seed: int = setting(

@@ -20,8 +20,9 @@ def evaluate(model: str, data: str, display: Display) -> None:
     """Measure a model on a dataset or raw files.
 
     DATA is a dataset, or a file that `ingest` reads: its rows get the features of the model. The
-    result is loss, error and AUC, weighted by the weights of the rows. A ranking is measured by its
-    accuracy over pairs and the NDCG of the first 10 rows, averaged over queries.
+    result is loss, error, AUC and other metrics, weighted by the weights of the rows. For a ranking
+    it is the share of pairs in the right order and the NDCG of the first 10 rows, averaged over
+    queries.
     """
     with display.bar("evaluating") as bar:
         result = dadagrad.evaluate(model, data, progress=bar.update)

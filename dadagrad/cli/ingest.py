@@ -125,7 +125,11 @@ common, rows, parallel, output = map(grouped, ("Common", "Rows", "Parallel", "Ou
     help="Number of features, if not all occur. Test data may lack some of the training data.",
 )
 @parallel(
-    "--workers", type=int, metavar="N", help="Number of threads or processes.", shown_default="1"
+    "--workers",
+    type=int,
+    metavar="N",
+    help="Number of threads or processes that parse.",
+    shown_default="1",
 )
 @parallel(
     "--scheduler", "client", metavar="ADDRESS", help="Parse on the workers of a Dask cluster."

@@ -71,7 +71,7 @@ class GroupedCommand(click.Command):
             is_eager=True,
             expose_value=False,
             callback=_show_all_help,
-            help="Show all options and all about them, and exit.",
+            help="Show all options and their full help, and exit.",
         )
         return [*super().get_params(ctx), option]
 
@@ -209,7 +209,8 @@ def training_output(command: Callable[..., None]) -> Callable[..., None]:
     return grouped("Output")(
         "--progress",
         type=click.Choice(("line", "table")),
-        help="Show progress in one line, or in a table. Its lines double the number of rows.",
+        help="Show progress in one line, or in a table. The table has a line at each doubling of "
+        "the rows.",
         shown_default="line on a terminal",
     )(output_options(callback_options(command)))
 

@@ -54,7 +54,7 @@ overwrite_option = output("--overwrite", is_flag=True, help="Replace an existing
 @common(
     "--holdout",
     metavar="SHARE|DATA",
-    help="Rows to measure the model on. A share of DATA, such as 0.1, or other data.",
+    help="Rows to measure the model on. Either a share of DATA, such as 0.1, or other data.",
 )
 @common(
     "--initial-model",
@@ -126,10 +126,10 @@ def train(
     callbacks: list[Callback],
     **settings: Any,
 ) -> None:
-    """Train a linear model on datasets or raw files.
+    """Train a model on datasets or raw files.
 
-    DATA is a dataset that `ingest` made, or Parquet; several are learned from in their order, in
-    each pass. Raw files are read as `ingest` does it. With --checkpoints, `dadagrad resume`
+    DATA is a dataset that `ingest` made, Parquet, or a raw file, which is read as by `ingest`.
+    Each pass learns from several datasets in their order. With --checkpoints, `dadagrad resume`
     continues a run that stopped (by Ctrl-C, a crash or a lost machine) and makes the same model,
     bit by bit.
     """

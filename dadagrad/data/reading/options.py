@@ -133,13 +133,13 @@ class Options:
     categories: tuple[str, ...] = setting(
         (),
         Columns(),
-        "Columns of numbers that are categories. Such as codes.",
+        "Columns of numbers (codes) that are categories.",
         "Columns",
     )
     cross: tuple[tuple[str, ...], ...] = setting(
         (),
         Crosses(),
-        "Combine two or more categories. Such as city:product; several can be given.",
+        "Combine two or more categories (city:product). Several can be given.",
         "Columns",
         research=True,
     )
@@ -164,7 +164,7 @@ class Options:
         "Read column names in the first row (csv).",
         "Columns",
         research=True,
-        shown_default="if it looks so",
+        shown_default="detected",
     )
     hash_bits: int | None = setting(
         None,
@@ -204,7 +204,7 @@ class Options:
     alternate_sign: bool = setting(
         True,
         Switch(),
-        "Hash the sign of words, too. As in HashingVectorizer; collisions cancel in the mean.",
+        "Hash the sign of words, too. HashingVectorizer does so; collisions cancel in the mean.",
         "Features",
         research=True,
     )
