@@ -9,7 +9,7 @@ import click
 import dadagrad
 from dadagrad.cli.display import Display, print_facts
 from dadagrad.cli.options import ON_ERROR, GroupedCommand, grouped, output_options
-from dadagrad.summary import duration
+from dadagrad.summary import counted, duration
 
 
 @click.command(cls=GroupedCommand)
@@ -74,7 +74,7 @@ def predict(
             model, data, out, overwrite=overwrite, on_error=on_error, progress=bar.update
         )
     if out == "-":
-        display.say(f"{result['rows']:,} predictions in {duration(result['seconds'])}")
+        display.say(f"{counted(result['rows'], 'prediction')} in {duration(result['seconds'])}")
     else:
         n_bytes = () if result["bytes"] is None else ("bytes",)
         display.show_result({**result, "out": out}, n_bytes=n_bytes)

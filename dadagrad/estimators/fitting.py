@@ -133,8 +133,7 @@ def fit(
 
     Raises `InputError` if `checkpoints` holds another run, `KeyboardInterrupt` if interrupted.
     """
-    is_stored = not isinstance(data, MemoryDataset | DaskDataset)
-    if is_stored and not any(resources.values()) and has_active_client():
+    if not isinstance(data, MemoryDataset) and not any(resources.values()) and has_active_client():
         warnings.warn(
             "a Dask client is active, and training runs in this process; client='current' trains "
             "on its workers, and threads=N in this process without this warning",

@@ -14,7 +14,7 @@ from dadagrad.summary import listed
 
 Array = NDArray[np.float64]
 
-_MAX_SHOWN = 60  # letters of a property of a feature space
+_MAX_SHOWN = 60  # letters of a label, or of a property of a feature space
 
 
 def check_suitable(task: Task, trained: Schema, data: Dataset) -> None:
@@ -128,6 +128,6 @@ class _ColumnTranslation:
 
     def _unknown(self, label: str) -> InputError:
         return InputError(
-            f"{self._place} has the label {label}, which the model was not trained on; it knows "
-            f"{listed(list(self._known))}"
+            f"{self._place} has the label {label:.{_MAX_SHOWN}}, which the model was not trained "
+            f"on; it knows {listed(list(self._known))}"
         )

@@ -409,6 +409,9 @@ def test_the_current_client_trains_with_the_same_bits(tmp_path):
         on_dataset = clone(remote).fit(url)
         on_blocks = clone(remote).fit(*blocks)
         on_kept_blocks = clone(remote).fit(blocks[0].persist(), blocks[1])
+        for data in (blocks, (url,)):
+            with pytest.warns(UserWarning, match="client='current' trains"):
+                clone(local).fit(*data)
     assert same_bits(on_dataset, clone(local).fit(url))
     for model in (on_blocks, on_kept_blocks):
         assert same_bits(model, clone(local).fit(*blocks))

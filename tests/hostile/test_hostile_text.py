@@ -9,7 +9,7 @@ from helpers.line_formats import COMPRESS, TOKENS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad import ingest
+from dadagrad import evaluate, ingest, predict, train
 from dadagrad.data import open_dataset
 from dadagrad.data.ingest import vw
 from dadagrad.data.reading.files import Range, read_chunks
@@ -26,11 +26,20 @@ TABLES = {
 DEEP = b"[" * 20_000  # Arrow's reader of JSON would end the process
 
 
+SOURCES = {
+    "a.csv": b"label,a,b\n" + b"1,2,red\n0,3,blue\n" * 10,
+    "a.tsv": b"pos\tgood words\nneg\tbad words\n" * 10,
+    "a.jsonl": b'{"label":1,"a":2,"b":["x","y"]}\n{"label":0,"a":3,"b":[]}\n' * 10,
+    "a.svm": b"1 1:1\n0 2:1\n" * 10,
+    "a.vw": b"1 'first| a b:2\n-1 | c\n" * 10,
+}
+
+
 @st.composite
-def spoilt(draw):
+def spoilt(draw, tables=TABLES):
     """A name and a table, some bytes of which are replaced by tokens that are hard to parse."""
-    name = draw(st.sampled_from(sorted(TABLES)))
-    out = bytearray(TABLES[name])
+    name = draw(st.sampled_from(sorted(tables)))
+    out = bytearray(tables[name])
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(out)))
         size = draw(st.sampled_from([0, 0, 1, 3, 8]))
@@ -54,6 +63,31 @@ def test_spoilt_tables_give_sound_blocks_or_an_input_error(table, on_error):
             assert not block.nnz or block.ids.min() >= 0
             assert block.values is None or np.isfinite(block.values).all()
             assert block.labels.dtype == object or np.isfinite(block.labels).all()
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A folder, and a model of each of `SOURCES`."""
+    folder = tmp_path_factory.mktemp("models")
+    for name, data in SOURCES.items():
+        (folder / name).write_bytes(data)
+    return folder, {name: train(folder / name, step_size=0.1).model for name in SOURCES}
+
+
+@given(spoilt(SOURCES), st.sampled_from(["raise", "skip"]))
+def test_a_model_answers_spoilt_rows_or_refuses_them(models, source, on_error):
+    folder, trained = models
+    name, data = source
+    spoilt_file, out = folder / f"spoilt-{name}", folder / "out.csv"
+    spoilt_file.write_bytes(data)
+    out.unlink(missing_ok=True)
+    with only_our_errors():
+        evaluate(trained[name], spoilt_file, on_error=on_error)
+    try:
+        with only_our_errors(False):
+            predict(trained[name], spoilt_file, str(out), on_error=on_error)
+    except DadagradError:
+        assert not out.exists()
 
 
 BROKE = {

@@ -332,6 +332,8 @@ class _Encoding:
         labelled = is_there if self.parser.labelled is None else self.parser.labelled
         if name is None or not labelled:
             return np.zeros((n_rows, 0)), everywhere
+        if not n_rows:  # all were wrong, and lines of JSON without rows have no columns
+            return np.zeros((0, 1)), everywhere
         if not is_there:
             raise self._missing(name)
         if not is_value(table.schema.field(name).type):
