@@ -79,6 +79,7 @@ def often(monkeypatch):
 def test_the_run_goes_on_with_the_same_bits(mishap, config, cluster, data, often):
     at = At(MISHAPS[mishap], lambda: mishap(cluster))
     assert bits(at.train(cluster, data, config)) == bits(train(data, config))
+    assert at.longest_gap < 15  # no worker goes on asking the dead
     if mishap is kill_all:
         assert at.longest_gap > 0.2  # nobody worked meanwhile
 

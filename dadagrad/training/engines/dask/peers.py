@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
@@ -68,6 +69,7 @@ class Peers:
         self._operations = operations
         self._ready = ready
         self._waiting: set[Future[list[Any]]] = set()
+        self._epoch = 0.0
         self._lock = threading.Lock()
         self._n_bytes = 0
         # Some requests wait for other workers. The threads of asyncio, six on two cores, are those
@@ -85,7 +87,7 @@ class Peers:
         """Send requests at the same time, and return their answers.
 
         Raises `PeerLost` if a worker does not answer within ``dadagrad.worker-ttl``, or cannot, or
-        `cancel` is called meanwhile.
+        `cancel` is called meanwhile, or was before for a later epoch.
         """
         pending = list(requests)
         if not pending:
@@ -98,6 +100,8 @@ class Peers:
         loop = self._worker.loop.asyncio_loop  # type: ignore[attr-defined]
         waiting = asyncio.run_coroutine_threadsafe(gather(), loop)
         self._waiting.add(waiting)
+        if version.epoch < self._epoch:  # a task that began before `cancel` asks after it
+            waiting.cancel()
         try:
             answers = waiting.result()
         # A worker that is about to leave has closed its connections: a RuntimeError.
@@ -110,8 +114,9 @@ class Peers:
                 raise PeerLost(f"worker {request.worker} does not have what it should")
         return answers
 
-    def cancel(self) -> None:
-        """End all waiting for answers: some workers may have gone."""
+    def cancel(self, epoch: float) -> None:
+        """End all waiting for answers of earlier epochs: some workers may have gone."""
+        self._epoch = epoch
         for answers in list(self._waiting):
             answers.cancel()
 
@@ -124,7 +129,7 @@ class Peers:
     def close(self) -> None:
         """Answer no more, and end all waiting for answers."""
         _peers.pop((self.address, self._run), None)
-        self.cancel()
+        self.cancel(math.inf)
         self._threads.shutdown(wait=False)
 
     async def on_thread(self, function: Operation, *arguments: Any, **named: Any) -> Any:

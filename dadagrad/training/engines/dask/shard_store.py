@@ -62,7 +62,7 @@ class ShardStore:
             outdated, self._ready = self._ready, {}
         for future in outdated.values():
             _end(future, PeerLost(f"round {version} begins again"))
-        self.peers.cancel()
+        self.peers.cancel(version.epoch)
         for number, shard in list(self._shards.items()):
             with shard.lock:
                 if not shard.go_back(version.round):
