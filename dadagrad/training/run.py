@@ -105,7 +105,7 @@ def train(
         The data and the configuration do not fit, the run does not fit into memory, or
         `checkpoints` holds another run.
     TrainingError
-        A margin or gradient that is not finite.
+        A score or gradient is not finite.
     CorruptionError
         A partition is missing or damaged, and `on_error` is "raise"; or all are.
     """

@@ -196,13 +196,13 @@ def page(sections: Iterable[str], claims: Sequence[Sequence[Cell]]) -> str:
     """README.md of this folder."""
     head = (
         "# Experiments of the papers\n\n"
-        "Each script makes an experiment of one of the five papers again, on the public interface, "
-        "and writes its figures beside the paper's own. Each run of a script writes its section of "
-        "this page; all are made by\n\n"
+        "Each script repeats an experiment of one of the five papers on the public interface, and "
+        "writes its figures beside the paper's own. Each run of a script writes its section of "
+        "this page. This command runs all of them,\n\n"
         "```sh\npython -m examples.papers all --data FOLDER\n```\n\n"
         "at sizes that take some minutes on one core; `--full` has the sizes of the papers. Times "
-        "were taken on a machine with two cores and other work. Each claim of the papers is met or "
-        "refuted by the figures of the tables below."
+        "were taken on a busy machine with two cores. The figures below meet or refute each claim "
+        "of the papers:"
     )
     table = Table("Claims", ("experiment", "claim", "here", "figures"), claims).markdown()
     return "\n\n".join([head, table, *sections]) + "\n"
