@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
         except record.MissingData as reason:
             print(f"{name} {reason}", file=sys.stderr)
             continue
-        record.write(name, outcome, results, choices.quick)
+        record.write(name, outcome, results, options.size)
         print(record.section(module, name, results), flush=True)
     recorded = [name for name in EXPERIMENTS if (results / f"{name}.json").exists()]
     for name in recorded:

@@ -7,7 +7,9 @@ mistakes on the first twelfth of the rows (5,000 of 60,000 in the paper). The fi
 of mistakes in the one pass.
 
 The paper has 3,000 support images and 60,000 rows, as here with `--full`; by default they are 1,000
-and 12,000. It does not print s; here 2 s^2 is a fifth of the mean squared distance of two images.
+and 12,000. It does not print s; here 2 s^2 is a fifth of the mean squared distance of two images,
+with which all errors are lower than the paper's, those of PA the most: it makes 2 % fewer mistakes
+in the pass than AdaGrad-RDA, and has 18 % less test error (6 % in the paper).
 """
 
 from __future__ import annotations

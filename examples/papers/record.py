@@ -39,6 +39,11 @@ class Options:
     fetch: bool = False
 
     @property
+    def size(self) -> str:
+        """The option that sets the size; empty for the usual one."""
+        return "--quick" if self.quick else "--full" if self.full else ""
+
+    @property
     def folder(self) -> Path:
         """The folder of data sets."""
         if self.data is None:
@@ -132,11 +137,11 @@ def show(value: Cell) -> str:
     return f"{value:,}" if isinstance(value, int) else value
 
 
-def write(name: str, outcome: Outcome, folder: Path, quick: bool) -> None:
-    """Write NAME.json, the record of an experiment."""
+def write(name: str, outcome: Outcome, folder: Path, size: str) -> None:
+    """Write NAME.json, the record of an experiment at the `size` of an option."""
     folder.mkdir(parents=True, exist_ok=True)
     document = {
-        "quick": quick,
+        "size": size,
         "tables": [
             {"title": table.title, "columns": list(table.columns), "rows": table.rows}
             for table in outcome.tables
@@ -156,8 +161,9 @@ def section(module: ModuleType, name: str, folder: Path) -> str:
     """The part of the page that tells of one experiment, from its NAME.json."""
     saved = json.loads((folder / f"{name}.json").read_text())
     title, _, text = (module.__doc__ or name).strip().partition("\n")
-    parts = [f"## {title.rstrip('.')}", text.strip(), f"`python -m examples.papers {name}`"]
-    if saved["quick"]:
+    command = f"python -m examples.papers {name} {saved['size']}".rstrip()
+    parts = [f"## {title.rstrip('.')}", text.strip(), f"`{command}`"]
+    if saved["size"] == "--quick":
         parts.append("These are figures of a small size (`--quick`): an order, not a result.")
     for table in saved["tables"]:
         parts += [f"**{table['title']}**", Table(**table).markdown()]
