@@ -121,7 +121,7 @@ def test_a_claim_is_refuted_by_other_figures(tmp_path):
         (table,) = outcome.tables
         lines = [(game, t, factor * gap, bound, slope) for game, t, gap, bound, slope in table.rows]
         changed = Outcome([replace(table, rows=lines)])
-        record.write("strongly_convex", changed, tmp_path, quick=True)
+        record.write("strongly_convex", changed, tmp_path, size="--quick")
         claims = record.claims(program.experiment("strongly_convex"), "strongly_convex", tmp_path)
         assert [line[2] for line in claims] == [verdict]
 
