@@ -63,7 +63,7 @@ def last_part(url: Any) -> str:
 def listed(items: Sequence[str | float], most: int = 10) -> str:
     """The first texts or numbers, and the number of those left out."""
     more = f", and {len(items) - most:,} more" if len(items) > most else ""
-    texts = [f"{item:g}" if isinstance(item, float) else f"{item!s:.60}" for item in items[:most]]
+    texts = [f"{item:g}" if isinstance(item, float) else str(item) for item in items[:most]]
     return ", ".join(texts) + more
 
 
