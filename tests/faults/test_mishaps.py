@@ -44,10 +44,28 @@ def kill_all(cluster):
     cluster.add_worker()
 
 
+def preempt(cluster):
+    cluster.add_worker()
+    cluster.living[0].send(signal.SIGTERM)
+
+
+def freeze_for_a_while(cluster):
+    with stopped(cluster.living[0]):
+        time.sleep(2)
+
+
 def freeze_until_given_up(cluster):
     """The worker may go on later, perhaps in the same step."""
     with stopped(cluster.living[0]), cluster.client() as client:
         wait_until(lambda: len(client.nthreads()) == 1, 60, "the worker to be given up")
+
+
+def retire_many(cluster):
+    for _ in range(4):
+        cluster.add_worker()
+        time.sleep(0.3)
+        with cluster.client() as client:
+            client.retire_workers([next(iter(client.nthreads()))])
 
 
 def suspend_scheduler(cluster):
@@ -59,9 +77,12 @@ def suspend_scheduler(cluster):
 MISHAPS: dict[Callable[[Cluster], None], int] = {
     kill_one: 7,
     kill_all: 7,  # no partition is being read, so that tasks wait for no other
+    freeze_for_a_while: 20,
+    preempt: 20,
+    retire_many: 5,
     suspend_scheduler: 25,
 }
-"""Faults, and the rounds after which they happen; `examples/benchmarks/chaos.py` has more."""
+"""Faults, and the rounds after which they happen."""
 
 FAST = (kill_one, kill_all)
 
@@ -77,15 +98,16 @@ def often(monkeypatch):
     "mishap", [pytest.param(x, marks=[] if x in FAST else pytest.mark.slow) for x in MISHAPS]
 )
 def test_the_run_goes_on_with_the_same_bits(mishap, config, cluster, data, often):
-    at = At(MISHAPS[mishap], lambda: mishap(cluster))
+    pause = 0.05 if mishap is retire_many else 0.0
+    at = At(MISHAPS[mishap], lambda: mishap(cluster), pause=pause)
     assert bits(at.train(cluster, data, config)) == bits(train(data, config))
-    assert at.longest_gap < 15  # no worker goes on asking the dead
-    if mishap is kill_all:
+    if mishap in (kill_all, freeze_for_a_while):
         assert at.longest_gap > 0.2  # nobody worked meanwhile
 
 
-def test_workers_die_before_the_last_state_is_gathered(cluster, data, often, monkeypatch):
-    gather, faults = StreamDriver._gather, [kill_one]
+@pytest.mark.parametrize("fault", [kill_one, pytest.param(kill_all, marks=pytest.mark.slow)])
+def test_workers_die_before_the_last_state_is_gathered(cluster, data, often, monkeypatch, fault):
+    gather, faults = StreamDriver._gather, [fault]
 
     def kill_and_gather(driver):
         while faults:
@@ -116,12 +138,16 @@ def join(cluster, n_workers):
         cluster.add_worker()
 
 
-def test_a_worker_freezes_for_longer_than_its_time_to_live(nursery, data):
+@pytest.mark.parametrize(
+    "config", [CONFIG, pytest.param(STREAMS, marks=pytest.mark.slow)], ids=["batches", "streams"]
+)
+@pytest.mark.parametrize("rounds", [20, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_worker_freezes_for_longer_than_its_time_to_live(nursery, data, config, rounds):
     """Its connections stay, and Dask alone would wait for it for five minutes."""
     environment = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "1s"}
     with Cluster(nursery, 2, environment) as cluster:
-        at = At(20, lambda: freeze_until_given_up(cluster), pause=0.02)
-        assert bits(at.train(cluster, data)) == bits(train(data, CONFIG))
+        at = At(rounds, lambda: freeze_until_given_up(cluster), pause=0.02)
+        assert bits(at.train(cluster, data, config)) == bits(train(data, config))
 
 
 def test_a_worker_is_killed_while_the_workers_get_ready(cluster, data, expected, monkeypatch):

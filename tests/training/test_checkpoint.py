@@ -5,6 +5,7 @@ import threading
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import wait
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dadagrad.errors import InputError, StorageError
+from dadagrad.errors import CorruptionError, InputError, StorageError
 from dadagrad.storage import arrays as parts
 from dadagrad.storage.documents import seal, unseal
 from dadagrad.storage.store import Storage
@@ -198,6 +199,18 @@ def test_a_damaged_checkpoint_is_skipped_with_a_warning(kind, how, caplog):
         storage.put(key, data)
         caplog.clear()
     assert same(CheckpointReader(url).load(), snapshot(2))
+
+
+def test_every_flipped_bit_of_a_manifest_is_noticed():
+    url = memory_url()
+    CheckpointWriter(url).save(Snapshot(1, {"x": np.arange(3)}, {"rate": 0.1}))
+    document = Storage(url).get(FIRST)
+    body = unseal(document, "test")
+    for position, byte in enumerate(document):
+        for bit in range(8):
+            flipped = bytes([byte ^ 1 << bit])
+            with suppress(CorruptionError):  # white space after the end may change
+                assert unseal(document[:position] + flipped + document[position + 1 :], "") == body
 
 
 def test_a_store_that_cannot_be_read_is_not_taken_for_damage():
