@@ -106,7 +106,7 @@ class TrainConfig:
         "auto",
         Several(Number(above=0, words=("auto",))),
         "Step size; auto tries a grid on the first rows. Several values, also of l1 and l2, are "
-        "trained in one pass in all combinations; of these, train saves the one with the least "
+        "trained in one pass in all combinations; of these, train keeps the one with the least "
         "progressive loss.",
         "Common",
     )
