@@ -101,6 +101,7 @@ def test_the_run_goes_on_with_the_same_bits(mishap, config, cluster, data, often
     pause = 0.05 if mishap is retire_many else 0.0
     at = At(MISHAPS[mishap], lambda: mishap(cluster), pause=pause)
     assert bits(at.train(cluster, data, config)) == bits(train(data, config))
+    assert at.longest_gap < 15  # no worker goes on asking the dead
     if mishap in (kill_all, freeze_for_a_while):
         assert at.longest_gap > 0.2  # nobody worked meanwhile
 
