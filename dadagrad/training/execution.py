@@ -343,7 +343,7 @@ class Run:
             self._compare_with_constant(report)
         trim_malloc()  # the memory of the partitions, before the model takes some
         model = make_model(self.problem, coordinator.state, self.readable, report)
-        if self.held_out is not None and complete:
+        if self.held_out is not None and complete and "holdout" not in facts:
             report["holdout"] = self._evaluate(model, curves=True)
             if start.holdout.losses:
                 report["holdout"]["loss_of_pass"] = start.holdout.losses

@@ -306,6 +306,7 @@ class _Sweep:
     ) -> SweepResult:
         """Measure what is left, and make the result of the best."""
         run, problem = self.run, coordinator.problem
+        holdouts: dict[int, dict[str, Any]] = {}
         counts = np.zeros(0, np.int64)
         if complete and run.held_out is None:
             counts = count_nonzeros(problem, coordinator.state)
@@ -319,15 +320,17 @@ class _Sweep:
                 model = make_model(problem, coordinator.state, run.readable, report)
                 loss = problem.settings[place].loss
                 entry["nonzeros"] = int(np.count_nonzero(model.weights))
-                entry["holdout"] = measured = evaluate(model, run.held_out, loss=loss)
+                holdouts[place] = measured = evaluate(model, run.held_out, loss=loss, curves=True)
+                entry["holdout"] = {name: measured[name] for name in measured if name != "curves"}
                 values[place] = measured["error" if self._compares_errors else "loss"]
-        start = self._select(coordinator, [int(np.argmin(values))])
+        best_place = int(np.argmin(values))
+        start = self._select(coordinator, [best_place])
         sweep = [_summary(entry) for entry in self.table]
         coordinator, seconds = run.coordinator(start), self.watcher.seconds
-        parts = self.engine.trace.seconds
-        best = run.result(
-            coordinator, complete, seconds, None, start, sweep=sweep, seconds_by_part=parts
-        )
+        facts: dict[str, Any] = {"sweep": sweep, "seconds_by_part": self.engine.trace.seconds}
+        if best_place in holdouts:
+            facts["holdout"] = holdouts[best_place]
+        best = run.result(coordinator, complete, seconds, None, start, **facts)
         return SweepResult(best, self.table, complete)
 
 
