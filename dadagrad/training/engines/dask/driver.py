@@ -238,7 +238,7 @@ class DaskDriver(ABC):
         function: Callable[..., Any],
         work: object,
     ) -> None:
-        """Submit a task that needs the job only on workers that do not know the run."""
+        """Submit a task, and again with the job if it returns None."""
 
         def to_events_or_again(reply: Reply | None) -> list[Event]:
             if reply is not None:

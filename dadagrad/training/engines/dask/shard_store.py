@@ -27,6 +27,13 @@ from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice, SharedFeatures, not_finite
 
+BEGIN_SECONDS = 0.1
+"""Time for which a task waits for a merge that has not begun."""
+
+
+class NotMerging(Exception):
+    """Nobody has begun to merge the shards of this worker, for which a task waits."""
+
 
 class ShardStore:
     """Shards that a worker holds in one run, and what streams changed on it in the round."""
@@ -218,9 +225,18 @@ class ShardStore:
             return future
 
     def wait_until(self, version: Version) -> None:
-        """Wait until the shards here are at the begin of a round."""
+        """Wait until the shards here are at the begin of a round.
+
+        Raises `NotMerging` if nobody has begun to merge them: the task that is to do it may wait
+        for the thread of this one, because Dask does not keep the order of tasks.
+        """
+        ready = self._ready_at(version)
         try:
-            self._ready_at(version).result(seconds("worker-ttl"))
+            with suppress(TimeoutError):
+                return ready.result(BEGIN_SECONDS)
+            if version not in self._unmerged:
+                raise NotMerging
+            ready.result(seconds("worker-ttl"))
         except (TimeoutError, CancelledError) as error:
             raise PeerLost(f"the shards of round {version} were not merged in time") from error
 

@@ -31,7 +31,7 @@ from dadagrad.storage.memory import resident
 from dadagrad.training.engines import warm_up
 from dadagrad.training.engines.dask.messages import Reply, Touched, Work
 from dadagrad.training.engines.dask.peers import PeerLost
-from dadagrad.training.engines.dask.shard_store import ShardStore
+from dadagrad.training.engines.dask.shard_store import NotMerging, ShardStore
 from dadagrad.training.memory.available import cache_bytes
 from dadagrad.training.messages import Open, RemoteFeatures, Result
 from dadagrad.training.schedule.base import Slice
@@ -128,7 +128,9 @@ def open_partitions(job: Job, run: str, opens: tuple[Open, ...]) -> Reply | Dada
 
 
 def compute_slices(work: Work, job: Job | None = None) -> Reply | DadagradError | None:
-    """Compute the results of slices; None if this worker needs the `job` and does not know it.
+    """Compute the results of slices; None if the task must come again.
+
+    So it must if this worker does not know the `job`, or the merge before the round has not begun.
 
     Each slice keeps its own result: which workers computed what must not change the order of sums.
     """
@@ -152,6 +154,8 @@ def compute_slices(work: Work, job: Job | None = None) -> Reply | DadagradError 
         raise
     except DadagradError as error:
         return error
+    except NotMerging:
+        return None
     except PeerLost as error:
         return _reply(job, measured, [], [], [], work.run, lost=str(error))
     partitions = [each.partition for each in work.slices]
