@@ -2,7 +2,7 @@
 
 One pass with a step size that is given. On threads: one stream, which learns as the online
 algorithm does, and more. On a cluster of workers in processes of their own, of one thread each: the
-same streams; and the batches that are the choice without streams. The runs take turns.
+same streams; and the batches that are the choice without streams.
 
 With --copies N the dataset has every partition N times, by symbolic links: as many rows to read and
 to learn from, without the space on disk.
@@ -14,9 +14,9 @@ import argparse
 import json
 import statistics
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import reporting
 from dask_processes import dask_cluster
@@ -107,17 +107,16 @@ def measure(data: Dataset, rounds: int) -> dict[Way, Measured]:
     ways = [Way(streams, threads=count) for streams in STREAMS for count in (1, 2)]
     ways += [Way(16, workers=1), Way(16, workers=2), Way(0, threads=2), Way(0, workers=2)]
     results: dict[Way, list[Measured]] = {way: [] for way in ways}
-    with dask_cluster(1) as one, dask_cluster(2) as two:
-        for _ in range(rounds + 1):
-            for way in ways:
+    for workers in (0, 1, 2):
+        with dask_cluster(workers) if workers else nullcontext() as client:
+            for way in [way for way in ways if way.workers == workers] * (rounds + 1):
                 config = replace(online, streams=way.streams) if way.streams else batches
-                resources: dict[str, Any] = {"threads": way.threads}
-                if way.workers:
-                    resources = {"client": one if way.workers == 1 else two}
-                cpu_begun = time.process_time()
+                resources = {"client": client} if client else {"threads": way.threads}
+                begun = time.process_time()
                 report = train(data.url, config, **resources).report
-                cpu = time.process_time() - cpu_begun
-                results[way].append(Measured(report["seconds"], cpu, report["progressive_error"]))
+                seconds, cpu_seconds = report["seconds"], time.process_time() - begun
+                error = report["progressive_error"]
+                results[way].append(Measured(seconds, cpu_seconds, error))
     return {
         way: Measured(
             statistics.median(each.seconds for each in counted),

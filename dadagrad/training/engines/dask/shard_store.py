@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
-from concurrent.futures import CancelledError, Future, InvalidStateError
+from concurrent.futures import CancelledError, Future, InvalidStateError, wait
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
@@ -21,18 +21,21 @@ from dadagrad.storage.arrays import ArrayRecord
 from dadagrad.training.checkpoints.shards import StoredShard, write_shard
 from dadagrad.training.coordinator.merge import merge_shard, overlay, shards, unite
 from dadagrad.training.engines.dask.peers import Operation, PeerLost, Peers, Request, Version
-from dadagrad.training.engines.dask.shards import Arrays, Layout, Merging, Shard
+from dadagrad.training.engines.dask.shards import (
+    Arrays,
+    Layout,
+    Merging,
+    NotMerging,
+    Shard,
+    fault_in,
+)
 from dadagrad.training.messages import MergeRemotely, RemoteChange, RemoteFeatures
 from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.compiled import State
-from dadagrad.training.state.slices import FeatureSlice, SharedFeatures, not_finite
+from dadagrad.training.state.slices import FeatureSlice, SharedFeatures
 
 BEGIN_SECONDS = 0.1
 """Time for which a task waits for a merge that has not begun."""
-
-
-class NotMerging(Exception):
-    """Nobody has begun to merge the shards of this worker, for which a task waits."""
 
 
 class ShardStore:
@@ -225,17 +228,11 @@ class ShardStore:
             return future
 
     def wait_until(self, version: Version) -> None:
-        """Wait until the shards here are at the begin of a round.
-
-        Raises `NotMerging` if nobody has begun to merge them: the task that is to do it may wait
-        for the thread of this one, because Dask does not keep the order of tasks.
-        """
+        """Wait until the shards here are at the begin of a round; `NotMerging` if none does it."""
         ready = self._ready_at(version)
+        if not wait([ready], BEGIN_SECONDS).done and version not in self._unmerged:
+            raise NotMerging
         try:
-            with suppress(TimeoutError):
-                return ready.result(BEGIN_SECONDS)
-            if version not in self._unmerged:
-                raise NotMerging
             ready.result(seconds("worker-ttl"))
         except (TimeoutError, CancelledError) as error:
             raise PeerLost(f"the shards of round {version} were not merged in time") from error
@@ -260,7 +257,10 @@ class ShardStore:
                 arrays = answers[change.worker][f"{change.key} {number}"]
                 ids = unpack(arrays["ids"], np.int64) - edges[number][0]
                 learned.append(FeatureSlice(ids, change.common.with_features(arrays)))
-                self._check(learned[-1], edges[number], change.worker)
+                fault = fault_in(learned[-1], edges[number], self.problem.n_settings)
+                if fault is not None:
+                    sender = f"the state that worker {change.worker} sent"
+                    raise PeerLost(f"{sender} cannot be right: {fault}")
             merged = self._merge_shard(version, number, learned, merging.begun)
             for holder in layout.holders[number][1:]:
                 followers[holder][str(number)] = merged
@@ -295,19 +295,6 @@ class ShardStore:
             assert shard.before is not None
             positions = shard.before.ids
             return {"ids": pack(positions), **state.pull(positions).feature_arrays}
-
-    def _check(self, features: FeatureSlice[State], edges: list[int], worker: str) -> None:
-        """Raise `PeerLost` for what cannot be right: an error of a memory, or of the network."""
-        ids, n_features = features.ids, edges[1] - edges[0]
-        in_range = not len(ids) or 0 <= ids[0] <= ids[-1] < n_features
-        reason = None
-        if not in_range or (ids[1:] <= ids[:-1]).any():
-            reason = "its features are not increasing numbers of the shard"
-        elif self.problem.n_settings == 1:
-            wrong = not_finite(features.content, 1)
-            reason = next((f"its {name} is not finite" for name in wrong if wrong[name][0]), None)
-        if reason is not None:
-            raise PeerLost(f"the state that worker {worker} sent cannot be right: {reason}")
 
     # Requests of other workers, on threads.
 

@@ -27,10 +27,17 @@ from numpy.typing import NDArray
 from dadagrad.training.engines.dask.peers import Version
 from dadagrad.training.messages import MergeRemotely
 from dadagrad.training.state.compiled import State
-from dadagrad.training.state.slices import FeatureSlice
+from dadagrad.training.state.slices import FeatureSlice, not_finite
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 """The arrays of a state by feature."""
+
+
+class NotMerging(Exception):
+    """Nobody has begun to merge the shards of a worker for which a task waits.
+
+    Dask does not keep the order of tasks: the one that merges may wait for the thread of this one.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +98,18 @@ class Shard:
             self.undo_merge()
             self.round = round_number
         return self.round == round_number
+
+
+def fault_in(features: FeatureSlice[State], edges: list[int], n_settings: int) -> str | None:
+    """The reason why features of a shard between two `edges` cannot be right, if there is one.
+
+    Memories and networks make errors.
+    """
+    ids, n_features = features.ids, edges[1] - edges[0]
+    in_range = not len(ids) or 0 <= ids[0] <= ids[-1] < n_features
+    if not in_range or (ids[1:] <= ids[:-1]).any():
+        return "its features are not increasing numbers of the shard"
+    if n_settings > 1:  # some of them may have diverged
+        return None
+    wrong = not_finite(features.content, 1)
+    return next((f"its {name} is not finite" for name in wrong if wrong[name][0]), None)

@@ -31,7 +31,8 @@ from dadagrad.storage.memory import resident
 from dadagrad.training.engines import warm_up
 from dadagrad.training.engines.dask.messages import Reply, Touched, Work
 from dadagrad.training.engines.dask.peers import PeerLost
-from dadagrad.training.engines.dask.shard_store import NotMerging, ShardStore
+from dadagrad.training.engines.dask.shard_store import ShardStore
+from dadagrad.training.engines.dask.shards import NotMerging
 from dadagrad.training.memory.available import cache_bytes
 from dadagrad.training.messages import Open, RemoteFeatures, Result
 from dadagrad.training.schedule.base import Slice
