@@ -1,8 +1,8 @@
 """Scaling: threads, streams and workers of a cluster, on a corpus of RCV1's size and on more.
 
-One pass with a step size that is given. On threads: one stream, which learns as the online
-algorithm does, and more. On a cluster of workers in processes of their own, of one thread each: the
-same streams; and the batches that are the choice without streams.
+One pass with a step size that is given: on threads with one stream, which learns as the online
+algorithm does, and with more; and on a cluster of workers in processes of their own, of one thread
+each, with 16 streams.
 
 With --copies N the dataset has every partition N times, by symbolic links: as many rows to read and
 to learn from, without the space on disk.
@@ -15,7 +15,7 @@ import json
 import statistics
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import reporting
@@ -25,7 +25,6 @@ from memory import prepare
 from dadagrad import Dataset, TrainConfig, open_dataset, train
 from dadagrad.data.synthetic import Corpus
 from dadagrad.data.zarr.writer import attributes_checksum
-from dadagrad.training.schedule import with_batch_size
 
 STREAMS = (1, 16, 64)
 STEP_SIZE = 0.2
@@ -79,14 +78,14 @@ def copied(folder: Path, copies: int) -> Path:
 
 @dataclass(frozen=True)
 class Way:
-    """A way to run a pass: its streams, 0 for batches; threads of this process, or workers."""
+    """A way to run a pass: its streams, and threads of this process or workers."""
 
     streams: int
     threads: int = 0
     workers: int = 0
 
     def __str__(self) -> str:
-        learned = f"{self.streams} stream{'s' * (self.streams > 1)}" if self.streams else "batches"
+        learned = f"{self.streams} stream{'s' * (self.streams > 1)}"
         count, kind = (self.workers, "worker") if self.workers else (self.threads, "thread")
         return f"{learned}, {count} {kind}{'s' * (count > 1)}"
 
@@ -102,15 +101,13 @@ class Measured:
 
 def measure(data: Dataset, rounds: int) -> dict[Way, Measured]:
     """Passes in each way; a first round of all is not counted."""
-    online = TrainConfig(step_size=STEP_SIZE, streams=1)
-    batches = with_batch_size(online, data, on_cluster=True)
     ways = [Way(streams, threads=count) for streams in STREAMS for count in (1, 2)]
-    ways += [Way(16, workers=1), Way(16, workers=2), Way(0, threads=2), Way(0, workers=2)]
+    ways += [Way(16, workers=1), Way(16, workers=2)]
     results: dict[Way, list[Measured]] = {way: [] for way in ways}
     for workers in (0, 1, 2):
         with dask_cluster(workers) if workers else nullcontext() as client:
             for way in [way for way in ways if way.workers == workers] * (rounds + 1):
-                config = replace(online, streams=way.streams) if way.streams else batches
+                config = TrainConfig(step_size=STEP_SIZE, streams=way.streams)
                 resources = {"client": client} if client else {"threads": way.threads}
                 begun = time.process_time()
                 report = train(data.url, config, **resources).report
