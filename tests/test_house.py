@@ -3,6 +3,7 @@
 import ast
 import graphlib
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,17 @@ def test_neighbours_do_not_import_each_other_in_a_circle():
             graphlib.TopologicalSorter(graph).prepare()
         except graphlib.CycleError as error:
             pytest.fail(f"circle in {'/'.join(folder)}: {' -> '.join(error.args[1])}")
+
+
+def test_the_top_level_has_no_file_of_a_trial():
+    """In a clone; a folder that is not one tells nothing of what is committed."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("this is no clone, or there is no git")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    names = {name.partition("/")[0] for name in listed.stdout.splitlines()}
+    folders = {"cluster", "dadagrad", "docs", "examples", "tests"}
+    allowed = folders | {"LICENSE", "README.md", "pyproject.toml"}
+    assert {name for name in names if name[0] != "."} - allowed == set()
 
 
 def test_a_folder_has_few_files():
