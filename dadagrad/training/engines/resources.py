@@ -56,11 +56,13 @@ class Resources:
     @contextmanager
     def engine(self, data: Dataset) -> Iterator[Engine]:
         """Open the engine that trains on `data`; `InputError` if the cluster does not answer."""
-        opening: AbstractContextManager[Engine] = nullcontext(LocalEngine(data, self.local_threads))
+        opening: AbstractContextManager[Engine]
         if self.on_cluster:
             from dadagrad.training.engines.dask.engine import open_engine
 
             opening = open_engine(data, self.workers, self.client)
+        else:
+            opening = nullcontext(LocalEngine(data, self.local_threads))
         with opening as engine:
             engine.trace = Trace(self.trace)
             try:

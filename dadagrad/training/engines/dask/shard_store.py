@@ -228,7 +228,7 @@ class ShardStore:
             return future
 
     def wait_until(self, version: Version) -> None:
-        """Wait until the shards here are at the begin of a round; `NotMerging` if none does it."""
+        """Wait until shards are at the begin of a round; `NotMerging` if no merge has begun."""
         ready = self._ready_at(version)
         if not wait([ready], BEGIN_SECONDS).done and version not in self._unmerged:
             raise NotMerging
