@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import signal
 from collections.abc import Iterator
@@ -11,13 +12,14 @@ from typing import Literal, TypeAlias
 OnError: TypeAlias = Literal["raise", "skip"]
 """Treatment of a wrong row, or of a partition that cannot be read."""
 
-_USER = re.compile(r"(?<=://)([^\s/@?]*:[^\s?]*|[^\s/?]*)@")
+# With one slash it is a URL that was taken for a path.
+_USER = re.compile(r"(?<=\w\w:/)(/?)([^\s/@?]*:[^\s?]*@|[^\s/?]*(@|%40))")
 _QUERY = re.compile(r"(?<=://)(?<!file://)(?<!memory://)([^\s?]*?)(\?|%3F)[^\s'\",;)]*(?<!:)")
 
 
 def redact(text: str) -> str:
     """Return `text` without the user, password and query of any URL in it; a path has none."""
-    return _QUERY.sub(r"\1?...", _USER.sub("", text))
+    return _QUERY.sub(r"\1?...", _USER.sub(r"\1", text))
 
 
 _QUOTED = re.compile(r"(`[^`]*`)")
@@ -104,6 +106,32 @@ class OutOfMemory(DadagradError, MemoryError):
 
 class TrainingError(DadagradError):
     """Error that ends training: a loss that is not finite, or a task that fails repeatedly."""
+
+
+_NO_MEMORY = re.compile(
+    "can't start new thread|failed to map segment|cannot allocate memory|not enough memory"
+    "|insufficient memory|out of memory|spawn worker thread|launch worker thread|spawn thread"
+    "|memory allocation|bad_alloc",
+    re.IGNORECASE,
+)
+"""Texts of errors of lacking memory that are not a `MemoryError`, of the system and libraries."""
+
+
+def lacks_memory(error: BaseException | None) -> bool:
+    """Return True if an error, or an error that it comes from, is one of lacking memory."""
+    return any(
+        isinstance(origin, MemoryError)
+        or getattr(origin, "errno", None) == errno.ENOMEM
+        or _NO_MEMORY.search(str(origin))
+        for origin in origins(error)
+    )
+
+
+def origins(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those that it comes from."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def signals_to_end() -> list[signal.Signals]:

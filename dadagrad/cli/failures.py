@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import mmap
 import os
-import re
 import signal
 import sys
 import threading
@@ -17,20 +15,20 @@ from typing import IO, Any
 
 import click
 
-from dadagrad.errors import DadagradError, OutOfMemory, on_command_line, signals_to_end
+from dadagrad.errors import (
+    DadagradError,
+    OutOfMemory,
+    lacks_memory,
+    on_command_line,
+    origins,
+    signals_to_end,
+)
 
 ADVICE = (
     "free some, raise the limit (ulimit -v), or make smaller partitions (ingest with "
     "--partition-nnz)"
 )
 _NO_MEMORY = f"there is not enough memory; {ADVICE}"
-_MESSAGES = re.compile(
-    "can't start new thread|failed to map segment|cannot allocate memory|not enough memory"
-    "|insufficient memory|out of memory|spawn worker thread|spawn thread|memory allocation"
-    "|bad_alloc",
-    re.IGNORECASE,
-)
-"""Texts of errors of lacking memory that are not a `MemoryError`, of the system and libraries."""
 
 MEGABYTES = {
     "numpy": (170, 30),
@@ -101,7 +99,7 @@ def failing_in_one_line() -> Iterator[None]:
         raise Failure(message) from error
     except BaseException as error:
         # Python has other errors come from an interrupt where a class is made.
-        for origin in _origins(error):
+        for origin in origins(error):
             if isinstance(origin, KeyboardInterrupt):
                 numbers = [number for number in origin.args if isinstance(number, int)]
                 raise Interrupted("interrupted", *numbers[:1]) from error
@@ -111,23 +109,6 @@ def failing_in_one_line() -> Iterator[None]:
             raise
         place = f"{error.filename}: " if error.filename else ""
         raise Failure(f"{place}{error.strerror}; check permissions and free space") from error
-
-
-def lacks_memory(error: BaseException | None) -> bool:
-    """Return True if an error, or an error that it comes from, is one of lacking memory."""
-    return any(
-        isinstance(origin, MemoryError)
-        or getattr(origin, "errno", None) == errno.ENOMEM
-        or _MESSAGES.search(str(origin))
-        for origin in _origins(error)
-    )
-
-
-def _origins(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and those that it comes from."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _address_space_was_full() -> bool:

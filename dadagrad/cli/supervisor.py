@@ -13,10 +13,12 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from dadagrad.cli.failures import ADVICE, Failure, has_limited_addresses, lacks_memory
-from dadagrad.errors import signals_to_end
+from dadagrad.cli.failures import ADVICE, Failure, has_limited_addresses
+from dadagrad.errors import lacks_memory, signals_to_end
 
 _DEATH_OF_PARENT = 1  # of prctl(2)
+_END_SECONDS = 5.0
+"""Time for a process that failed to end, after which SIGALRM ends it."""
 
 
 def supervised(command: Callable[[], None]) -> None:
@@ -41,6 +43,10 @@ def supervised(command: Callable[[], None]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     try:
         command()
+    except SystemExit as end:
+        if end.code:  # a thread that could not begin may hold up the end for ever
+            signal.setitimer(signal.ITIMER_REAL, _END_SECONDS)
+        raise
     finally:
         sys.stderr = sys.__stderr__  # what libraries have to say of the end of the process
 
@@ -73,6 +79,8 @@ def _wait(child: int, waited: set[signal.Signals], libraries: int) -> int:
                 os.kill(child, signal.SIGCONT)
     said = os.pread(libraries, 1 << 16, 0).decode(errors="backslashreplace")
     exit_code = os.waitstatus_to_exitcode(status)
+    if exit_code == -signal.SIGALRM:  # it has said why
+        return Failure.exit_code
     if exit_code < 0 or (exit_code and lacks_memory(RuntimeError(said))):
         end = f"was ended by {signal.Signals(-exit_code).name}" if exit_code < 0 else "ended"
         Failure(f"the command {end}, as it probably ran out of memory; {ADVICE}").show()

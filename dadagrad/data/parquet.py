@@ -38,7 +38,14 @@ from dadagrad.data.parquet_columns import (
 )
 from dadagrad.data.parquet_footer import RowGroup, read_row_groups
 from dadagrad.data.rows import Rows, row_of
-from dadagrad.errors import CorruptionError, DadagradError, InputError, OutOfMemory, StorageError
+from dadagrad.errors import (
+    CorruptionError,
+    DadagradError,
+    InputError,
+    OutOfMemory,
+    StorageError,
+    lacks_memory,
+)
 from dadagrad.storage.store import Storage
 
 N_FEATURES_KEY = b"dadagrad.n_features"
@@ -283,7 +290,7 @@ def arrow_errors(kind: type[DadagradError], problem: str, advice: str) -> Iterat
         raise
     except _ARROW_ERRORS as error:
         reason = str(error).strip().partition("\n")[0][:_MAX_REASON] or type(error).__name__
-        if isinstance(error, MemoryError):
+        if lacks_memory(error):
             kind, advice = OutOfMemory, "free some memory, or write smaller row groups"
         elif isinstance(error, OSError) and error.errno is not None:
             kind, advice = StorageError, "check the disk or the store"

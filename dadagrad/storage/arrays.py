@@ -27,6 +27,7 @@ from dadagrad.errors import (
     OutOfMemory,
     StorageError,
     TooLarge,
+    lacks_memory,
 )
 from dadagrad.storage.documents import field, fields
 from dadagrad.storage.store import Storage
@@ -194,7 +195,7 @@ def _fill(storage: Storage, part: Part, target: NDArray[np.uint8], place: str) -
             )
         raw = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        kind = OutOfMemory if "not enough memory" in str(error) else CorruptionError
+        kind = OutOfMemory if lacks_memory(error) else CorruptionError
         raise kind(f"{place} cannot be decompressed: {error}") from None
     target[:] = np.frombuffer(raw, np.uint8)
 

@@ -44,9 +44,11 @@ _lock = threading.Lock()
 
 def parse(scheme: str, rest: str, url: str) -> tuple[str, str]:
     """Return the bucket or host of a URL that is not local, and the prefix in it."""
-    if "@" in rest.partition("/")[0]:
+    if "@" in rest.partition("/")[0] or (scheme != "memory" and "?" in rest):
         credentials = _CREDENTIALS.get(scheme, _NETRC)
-        raise InputError(f"{url} was given with credentials in it; set {credentials} instead")
+        raise InputError(
+            f"{url} was given with credentials or a query in it; set {credentials} instead"
+        )
     name, _, prefix = rest.partition("/")
     if scheme != "memory" and not name:
         raise InputError(f"{url} names no bucket or host; write {scheme}://NAME/PREFIX")

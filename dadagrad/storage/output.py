@@ -65,7 +65,7 @@ def new_file(url: str, overwrite: bool) -> Iterator[BinaryIO]:
                 _name(file, target)
             else:  # sent in parts, and exists once the last of them has arrived
                 storage.put_file("", file)
-    except StorageError:
+    except (StorageError, MemoryError):
         raise
     except (OSError, pa.ArrowException) as error:
         reason = getattr(error, "strerror", None) or str(error)

@@ -284,7 +284,7 @@ class Storage:
     def _explained(self, action: str, key: str) -> Iterator[None]:
         try:
             yield
-        except (StorageError, InputError):
+        except (StorageError, InputError, MemoryError):
             raise
         except Exception as error:
             # Without the cause, whose text can hold the URL with its credentials.
@@ -369,6 +369,5 @@ def _path_of(url: str) -> str:
     """The path of a ``file://`` URL, in which '?' and '#' are characters like any other."""
     path = url.partition("://")[2].removeprefix("localhost")
     if not path.startswith("/"):
-        host = path.partition("/")[0]
-        raise InputError(f"{url} names the host {host!r}; write file:///PATH")
+        raise InputError(f"{url} names a host; write file:///PATH")
     return unquote(path)

@@ -108,6 +108,15 @@ def test_an_error_at_the_end_of_such_a_process_is_not_shown_after_its_own():
     assert fail(["-c", SUPERVISED.format(death=death % line)]) == "first\n"
 
 
+def test_a_thread_that_never_ends_does_not_hold_up_the_end_of_such_a_process():
+    death = (
+        "import threading, dadagrad.cli.supervisor as supervisor; "
+        "supervisor._END_SECONDS = 0.1; sys.stderr.write('dadagrad: error: first\\n'); "
+        "threading.Thread(target=threading.Event().wait).start(); sys.exit(2)"
+    )
+    assert fail(["-c", SUPERVISED.format(death=death)]) == "first\n"
+
+
 @pytest.mark.parametrize(
     ("end", "code", "stderr"),
     [("sys.exit(3)", 3, ""), ("os.write(2, b'hint')", 0, "hint"), ("raise OSError", 1, "OSError")],

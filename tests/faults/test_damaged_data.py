@@ -150,6 +150,12 @@ NO_DAMAGE = {
     "memory": (Arena, "empty", MemoryError("none left"), OutOfMemory),
     "disk": (store, "open_regular", OSError(5, "Input/output error"), StorageError),
     "memory, Parquet": (ParquetFile, "read_row_group", MemoryError("none left"), OutOfMemory),
+    "threads, Parquet": (
+        ParquetFile,
+        "read_row_group",
+        pa.ArrowException("Unknown error: Failed to launch worker thread: try again"),
+        OutOfMemory,
+    ),
     "disk, Parquet": (ParquetFile, "read_row_group", OSError(5, "EIO"), StorageError),
 }
 

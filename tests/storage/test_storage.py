@@ -245,7 +245,7 @@ for action in (lambda: closed.get("a"), lambda: closed.put("b", b""), lambda: cl
         ("ftp://host/x", "scheme must be one of file, memory, s3"),
         ("s3://", "names no bucket"),
         ("s3:///key", "names no bucket"),
-        ("file://host/x", "names the host 'host'"),
+        ("file://host/x", "names a host"),
         ("s3://bucket/../x", "is not a key"),
         ("az://container/x", "AZURE_STORAGE_ACCOUNT_NAME"),
     ],
@@ -265,9 +265,13 @@ def test_credentials_are_never_shown(tmp_path, monkeypatch):
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     shown = []
     for scheme in ("s3", "http"):
-        with pytest.raises(InputError, match="credentials in it; set") as refused:
-            Storage(f"{scheme}://SECRETID:SECRETKEY@bucket/x")
-        shown.append(str(refused.value))
+        for rest in ("SECRETID:SECRETKEY@bucket/x", "bucket/x?sig=SECRETKEY"):
+            with pytest.raises(InputError, match="or a query in it; set") as refused:
+                Storage(f"{scheme}://{rest}")
+            shown.append(str(refused.value))
+    with pytest.raises(InputError, match="names a host") as refused:
+        Storage("file://SECRETID:SECRETKEY@host/x")
+    shown.append(str(refused.value))
     for url in ("s3://bucket/x", "http://127.0.0.1:1/x"):
         storage = Storage(url)
         shown += [repr(storage), storage.url, repr(pickle.dumps(storage)), repr(vars(storage))]

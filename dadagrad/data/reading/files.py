@@ -14,7 +14,7 @@ from typing import IO, Protocol
 import pyarrow as pa
 
 from dadagrad.data.reading.options import FORMATS, Format
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, lacks_memory
 
 MAX_LINE_BYTES = 1 << 28
 """Longest line of a text file; a longer one means that the file is not text."""
@@ -290,6 +290,8 @@ def _read(path: str, reader: _Reader, size: int, done: int) -> bytes:
     try:
         return reader.read(size)
     except (EOFError, OSError, lzma.LZMAError, pa.ArrowException) as error:
+        if lacks_memory(error) or getattr(error, "errno", None) is not None:
+            raise  # the content may be whole
         raise InputError(
             f"{path}: the compressed data are damaged or cut short after {done} decompressed bytes "
             f"or a little later ({error}); get a whole copy of the file"
