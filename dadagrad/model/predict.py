@@ -157,8 +157,9 @@ def _suffix(url: str) -> str:
     """Return the suffix, which decides the format; `InputError` if it is not known."""
     suffix = os.path.splitext(url.rpartition("/")[2])[1]
     if suffix.lower() not in ("", ".parquet", ".pq", ".csv"):
+        shown = suffix.partition("?")[0]  # of a URL: a query has credentials
         raise InputError(
-            f"predictions cannot be written to {url}: the suffix {suffix} is not known; give "
+            f"predictions cannot be written to {url}: the suffix {shown} is not known; give "
             ".parquet (or none) for Parquet, or .csv for CSV"
         )
     return suffix.lower()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +17,7 @@ from dadagrad.data.dask_blocks import DaskDataset
 from dadagrad.data.dataset import Dataset, MemoryDataset
 from dadagrad.data.skipping import skipping
 from dadagrad.data.views import hold_out
-from dadagrad.errors import InputError, OnError, TrainingError, name_options
+from dadagrad.errors import DadagradError, InputError, OnError, TrainingError, name_options
 from dadagrad.model.evaluate import evaluate
 from dadagrad.model.model import Model
 from dadagrad.problem import Problem, make_problem
@@ -43,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 MIN_GAIN = 1e-3
 """Share by which a pass must lower the loss on the holdout, or it is the last."""
+
+_FEATURE = re.compile(r"(?<=\bfeature )\d+")
 
 
 def resolve_config(data: Dataset, config: TrainConfig, *, on_cluster: bool) -> TrainConfig:
@@ -285,8 +289,11 @@ class Run:
         Returns the coordinator at the end, and False if a stop was requested.
         """
         coordinator = self.coordinator(start, save_every, stop)
-        with watcher.on_interrupt():
-            complete = engine.run(coordinator, watcher)
+        try:
+            with watcher.on_interrupt():
+                complete = engine.run(coordinator, watcher)
+        except TrainingError as error:
+            raise self._with_name(error) from None
         metrics = coordinator.metrics
         if complete and metrics.weight == 0.0:
             if self.problem.loss.ranks:
@@ -304,6 +311,17 @@ class Run:
                 "step sizes, or normalise the rows"
             )
         return coordinator, complete
+
+    def _with_name(self, error: TrainingError) -> TrainingError:
+        """Return `error` with the name of the feature whose id is in its message."""
+
+        def name(feature: re.Match[str]) -> str:
+            names = self.readable.names(np.array([int(feature[0])]))
+            return " ".join([feature[0], *(f"({each[:60]!r})" for each in names.values())])
+
+        with suppress(DadagradError):
+            return TrainingError(_FEATURE.sub(name, str(error)))
+        return error
 
     def coordinator(
         self, start: Start, save_every: int | None = None, stop: Cursor | None = None

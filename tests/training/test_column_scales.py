@@ -9,6 +9,7 @@ from helpers.training_cases import N_FEATURES, UPDATES, as_dataset, bits, dense_
 from dadagrad import AdaGradClassifier
 from dadagrad.config import TrainConfig
 from dadagrad.data.arrays import dataset_from_arrays
+from dadagrad.errors import TrainingError
 from dadagrad.model.evaluate import evaluate
 from dadagrad.optim.losses import Logistic
 from dadagrad.optim.preconditioners import Normalized
@@ -122,3 +123,10 @@ def test_later_calls_of_partial_fit_keep_the_scales_of_the_first():
         here.partial_fit(features, labels, classes=[-1.0, 1.0])
         there.partial_fit(features * units, labels, classes=[-1.0, 1.0])
     assert np.array_equal(here.decision_function(x[0]), there.decision_function(x[0] * units))
+
+
+@pytest.mark.parametrize("settings", [{}, {"streams": 3}, {"batch_size": 10}], ids=str)
+def test_sums_that_overflow_end_the_run_with_the_name_of_the_feature(settings):
+    rows = [{"label": n % 2, "x": n % 3, "time": 1e20 * (n % 5 == 0)} for n in range(120)]
+    with pytest.raises(TrainingError, match=r"feature \d+ \('time'\) have left .* scale the"):
+        train(rows, scale="none", scale_columns=False, step_size=0.5, **settings)
