@@ -256,13 +256,14 @@ class DaskDriver(ABC):
             return
         try:
             self._client.cancel([self._job])
-            self._client.run(
+            moved = self._client.run(
                 forget,
                 self._run,
                 self._digest,
                 on_error="ignore",
                 callback_timeout=FORGET_SECONDS,
             )
+            self.bytes_moved += sum(moved.values())
         except (OSError, TimeoutError, RuntimeError) as error:
             logger.debug("could not clean up the workers: %s", error)
 

@@ -286,10 +286,11 @@ def _remember(run: str, job: Job) -> None:
             _jobs.popitem(last=False)
 
 
-def forget(run: str, digest: str) -> None:
+def forget(run: str, digest: str) -> int:
     """Drop the job of a run, its shards, and the cached partitions of its data.
 
-    The shards are those of all workers that this process has, or had.
+    The shards are those of all workers that this process has, or had. Returns the bytes that these
+    moved, and no reply has told: some workers only merge.
     """
     with _lock:
         _jobs.pop(run, None)
@@ -298,3 +299,4 @@ def forget(run: str, digest: str) -> None:
         store.peers.close()
     if _cache is not None:
         _cache.forget(digest)
+    return sum(store.peers.take_bytes() for store in stores)
