@@ -66,7 +66,7 @@ class Axis:
         return (value - low) / (high - low) if high > low else 0.5
 
     def ticks(self) -> list[float]:
-        """Round values within the axis, about five."""
+        """Round values within the axis: three to seven, fewer on a short logarithmic one."""
         if self.log and self.high / self.low >= 10.0:
             decades = range(math.ceil(math.log10(self.low)), math.floor(math.log10(self.high)) + 1)
             ticks = [10.0**power for power in decades[:: max(1, math.ceil(len(decades) / 6))]]
@@ -78,7 +78,7 @@ class Axis:
         span = self.high - self.low
         unit = 10.0 ** math.floor(math.log10(span / 4.0))
         step: float = unit * next(
-            factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= span / 5.0
+            factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= span / 6.0
         )
         first = math.ceil(self.low / step - 1e-9)
         return [number * step for number in range(first, math.floor(self.high / step + 1e-9) + 1)]
