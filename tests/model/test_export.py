@@ -1,6 +1,7 @@
 """Exported models predict as the model does, in the programs that they are for."""
 
 import shlex
+import sys
 
 import numpy as np
 import onnxruntime
@@ -39,7 +40,10 @@ def text_model(folder, loss, n_classes=2, **options):
 
 def run(model, **inputs):
     """Outputs of the graph in onnxruntime."""
-    made = dadagrad.export(model, format="onnx").SerializeToString()
+    made = dadagrad.export(model, format="onnx")
+    used = {name for node in made.graph.node for name in node.input}
+    assert {each.name for each in made.graph.initializer} <= used
+    made = made.SerializeToString()
     session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
     return session.run(None, inputs)  # type: ignore[no-any-return]
 
@@ -174,6 +178,16 @@ def test_the_command_of_a_card_makes_the_model_again(tmp_path):
     command = card.split("```sh\n")[1].split("\n")[0].replace("model model", f"model {tmp_path}/m")
     assert CliRunner().invoke(cli, shlex.split(command)[1:]).exit_code == 0
     assert Model.load(tmp_path / "m").digest == model.digest
+
+
+@pytest.mark.parametrize("package", ["onnx", "skops"])
+def test_a_missing_package_is_named(package, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    for name in [name for name in sys.modules if name.startswith(f"{package}.")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(InputError, match=f"needs the package {package}.*pip install {package}"):
+        dadagrad.export(numbers("hinge")[0], tmp_path / f"model.{package}")
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_cannot_be_exported_is_said(tmp_path):

@@ -158,8 +158,11 @@ class Onnx(Format):
             '<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1, "ai.onnx.ml" : 3], '
             f'producer_name: "dadagrad">\nmodel ({inputs}) => ({outputs}) {{\n{body}\n}}'
         )
+        used = {name for node in made.graph.node for name in node.input}
         made.graph.initializer.extend(
-            onnx.numpy_helper.from_array(array, name) for name, array in tensors.items()
+            onnx.numpy_helper.from_array(array, name)
+            for name, array in tensors.items()
+            if name in used
         )
         onnx.checker.check_model(made)
         return made
