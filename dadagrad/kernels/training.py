@@ -1428,7 +1428,7 @@ def count_by_score(
         One row of so many counts for all of them; the scores of the others are NaN.
     importance : (n_rows,) or (0,) float64
     t : float
-        Importance of the rows before; a row counts `t` times.
+        Importance of the rows before; a row counts by its cube.
     first_key : int
         The first 12 bits of the least float32 that is not near 0.
     histogram : (n_bins, 2) float64
@@ -1452,4 +1452,4 @@ def count_by_score(
             place = min(max(key, 0), middle - 1)
             place = middle + place if score > 0.0 else middle - 1 - place
             has_label = labels[targets.label_column[k], row] == targets.positive[k]
-            histogram[place, np.int64(has_label)] += weight * t * share
+            histogram[place, np.int64(has_label)] += weight * t**3 * share

@@ -3,9 +3,10 @@
 A calibration is fitted to progressive scores, each of which was computed before its row was learned
 from, so that it costs no held-out rows and no further pass. With several passes, these are the
 scores of the first pass, or of the last one where rows that were learned from before are predicted
-little better than new ones. A run sums a histogram of these scores
-for each kind of label: histograms of disjoint rows add up. Later rows, whose scores are closer to
-those of the final model, count more: each as often as the rows that came before it.
+little better than new ones. A run sums a histogram of these scores for each kind of label:
+histograms of disjoint rows add up. Later rows, whose scores are closer to those of the final model,
+count more, by the cube of the number of rows before: averages of weights, and weights of long
+steps, are far from the final ones even after half of the rows.
 
 A row of two classes has one score, and so has each label of a multilabel task: the probability of a
 score of 0 is one half. With several classes, the score of each is the difference to the largest of

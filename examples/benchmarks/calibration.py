@@ -17,7 +17,7 @@ from dadagrad import dataset_from_arrays, evaluate, train
 from dadagrad.optim.calibration import CALIBRATIONS
 from dadagrad.training.result import calibrate
 
-LOSSES = ("hinge", "squared-hinge", "logistic")
+LOSSES = ("hinge", "squared-hinge", "logistic", "multiclass-hinge")
 PASSES = (1, 3, 5, 10)
 SETS = {"IMDB": imdb, "census": census, "a9a": a9a, "MNIST, 10 classes": mnist}
 
@@ -46,7 +46,7 @@ def errors(data: RealSet, loss: str, passes: int) -> list[str]:
     end, model = result.coordinator, result.model
     cells = []
     for kind in CALIBRATIONS:
-        fitted = calibrate(end.problem, end.passes, 0, CALIBRATIONS.make(kind))
+        fitted = calibrate(end.problem, end.place.passes, 0, CALIBRATIONS.make(kind))
         measured = evaluate(replace(model, calibration=fitted), test)
         cells.append(f"{100 * measured.get('calibration_error', np.nan):.2f}")
     return cells
