@@ -129,7 +129,10 @@ class TrainConfig:
         1, Number(whole=True, minimum=1), "Number of passes over the data.", "Common"
     )
     shuffle: bool = setting(
-        True, Switch(), "Read partitions in a new random order each pass.", "Data"
+        True,
+        Switch(),
+        "Take partitions and raw rows in random order. Partitions get a new order each pass.",
+        "Data",
     )
     partitions_per_batch: int = setting(
         4,

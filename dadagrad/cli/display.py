@@ -35,11 +35,15 @@ class Display(ProgressDisplay):
         self.as_json = as_json
 
     def show_result(self, result: Mapping[str, Any], *, n_bytes: tuple[str, ...] = ()) -> None:
-        """Print the result to stdout; people read the entries `n_bytes` with their unit."""
+        """Print the result to stdout.
+
+        People read the entries `n_bytes` with their unit, and none that are None.
+        """
         if self.as_json:
             print_json(result)
         else:
-            print_facts({**result, **{name: decimal(result[name]) for name in n_bytes}})
+            shown = {**result, **{name: decimal(result[name]) for name in n_bytes}}
+            print_facts({name: value for name, value in shown.items() if value is not None})
 
     def show_lines(self, lines: Iterable[str]) -> None:
         """Print lines to stdout, wrapped to the width of a terminal."""

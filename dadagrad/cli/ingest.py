@@ -8,6 +8,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.filesize import decimal
 
 import dadagrad
 from dadagrad.cli.display import Display
@@ -20,6 +21,7 @@ from dadagrad.cli.options import (
     setting_option,
 )
 from dadagrad.data.reading.options import OPTIONS
+from dadagrad.summary import counted, duration
 
 if TYPE_CHECKING:
     from dadagrad import Dataset
@@ -63,12 +65,13 @@ def open_data(
     display: Display,
     *,
     like: str | None = None,
+    shuffle: bool | None = None,
     needed_by: Sequence[str] = (),
 ) -> Dataset:
     """Open datasets, or read raw files with the options `reading`, and say what was read as what.
 
-    With `like`, the URL of a model, the rows of raw files get its features. The options `needed_by`
-    do without raw files.
+    With `like`, the URL of a model, the rows of raw files get its features. They come in a random
+    order unless `shuffle` is False. The options `needed_by` do without raw files.
     """
     from dadagrad.data.ingest.collect import describe  # loads slowly, and the next
     from dadagrad.data.ingest.ingest import as_dataset, read_dataset
@@ -91,6 +94,7 @@ def open_data(
         rows = read_dataset(
             list(data),
             like=like,
+            shuffle=None if shuffle is False else "auto",
             progress=lambda done, total, rows: bar.update(done, total, f"{rows:,} rows"),
             **reading,
         )
@@ -169,5 +173,17 @@ def ingest(
             **reading,
             **options,
         )
-    facts = asdict(report) | ({} if display.as_json else {"dataset": out})
-    display.show_result(facts, n_bytes=("source_bytes", "bytes"))
+    facts = asdict(report)
+    if not display.as_json:
+        facts = {
+            "rows": report.rows,
+            "features": report.features,
+            "non-zeros": report.nnz,
+            "partitions": report.partitions,
+            "left out": counted(report.skipped, "row") if report.skipped else None,
+            "columns": report.columns or None,
+            "collisions": report.collisions,
+            "read": f"{decimal(report.source_bytes)} in {duration(report.seconds)}",
+            "dataset": f"{out}, {decimal(report.bytes)}",
+        }
+    display.show_result(facts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -69,9 +70,11 @@ def _open_data(url: str, content: str | None) -> Dataset:
     except InputError as error:
         if looks_like_zarr(Storage(url)):
             raise
-        reason = (
-            f"its Parquet files are of something else ({error})" if content else "check the URL"
-        )
+        reason = "check the URL"
+        if content:
+            reason = f"its Parquet files are of something else ({error})"
+        elif os.path.isfile(url):
+            reason = "make a dataset of a file of rows with `dadagrad ingest`"
         raise InputError(
             f"{url} is not a model, a dataset or a folder of checkpoints; {reason}"
         ) from error

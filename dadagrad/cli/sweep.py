@@ -104,7 +104,8 @@ def sweep(
     make_grid(config, names)
     check_destinations(model, overwrite=overwrite, probe=False)
     on_cluster = cluster_options(resources)
-    rows = open_data(data, reading, display, needed_by=on_cluster)
+    shuffle = settings["shuffle"]
+    rows = open_data(data, reading, display, shuffle=shuffle, needed_by=on_cluster)
     check_data(rows, config, None, on_cluster=bool(on_cluster))
     check_destinations(model, overwrite=overwrite)
     result = dadagrad.sweep(

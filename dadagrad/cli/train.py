@@ -145,11 +145,16 @@ def train(
     if model is not None and not (dry_run or or_resume):
         check_destinations(model, checkpoints, overwrite=overwrite, probe=False)
     needed_by = [*(["--checkpoints"] if checkpoints else []), *cluster_options(resources)]
-    rows = open_data(data, reading, display, like=initial_model, needed_by=needed_by)
+    values = {} if file is None else _read_settings(file)
+    values |= {name: value for name, value in settings.items() if value is not None}
+    rows = open_data(
+        data, reading, display,
+        like=initial_model, shuffle=values.get("shuffle"), needed_by=needed_by,
+    )  # fmt: skip
     share = None if holdout is None else _share(holdout)
     if share is not None:
-        settings["holdout"], holdout = share, None
-    values = _read_values(rows, file, settings)
+        values["holdout"], holdout = share, None
+    values = _with_class_weights(values, rows.schema)
     initial = None if initial_model is None else InitialState.load(absolute(initial_model), values)
     config = make_config(None if initial is None else initial.config, values)
     rows = rows if initial is None else initial.adopt(rows)
@@ -195,16 +200,14 @@ def train(
     finish(result, display, model, metadata, checkpoints, auto=auto)
 
 
-def _read_values(data: Dataset, file: str | None, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a file, which the options replace."""
-    values = {} if file is None else _read_settings(file)
-    values |= {name: value for name, value in settings.items() if value is not None}
-    if isinstance(values.get("class_weight"), Mapping):
-        values["class_weight"] = {
-            _label_value(label, data.schema): weight
-            for label, weight in values["class_weight"].items()
-        }
-    return values
+def _with_class_weights(values: dict[str, Any], schema: Schema) -> dict[str, Any]:
+    """Return settings with the numbers of the classes that have weights."""
+    if not isinstance(values.get("class_weight"), Mapping):
+        return values
+    weights = values["class_weight"].items()
+    return values | {
+        "class_weight": {_label_value(label, schema): weight for label, weight in weights}
+    }
 
 
 def _share(holdout: str) -> float | None:

@@ -104,3 +104,16 @@ def test_a_raw_table_is_trained_on_in_one_command(run, tmp_path):
     assert (
         "--label has no effect" in run("train", tmp_path / "d", "--label", 2, "--model", "o").error
     )
+
+
+def test_people_read_only_what_applies(run, tmp_path):
+    (tmp_path / "a.vw").write_text("1 | a\n-1 | b\n" * 20)
+    (tmp_path / "b.csv").write_text("label,x\n" + "1,2\n0,3\n" * 20 + "0,red\n")
+    answers = [
+        run("ingest", tmp_path / name, "--out", tmp_path / "out", "--overwrite", *more).stdout
+        for name, more in (("a.vw", ()), ("b.csv", ("--on-error", "skip")))
+    ]
+    assert "columns     label: -1 20, 1 20\n" in answers[0]
+    assert "collisions" not in answers[0]
+    assert "left out    1 row\n" in answers[1]
+    assert "collisions  0\n" in answers[1]

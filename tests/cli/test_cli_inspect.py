@@ -89,4 +89,5 @@ def test_an_unknown_url_is_one_error(run, places, tmp_path):
     assert "its Parquet files are of something else (" in run("inspect", tmp_path).error
     for url in (tmp_path / "none", tmp_path / "file"):
         assert "is not a model, a dataset or a folder of checkpoints" in run("inspect", url).error
+    assert "make a dataset of a file of rows" in run("inspect", tmp_path / "file").error
     assert "--verify is for checkpoints" in run("inspect", places.train, "--verify").error

@@ -92,7 +92,7 @@ def test_svmlight_rows_keep_their_order_over_files(tmp_path, option):
         bytes=sum(map(len, files_of(tmp_path / "out").values())),
         seconds=report.seconds,
         skipped=0,
-        columns="label: (0 45, 1 45)",
+        columns="label: 0 45, 1 45",
     )
     assert report.partitions == len(dataset.partitions)
     assert dataset.schema.label_columns[0].counts == (45, 45)

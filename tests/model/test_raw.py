@@ -155,3 +155,14 @@ def test_each_line_from_standard_input_is_answered_at_once(trained, tmp_path):
     assert program.wait(30) == 0
     # On a machine that does nothing else it is 1 ms: examples/benchmarks/latency.py measures it.
     assert np.median(seconds) < 0.25
+
+
+def test_lines_of_text_are_not_cut_at_commas(tmp_path):
+    texts = ["a dull, poor film", "a fine film; so good, so short", "poor"]
+    (tmp_path / "train").write_text("+\tso fine\n-\tpoor\n" * 40)
+    model = train(str(tmp_path / "train"), format="text", **SETTINGS).model
+    (tmp_path / "new").write_text("\n".join(texts))
+    predict(model, str(tmp_path / "new"), str(tmp_path / "new.csv"))
+    rows = read_csv(tmp_path / "new.csv")
+    assert [row["prediction"] for row in rows] == list(model.predict(texts)) == ["-", "+", "-"]
+    assert "label" not in rows[0]

@@ -7,7 +7,7 @@ from helpers.zarr_cases import write_zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dadagrad import InputError, Model, dataset_from_arrays, resume, train
+from dadagrad import InputError, Model, dataset_from_arrays, ingest, resume, train
 from dadagrad.training import execution
 
 MODES = ({"batch_size": 1}, {"batch_size": 9}, {"streams": 3, "rounds": 4})
@@ -32,6 +32,20 @@ def test_days_one_by_one_have_the_bits_of_all_at_once(update, mode, labels, step
         assert result.model.digest == before
         result = after
     assert result.model.digest == train(days, **config).model.digest
+
+
+def test_raw_files_that_are_not_shuffled_are_learned_from_in_their_order(tmp_path):
+    days = [str(tmp_path / f"{day}.csv") for day in range(2)]
+    for day, url in enumerate(days):
+        rows = "".join(f"{n % 3 % 2},{n % 7}{day}\n" for n in range(80))
+        (tmp_path / f"{day}.csv").write_text("label,c\n" + rows)
+    config = {"step_size": 0.3, "shuffle": False, "categories": "c"}
+    first = train(days[0], **config)
+    ingest(days[0], str(tmp_path / "data"), categories="c", shuffle=False)
+    assert train(str(tmp_path / "data"), step_size=0.3).model.digest == first.model.digest
+    after = train(days[1], initial_model=first, shuffle=False)
+    assert after.model.digest == train(days, **config).model.digest
+    assert train(days[0], **config | {"shuffle": True}).model.digest != first.model.digest
 
 
 def test_the_number_of_streams_and_the_penalty_may_change():
@@ -91,8 +105,6 @@ def test_settings_that_a_state_cannot_change_are_refused():
 
 
 def test_later_days_of_svmlight_may_have_new_features(tmp_path, monkeypatch):
-    from dadagrad import ingest
-
     for day, lines in enumerate(["1 1:1 3:2\n-1 2:1\n", "1 1:1 7:2\n-1 2:1 5:1\n"]):
         (tmp_path / f"{day}.svm").write_text(lines)
         ingest(str(tmp_path / f"{day}.svm"), str(tmp_path / f"{day}.zarr"))

@@ -24,13 +24,13 @@ from dadagrad.data.ingest.sources import Source
 from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import ClusterPool, StoredRun, WorkerPool, store_runs
 from dadagrad.data.labels import LabelCollector, LabelTable, keep_class_names
-from dadagrad.data.reading.files import source_bytes
+from dadagrad.data.reading.files import names_format, source_bytes
 from dadagrad.data.reading.options import OPTIONS, TABLE_FORMATS, Options
 from dadagrad.data.rows import Rows
 from dadagrad.data.tables.columns import PLURALS, Column
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.scaling import MAX_SAMPLE, MAX_SAMPLE_ROWS, learn_scale
-from dadagrad.errors import InputError, name_options
+from dadagrad.errors import InputError
 from dadagrad.kernels import is_compiled, parsing
 
 logger = logging.getLogger(__name__)
@@ -99,19 +99,22 @@ def _recipe_like(source: Source, settings: dict[str, Any], like: Schema) -> Reci
             n_features=None if like.numbers_own_features else like.n_features,
         )
     encoder = TableEncoder.from_json(space)
-    is_stream = source.paths == ["/dev/stdin"]
+    # A line of text may look like a row of several columns, so only a name says that it is one.
+    as_recorded = source.paths == ["/dev/stdin"] or (
+        encoder.is_text and bool(source.paths) and not any(map(names_format, source.paths))
+    )
     if "label" in changed:
         encoder = replace(encoder, label=str(changed["label"]))
     if changed.get("format") is None:
-        changed["format"] = reading["format"] if is_stream else source.guess_format()
-        if is_stream and changed["format"] == "parquet":
+        changed["format"] = reading["format"] if as_recorded else source.guess_format()
+        if as_recorded and changed["format"] == "parquet":
             changed["format"] = "csv"
         if changed["format"] not in TABLE_FORMATS:
             raise InputError(
                 f"{source.name} is {changed['format']}, and the model or dataset was made "
                 "of a table; give a table, or --format"
             )
-    if changed["format"] in ("text", "csv") and is_stream:
+    if changed["format"] in ("text", "csv") and as_recorded:
         changed.setdefault("delimiter", reading.get("delimiter"))
     return Recipe(Options(**_without(changed, "label")), encoder, tuple(reading.get("columns", ())))
 
@@ -202,8 +205,10 @@ def describe(schema: Schema, left_out: Sequence[str] = ()) -> str:
         return " ".join(filter(None, ["column", number, repr(name) if name != number else ""]))
 
     for column in schema.label_columns[:1]:
-        name = place(encoder.label) if encoder and encoder.label in columns else ""
-        parts.append(f"label: {name} {_classes(column)}".replace("  ", " "))
+        classes = _classes(column)
+        if encoder and encoder.label in columns:
+            classes = f"{place(encoder.label)} ({classes})"
+        parts.append(f"label: {classes}")
     kinds: dict[str, list[str]] = {}
     for described in encoder.columns if encoder else ():
         kinds.setdefault(described.kind, []).append(described.name)
@@ -217,10 +222,10 @@ def describe(schema: Schema, left_out: Sequence[str] = ()) -> str:
 
 def _classes(column: LabelColumn) -> str:
     if column.values is None or column.counts is None:
-        return "(numbers)"
+        return "numbers"
     pairs = list(zip(column.texts, column.counts, strict=True))
     shown = ", ".join(f"{name} {count:,}" for name, count in pairs[:_MAX_SHOWN])
-    return f"({shown}{', ...' if len(pairs) > _MAX_SHOWN else ''})"
+    return f"{shown}{', ...' if len(pairs) > _MAX_SHOWN else ''}"
 
 
 def collect(
@@ -241,6 +246,7 @@ def collect(
     """
     options = recipe.options
     seed = (None if options.no_labels else 0) if shuffle == "auto" else shuffle
+    seed = None if seed is False else seed
     minimum = {"partition_nnz": 1, "shuffle": 0, "n_features": 1}
     for name, value in zip(minimum, (partition_nnz, seed, n_features), strict=True):
         if value is not None and value < minimum[name]:
@@ -277,11 +283,6 @@ def collect(
             report(n_bytes, rows.n_rows)
         local.finish()
     summary.wrong_rows.log_number()
-    if seed is None and not options.no_labels and summary.in_order:
-        logger.warning(
-            "the labels come in order: training learns little from rows that are sorted by label; "
-            + name_options("leave out --no-shuffle")
-        )
     if not rows.n_rows:
         reason = f" ({summary.skipped} were wrong and skipped)" if summary.skipped else ""
         reason += f" ({summary.zero_weight} have weight 0)" if summary.zero_weight else ""
@@ -334,8 +335,8 @@ def _feature_space(summary: SourceSummary) -> dict[str, Any] | None:
     options = summary.options
     if summary.encoder is not None:
         reading: dict[str, Any] = {"format": options.format, "columns": summary.columns}
-        if options.delimiter is not None:
-            reading["delimiter"] = options.delimiter
+        if summary.delimiter is not None:
+            reading["delimiter"] = summary.delimiter
         return {**summary.encoder.to_json(), "reading": reading | summary.encoder.reading()}
     space: dict[str, Any] = {"format": options.format}
     if options.format == "vw":

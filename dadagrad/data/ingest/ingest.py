@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -30,10 +31,12 @@ from dadagrad.data.reading.files import source_bytes
 from dadagrad.data.reading.options import OPTIONS
 from dadagrad.data.views import join
 from dadagrad.data.zarr.writer import write_partition, write_root
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, name_options
 from dadagrad.settings import show_settings
 from dadagrad.storage.documents import from_plain, read_sealed
 from dadagrad.storage.store import Storage
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +90,9 @@ def ingest(
         Size of a partition: its non-zeros, and one more for each row. Rows of one query (svmlight
         ``qid``, for rankings) stay in one partition.
     shuffle
-        Seed of a random order of all rows, the same for any number of workers. None keeps the
-        order; the default is 0, and None with `no_labels`. Queries are shuffled whole; equal
-        numbers are one query.
+        Seed of a random order of all rows, the same for any number of workers. None or False
+        keeps the order; the default is 0, and None with `no_labels`. Queries are shuffled whole;
+        equal numbers are one query.
     workers
         Number of threads (for svmlight and vw) or processes (for text and csv) that parse. With
         several processes, a script must call this under ``if __name__ == "__main__":``.
@@ -147,6 +150,15 @@ def ingest(
             writers = min(workers, os.cpu_count() or 1)
             pool = stack.enter_context(worker_pool(writers, threads=True))
         schema, summary = collected.schema, collected.summary
+        if (
+            (shuffle is None or shuffle is False)
+            and not recipe.options.no_labels
+            and summary.in_order
+        ):
+            logger.warning(
+                "the labels come in order: training learns little from rows that are sorted by "
+                f"label; {name_options('leave out --no-shuffle')}"
+            )
         provenance = {
             "sources": source.paths,
             "options": asdict(recipe.options),
@@ -212,7 +224,9 @@ def _write_partition(collected: Collected, storage: Storage, number: int) -> Par
     return write_partition(storage, part, rows, labels, tags=tags, names=collected.names)
 
 
-def as_dataset(data: Any, *, like: Any = None, shuffle: bool = False, **options: Any) -> Dataset:
+def as_dataset(
+    data: Any, *, like: Any = None, shuffle: bool | None = None, **options: Any
+) -> Dataset:
     """Make a dataset of whatever holds rows.
 
     Parameters
@@ -220,16 +234,19 @@ def as_dataset(data: Any, *, like: Any = None, shuffle: bool = False, **options:
     data
         A dataset or its URL, as it is. A matrix, with its labels as a pair (X, y), keeps its
         numbers. Anything else that `ingest` reads is read into memory, or into temporary
-        files if it exceeds 128 MiB, and shuffled. A list of datasets is joined, in order.
+        files if it exceeds 128 MiB. A list of datasets is joined, in order.
     like
         As in `ingest`.
     shuffle
-        True for a random order of the rows of a matrix, which is always the same.
+        True for a random order of the rows that are not a dataset, which is always the same; by
+        default a matrix keeps its order.
     **options
         Options of `ingest` for rows that are not a dataset yet, such as ``label``.
     """
     if is_raw(data):
-        return read_dataset(data, like=like, **options)
+        return read_dataset(
+            data, like=like, shuffle=None if shuffle is False else "auto", **options
+        )
     if isinstance(data, list | tuple) and not is_pair(data):
         return join([as_dataset(each, like=like, shuffle=shuffle, **options) for each in data])
     source = None if isinstance(data, str | os.PathLike) else make_source(data)

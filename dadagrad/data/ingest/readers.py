@@ -79,7 +79,7 @@ def _parse_part(parse: Parser, part: Range) -> Iterator[tuple[Block, int]]:
     meter, done = Meter(), None
     chunks = read_chunks(part, TASK_BYTES, meter)
     if isinstance(parse, TableParser) and parse.quoted:
-        chunks = cut_at_rows(part.path, chunks)
+        chunks = cut_at_rows(part.path, chunks, parse.delimiter or ",")
     for chunk, offset in chunks:
         begin = offset if done is None else done
         yield parse(chunk, path=part.path, offset=offset), meter.n_bytes - begin
@@ -133,6 +133,7 @@ def _text_tasks(
         encoder, columns = summary.encoder, summary.columns
         parse, columns, chunks = open_text(path, chunks, options, encoder, columns)
         summary.encoder, summary.columns = parse.encoder, summary.columns or columns
+        summary.delimiter = summary.delimiter or parse.delimiter
         can_seek &= not parse.quoted
     if can_seek:
         for number, part in enumerate(ranges):

@@ -13,7 +13,7 @@ from dadagrad.data.arrays import drop_zero_weights
 from dadagrad.data.blocks import Block, LeftOut
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.data.labels import LabelCollector
-from dadagrad.data.reading.options import Options
+from dadagrad.data.reading.options import Delimiter, Options
 from dadagrad.data.tables.encoder import HashedNames, NameTable, TableEncoder
 from dadagrad.errors import InputError
 
@@ -28,6 +28,7 @@ class SourceSummary:
     """Facts about all sources, complete when the last block was added.
 
     The `encoder` of tables, which have the `columns`, was `learned` before, or from the first rows.
+    The `delimiter` is that of the first file.
     """
 
     options: Options
@@ -44,6 +45,7 @@ class SourceSummary:
     too_many_names: bool = False
     encoder: TableEncoder | None = None
     columns: list[str] = field(default_factory=list)
+    delimiter: Delimiter | None = None
     learned: bool = False
     n_changes: int = 0
     n_labels: int = 0

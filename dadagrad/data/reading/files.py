@@ -41,6 +41,7 @@ _SUFFIXES: dict[str, Format] = {
     ".h5ad": "anndata",
     ".npz": "npz",
 }
+_DELIMITED = (".csv", ".tsv", ".tab", ".arff")
 _FORMAT_BY_MAGIC: dict[bytes, Format] = {
     b"PAR1": "parquet",
     b"PK\x03\x04": "npz",
@@ -183,10 +184,19 @@ def place(path: str, chunk: bytes, offset: int, position: int) -> str:
     return f"{path}, line {line}"
 
 
+def _suffix(path: str) -> str:
+    """End of the name of a file, without that of its compression."""
+    return os.path.splitext(COMPRESSED_NAME.sub("", path.lower().rstrip("/")))[1]
+
+
+def names_format(path: str) -> bool:
+    """True if the name of a file says what it holds, in a format that has such names."""
+    return _suffix(path) in (*_SUFFIXES, *_DELIMITED)
+
+
 def guess_format(path: str) -> Format:
     """Format of a source, by its name, or else by its first line."""
-    name = COMPRESSED_NAME.sub("", path.lower().rstrip("/"))
-    suffix = os.path.splitext(name)[1]
+    suffix = _suffix(path)
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
     if os.path.isdir(path):
@@ -203,7 +213,7 @@ def guess_format(path: str) -> Format:
         return _FORMAT_BY_MAGIC[head[:4]]
     lines = [line for line in head.decode("utf-8", "replace").split("\n") if line.strip()]
     first = lines[0].removesuffix("\r") if lines else ""
-    if suffix in (".csv", ".tsv", ".tab", ".arff") or "\t" in first:
+    if suffix in _DELIMITED or "\t" in first:
         return "csv"
     if first.startswith(("{", "[")):
         return "jsonl"

@@ -13,7 +13,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import MAX_NOTES, Block, row_pointers, take
-from dadagrad.data.reading.options import Options
+from dadagrad.data.reading.options import Delimiter, Options
 from dadagrad.data.tables.cells import (
     BOOLEANS,
     is_value,
@@ -54,7 +54,7 @@ class TableParser:
     """Parser of rows of a table, for which the `encoder` makes features.
 
     Labels are read if rows are `labelled`; if that is None, as far as there are any. In files of
-    text, `read` makes rows of chunks, and a row can have several lines if the file is `quoted`.
+    text, `read` makes rows of chunks, in delimited ones with this `delimiter`.
     """
 
     encoder: TableEncoder
@@ -63,7 +63,7 @@ class TableParser:
     labelled: bool | None = True
     keep_lines: bool = False
     read: Callable[..., Batch] | None = None
-    quoted: bool = False
+    delimiter: Delimiter | None = None
     note_skipped: bool = True
 
     @classmethod
@@ -71,6 +71,11 @@ class TableParser:
         """Parser with these options."""
         keep_names = options.keep_names is not False
         return cls(encoder, options.on_error, keep_names, labelled=not options.no_labels)
+
+    @property
+    def quoted(self) -> bool:
+        """True if a row can have several lines."""
+        return self.delimiter not in (None, "\t")
 
     def __call__(self, chunk: bytes, *, path: str, offset: int) -> Block:
         assert self.read is not None

@@ -19,7 +19,7 @@ from dadagrad.data.blocks import MAX_NOTES
 from dadagrad.data.parquet import arrow_errors
 from dadagrad.data.parquet_footer import RowGroup, read_row_groups
 from dadagrad.data.reading.files import place
-from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Options
+from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Delimiter, Options
 from dadagrad.data.tables.columns import find_column, learn_columns, no_column, shown
 from dadagrad.data.tables.delimited import (
     NOT_UTF8,
@@ -68,7 +68,7 @@ def open_text(
     head = first
     if len(first) > HEAD_BYTES:
         head = first[: first.rfind(b"\n", 0, HEAD_BYTES) + 1 or len(first)]
-    quoted = False
+    delimiter: Delimiter | None = None
     if options.format == "jsonl":
         if first.lstrip().startswith(b"["):
             raise InputError(
@@ -104,10 +104,10 @@ def open_text(
             numbers=numbers,
             included_names=frozenset(name for name in layout.names if name in used),
         )
-        columns, quoted = list(layout.names), layout.delimiter != "\t"
-        if quoted:
-            chunks = cut_at_rows(path, chunks, layout.delimiter)
-    parser = replace(TableParser.from_options(encoder, options), read=read, quoted=quoted)
+        columns, delimiter = list(layout.names), layout.delimiter
+        if delimiter != "\t":
+            chunks = cut_at_rows(path, chunks, delimiter)
+    parser = replace(TableParser.from_options(encoder, options), read=read, delimiter=delimiter)
     return parser, columns, chunks
 
 

@@ -81,8 +81,9 @@ def open_engine(data: Dataset, workers: int | None, client: Any) -> Iterator[Das
     """
     if data.in_memory or any(each.url.startswith("memory://") for each in data.sources):
         raise InputError(
-            "data in memory cannot be read by the workers of a cluster; make a dataset of it with "
-            "`dadagrad.ingest`, or a dask collection, or train without workers or client"
+            "data in memory cannot be read by the workers of a cluster; write a dataset with "
+            "`dadagrad.ingest`, which takes a dask data frame and a client too; or give a dask "
+            "array, or train without workers or client"
         )
     with (
         dask.config.set(_CLIENT_SETTINGS),
