@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Dataset, LabelColumn
+from dadagrad.errors import name_options
+from dadagrad.optim.calibration import Histogram, bin_scores
 from dadagrad.problem import Problem
+from dadagrad.training.progressive import ProgressiveMetrics
 
 MAX_SCORE = 50.0
 HALVINGS = 100
@@ -47,6 +53,54 @@ def _of_column(problem: Problem, data: Dataset, number: int) -> tuple[float, flo
     losses = [problem.loss.value(np.broadcast_to(each, targets.shape), targets) for each in tried]
     error = 1.0 - shares.max() if problem.task == "multiclass" else min(shares[0], 1.0 - shares[0])
     return min(float(np.mean(weights @ each)) for each in losses), float(error)
+
+
+def worse_than_constant(
+    problem: Problem, report: Mapping[str, Any], passes: Sequence[ProgressiveMetrics]
+) -> str | None:
+    """Warning about a run that predicted the rows of its first pass worse than a constant does.
+
+    They were predicted by the weights that step, which say nothing of their average. The histogram
+    of the scores of the average does: it has no rows from the beginning, so that a loss of twice
+    that of the constant is enough.
+    """
+    names = [name for name in ("loss", "error") if report.get(f"constant_{name}") is not None]
+    reached = {name: report[f"progressive_{name}"] for name in names}
+    constant = {name: report[f"constant_{name}"] for name in names}
+    if problem.config.average is True:
+        histogram = passes[0].histogram[report["best"]] if passes else np.zeros((0, 2))
+        if not histogram.any():
+            return None
+        reached |= _of_histogram(problem, histogram)
+    far = problem.config.average is True and reached["loss"] > 2.0 * constant["loss"]
+    if not (far or all(reached[name] > constant[name] for name in names)):
+        return None
+    config, remedies = problem.config, ["check the labels and the order of the rows"]
+    labels = problem.label_columns[0]
+    if problem.task == "multiclass" and labels.names is None and len(labels.values or ()) > 20:
+        remedies.append("choose a loss for numbers, such as squared, if the label is one")
+    if config.update.has_step_size:
+        remedies.append("try smaller step sizes")
+    if not config.scale_columns:
+        remedies.append(name_options("try --scale-columns"))
+    return (
+        f"the model is worse than a constant: its loss is {reached['loss']:.4g} and that "
+        f"of the best constant {constant['loss']:.4g}; {', '.join(remedies)}"
+    )
+
+
+def _of_histogram(problem: Problem, histogram: Histogram) -> dict[str, float]:
+    """Error of rows by their histogram of scores, and of two classes the loss too."""
+    scores = bin_scores()
+    if problem.task == "multiclass":  # scores are leads before all other classes
+        return {"error": float(histogram[scores <= 0, 1].sum() / max(histogram[:, 1].sum(), 1.0))}
+    losses = [problem.loss.value(scores, np.full(len(scores), label)) for label in (-1.0, 1.0)]
+    wrong = np.stack([scores > 0, scores <= 0], axis=1)
+    total = histogram.sum()
+    return {
+        "loss": float((histogram * np.stack(losses, axis=1)).sum() / total),
+        "error": float((histogram * wrong).sum() / total),
+    }
 
 
 def in_order(labels: NDArray[np.float64], column: LabelColumn) -> bool:

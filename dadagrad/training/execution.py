@@ -25,7 +25,7 @@ from dadagrad.storage.memory import trim_malloc
 from dadagrad.training.callbacks import BeginEvent, Callback
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start
 from dadagrad.training.column_scales import measure_scales
-from dadagrad.training.constant import constant_metrics, in_order
+from dadagrad.training.constant import constant_metrics, in_order, worse_than_constant
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
@@ -233,9 +233,9 @@ class Run:
         if in_order(loaded.rows.labels[:, 0], columns[0]):
             remedy = "write the data again with `dadagrad ingest`, which shuffles all rows"
             if any(isinstance(source, MemoryDataset | DaskDataset) for source in self.data.sources):
-                remedy = "shuffle X and y"
+                remedy = "shuffle them"
                 if not self.problem.config.shuffle:
-                    remedy += ", or leave out shuffle=False"
+                    remedy += name_options(", or leave out --no-shuffle")
             logger.warning(
                 "the labels come in order: training learns little from rows that are sorted by "
                 f"label, and its error before learning is far too low; {remedy}"
@@ -357,8 +357,10 @@ class Run:
             **facts,
             **constant_metrics(self.problem, self.readable),
         }
-        if complete:
-            self._compare_with_constant(report)
+        if complete and (
+            warning := worse_than_constant(self.problem, report, coordinator.place.passes)
+        ):
+            logger.warning(warning)
         trim_malloc()  # the memory of the partitions, before the model takes some
         model = make_model(self.problem, coordinator.state, self.readable, report)
         if self.held_out is not None and complete and "holdout" not in facts:
@@ -369,27 +371,6 @@ class Run:
         report["digest"] = model.digest
         model.report.update(report)
         return TrainResult(model, report, complete, coordinator)
-
-    def _compare_with_constant(self, report: dict[str, Any]) -> None:
-        """Warn of a model that predicted the rows of the first pass worse than a constant does.
-
-        What predicted them were the weights that step, of which an average says nothing.
-        """
-        if self.problem.config.average is True:
-            return
-        names = [name for name in ("loss", "error") if report.get(f"constant_{name}") is not None]
-        pairs = [(report[f"progressive_{name}"], report[f"constant_{name}"]) for name in names]
-        if all(reached > constant for reached, constant in pairs):
-            reached, constant = pairs[0]
-            config, remedies = self.problem.config, ["check the labels and the order of the rows"]
-            if config.update.has_step_size:
-                remedies.append("try smaller step sizes")
-            if not config.scale_columns:
-                remedies.append(name_options("try --scale-columns"))
-            logger.warning(
-                f"the model is worse than a constant: its loss is {reached:.4g} and that "
-                f"of the best constant {constant:.4g}; {', '.join(remedies)}"
-            )
 
 
 def _chunk_rows(problem: Problem) -> int:

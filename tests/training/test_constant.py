@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from helpers.training_cases import as_dataset, make_data
 
+from dadagrad.model.evaluate import evaluate
 from dadagrad.training.run import train
 
 LABELS = np.repeat([1.0, 2.0, 4.0], [50, 30, 20])
@@ -50,7 +51,16 @@ def test_a_run_says_loudly_that_a_constant_is_better(caplog):
         train(data, step_size=10.0, loss="logistic")
     assert caplog.text.count("worse than a constant") == 1
     assert caplog.text.endswith("try smaller step sizes, try scale_columns=\n")
-    train(random, step_size=10.0, loss="logistic", average=True)  # it may be better than its steps
+
+
+def test_averaged_weights_are_compared_with_a_constant(caplog):
+    random = np.random.default_rng(0)
+    age, income = random.normal(40, 12, 4000), random.lognormal(10.8, 0.5, 4000)
+    y = (age - 40) / 12 + (income - 50_000) / 25_000 > 0
+    data = np.stack([age, income], axis=1), y
+    settings = {"loss": "logistic", "average": True, "step_size": 0.1}
+    good, bad = (train(data, **settings, scale_columns=scaled) for scaled in (True, False))
+    assert evaluate(bad.model, data)["loss"] > 1 > evaluate(good.model, data)["loss"]
     assert caplog.text.count("worse than a constant") == 1
 
 
