@@ -128,12 +128,7 @@ class TrainConfig:
     passes: int = setting(
         1, Number(whole=True, minimum=1), "Number of passes over the data.", "Common"
     )
-    shuffle: bool = setting(
-        True,
-        Switch(),
-        "Take partitions and raw rows in random order. Partitions get a new order each pass.",
-        "Data",
-    )
+    shuffle: bool = setting(True, Switch(), "Take partitions and raw rows in random order.", "Data")
     partitions_per_batch: int = setting(
         4,
         Number(whole=True, minimum=1),

@@ -36,7 +36,7 @@ def test_days_one_by_one_have_the_bits_of_all_at_once(update, mode, labels, step
 
 def test_raw_files_that_are_not_shuffled_are_learned_from_in_their_order(tmp_path):
     days = [str(tmp_path / f"{day}.csv") for day in range(2)]
-    for day, url in enumerate(days):
+    for day in range(2):
         rows = "".join(f"{n % 3 % 2},{n % 7}{day}\n" for n in range(80))
         (tmp_path / f"{day}.csv").write_text("label,c\n" + rows)
     config = {"step_size": 0.3, "shuffle": False, "categories": "c"}
