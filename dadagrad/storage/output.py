@@ -83,12 +83,17 @@ def _name(file: BinaryIO, target: str) -> None:
     with suppress(FileNotFoundError):
         os.remove(part)  # of a process that was killed between the next two calls
     try:
-        # The folder descriptor is ignored, but with one the link is followed.
-        os.link(f"/proc/self/fd/{file.fileno()}", part, src_dir_fd=file.fileno())
-    except OSError:  # a system without such links, or a file system without such files
-        file.seek(0)
-        with open(part, "wb") as copy:
-            shutil.copyfileobj(file, copy)
-            copy.flush()
-            os.fsync(copy.fileno())
-    os.replace(part, target)
+        try:
+            # The folder descriptor is ignored, but with one the link is followed.
+            os.link(f"/proc/self/fd/{file.fileno()}", part, src_dir_fd=file.fileno())
+        except OSError:  # a system without such links, or a file system without such files
+            file.seek(0)
+            with open(part, "wb") as copy:
+                shutil.copyfileobj(file, copy)
+                copy.flush()
+                os.fsync(copy.fileno())
+        os.replace(part, target)
+    except BaseException:
+        with suppress(OSError):
+            os.remove(part)
+        raise

@@ -3,6 +3,7 @@ predictions."""
 
 import csv
 import io
+import os
 import tracemalloc
 from dataclasses import replace
 
@@ -367,6 +368,17 @@ def test_the_suffix_is_the_format(pair, tmp_path):
             predict(model, data, out)
         assert "SECRET" not in str(refused.value)
     assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_an_interrupt_leaves_no_file(pair, tmp_path, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    data, model = pair
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        predict(model, data, tmp_path / "p.csv")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("store", ["files", "memory"])
