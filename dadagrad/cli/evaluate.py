@@ -137,8 +137,8 @@ def report(
     "--format",
     "format_",
     metavar="NAME",
-    help="Format of the file. sklearn, onnx, csv, parquet or card; the default is that of the "
-    "suffix, which is .skops, .onnx, .csv, .parquet or .md.",
+    help="Format of the file. sklearn, onnx, csv, parquet, npz or card; the default is that of the "
+    "suffix, which is .skops, .onnx, .csv, .parquet, .npz or .md.",
 )
 @click.option("--out", required=True, metavar="URL", help="File to write.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")

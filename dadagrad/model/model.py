@@ -252,9 +252,9 @@ def export(
         A model, or the URL of one.
     out : str, optional
         Path or URL of the file. It appears once it is complete.
-    format : {"sklearn", "onnx", "csv", "parquet", "card"}, optional
-        By default that of the suffix of `out`: ``.skops``, ``.onnx``, ``.csv``, ``.parquet`` or
-        ``.md``.
+    format : {"sklearn", "onnx", "csv", "parquet", "npz", "card"}, optional
+        By default that of the suffix of `out`: ``.skops``, ``.onnx``, ``.csv``, ``.parquet``,
+        ``.npz`` or ``.md``.
 
         - "sklearn": a fitted estimator of scikit-learn (SGDClassifier, LogisticRegression
           or SGDRegressor). Its file is one of skops, which runs no code when it
@@ -262,6 +262,7 @@ def export(
         - "onnx": a graph from texts, if the model was trained on a column of hashed text, else from
           ids and values.
         - "csv", "parquet": the non-zero weights with the names of features, and the intercepts.
+        - "npz": arrays of the same without the names of features.
         - "card": a model card in Markdown.
     overwrite : bool
         True to replace a file at `out`.

@@ -147,6 +147,12 @@ def test_tables_hold_every_weight_with_its_name(tmp_path):
         else:
             place = np.searchsorted(model.ids, row["feature"])
             assert row["weight"] == model.weights[place, output]
+    dadagrad.export(model, tmp_path / "weights.npz")
+    with np.load(tmp_path / "weights.npz") as arrays:
+        assert tuple(arrays["output"]) == tuple(model.output_names)
+        for name, expected in (("feature", model.ids), ("weight", model.weights)):
+            np.testing.assert_array_equal(arrays[name], expected)
+        np.testing.assert_array_equal(arrays["intercept"], model.intercept)
 
 
 @pytest.mark.parametrize(("columns", "shared"), [([], 0), (["town", "text"], 2)])

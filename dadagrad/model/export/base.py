@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+from numpy.typing import NDArray
 
 from dadagrad.errors import InputError
 from dadagrad.model.base import LinearModel
@@ -84,6 +85,25 @@ class CsvWeights(ParquetWeights):
 
     def write(self, model: LinearModel, file: BinaryIO) -> None:
         pyarrow.csv.write_csv(self.make(model), file)
+
+
+@register(FORMATS, "npz")
+class NumpyWeights(Format):
+    """Arrays ``output``, ``intercept``, ``feature``, and ``weight`` by feature and output."""
+
+    suffix: ClassVar[str] = ".npz"
+
+    def make(self, model: LinearModel) -> dict[str, NDArray[Any]]:
+        names: NDArray[Any] = np.array(model.output_names)
+        return {
+            "output": names,
+            "intercept": model.intercept,
+            "feature": model.ids,
+            "weight": model.weights,
+        }
+
+    def write(self, model: LinearModel, file: BinaryIO) -> None:
+        np.savez_compressed(file, allow_pickle=False, **self.make(model))
 
 
 def export(
