@@ -70,7 +70,9 @@ def finish(
         result.save(model, keep_state=notes.get("keep_state"))
         if holdout is not None:
             display.say(f"evaluating on {holdout}")
-            shown["holdout"] = dadagrad.evaluate(result.model, holdout)
+            measured = dadagrad.evaluate(result.model, holdout, curves=True)
+            shown["holdout"] = result.model.report["holdout"] = {"data": holdout, **measured}
+            result.model.save_report(model)
     if display.as_json:
         print_json(shown)
     elif result.complete:

@@ -137,6 +137,13 @@ class Model(LinearModel):
         except StorageError as error:
             logger.warning("could not remove the parts of the replaced model: %s", error)
 
+    def save_report(self, url: str | os.PathLike[str] | Storage) -> None:
+        """Write the report of this model in place of the report of the same model at `url`."""
+        storage = url if isinstance(url, Storage) else Storage(url)
+        document = _read_document(storage) | {"report": to_plain(self.report, "report")}
+        storage.put(DOCUMENT, seal(document, f"the description of the model at {storage.url}"))
+        sync(storage, [DOCUMENT])
+
     def export(
         self,
         out: str | os.PathLike[str] | None = None,

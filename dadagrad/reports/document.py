@@ -107,8 +107,6 @@ def describe_model(model: Model, top: int = TOP, url: str | None = None) -> Docu
     for name in ("curve", "sweep", "holdout"):
         if report.get(name):
             document[name] = report.pop(name)
-    if "holdout" in document:
-        document["holdout"] = {"data": "rows held out", **document["holdout"]}
     document["training"] = report
     document["weights"] = [
         {

@@ -174,7 +174,7 @@ def _holdout(holdout: Mapping[str, Any]) -> dict[str, Any] | None:
     curves, classes = holdout.get("curves") or {}, holdout.get("classes") or {}
     source = holdout.get("data")
     return {
-        "title": f"Holdout: {last_part(source)}" if source != "rows held out" else "Holdout",
+        "title": f"Holdout: {last_part(source)}" if source else "Holdout",
         "charts": [
             _curve_chart(name, title, x, y, curves[name], has_diagonal=has_diagonal)
             for name, title, x, y, has_diagonal in _CURVES

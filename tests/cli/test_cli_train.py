@@ -32,7 +32,10 @@ def test_json_describes_the_run_and_its_model(run, places, tmp_path):
         assert result[name] == expected.report[name]
     assert (result["model"], result["checkpoints"], result["complete"]) == (str(out), None, True)
     measured = evaluate(str(out), str(places.test))
-    assert result["holdout"] | {"seconds": 0} == measured | {"seconds": 0}
+    shown = result["holdout"]
+    assert shown | {"seconds": 0} == shown | measured | {"seconds": 0}
+    assert shown["data"] == str(places.test)
+    assert model.report["holdout"] == shown
 
 
 def test_people_get_a_summary_messages_and_a_table_of_progress(run, places, tmp_path):

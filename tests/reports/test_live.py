@@ -87,6 +87,18 @@ def test_an_open_page_gets_the_end_of_the_run():
     assert "Largest weights" in last[-1]
 
 
+def test_the_loss_on_the_holdout_is_shown_after_each_pass():
+    page, shown = Dashboard(), []
+
+    def look(event):
+        shown.append(dashboard.answer(page.document, "content")[1].decode())
+
+    settings = {"step_size": 0.3, "batch_size": 10, "passes": 3, "holdout": 0.3}
+    train(make_data((90, 80)), early_stopping=True, callbacks=[page, look], **settings)
+    assert "<h2>Holdout</h2>" not in shown[0]
+    assert "<h2>Holdout</h2>" in shown[-1]
+
+
 def test_a_run_that_fails_says_so_and_only_three_paths_are_there():
     page = Dashboard()
 
