@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
 
 from dadagrad.data import open_dataset
 from dadagrad.data.arrays import check_shape
 from dadagrad.data.dask_blocks import is_dask
 from dadagrad.data.dataset import Dataset
+from dadagrad.data.tables.formats import is_frame
+from dadagrad.errors import InputError
 from dadagrad.optim.losses import LOSSES
 
 MORE_PARAMETERS = dict.fromkeys(
@@ -70,6 +73,25 @@ def make_init(cls: type, defaults: Mapping[str, Any]) -> Callable[..., None]:
 
 FLOATS = (np.float64, np.float32)
 """Dtypes of X that are not converted."""
+
+
+def check_numbers(estimator: Any, X: Any, **settings: Any) -> Any:
+    """Return a matrix that scikit-learn has checked, or what it returns with these settings.
+
+    Raises `InputError` for a data frame of other things than numbers, and says what takes it.
+    """
+    try:
+        return validate_data(estimator, X, accept_sparse="csr", dtype=FLOATS, **settings)
+    except (ValueError, TypeError) as error:
+        refused = str(error).lower()
+        if not is_frame(X) or not any(reason in refused for reason in ("convert", "nan", "float")):
+            raise
+        name = type(estimator).__name__
+        raise InputError(
+            f"{str(error).splitlines()[0]}; estimators take numbers. Dates, categories and missing "
+            "values of a data frame become features by dadagrad.train((X, y)), and "
+            f"{name}.from_model(result) makes an estimator of its result"
+        ) from error
 
 
 def is_stored(X: object) -> bool:

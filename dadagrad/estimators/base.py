@@ -27,6 +27,7 @@ from dadagrad.estimators.arguments import (
     FLOATS,
     MORE_PARAMETER_DOCS,
     MORE_PARAMETERS,
+    check_numbers,
     check_weights,
     computed,
     is_stored,
@@ -291,9 +292,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
                 sample_weight = matrix.gather(sample_weight, "sample_weight")
         else:
             y, sample_weight = computed(y), computed(sample_weight)
-            X, y = validate_data(
-                self, X, y, reset=reset, accept_sparse="csr", dtype=FLOATS, multi_output=True
-            )
+            X, y = check_numbers(self, X, y=y, reset=reset, multi_output=True)
         n_rows = y.shape[0]
         kept, weights = np.ones(n_rows, np.bool_), None
         if sample_weight is not None:
@@ -374,7 +373,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
             validate_data(self, matrix.meta, reset=False, skip_check_array=True)
             blocks = (as_matrix(block.compute()) for block in matrix.blocks)
             return np.concatenate([self._block_scores(block) for block in blocks])
-        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=FLOATS)
+        X = check_numbers(self, X, reset=False)
         return self._block_scores(X)
 
     def _block_scores(self, X: Any) -> NDArray[np.float64]:
