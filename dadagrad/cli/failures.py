@@ -168,6 +168,15 @@ def interruptible() -> Iterator[None]:
         else:
             hook(death)
 
+    def on_lost_error(lost: sys.UnraisableHookArgs) -> None:
+        """Send a signal again that came in a callback of a library, such as LLVM's."""
+        if isinstance(lost.exc_value, KeyboardInterrupt):
+            again = threading.Timer(0.1, signal.pthread_kill, (main.ident, *lost.exc_value.args))
+            again.daemon = True
+            again.start()
+        else:
+            unraisable_hook(lost)
+
     handlers = dict.fromkeys(signals_to_end(), interrupt)
     handlers[_DEATH_OF_A_THREAD] = run_out_of_memory
     limited = has_limited_addresses()
@@ -175,6 +184,7 @@ def interruptible() -> Iterator[None]:
         handlers[signal.SIGALRM] = look
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     hook, threading.excepthook = threading.excepthook, on_death
+    unraisable_hook, sys.unraisablehook = sys.unraisablehook, on_lost_error
     if limited:
         signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS, _LOOK_SECONDS)
     try:
@@ -182,7 +192,7 @@ def interruptible() -> Iterator[None]:
     finally:
         if limited:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
-        threading.excepthook = hook
+        threading.excepthook, sys.unraisablehook = hook, unraisable_hook
         for number, handler in before.items():
             signal.signal(number, handler)
 

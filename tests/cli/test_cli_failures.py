@@ -1,11 +1,13 @@
 """Commands that lack memory or are told to stop: one line on stderr, and nothing half-written."""
 
+import ctypes
 import os
 import resource
 import signal
 import subprocess
 import sys
 import threading
+import time
 
 import click
 import psutil
@@ -217,6 +219,16 @@ def test_a_signal_to_end_stops_a_command_and_leaves_nothing(
     assert (answer.code, answer.stderr) == (143, f"{BEGINNING}interrupted\n")
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_in_a_callback_of_a_library_is_not_lost():
+    callback = ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGTERM))
+
+    def call_and_wait():
+        callback()
+        time.sleep(5)
+
+    assert outcome(call_and_wait) == (143, f"{BEGINNING}interrupted\n")
 
 
 INTERRUPTED = """
