@@ -67,6 +67,14 @@ def write_vw(path):
     path.write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_is_run_or_called_text(page):
+    fences = re.findall(r"^[ >]*(?:```|~~~)(.*)$", page.read_text("utf-8"), re.M)
+    assert set(fences[::2]) <= {"sh", "python", "text"}
+    assert not any(fences[1::2])
+    assert len(blocks(page)) + fences.count("text") == len(fences) // 2
+
+
 @pytest.mark.parametrize("page", FIRST_STEPS)
 def test_the_first_steps_run_as_written(tmp_path, monkeypatch, page):
     monkeypatch.chdir(tmp_path)

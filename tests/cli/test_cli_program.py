@@ -85,6 +85,12 @@ sys.exit(f"imported {heavy & set(sys.modules)}" if heavy & set(sys.modules) else
     assert done.returncode == 0, done.stderr
 
 
+def test_dask_has_the_commands_too():
+    command = [sys.executable, "-m", "dask", "dadagrad", "train", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "dask dadagrad train [OPTIONS] DATA" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize(
     ("value", "level"), [(None, "CRITICAL"), ("info", "INFO"), ("?", "CRITICAL")]
 )
