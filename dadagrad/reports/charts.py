@@ -134,7 +134,8 @@ class Chart:
         """Place, anchor and text of the labels that do not lie on one another."""
         reached = -math.inf
         for (a, b), text in sorted(zip(self.places(series), series.labels, strict=False)):
-            if text and a - reached > 60:
-                reached = a
-                anchor, shift = ("end", -6) if a > self.width - 90 else ("start", 6)
-                yield a + shift, b - 7, anchor, text
+            ends_here, width = a > self.width - 90, 8 * len(text)
+            begin = a - 6 - width if ends_here else a + 6
+            if text and begin > reached:
+                reached = begin + width
+                yield (a - 6, b - 7, "end", text) if ends_here else (begin, b - 7, "start", text)

@@ -146,7 +146,7 @@ def _sweep(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         ("loss", "step_size", "l1", "l2", "rows", "progressive_loss"), _setting_text
     )
     shows |= {"rows": _grouped, "progressive_error": percent, "nonzeros": _grouped}
-    shows[label] = percent if has_error else significant
+    shows[label] = percent if has_error else amount
     rows = [
         [_text({**entry, label: each[key]}.get(name), show) for name, show in shows.items()]
         for entry, each in zip(entries, measured, strict=True)
@@ -174,7 +174,7 @@ def _holdout(holdout: Mapping[str, Any]) -> dict[str, Any] | None:
     curves, classes = holdout.get("curves") or {}, holdout.get("classes") or {}
     source = holdout.get("data")
     return {
-        "title": f"Holdout: {last_part(source)}" if source else "Holdout",
+        "title": f"Holdout: {last_part(source)}" if source not in (None, "memory") else "Holdout",
         "charts": [
             _curve_chart(name, title, x, y, curves[name], has_diagonal=has_diagonal)
             for name, title, x, y, has_diagonal in _CURVES
@@ -229,7 +229,7 @@ def _passes(passes: Sequence[Mapping[str, Any]]) -> list[Sequence[str]]:
             f"pass {number}",
             f"{each['rows']:,}",
             short(each["nnz"]),
-            significant(each["loss"]),
+            amount(each["loss"]),
             _text(each["error"], percent),
         )
         for number, each in enumerate(passes if len(passes) > 1 else (), start=1)

@@ -26,7 +26,7 @@ from dadagrad import (
     train,
 )
 from dadagrad.cli import dadagrad
-from dadagrad.reports.charts import Axis
+from dadagrad.reports.charts import Axis, Chart, Series
 from dadagrad.storage.store import Storage
 
 EVIL = "<script>alert(1)</script>&\"'"
@@ -229,6 +229,17 @@ def test_a_report_goes_to_any_store(table):
     assert Storage("memory://pages").get("report.html").decode() == text
     with pytest.raises(InputError, match="format must be"):
         report("memory://pages", format="pdf")  # type: ignore[arg-type]
+
+
+def test_labels_of_points_do_not_lie_on_one_another():
+    points = [(x, 1.0) for x in (0.1, 0.15, 0.75, 0.98)]
+    line = Series("", points, labels=["l1 0.0001", "l1 1e-05", "l1 1e-06", "no penalty"])
+    axis = Axis("", 0.0, 1.0)
+    notes = list(Chart("", axis, axis, [line]).notes(line))
+    assert len(notes) >= 2
+    boxes = [(x - 7 * len(text) * (end == "end"), 7 * len(text)) for x, _, end, text in notes]
+    ends = [begin + width for begin, width in boxes]
+    assert all(end < begin for end, (begin, _) in zip(ends, boxes[1:], strict=False))
 
 
 @pytest.mark.parametrize(
