@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from dadagrad.storage.arrays import WriteShards
 from dadagrad.training.progressive import ProgressiveMetrics
-from dadagrad.training.schedule.base import Cursor, Slice
+from dadagrad.training.schedule.base import Cursor, Slice, Stretch
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice, SentFeatures, SharedFeatures
@@ -37,13 +37,9 @@ class RemoteChange:
 
 @dataclass(frozen=True, slots=True)
 class RemoteFeatures:
-    """Features of a state that is on the workers of a cluster.
-
-    `common` has its intercept and t; `before` is what earlier slices of the stretch changed.
-    """
+    """Features of a state that is on the workers of a cluster; `common` has its intercept and t."""
 
     common: State
-    before: RemoteChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +98,10 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The result of a `Compute` with the same `task`."""
+    """The results of a `Compute` with the same `task`: of its slices, the last with the change."""
 
     task: int
-    result: Result
+    results: tuple[Result, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +129,8 @@ Event: TypeAlias = Opened | Computed | Merged | SaveRequested | StopRequested
 class Open:
     """Read a partition, or have it read, and report when it can be worked on.
 
+    Workers that hold the state report nothing: they may read it before a `Compute` asks for it.
+
     `first_slices` are the slices whose weights are wanted before a result of this reading: the
     features that they touch can be found meanwhile. Partitions with the same `needed_at` are needed
     at the same time.
@@ -146,13 +144,15 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Work on a slice of an open partition, and report the result of `task`.
+    """Work on slices one after the other, and report the results of `task`.
 
-    `following` is the slice of this reading whose weights are wanted after the result.
+    They are one slice of an open partition, or, for the workers of a cluster that hold the state, a
+    whole stretch, whose partitions they read themselves. `following` is the slice of this reading
+    whose weights are wanted after the result.
     """
 
     task: int
-    slice_: Slice
+    slices: Stretch
     input: SliceInput
     following: Slice | None = None
 

@@ -38,12 +38,13 @@ class Measured:
 
     Attributes
     ----------
+    process : str
     tasks : list of Task
         Empty unless they are to be kept.
     """
 
     def __init__(self, process: str, *, keep: bool = True) -> None:
-        self._process = process
+        self.process = process
         self._keep = keep
         self._lock = threading.Lock()
         self.tasks: list[Task] = []
@@ -60,7 +61,7 @@ class Measured:
         begun, clock = time.time(), time.perf_counter()
         yield
         seconds = time.perf_counter() - clock
-        self.extend([Task(name, begun, seconds, self._process, threading.get_ident(), details)])
+        self.extend([Task(name, begun, seconds, self.process, threading.get_ident(), details)])
 
     def extend(self, tasks: Sequence[Task]) -> None:
         """Add measured tasks, also of another process."""
@@ -69,6 +70,12 @@ class Measured:
                 self._seconds[task.name] += task.seconds  # type: ignore[assignment]
             if self._keep:
                 self.tasks += tasks
+
+    def take(self) -> list[Task]:
+        """The tasks since the last call."""
+        with self._lock:
+            tasks, self.tasks = self.tasks, []
+        return tasks
 
 
 class Trace(Measured):

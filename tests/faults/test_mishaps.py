@@ -106,21 +106,6 @@ def test_the_run_goes_on_with_the_same_bits(mishap, config, cluster, data, often
         assert at.longest_gap > 0.2  # nobody worked meanwhile
 
 
-def test_a_task_that_overtakes_the_merge_gives_up_its_thread(cluster, data, monkeypatch):
-    """Dask does not keep the order of tasks; the merge may wait for the thread of those before."""
-    send = StreamDriver._send
-
-    def send_the_merge_last(driver, worker, computes, merging=None):
-        for compute in computes[1:]:
-            send(driver, worker, [compute])
-        send(driver, worker, computes[:1], merging)
-
-    monkeypatch.setattr(StreamDriver, "_send", send_the_merge_last)
-    at = At(1, lambda: None)
-    assert bits(at.train(cluster, data, STREAMS)) == bits(train(data, STREAMS))
-    assert at.longest_gap < 10
-
-
 @pytest.mark.parametrize("fault", [kill_one, pytest.param(kill_all, marks=pytest.mark.slow)])
 def test_workers_die_before_the_last_state_is_gathered(cluster, data, often, monkeypatch, fault):
     gather, faults = StreamDriver._gather, [fault]

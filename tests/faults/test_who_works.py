@@ -59,9 +59,9 @@ def test_a_worker_that_joins_gets_work_at_once(cluster, data, worked):
 
 def n_held(dask_worker):
     """Shards that a worker holds."""
-    from dadagrad.training.engines.dask import tasks
+    from dadagrad.training.engines.dask import shard_store
 
-    return sum(len(store._shards) for store in tasks._stores.values())
+    return sum(len(store._shards) for store in shard_store._stores.values())
 
 
 def test_a_worker_that_joins_holds_a_part_of_the_state_of_streams(cluster, data, monkeypatch):

@@ -22,9 +22,9 @@ from dadagrad.training.state.slices import FeatureSlice, Gradient
 
 def break_results(n_broken, what="numbers"):
     """Have this worker make as many wrong results; negative: without end."""
-    from dadagrad.training.engines.dask import tasks as dask_tasks
+    from dadagrad.training.engines.dask import batch_tasks, stream_tasks
+    from dadagrad.training.worker.compute import compute
 
-    compute = dask_tasks.__dict__.setdefault("_unbroken", dask_tasks.compute)
     left = [n_broken]
 
     def breaking(*arguments):
@@ -38,7 +38,7 @@ def break_results(n_broken, what="numbers"):
             numbers[...] = np.nan
         return result
 
-    dask_tasks.compute = breaking
+    batch_tasks.compute = stream_tasks.compute = breaking
 
 
 @pytest.fixture

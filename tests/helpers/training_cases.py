@@ -221,7 +221,7 @@ class ByHand:
                     self.open[reading] = partition
                     self.most_open = max(self.most_open, len(self.open))
                     self.waiting.append(lambda v=reading: Opened(v))
-                case Compute(task, slice_, given):
+                case Compute(task, (slice_,), given):
                     if isinstance(given, SharedFeatures):
                         at_once = self.rng is not None and self.rng.random() < 0.5
                         vocabulary = self.data.read(slice_.partition).vocabulary
@@ -229,12 +229,14 @@ class ByHand:
                     self.waiting.append(
                         lambda t=task, p=slice_, g=given: Computed(
                             t,
-                            compute(
-                                self.coordinator.problem,
-                                self.data.read(self.open[p.reading]),
-                                p,
-                                g,
-                                f"partition {p.partition}",
+                            (
+                                compute(
+                                    self.coordinator.problem,
+                                    self.data.read(self.open[p.reading]),
+                                    p,
+                                    g,
+                                    f"partition {p.partition}",
+                                ),
                             ),
                         )
                     )

@@ -11,6 +11,7 @@ import numpy as np
 from dadagrad.data.dataset import MemoryDataset, Schema, describe_labels
 from dadagrad.data.rows import Rows
 from dadagrad.training.engines.dask import tasks as dask_tasks
+from dadagrad.training.engines.dask.partition_cache import PartitionCache
 
 
 def hashed_rows(seed: int, n_rows: int, words: int, bits: int) -> Rows:
@@ -49,14 +50,14 @@ def peak_memory() -> int:
 
 def set_cache(most_bytes: int | None) -> None:
     """Have a worker begin with an empty cache; None leaves its size to the worker."""
-    dask_tasks._cache = None if most_bytes is None else dask_tasks.PartitionCache(most_bytes)
+    dask_tasks._cache = None if most_bytes is None else PartitionCache(most_bytes)
 
 
 def kept() -> tuple[int, int]:
     """Number of partitions that a worker keeps, and their bytes."""
-    return len(_cache()), int(_cache().total_weight)
+    return len(_cache().kept), int(_cache().kept.total_weight)
 
 
-def _cache() -> dask_tasks.PartitionCache:
+def _cache() -> PartitionCache:
     assert dask_tasks._cache is not None
     return dask_tasks._cache

@@ -104,7 +104,7 @@ def test_partitions_are_read_ahead_to_the_end(mode, prefetch):
     for entry in driven.log:
         opened += isinstance(entry, Open)
         if isinstance(entry, Compute):
-            learned = max(learned, 1 + readings.index(entry.slice_.reading))
+            learned = max(learned, 1 + readings.index(entry.slices[0].reading))
         if isinstance(entry, Close):
             assert opened >= min(len(readings), learned + prefetch)
 
@@ -167,7 +167,7 @@ def test_slices_are_named_before_their_weights_are_wanted(mode):
         match entry:
             case Open(_, _, ahead):
                 known |= {(slice_.reading, slice_.start) for slice_ in ahead}
-            case Compute(_, slice_, _, following):
+            case Compute(_, (slice_,), _, following):
                 missed += (slice_.reading, slice_.start) not in known
                 if following is not None:
                     start = slice_.reading, slice_.stop

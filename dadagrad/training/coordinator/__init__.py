@@ -6,14 +6,16 @@ combined in the order of the schedule, not of their arrival.
 
 In a round, partitions are opened (some ahead of time, so that reading hides behind computing). The
 first slice of each stretch is given features of the state, and so is each next slice when the one
-before it has its result. At the end of the round the results are combined
-(`dadagrad.training.coordinator.combine`): the gradients of a batch make one step, streams are
-merged, some features apart from others, and the online pass has changed the state already.
+before it has its result; workers of a cluster that hold the state get whole stretches at once. At
+the end of the round the results are combined (`dadagrad.training.coordinator.combine`): the
+gradients of a batch make one step, streams are merged, some features apart from others, and the
+online pass has changed the state already.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator.combine import Progress, combination_of
@@ -82,6 +84,7 @@ class Coordinator:
         self._stop = stop
         self._prefetch = prefetch
         self._combination = combination_of(problem, state, remote=remote)
+        self._remote = remote and problem.online
         self._n_tasks = 0
         self._save_every = save_every
         self._save_wanted = self._stop_wanted = False
@@ -127,8 +130,8 @@ class Coordinator:
         match event:
             case Opened(reading):
                 self._rounds.opened(reading)
-            case Computed(task, result):
-                self._take(task, result)
+            case Computed(task, results):
+                self._take(task, results)
             case Merged():
                 assert self._n_merges, "a merge that nobody asked for"
                 self._n_merges -= 1
@@ -172,9 +175,12 @@ class Coordinator:
         return True
 
     def _issue(self) -> list[Instruction]:
-        """Have the next slices worked on whose partitions are open; of a batch all at once."""
+        """Have the next slices worked on whose partitions are open; of a batch all at once.
+
+        Workers that hold the state get whole stretches, and read the partitions themselves.
+        """
         computes: list[Instruction] = []
-        is_open = [self._rounds.is_open(stretch.slice_) for stretch in self._waiting]
+        is_open = [self._remote or self._rounds.is_open(each.slice_) for each in self._waiting]
         if not self.problem.online and not all(is_open):
             return computes
         waiting, self._waiting = self._waiting, []
@@ -182,29 +188,30 @@ class Coordinator:
             if not ready:
                 self._waiting.append(stretch)
                 continue
-            slice_, slice_input = stretch.slice_, self._combination.give(stretch)
-            computes.append(
-                Compute(self._n_tasks, slice_, slice_input, self._rounds.following(slice_))
-            )
+            slices = stretch.slices if self._remote else (stretch.slice_,)
+            following = [self._rounds.issue(slice_) for slice_ in slices][-1]
+            slice_input = self._combination.give(stretch)
+            computes.append(Compute(self._n_tasks, slices, slice_input, following))
             self._tasks[self._n_tasks] = stretch
             self._is_working = True
             self._n_tasks += 1
         return computes
 
-    def _take(self, task: int, result: Result) -> None:
+    def _take(self, task: int, results: Sequence[Result]) -> None:
         stretch = self._tasks.pop(task)
-        reading = stretch.slice_.reading
-        self._combination.take(stretch, result)
-        stretch.metrics.append(result.metrics)
-        stretch.done += 1
+        for result in results:
+            reading = stretch.slice_.reading
+            self._combination.take(stretch, result)
+            stretch.metrics.append(result.metrics)
+            stretch.done += 1
+            self._left[reading] -= 1
+            if not self._left[reading] and reading in self._closing:
+                self._rounds.close(reading)
+                self._closes.append(Close(reading))
         if stretch.done < len(stretch.slices):
             self._waiting.append(stretch)
         else:
             self._n_missing -= 1
-        self._left[reading] -= 1
-        if not self._left[reading] and reading in self._closing:
-            self._rounds.close(reading)
-            self._closes.append(Close(reading))
 
     def _finish_round(self, finished: Round) -> list[Instruction]:
         steps = self.place.steps + self._combination.finish(self._stretches)

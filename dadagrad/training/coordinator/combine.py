@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.problem import Problem
-from dadagrad.training.coordinator.merge import merge_common, merge_shard, overlay, shards, unite
+from dadagrad.training.coordinator.merge import (
+    features_after,
+    merge_common,
+    merge_shard,
+    shards,
+    unite,
+)
 from dadagrad.training.messages import (
     Merge,
     MergeRemotely,
@@ -114,20 +120,13 @@ class StreamMerge(Combination):
     state: State
 
     def give(self, stretch: Progress) -> SliceInput:
-        before = stretch.change
-
-        def pull(ids: NDArray[np.int64]) -> State:
-            state = self.state.pull(ids, momentum=False)
-            if isinstance(before, FeatureSlice):
-                overlay(FeatureSlice(ids, state), before)
-            return state
-
-        return SharedFeatures(pull)
+        assert not isinstance(stretch.change, RemoteChange)
+        return features_after(stretch.change, partial(self.state.pull, momentum=False))
 
     def take(self, stretch: Progress, result: Result) -> None:
         assert isinstance(result.change, FeatureSlice)
-        before, after = stretch.change, result.change
-        stretch.change = unite(before, after) if isinstance(before, FeatureSlice) else after
+        assert not isinstance(stretch.change, RemoteChange)
+        stretch.change = unite(stretch.change, result.change)
 
     def merges(self, stretches: list[Progress]) -> list[Merge]:
         learned = _features(stretches)
@@ -150,8 +149,7 @@ class RemoteMerge(Combination):
     state: State
 
     def give(self, stretch: Progress) -> RemoteFeatures:
-        before = next(iter(self._changes([stretch])), None)
-        return RemoteFeatures(self.state.common(), before)
+        return RemoteFeatures(self.state.common())
 
     def merges(self, stretches: list[Progress]) -> list[MergeRemotely]:
         return [MergeRemotely(tuple(self._changes(stretches)), self.state.t)]

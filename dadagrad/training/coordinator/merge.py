@@ -56,11 +56,12 @@ depend on nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadagrad.kernels.id_sets import common
 from dadagrad.kernels.id_sets import unite as unite_ids
@@ -68,7 +69,7 @@ from dadagrad.kernels.training import merge_streams, settle_streams
 from dadagrad.problem import Problem
 from dadagrad.training.state.base import intercepts
 from dadagrad.training.state.compiled import State
-from dadagrad.training.state.slices import FeatureSlice
+from dadagrad.training.state.slices import FeatureSlice, SharedFeatures
 
 Learned: TypeAlias = FeatureSlice[State]
 """State of the features that a stream changed in a round, with its intercept and its t."""
@@ -163,8 +164,10 @@ def merge_common(problem: Problem, state: State, learned: Sequence[State]) -> No
     state.t = end
 
 
-def unite(before: Learned, after: Learned) -> Learned:
+def unite(before: Learned | None, after: Learned) -> Learned:
     """State after two slices of a stream; where both touched a feature, `after` holds."""
+    if before is None:
+        return after
     ids, *places = unite_ids(before.ids, after.ids)
     latest = after.content
     n_groups, _, width, _ = latest.accumulators.shape
@@ -181,7 +184,16 @@ def unite(before: Learned, after: Learned) -> Learned:
     return FeatureSlice(ids, state)
 
 
-def overlay(features: Learned, before: Learned) -> None:
-    """Overwrite in `features` what an earlier slice of the stream learned."""
-    places, positions = common(before.ids, features.ids)
-    features.content.push(positions, before.content.pull(places))
+def features_after(
+    before: Learned | None, pull: Callable[[NDArray[np.int64]], State]
+) -> SharedFeatures:
+    """The features that `pull` copies, some of them as the slices `before` left them."""
+
+    def pull_latest(ids: NDArray[np.int64]) -> State:
+        state = pull(ids)
+        if before is not None:
+            places, positions = common(before.ids, ids)
+            state.push(positions, before.content.pull(places))
+        return state
+
+    return SharedFeatures(pull_latest)

@@ -66,9 +66,10 @@ class RoundQueue:
         """True if the partition of `slice` can be worked on."""
         return self._open.get(slice_.reading, False)
 
-    def following(self, slice_: Slice) -> Slice | None:
-        """The slice that begins where `slice`, which is issued now, ends; None if not known."""
+    def issue(self, slice_: Slice) -> Slice | None:
+        """Take note that `slice` is worked on; the slice that begins at its end, if known."""
         self._ahead.discard(slice_.reading)
+        self._open.setdefault(slice_.reading, True)
         begins = self._begins[slice_.reading]
         del begins[slice_.start]
         return begins.get(slice_.stop)

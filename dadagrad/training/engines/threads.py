@@ -104,7 +104,7 @@ class LocalEngine(Engine):
     def _compute(
         self, instruction: Compute, coordinator: Coordinator, pool: ThreadPoolExecutor
     ) -> Event:
-        slice_ = instruction.slice_
+        (slice_,) = instruction.slices
         loaded = self._loaded[slice_.reading]
         place = f"{self._data.url}, partition {self._data.partitions[loaded.partition].name}"
         spread = threaded(pool, self._threads)
@@ -113,7 +113,7 @@ class LocalEngine(Engine):
             result = compute(
                 coordinator.problem, loaded.rows, slice_, instruction.input, place, spread
             )
-        return Computed(instruction.task, result)
+        return Computed(instruction.task, (result,))
 
     def _merge(self, merge: Callable[[], None]) -> Event:
         with self.trace.measured("merge"):

@@ -31,7 +31,7 @@ from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.dask.futures import PendingTasks
 from dadagrad.training.engines.dask.messages import Reply
 from dadagrad.training.engines.dask.placement import Placement, worthwhile_tasks
-from dadagrad.training.engines.dask.tasks import Job, forget, identity, open_partitions, prepare
+from dadagrad.training.engines.dask.tasks import Job, forget, identity, prepare
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.messages import (
     Close,
@@ -40,7 +40,6 @@ from dadagrad.training.messages import (
     Finish,
     Instruction,
     Open,
-    Opened,
     Report,
     Save,
 )
@@ -167,16 +166,8 @@ class DaskDriver(ABC):
         """Carry out instructions; True or False (complete or stopped) if the run is over."""
         # Tasks go first, so that workers are busy while the rest is done here.
         computes = [each for each in instructions if isinstance(each, Compute)]
-        readings = [compute.slice_.reading for compute in computes]
-        tasks = self._placement.tasks_of(readings)
-        self._send_all([(worker, [computes[p] for p in places]) for worker, places in tasks])
-        openings = [each for each in instructions if isinstance(each, Open)]
-        opens = {opening.reading: opening for opening in openings}
-        for reading, opening in opens.items():
-            self._placement.open(reading, opening.partition)
-        needed_at = {reading: opening.needed_at for reading, opening in opens.items()}
-        for worker, readings in self._placement.reading_groups(needed_at):
-            self._open(worker, tuple(opens[reading] for reading in readings))
+        opens = [each for each in instructions if isinstance(each, Open)]
+        self._send_all(computes, opens)
         for instruction in instructions:
             match instruction:
                 case Close(reading):  # workers drop the partitions that they used least recently
@@ -195,31 +186,9 @@ class DaskDriver(ABC):
         self._spent.clear()
         self._spent_bytes = 0
 
-    def _open(self, worker: str | None, opens: tuple[Open, ...]) -> None:
-        """Submit the reading of partitions."""
-
-        def to_events(reply: Reply) -> list[Event]:
-            self._note(reply)
-            for instruction in opens:
-                self._placement.read_by(instruction.reading, instruction.partition, reply.worker)
-            self._note_opened(opens, reply)
-            return [Opened(instruction.reading) for instruction in opens]
-
-        # Computations go before reading, even if they are submitted later.
-        arguments = (self._job, self._run, opens)
-        self._pending.submit(to_events, worker, open_partitions, *arguments, priority=-1)
-
-    def _send_all(self, tasks: list[tuple[str | None, list[Compute]]]) -> None:
-        """Submit slices that can begin together: those of each task, preferably to a worker."""
-        for worker, computes in tasks:
-            self._send(worker, computes)
-
     @abstractmethod
-    def _send(self, worker: str | None, computes: list[Compute]) -> None:
-        """Submit some slices of a step as one task."""
-
-    def _note_opened(self, opens: tuple[Open, ...], reply: Reply) -> None:  # noqa: B027
-        """Store what a worker tells about the partitions that it has read."""
+    def _send_all(self, computes: list[Compute], opens: list[Open]) -> None:
+        """Have slices worked on that can begin together, and partitions read."""
 
     def _note_closed(self, reading: int) -> None:  # noqa: B027
         """Drop what was stored about a partition."""

@@ -20,14 +20,14 @@ from dadagrad.problem import Problem
 from dadagrad.training.checkpoints.shards import StoredShard
 from dadagrad.training.engines.dask.futures import PendingTasks
 from dadagrad.training.engines.dask.peers import Operation, PeerLost, Version
-from dadagrad.training.engines.dask.shard_store import ShardStore
-from dadagrad.training.engines.dask.shards import Layout, Merging
-from dadagrad.training.engines.dask.tasks import on_store
+from dadagrad.training.engines.dask.shard_store import ShardStore, on_store
+from dadagrad.training.engines.dask.shards import Layout
 from dadagrad.training.memory.available import workers_of
 from dadagrad.training.memory.estimate import n_holders
 from dadagrad.training.messages import MergeRemotely
 from dadagrad.training.state import state_bytes
 from dadagrad.training.state.compiled import State
+from dadagrad.training.trace import Task
 
 logger = logging.getLogger(__name__)
 
@@ -101,24 +101,24 @@ class Holders:
         gone = {each for holders in self.layout.holders for each in holders} - threads.keys()
         return min(gone, default=None)
 
-    def begin_round(self, step: int = 1) -> None:
-        """Take note that the next round begins; with -1, the one before begins again."""
-        epoch, number = self.layout.version
-        self.layout = replace(self.layout, version=Version(epoch, number + step))
-
     def features(self, number: int) -> NDArray[np.int64]:
         """The ids of the features of a shard."""
         return np.arange(*self.layout.edges[number : number + 2])
 
-    def merge(self, streams: MergeRemotely) -> None:
-        """Have all holders merge the round before; raises `RoundLost` if one does not answer."""
-        arguments = {
-            worker: (self.layout, Merging((worker,), streams)) for worker in self.by_worker()
-        }
-        limit = self._limit(len(self.layout.holders))
-        answers = self._ask(ShardStore.finish_merge, arguments, limit)
-        if lost := min(arguments.keys() - answers.keys(), default=None):
-            raise RoundLost(f"worker {lost} does not answer")
+    def merge(self, streams: MergeRemotely) -> list[Task]:
+        """Have the round merged, which ends it; the measured times of the work.
+
+        Raises `RoundLost` if one of the first holders does not answer.
+        """
+        arguments = dict.fromkeys(self.by_worker(), (self.layout, streams))
+        answers = self._ask(ShardStore.merge, arguments, self._limit(len(self.layout.holders)))
+        if silent := min(arguments.keys() - answers.keys(), default=None):
+            raise RoundLost(f"worker {silent} does not answer")
+        if lost := next((each for each in answers.values() if isinstance(each, str)), None):
+            raise RoundLost(lost)
+        epoch, number = self.layout.version
+        self.layout = replace(self.layout, version=Version(epoch, number + 1))
+        return [task for tasks in answers.values() for task in tasks]
 
     def by_worker(self) -> dict[str, list[int]]:
         """The shards of which each worker is the first holder."""

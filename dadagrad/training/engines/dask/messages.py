@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -11,8 +11,7 @@ from distributed.protocol.serialize import pickle_dumps, pickle_loads, register_
 from numpy.typing import NDArray
 
 from dadagrad.problem import Problem
-from dadagrad.training.engines.dask.shards import Layout, Merging
-from dadagrad.training.messages import RemoteFeatures, Result
+from dadagrad.training.messages import Result
 from dadagrad.training.progressive import ProgressiveMetrics, n_bins_of
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.slices import FeatureSlice, SentFeatures, not_finite
@@ -20,25 +19,6 @@ from dadagrad.training.trace import Task
 
 Touched: TypeAlias = NDArray[Any] | None
 """Packed positions that some rows touch (`dadagrad.training.worker.compute.touched`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Slices of one step, for one task of `run`.
-
-    The `inputs` of slices are weights, or streams read the state from its holders in the `layout`,
-    after the `merging` of the round before. The worker reports the features that the slice
-    `following` it in its partition touches. `skipped` has the partitions that the run skips, and
-    the reasons.
-    """
-
-    run: str
-    slices: tuple[Slice, ...]
-    inputs: tuple[SentFeatures | RemoteFeatures, ...]
-    following: tuple[Slice | None, ...]
-    skipped: Mapping[str, str]
-    layout: Layout | None = None
-    merging: Merging | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +33,8 @@ class Reply:
     content : mapping of str to int
         The `Dataset.content` of the partitions of the task.
     results : tuple
-        Packed vocabularies of the partitions read, or `Result` of the slices, packed if they are
-        gradients.
+        Packed vocabularies of the partitions read, the packed `Result` of each slice, or those of
+        each stretch.
     touched : tuple
         Features that the first slices of each partition touch, or the slice after each slice.
     tasks : tuple of Task
@@ -69,8 +49,8 @@ class Reply:
     skipped: Mapping[str, str]
     content: Mapping[str, int]
     results: tuple[Any, ...]
-    touched: tuple[Any, ...]
-    tasks: tuple[Task, ...] = ()
+    touched: tuple[Any, ...] = ()
+    tasks: Sequence[Task] = ()
     n_bytes: int = 0
     lost: str | None = None
 

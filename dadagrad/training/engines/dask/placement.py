@@ -7,9 +7,10 @@ cut into no more tasks than pays.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from dadagrad.clusters import count
+from dadagrad.training.schedule.base import Slice
 
 
 def worthwhile_tasks(work: float) -> int:
@@ -60,6 +61,13 @@ class Placement:
         reader = self._reader.get(partition)
         self._home[reading] = self._least_loaded(self._used_workers(), reader)
         return self._home[reading]
+
+    def keep_together(self, slices: Sequence[Slice]) -> None:
+        """Choose one worker for all slices: the one that has the rows of the first."""
+        first = slices[0]
+        home = self._home.get(first.reading) or self.open(first.reading, first.partition)
+        if home is not None:
+            self._home |= {slice_.reading: home for slice_ in slices}
 
     def _least_loaded(self, workers: Iterable[str], preferred: str | None) -> str:
         """Return the worker with the fewest open partitions a thread, if it gets one more."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict, deque
-from concurrent.futures import CancelledError, Future, InvalidStateError, wait
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from typing import Any
 from uuid import uuid4
@@ -14,28 +15,18 @@ import numpy as np
 from distributed import Worker
 from numpy.typing import NDArray
 
-from dadagrad.clusters import seconds
 from dadagrad.kernels.id_sets import mark, marked, pack, unpack
 from dadagrad.problem import Problem
 from dadagrad.storage.arrays import ArrayRecord
 from dadagrad.training.checkpoints.shards import StoredShard, write_shard
-from dadagrad.training.coordinator.merge import merge_shard, overlay, shards, unite
+from dadagrad.training.coordinator.merge import Learned, merge_shard, shards
 from dadagrad.training.engines.dask.peers import Operation, PeerLost, Peers, Request, Version
-from dadagrad.training.engines.dask.shards import (
-    Arrays,
-    Layout,
-    Merging,
-    NotMerging,
-    Shard,
-    fault_in,
-)
-from dadagrad.training.messages import MergeRemotely, RemoteChange, RemoteFeatures
+from dadagrad.training.engines.dask.shards import Arrays, Layout, Shard, fault_in
+from dadagrad.training.messages import MergeRemotely, RemoteChange
 from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.compiled import State
-from dadagrad.training.state.slices import FeatureSlice, SharedFeatures
-
-BEGIN_SECONDS = 0.1
-"""Time for which a task waits for a merge that has not begun."""
+from dadagrad.training.state.slices import FeatureSlice
+from dadagrad.training.trace import Measured, Task
 
 
 class ShardStore:
@@ -46,10 +37,7 @@ class ShardStore:
         self._worker = worker
         self._version = Version(0, 0)
         self._shards: dict[int, Shard] = {}
-        self._changes: dict[Version, dict[str, FeatureSlice[State]]] = defaultdict(dict)
-        # By round, whether the shards are at its begin, and those whose merge has not been begun.
-        self._ready: dict[Version, Future[None]] = {}
-        self._unmerged: dict[Version, deque[list[int]]] = {}
+        self._changes: dict[str, Learned] = {}  # of streams in this round
         self._unneeded: set[int] = set()
         self._lock = threading.RLock()
         operations: dict[str, Operation] = {
@@ -57,9 +45,9 @@ class ShardStore:
             "shard": lambda version, number: self._shard(number, version).state.feature_arrays,
             "changes": self._changes_of,
             "follow": self._follow,
-            "merge": self._merge_here,
         }
-        self.peers = Peers(worker, run, operations, {"features": self._ready_at})
+        self.peers = Peers(worker, run, operations)
+        self.measured = Measured(self.peers.address)
 
     # Requests of the client.
 
@@ -67,11 +55,8 @@ class ShardStore:
         """Return to the begin of a round, and list the shards that are there."""
         with self._lock:
             self._version = version
-            for outdated_part in (self._changes, self._unneeded, self._unmerged):
-                outdated_part.clear()
-            outdated, self._ready = self._ready, {}
-        for future in outdated.values():
-            _end(future, PeerLost(f"round {version} begins again"))
+            self._changes.clear()
+            self._unneeded.clear()
         self.peers.cancel(version.epoch)
         for number, shard in list(self._shards.items()):
             with shard.lock:
@@ -126,35 +111,34 @@ class ShardStore:
         states = zip(numbers, self.states(version, t, numbers), strict=True)
         return [write_shard(url, folder, number, state.feature_arrays) for number, state in states]
 
-    # Work on slices.
+    # Learning from stretches.
 
-    def features(self, layout: Layout, remote: RemoteFeatures) -> SharedFeatures:
-        """The features that a slice can read."""
-        self._enter(layout.version)
+    def enter(self, version: Version) -> None:
+        """Begin a round: forget what belongs to earlier ones, and shards that others hold.
 
-        def pull(ids: NDArray[np.int64]) -> State:
-            state = self._pull(layout, ids, remote.common)
-            if remote.before is not None:
-                overlay(FeatureSlice(ids, state), self._change(layout.version, remote.before))
-            return state
+        Raises `PeerLost` if this worker is in a later round.
+        """
+        with self._lock:
+            if version < self._version:
+                raise PeerLost(f"round {version} was asked for, and this is {self._version}")
+            while self._unneeded:
+                self._shards.pop(self._unneeded.pop(), None)
+            if version.epoch > self._version.epoch:  # all shards have other holders
+                self._shards.clear()
+            if version > self._version:
+                self._version = version
+                self._changes.clear()
 
-        return SharedFeatures(pull)
-
-    def keep(
-        self, layout: Layout, remote: RemoteFeatures, change: FeatureSlice[State]
-    ) -> RemoteChange:
-        """Keep what a slice changed, together with what earlier slices of the stretch did."""
-        if remote.before is not None:
-            change = unite(self._change(layout.version, remote.before), change)
+    def keep(self, version: Version, change: Learned) -> RemoteChange:
+        """Keep what a stream changed until it is merged."""
         key = uuid4().hex
         with self._lock:
-            if self._version == layout.version:
-                self._changes[layout.version][key] = change
+            if version == self._version:
+                self._changes[key] = change
         return RemoteChange(self.peers.address, key, change.content.common())
 
-    def _pull(self, layout: Layout, ids: NDArray[np.int64], common: State) -> State:
+    def pull(self, layout: Layout, ids: NDArray[np.int64], common: State) -> State:
         """The state of some features, from their holders."""
-        self.wait_until(layout.version)
         cuts = np.searchsorted(ids, layout.edges).tolist()
         by_holder: dict[str, list[int]] = defaultdict(list)
         parts = [slice(*ends) for ends in pairwise(cuts)]
@@ -165,7 +149,9 @@ class ShardStore:
         state = State.zero(self.problem, len(ids), momentum=False)
         local_shards = by_holder.pop(self.peers.address, [])
         requests = [
-            Request(holder, "features", {"ids": {each: pack(ids[parts[each]]) for each in numbers}})
+            Request(
+                holder, "features", {"ids": {str(each): pack(ids[parts[each]]) for each in numbers}}
+            )
             for holder, numbers in by_holder.items()
         ]
         for number in local_shards:
@@ -179,69 +165,31 @@ class ShardStore:
 
     # Merges.
 
-    def merge(self, layout: Layout, merging: Merging) -> None:
-        """Have workers merge their shards, before the round of `layout` begins.
+    def merge(self, layout: Layout, streams: MergeRemotely) -> Sequence[Task] | str:
+        """Merge what streams changed into the shards of which this worker is the first holder.
 
-        This worker merges its own, as many threads at the same time as call this.
+        As many threads do so as the worker has. The measured times of the work, or the reason why
+        the round must begin again.
         """
-        others = [worker for worker in merging.workers if worker != self.peers.address]
-        if self.peers.address in merging.workers:
-            self._merge_here(layout.version, layout, merging.streams)
-        arguments = {"layout": layout, "streams": merging.streams}
-        self.peers.ask(layout.version, [Request(each, "merge", arguments) for each in others])
-
-    def finish_merge(self, layout: Layout, merging: Merging) -> None:
-        """Merge, and return when all shards here have been."""
-        self.merge(layout, merging)
-        self.wait_until(layout.version)
-
-    def _merge_here(
-        self, version: Version, layout: Layout, streams: MergeRemotely
-    ) -> dict[str, Arrays]:
-        """Merge shards of which this worker is first holder, unless another thread does."""
-        self._enter(version)
-        future = self._ready_at(version)
-        with self._lock:
-            if version not in self._unmerged:
-                address = self.peers.address
-                shards = [n for n, each in enumerate(layout.holders) if each[0] == address]
-                n_parts = max(1, min(self._worker.state.nthreads, len(shards)))
-                self._unmerged[version] = deque(shards[first::n_parts] for first in range(n_parts))
-            unmerged = self._unmerged[version]
+        address = self.peers.address
+        numbers = [n for n, holders in enumerate(layout.holders) if holders[0] == address]
+        n_parts = max(1, min(self._worker.state.nthreads, len(numbers)))
+        parts = [numbers[first::n_parts] for first in range(n_parts)]
         try:
-            with suppress(IndexError):  # of the empty queue
-                while True:
-                    self._merge_shards(layout, unmerged.popleft(), streams)
-        except BaseException as error:
-            _end(future, error)
-            raise
-        return {}
+            self.enter(layout.version)
+            with (
+                self.measured("merge", shards=len(numbers)),
+                ThreadPoolExecutor(n_parts, thread_name_prefix="dadagrad-merge") as pool,
+            ):
+                list(pool.map(partial(self._merge_shards, layout, streams), parts))
+        except PeerLost as lost:
+            return str(lost)
+        return self.measured.take()
 
-    def _ready_at(self, version: Version) -> Future[None]:
-        """The future of the begin of a round, for which all shards here have been merged."""
-        with self._lock:
-            self._check_epoch(version)
-            future = self._ready.setdefault(version, Future())
-            shards = [each for n, each in list(self._shards.items()) if n not in self._unneeded]
-            if all(shard.round >= version.round for shard in shards):
-                _end(future)
-            return future
-
-    def wait_until(self, version: Version) -> None:
-        """Wait until shards are at the begin of a round; `NotMerging` if no merge has begun."""
-        ready = self._ready_at(version)
-        if not wait([ready], BEGIN_SECONDS).done and version not in self._unmerged:
-            raise NotMerging
-        try:
-            ready.result(seconds("worker-ttl"))
-        except (TimeoutError, CancelledError) as error:
-            raise PeerLost(f"the shards of round {version} were not merged in time") from error
-
-    def _merge_shards(self, layout: Layout, numbers: list[int], merging: MergeRemotely) -> None:
-        """Merge what the streams changed in the round before into some shards."""
-        epoch, round_number = layout.version
-        version, changes = Version(epoch, round_number - 1), merging.changes
-        edges = {number: layout.edges[number : number + 2].tolist() for number in numbers}
+    def _merge_shards(self, layout: Layout, merging: MergeRemotely, numbers: list[int]) -> None:
+        """Merge some shards, and send the numbers that they have then to the second holders."""
+        version, changes = layout.version, merging.changes
+        edges = {str(each): layout.edges[each : each + 2].tolist() for each in numbers}
         keys: dict[str, list[str]] = defaultdict(list)
         for change in changes:
             keys[change.worker].append(change.key)
@@ -255,9 +203,10 @@ class ShardStore:
             learned = []
             for change in changes:
                 arrays = answers[change.worker][f"{change.key} {number}"]
-                ids = unpack(arrays["ids"], np.int64) - edges[number][0]
+                first, stop = edges[str(number)]
+                ids = unpack(arrays["ids"], np.int64) - first
                 learned.append(FeatureSlice(ids, change.common.with_features(arrays)))
-                fault = fault_in(learned[-1], edges[number], self.problem.n_settings)
+                fault = fault_in(learned[-1], stop - first, self.problem.n_settings)
                 if fault is not None:
                     sender = f"the state that worker {change.worker} sent"
                     raise PeerLost(f"{sender} cannot be right: {fault}")
@@ -266,7 +215,6 @@ class ShardStore:
                 followers[holder][str(number)] = merged
         requests = [Request(each, "follow", {"shards": sent}) for each, sent in followers.items()]
         self.peers.ask(version, requests)
-        self._ready_at(layout.version)
 
     def _merge_shard(
         self,
@@ -298,9 +246,9 @@ class ShardStore:
 
     # Requests of other workers, on threads.
 
-    def _features(self, version: Version, ids: dict[int, NDArray[Any]]) -> dict[str, Arrays]:
+    def _features(self, version: Version, ids: Arrays) -> dict[str, Arrays]:
         return {
-            str(number): self._features_of(version, number, unpack(packed, np.int64))
+            number: self._features_of(version, int(number), unpack(packed, np.int64))
             for number, packed in ids.items()
         }
 
@@ -309,11 +257,14 @@ class ShardStore:
         return shard.state.pull(ids - shard.start, momentum=False).feature_arrays
 
     def _changes_of(
-        self, version: Version, keys: list[str], edges: dict[int, list[int]]
+        self, version: Version, keys: list[str], edges: dict[str, list[int]]
     ) -> dict[str, Arrays]:
         changes = {}
         for key in keys:
-            change = self._kept(version, key)
+            with self._lock:
+                change = self._changes.get(key)
+            if change is None:
+                raise PeerLost("what a stream changed is not kept here")
             arrays = change.content.feature_arrays
             for number, ends in edges.items():
                 part = slice(*np.searchsorted(change.ids, ends).tolist())
@@ -324,33 +275,17 @@ class ShardStore:
         return changes
 
     def _follow(self, version: Version, shards: dict[str, Arrays]) -> dict[str, Arrays]:
+        self.enter(version)
         for number, arrays in shards.items():
             shard = self._shard(int(number), version, merged=True)
             with shard.lock:
-                self._enter(Version(version.epoch, version.round + 1))
+                self._check_epoch(version)
                 if shard.round == version.round:
                     positions = unpack(arrays["ids"], np.int64)
                     shard.begin_merge(positions)
                     shard.state.push_features(positions, shard.state.with_features(arrays))
                     shard.round += 1
-        self._ready_at(Version(version.epoch, version.round + 1))
         return {}
-
-    def _enter(self, version: Version) -> None:
-        """Forget what belongs to earlier rounds, and shards that others hold."""
-        with self._lock:
-            while self._unneeded:
-                self._shards.pop(self._unneeded.pop(), None)
-            if version.epoch > self._version.epoch:  # all shards have other holders
-                for forgotten in (self._shards, self._changes, self._ready, self._unmerged):
-                    forgotten.clear()
-            if version > self._version:
-                self._version = version
-                for changes in (self._changes, self._ready, self._unmerged):
-                    for each in [each for each in changes if each.round + 1 < version.round]:
-                        del changes[each]
-            if version != self._version:
-                raise PeerLost(f"round {version} was asked for, and this is {self._version}")
 
     def _check_epoch(self, version: Version) -> None:
         if version.epoch != self._version.epoch:
@@ -366,31 +301,42 @@ class ShardStore:
             raise PeerLost(f"shard {number} is at round {shard.round}, not {version.round}")
         return shard
 
-    def _kept(self, version: Version, key: str) -> FeatureSlice[State]:
-        change = self._changes.get(version, {}).get(key)
-        if change is None:
-            raise PeerLost("what a stream changed is not kept here")
-        return change
 
-    def _change(self, version: Version, change: RemoteChange) -> FeatureSlice[State]:
-        """The change of a stream, from the worker that keeps it."""
-        if change.worker == self.peers.address:
-            return self._kept(version, change.key)
-        everything = {0: [0, self.problem.n_features]}
-        request = Request(change.worker, "changes", {"keys": [change.key], "edges": everything})
-        (answer,) = self.peers.ask(version, [request])
-        arrays = answer[f"{change.key} 0"]
-        ids = unpack(arrays["ids"], np.int64)
-        return FeatureSlice(ids, change.common.with_features(arrays))
+_stores: dict[tuple[str, str], ShardStore] = {}
+"""By the address of a worker of this process, and the run."""
+
+_lock = threading.Lock()
 
 
-def _end(future: Future[None], error: BaseException | None = None) -> None:
-    """End a future, unless another thread does."""
-    with suppress(InvalidStateError):
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
+def store_of(worker: Worker, run: str, problem: Problem | None = None) -> ShardStore:
+    """The store of a run on a worker; the first call needs the `problem`, or raises `PeerLost`."""
+    key = worker.address, run
+    with _lock:
+        if key not in _stores:
+            if problem is None:
+                raise PeerLost(f"worker {worker.address} does not know the run")
+            _stores[key] = ShardStore(worker, run, problem)
+        return _stores[key]
+
+
+async def on_store(
+    run: str,
+    problem: Problem | None,
+    operation: Callable[..., Any],
+    *arguments: Any,
+    dask_worker: Worker,
+) -> Any:
+    """Call a method of the store that a worker has for a run, on a thread; see `store_of`."""
+    store = store_of(dask_worker, run, problem)
+    return await store.peers.on_thread(operation, store, *arguments)
+
+
+def forget_stores(run: str) -> None:
+    """Drop the stores of a run, of all workers that this process has, or had."""
+    with _lock:
+        stores = [_stores.pop(key) for key in list(_stores) if key[1] == run]
+    for store in stores:
+        store.peers.close()
 
 
 def _fill(state: State, part: slice, arrays: Arrays) -> None:

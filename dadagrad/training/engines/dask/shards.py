@@ -5,12 +5,12 @@ client decides; workers send each other numbers of features directly, never thro
 
 - Before a slice of rows, its worker asks holders for the state of the features that the rows touch.
 - What a stream changed stays on its worker until the shards are merged.
-- The tasks of the next round begin with that merge, which so costs no messages to the client. The
-  first holder of a shard asks the workers for the changes of its features, merges them in place,
-  and sends the merged numbers to the second holder. Requests for features wait until it is done.
+- When all streams have learned, the client asks the first holder of each shard to merge it: the
+  holder asks the workers for the changes of its features, merges them in place, and sends the
+  merged numbers to the second holder. The next round begins when all have answered.
 
 A round is a transaction. Each holder keeps what a merge overwrote, so that all can go back to the
-begin of the round before. All requests name a `Version`: the round, and an epoch that begins anew
+begin of the round. All requests name a `Version`: the round, and an epoch that begins anew
 whenever shards get other holders. A worker that froze and comes back has an old epoch, and nobody
 takes its numbers.
 """
@@ -25,19 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.training.engines.dask.peers import Version
-from dadagrad.training.messages import MergeRemotely
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice, not_finite
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 """The arrays of a state by feature."""
-
-
-class NotMerging(Exception):
-    """Nobody has begun to merge the shards of a worker for which a task waits.
-
-    Dask does not keep the order of tasks: the one that merges may wait for the thread of this one.
-    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +50,6 @@ class Layout:
     holders: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Merging:
-    """The merge of a round by the first holders among `workers`, at the begin of the next round."""
-
-    workers: tuple[str, ...]
-    streams: MergeRemotely
-
-
 @dataclass(slots=True)
 class Shard:
     """State of the features from `start` on; `before` is what the last merge overwrote.
@@ -80,10 +64,7 @@ class Shard:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin_merge(self, positions: NDArray[np.int64]) -> None:
-        """Keep the numbers of some features, which the merge of this round overwrites.
-
-        The `round` is raised after it: others read the shard as soon as it is at theirs.
-        """
+        """Keep the numbers of some features, which the merge of this round overwrites."""
         self.before = FeatureSlice(positions, self.state.pull(positions))
 
     def undo_merge(self) -> None:
@@ -100,12 +81,12 @@ class Shard:
         return self.round == round_number
 
 
-def fault_in(features: FeatureSlice[State], edges: list[int], n_settings: int) -> str | None:
-    """The reason why features of a shard between two `edges` cannot be right, if there is one.
+def fault_in(features: FeatureSlice[State], n_features: int, n_settings: int) -> str | None:
+    """The reason why features of a shard of `n_features` cannot be right, if there is one.
 
     Memories and networks make errors.
     """
-    ids, n_features = features.ids, edges[1] - edges[0]
+    ids = features.ids
     in_range = not len(ids) or 0 <= ids[0] <= ids[-1] < n_features
     if not in_range or (ids[1:] <= ids[:-1]).any():
         return "its features are not increasing numbers of the shard"

@@ -1,16 +1,17 @@
 """Streams on a Dask cluster: the workers hold the state in shards, and the client decides.
 
 The client learns the metrics, the intercept and the t of each stream, and nothing that is as large
-as the data or the state. The first tasks of a round begin with the merge of the round before. If a
-worker is lost, or anything that it sent cannot be right, all holders go back to the begin of the
-last round whose merge may be unfinished, and go on from there: the bits are the same. Each shard
-has two holders where there are two workers; if a shard is lost all the same, the run goes back to
-its last checkpoint, or to its start.
+as the data or the state. A round is a task for each thread of the workers, which reads what it
+learns from, and then a request to each worker to merge its shards. If a worker is lost, or anything
+that it sent cannot be right, all holders go back to the begin of the round, and go on from there:
+the bits are the same. Each shard has two holders where there are two workers; if a shard is lost
+all the same, the run goes back to its last checkpoint, or to its start.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -23,10 +24,9 @@ from dadagrad.training.checkpoints.shards import StoredShard, StoredState
 from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.engines.dask.driver import DaskDriver
 from dadagrad.training.engines.dask.holders import Base, Holders, RoundLost, StateLost
-from dadagrad.training.engines.dask.messages import Reply, Work, wrong_metrics
+from dadagrad.training.engines.dask.messages import Reply, wrong_metrics
 from dadagrad.training.engines.dask.shard_store import ShardStore
-from dadagrad.training.engines.dask.shards import Merging
-from dadagrad.training.engines.dask.tasks import compute_slices
+from dadagrad.training.engines.dask.stream_tasks import StreamWork, learn_stretches
 from dadagrad.training.memory.estimate import stays_on_workers
 from dadagrad.training.messages import (
     Compute,
@@ -36,6 +36,7 @@ from dadagrad.training.messages import (
     Instruction,
     Merged,
     MergeRemotely,
+    Open,
     RemoteFeatures,
     Report,
     Save,
@@ -46,7 +47,7 @@ from dadagrad.training.state.compiled import RemoteWeights, State
 logger = logging.getLogger(__name__)
 
 MAX_FAILURES = 5
-"""Attempts at a round and the merge before it, after which the run ends.
+"""Attempts at a round, after which the run ends.
 
 Each worker that is retired meanwhile adds one: a cluster that shrinks step by step ends no run.
 """
@@ -69,12 +70,8 @@ class StreamDriver(DaskDriver):
         self._holders = Holders(self._client, self._run, problem, self._pending, edges)
         self._failures: list[str] = []
         self._failed_at = self._n_retired = 0
-        # The merge of the round before, until all holders are known to have done it; and the begin
-        # of that round.
-        self._merging: MergeRemotely | None = None
-        self._before = self._base = self._base_here()
-        self._is_asked = False  # by tasks of this round to merge
-        self._is_merged = False  # for the coordinator
+        self._base = self._base_here()
+        self._merging: MergeRemotely | None = None  # what is to be merged before anything else
         self._is_zero = state.t == 0.0
         self._stays = stays_on_workers(problem) or bool(self._stored)
 
@@ -88,10 +85,14 @@ class StreamDriver(DaskDriver):
     # Events and instructions.
 
     def _next_events(self) -> list[Event]:
-        if self._is_merged:
-            self._is_merged = False
-            return [Merged()]
-        return super()._next_events()
+        if self._merging is None:
+            return super()._next_events()
+        self._trace.extend(self._holders.merge(self._merging))
+        self._merging = None
+        if self._coordinator.place.steps >= self._failed_at:
+            self._failures.clear()
+            self._n_retired = self._pending.monitor.n_retired
+        return [Merged()]
 
     def _next_instructions(self) -> list[Instruction]:
         try:
@@ -108,16 +109,13 @@ class StreamDriver(DaskDriver):
     def _carry_out(self, instructions: list[Instruction]) -> bool | None:
         kinds = set(map(type, instructions))
         try:
-            if kinds & {Save, Finish}:
-                self._finish_merge()
-                if not self._stays:
-                    self._gather()
+            if kinds & {Save, Finish} and not self._stays:
+                self._gather()
             elif self._holders.is_unbalanced and Report in kinds:
-                self._finish_merge()
                 self._holders.assign()
             for place, instruction in enumerate(instructions):
                 if isinstance(instruction, MergeRemotely):
-                    self._merge(instruction)
+                    self._merging = instruction
                 elif isinstance(instruction, Save) and self._stays:
                     instructions[place] = replace(instruction, write_shards=self._write_shards)
                 elif isinstance(instruction, Report):
@@ -131,67 +129,44 @@ class StreamDriver(DaskDriver):
         except StateLost:
             return self._carry_out(self._go_back_to_base())
 
-    def _send_all(self, tasks: list[tuple[str | None, list[Compute]]]) -> None:
-        """Submit slices; the first tasks of a round begin with the merge of the round before."""
-        holders = self._holders.by_worker().keys()
-        idle = tuple(holders - {worker for worker, _ in tasks})
-        for worker, computes in tasks:
-            merging = None
-            if self._merging is not None and not self._is_asked:
-                first = () if worker is None or worker not in holders else (worker,)
-                merging, idle = Merging(first + idle, self._merging), ()
-            self._send(worker, computes, merging)
-        self._is_asked |= bool(tasks)
+    def _send_all(self, computes: list[Compute], opens: list[Open]) -> None:
+        readings = []
+        for compute in computes:
+            self._placement.keep_together(compute.slices)
+            readings.append(compute.slices[0].reading)
+        ahead: dict[str | None, list[int]] = defaultdict(list)
+        for opening in opens:
+            worker = self._placement.open(opening.reading, opening.partition)
+            ahead[worker].append(opening.partition)
+        for worker, places in self._placement.tasks_of(readings):
+            self._send(worker, [computes[place] for place in places], ahead.pop(worker, []))
 
-    def _send(
-        self, worker: str | None, computes: list[Compute], merging: Merging | None = None
-    ) -> None:
-        inputs = [each.input for each in computes if isinstance(each.input, RemoteFeatures)]
-        work = Work(
-            self._run,
-            tuple(compute.slice_ for compute in computes),
-            tuple(inputs),
-            (None,) * len(computes),
-            skipped_partitions(self._data),
-            self._holders.layout,
-            merging,
-        )
+    def _send(self, worker: str | None, computes: list[Compute], ahead: list[int]) -> None:
+        """Submit some stretches as one task, which then reads partitions ahead."""
+        stretches = tuple(compute.slices for compute in computes)
+        features, skipped = computes[0].input, skipped_partitions(self._data)
+        assert isinstance(features, RemoteFeatures)
+        layout = self._holders.layout
+        work = StreamWork(self._run, stretches, layout, features.common, tuple(ahead), skipped)
 
         def to_events(reply: Reply) -> list[Event]:
             self._note(reply)
             self.bytes_moved += reply.n_bytes
             if reply.lost is not None:
                 raise RoundLost(reply.lost)
-            for compute, result in zip(computes, reply.results, strict=True):
-                slice_ = compute.slice_
-                wrong = wrong_metrics(result.metrics, self._coordinator.problem, slice_)
-                if wrong is not None:
-                    raise RoundLost(f"the result of worker {reply.worker} cannot be right: {wrong}")
-                self._placement.read_by(slice_.reading, slice_.partition, reply.worker)
+            for stretch, results in zip(stretches, reply.results, strict=True):
+                for slice_, result in zip(stretch, results, strict=True):
+                    wrong = wrong_metrics(result.metrics, self._coordinator.problem, slice_)
+                    if wrong is not None:
+                        result_of = f"the result of worker {reply.worker}"
+                        raise RoundLost(f"{result_of} cannot be right: {wrong}")
+                    self._placement.read_by(slice_.reading, slice_.partition, reply.worker)
             return [
-                Computed(compute.task, result)
-                for compute, result in zip(computes, reply.results, strict=True)
+                Computed(compute.task, results)
+                for compute, results in zip(computes, reply.results, strict=True)
             ]
 
-        self._submit_work(to_events, worker, compute_slices, work)
-
-    def _merge(self, streams: MergeRemotely) -> None:
-        """Leave the merge to the first tasks of the next round.
-
-        All tasks of this round have been done, and with them the merge before.
-        """
-        if self._coordinator.place.steps >= self._failed_at:
-            self._failures.clear()
-            self._n_retired = self._pending.monitor.n_retired
-        self._merging, self._before = streams, self._base_here()
-        self._is_asked, self._is_merged = False, True
-        self._holders.begin_round()
-
-    def _finish_merge(self) -> None:
-        """Have the round before merged now."""
-        if self._merging is not None:
-            self._holders.merge(self._merging)
-            self._merging = None
+        self._submit_work(to_events, worker, learn_stretches, work)
 
     # Recovery.
 
@@ -206,16 +181,12 @@ class StreamDriver(DaskDriver):
                 "the workers probably run out of memory: give them more, or make smaller partitions"
             )
         self._failed_at = max(self._failed_at, self._coordinator.place.steps)
-        if self._merging is None:
-            self._before = self._base_here()
-        else:
-            self._holders.begin_round(-1)
         self._drop_tasks()
         try:
             self._holders.assign()
         except StateLost:
             return self._go_back_to_base()
-        return self._go_back(self._before)
+        return self._go_back(self._base_here())
 
     def _go_back_to_base(self) -> list[Instruction]:
         """Give the workers the state that the client has, and return the first instructions."""
@@ -231,7 +202,7 @@ class StreamDriver(DaskDriver):
         return self._coordinator.start()
 
     def _drop_tasks(self) -> None:
-        self._merging, self._is_merged = None, False
+        self._merging = None
         self._pending.drop()
         self._placement.close_all()
 
@@ -267,7 +238,6 @@ class StreamDriver(DaskDriver):
 
     def _count_nonzeros(self) -> int:
         """See `Report`."""
-        self._finish_merge()
         best = best_setting(self._coordinator.place.passes)
         counts = self._holders.call(ShardStore.counts, self._state.t)
         return sum(int(of_settings[best]) for of_settings in counts)

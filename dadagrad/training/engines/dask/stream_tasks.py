@@ -1,0 +1,110 @@
+"""Tasks of streams: learning from whole stretches, from the state that the workers hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain, pairwise
+
+import numpy as np
+from distributed import get_worker
+from numpy.typing import NDArray
+
+from dadagrad.errors import DadagradError, StorageError
+from dadagrad.training.coordinator.merge import Learned, features_after, unite
+from dadagrad.training.engines.dask.messages import Reply
+from dadagrad.training.engines.dask.peers import PeerLost
+from dadagrad.training.engines.dask.shard_store import ShardStore, store_of
+from dadagrad.training.engines.dask.shards import Layout
+from dadagrad.training.engines.dask.tasks import Job, job_of
+from dadagrad.training.messages import Result
+from dadagrad.training.schedule.base import Slice, Stretch
+from dadagrad.training.state.compiled import State
+from dadagrad.training.state.slices import FeatureSlice
+from dadagrad.training.worker.compute import compute
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWork:
+    """Stretches of one round, for one task of `run`.
+
+    The streams read the state from its holders in the `layout`; `common` has its intercept and t.
+    The worker reads the partitions `ahead` after those of the stretches. `skipped` has the
+    partitions that the run skips, and the reasons.
+    """
+
+    run: str
+    stretches: tuple[Stretch, ...]
+    layout: Layout
+    common: State
+    ahead: tuple[int, ...]
+    skipped: Mapping[str, str]
+
+
+def learn_stretches(work: StreamWork, job: Job | None = None) -> Reply | DadagradError | None:
+    """Learn from stretches, one after the other; None if this worker does not know the `job`.
+
+    The next partition is read while the model learns from this one.
+    """
+    job = job_of(work.run, job, work.skipped)
+    if job is None:
+        return None
+    store = store_of(get_worker(), work.run, job.problem)
+    partitions = list(dict.fromkeys(each.partition for each in chain(*work.stretches)))
+    following = dict(pairwise([*partitions, *work.ahead]))
+    results: list[tuple[Result, ...]] = []
+    lost = None
+    try:
+        store.enter(work.layout.version)
+        for stretch in work.stretches:
+            results.append(_learn(job, store, work, stretch, following))
+        for partition in work.ahead:
+            job.read_ahead(partition, store.measured)
+    except StorageError:
+        raise
+    except DadagradError as error:
+        return error
+    except PeerLost as error:
+        lost = str(error)
+    return Reply(
+        store.peers.address,
+        *job.skipped_and_content(partitions),
+        tuple(results),
+        tasks=store.measured.take(),
+        n_bytes=store.peers.take_bytes(),
+        lost=lost,
+    )
+
+
+def _learn(
+    job: Job, store: ShardStore, work: StreamWork, stretch: Stretch, following: dict[int, int]
+) -> tuple[Result, ...]:
+    """Take the steps of a stretch; the metrics of its slices, and the change, which stays here.
+
+    `following` has the partitions to read while the model learns from others.
+    """
+    change: Learned | None = None
+    metrics = []
+    for slice_ in stretch:
+        rows = job.rows(slice_.partition, store.measured)
+        if slice_.partition in following:
+            job.read_ahead(following.pop(slice_.partition), store.measured)
+        with ExitStack() as learning:
+
+            def pull(ids: NDArray[np.int64], slice_: Slice = slice_) -> State:
+                with store.measured("exchange", reading=slice_.reading):
+                    state = store.pull(work.layout, ids, work.common)
+                details = {"reading": slice_.reading, "rows": slice_.n_rows}
+                learning.enter_context(store.measured("learn", **details))
+                return state
+
+            features = features_after(change, pull)
+            result = compute(job.problem, rows, slice_, features, job.place_of(slice_))
+        assert isinstance(result.change, FeatureSlice)
+        change = unite(change, result.change)
+        metrics.append(result.metrics)
+        job.done_with(slice_)
+    assert change is not None, "a stretch without slices"
+    kept = store.keep(work.layout.version, change)
+    return tuple(Result(each, kept) for each in metrics)
