@@ -18,8 +18,9 @@ from helpers.training_cases import bits
 
 from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.errors import TrainingError
-from dadagrad.training.engines.dask import monitor, stream_tasks
-from dadagrad.training.engines.dask.streams import MAX_FAILURES, StreamDriver
+from dadagrad.training.engines.dask import monitor
+from dadagrad.training.engines.dask.streams import tasks
+from dadagrad.training.engines.dask.streams.driver import MAX_FAILURES, StreamDriver
 from dadagrad.training.run import train
 
 LIMIT_BYTES = 600 << 20
@@ -55,7 +56,7 @@ def test_one_to_five_workers_by_adaptive_scaling(config, data, monkeypatch):
 
 def test_workers_that_are_retired_are_no_failures_of_a_round(data, monkeypatch):
     """More of them than a round may fail, one after the other."""
-    compute, go_back, may_go_on = stream_tasks.compute, StreamDriver._go_back, threading.Event()
+    compute, go_back, may_go_on = tasks.compute, StreamDriver._go_back, threading.Event()
     places: list[Any] = []
 
     def wait_and_compute(*arguments):
@@ -73,7 +74,7 @@ def test_workers_that_are_retired_are_no_failures_of_a_round(data, monkeypatch):
         may_go_on.set()
 
     monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(stream_tasks, "compute", wait_and_compute)
+    monkeypatch.setattr(tasks, "compute", wait_and_compute)
     monkeypatch.setattr(StreamDriver, "_go_back", note_and_go_back)
     with local_cluster(MAX_FAILURES + 2, processes=False) as cluster, Client(cluster) as client:
         with ThreadPoolExecutor(1) as pool:

@@ -15,7 +15,7 @@ from helpers.processes import wait_until
 from helpers.training_cases import bits
 
 from dadagrad.training.engines.dask import driver, monitor
-from dadagrad.training.engines.dask.streams import StreamDriver
+from dadagrad.training.engines.dask.streams.driver import StreamDriver
 from dadagrad.training.run import train
 
 

@@ -17,7 +17,8 @@ from helpers.training_cases import bits
 
 from dadagrad import ingest
 from dadagrad.errors import InputError, TrainingError
-from dadagrad.training.engines.dask import batches, monitor
+from dadagrad.training.engines.dask import monitor
+from dadagrad.training.engines.dask.batches.driver import BatchDriver
 from dadagrad.training.run import train
 
 MEMORY_LIMIT = 600 << 20
@@ -27,13 +28,13 @@ MEMORY_LIMIT = 600 << 20
 def worked(monkeypatch):
     """The addresses of the workers that worked on slices, in the order of arrival."""
     addresses: list[str] = []
-    validate = batches.BatchDriver._validate
+    validate = BatchDriver._validate
 
     def spy(self, computes, results, worker):
         addresses.append(worker)
         return validate(self, computes, results, worker)
 
-    monkeypatch.setattr(batches.BatchDriver, "_validate", spy)
+    monkeypatch.setattr(BatchDriver, "_validate", spy)
     monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.1)  # a short run sees workers come and go
     return addresses
 
@@ -59,7 +60,7 @@ def test_a_worker_that_joins_gets_work_at_once(cluster, data, worked):
 
 def n_held(dask_worker):
     """Shards that a worker holds."""
-    from dadagrad.training.engines.dask import shard_store
+    from dadagrad.training.engines.dask.streams import shard_store
 
     return sum(len(store._shards) for store in shard_store._stores.values())
 

@@ -22,7 +22,8 @@ from dadagrad.training.state.slices import FeatureSlice, Gradient
 
 def break_results(n_broken, what="numbers"):
     """Have this worker make as many wrong results; negative: without end."""
-    from dadagrad.training.engines.dask import batch_tasks, stream_tasks
+    from dadagrad.training.engines.dask.batches import tasks as batch_tasks
+    from dadagrad.training.engines.dask.streams import tasks as stream_tasks
     from dadagrad.training.worker.compute import compute
 
     left = [n_broken]

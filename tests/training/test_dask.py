@@ -26,7 +26,8 @@ from dadagrad.errors import CorruptionError, InputError, TrainingError
 from dadagrad.training.callbacks import RoundEvent
 from dadagrad.training.engines import warm_up
 from dadagrad.training.engines.dask import driver as dask_driver
-from dadagrad.training.engines.dask import shard_store, tasks
+from dadagrad.training.engines.dask import tasks
+from dadagrad.training.engines.dask.streams import shard_store
 from dadagrad.training.memory import estimate
 from dadagrad.training.run import resume, train
 

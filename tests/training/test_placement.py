@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dadagrad.training.engines.dask.holders import choose_holders
 from dadagrad.training.engines.dask.placement import Placement
+from dadagrad.training.engines.dask.streams.holders import choose_holders
 
 
 @settings(max_examples=50)

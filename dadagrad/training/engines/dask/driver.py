@@ -65,6 +65,8 @@ class DaskDriver(ABC):
     partitions.
     """
 
+    _forget = staticmethod(forget)
+
     def __init__(
         self,
         client: Client,
@@ -225,14 +227,13 @@ class DaskDriver(ABC):
             return
         try:
             self._client.cancel([self._job])
-            moved = self._client.run(
-                forget,
+            self._client.run(
+                self._forget,
                 self._run,
                 self._digest,
                 on_error="ignore",
                 callback_timeout=FORGET_SECONDS,
             )
-            self.bytes_moved += sum(moved.values())
         except (OSError, TimeoutError, RuntimeError) as error:
             logger.debug("could not clean up the workers: %s", error)
 

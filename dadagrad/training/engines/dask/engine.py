@@ -22,9 +22,9 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
-from dadagrad.training.engines.dask.batches import BatchDriver
+from dadagrad.training.engines.dask.batches.driver import BatchDriver
 from dadagrad.training.engines.dask.driver import DaskDriver
-from dadagrad.training.engines.dask.streams import StreamDriver
+from dadagrad.training.engines.dask.streams.driver import StreamDriver
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.memory.available import WorkerMemory, threads_of_worker, workers_of
 

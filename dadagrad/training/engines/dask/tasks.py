@@ -1,4 +1,4 @@
-"""What the tasks of all runs on a worker of a Dask cluster share: the run, and its partitions.
+"""Run and partitions on a worker of a Dask cluster, which the tasks of batches and streams share.
 
 An error that would come again is returned as a result: Dask must neither try again nor write a
 traceback to the log of a worker. Only errors of a store are raised: they may not come again.
@@ -11,9 +11,10 @@ import logging
 import signal
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
+from typing import ParamSpec
 
 from distributed import get_worker
 
@@ -21,15 +22,17 @@ from dadagrad._version import __version__
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.data.skipping import SkippingDataset, skipped_partitions
-from dadagrad.errors import InputError
+from dadagrad.errors import DadagradError, InputError, StorageError
 from dadagrad.problem import Problem
 from dadagrad.storage.memory import resident
 from dadagrad.training.engines import warm_up
+from dadagrad.training.engines.dask.messages import Reply
 from dadagrad.training.engines.dask.partition_cache import PartitionCache
-from dadagrad.training.engines.dask.shard_store import forget_stores
 from dadagrad.training.memory.available import cache_bytes
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.trace import Measured
+
+P = ParamSpec("P")
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +103,23 @@ _jobs: OrderedDict[str, Job] = OrderedDict()
 _lock = threading.Lock()
 
 
+def errors_returned(
+    task: Callable[P, Reply | None],
+) -> Callable[P, Reply | DadagradError | None]:
+    """Make a task return an error that would come again."""
+
+    @wraps(task)
+    def call(*arguments: P.args, **named: P.kwargs) -> Reply | DadagradError | None:
+        try:
+            return task(*arguments, **named)
+        except StorageError:
+            raise
+        except DadagradError as error:
+            return error
+
+    return call
+
+
 def identity(job: Job) -> Job:
     """Return the job, as the result of a task: workers get it from each other, and only once."""
     return job
@@ -151,9 +171,8 @@ def job_of(run: str, job: Job | None, skipped: Mapping[str, str]) -> Job | None:
 
 
 def forget(run: str, digest: str) -> None:
-    """Drop the job of a run, its shards, and the cached partitions of its data."""
+    """Drop the job of a run, and the cached partitions of its data."""
     with _lock:
         _jobs.pop(run, None)
-    forget_stores(run)
     if _cache is not None:
         _cache.forget(digest)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dadagrad.data.skipping import skipped_partitions
 from dadagrad.errors import TrainingError
 from dadagrad.kernels.id_sets import look_up, unpack
-from dadagrad.training.engines.dask.batch_tasks import Work, compute_slices, open_partitions
+from dadagrad.training.engines.dask.batches.tasks import Work, compute_slices, open_partitions
 from dadagrad.training.engines.dask.driver import DaskDriver
 from dadagrad.training.engines.dask.messages import Reply, Touched, n_bytes, validate
 from dadagrad.training.messages import Compute, Computed, Event, Open, Opened, Result

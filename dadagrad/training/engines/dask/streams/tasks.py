@@ -11,13 +11,12 @@ import numpy as np
 from distributed import get_worker
 from numpy.typing import NDArray
 
-from dadagrad.errors import DadagradError, StorageError
 from dadagrad.training.coordinator.merge import Learned, features_after, unite
 from dadagrad.training.engines.dask.messages import Reply
-from dadagrad.training.engines.dask.peers import PeerLost
-from dadagrad.training.engines.dask.shard_store import ShardStore, store_of
-from dadagrad.training.engines.dask.shards import Layout
-from dadagrad.training.engines.dask.tasks import Job, job_of
+from dadagrad.training.engines.dask.streams.peers import PeerLost
+from dadagrad.training.engines.dask.streams.shard_store import ShardStore, forget_stores, store_of
+from dadagrad.training.engines.dask.streams.shards import Layout
+from dadagrad.training.engines.dask.tasks import Job, errors_returned, forget, job_of
 from dadagrad.training.messages import Result
 from dadagrad.training.schedule.base import Slice, Stretch
 from dadagrad.training.state.compiled import State
@@ -42,7 +41,8 @@ class StreamWork:
     skipped: Mapping[str, str]
 
 
-def learn_stretches(work: StreamWork, job: Job | None = None) -> Reply | DadagradError | None:
+@errors_returned
+def learn_stretches(work: StreamWork, job: Job | None = None) -> Reply | None:
     """Learn from stretches, one after the other; None if this worker does not know the `job`.
 
     The next partition is read while the model learns from this one.
@@ -61,10 +61,6 @@ def learn_stretches(work: StreamWork, job: Job | None = None) -> Reply | Dadagra
             results.append(_learn(job, store, work, stretch, following))
         for partition in work.ahead:
             job.read_ahead(partition, store.measured)
-    except StorageError:
-        raise
-    except DadagradError as error:
-        return error
     except PeerLost as error:
         lost = str(error)
     return Reply(
@@ -75,6 +71,12 @@ def learn_stretches(work: StreamWork, job: Job | None = None) -> Reply | Dadagra
         n_bytes=store.peers.take_bytes(),
         lost=lost,
     )
+
+
+def forget_streams(run: str, digest: str) -> None:
+    """Drop all of a run, with its shards."""
+    forget(run, digest)
+    forget_stores(run)
 
 
 def _learn(

@@ -20,8 +20,14 @@ from dadagrad.problem import Problem
 from dadagrad.storage.arrays import ArrayRecord
 from dadagrad.training.checkpoints.shards import StoredShard, write_shard
 from dadagrad.training.coordinator.merge import Learned, merge_shard, shards
-from dadagrad.training.engines.dask.peers import Operation, PeerLost, Peers, Request, Version
-from dadagrad.training.engines.dask.shards import Arrays, Layout, Shard, fault_in
+from dadagrad.training.engines.dask.streams.peers import (
+    Operation,
+    PeerLost,
+    Peers,
+    Request,
+    Version,
+)
+from dadagrad.training.engines.dask.streams.shards import Arrays, Layout, Shard, fault_in
 from dadagrad.training.messages import MergeRemotely, RemoteChange
 from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.compiled import State

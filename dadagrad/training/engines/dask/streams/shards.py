@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.training.engines.dask.peers import Version
+from dadagrad.training.engines.dask.streams.peers import Version
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice, not_finite
 

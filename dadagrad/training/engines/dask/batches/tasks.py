@@ -9,10 +9,9 @@ import numpy as np
 from distributed import get_worker
 
 from dadagrad.data.rows import Rows
-from dadagrad.errors import DadagradError, StorageError
 from dadagrad.kernels.id_sets import common, pack
 from dadagrad.training.engines.dask.messages import Reply, Touched
-from dadagrad.training.engines.dask.tasks import Job, job_of
+from dadagrad.training.engines.dask.tasks import Job, errors_returned, job_of
 from dadagrad.training.messages import Open, Result
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.slices import FeatureSlice, SentFeatures
@@ -35,30 +34,27 @@ class Work:
     skipped: Mapping[str, str]
 
 
-def open_partitions(job: Job, run: str, opens: tuple[Open, ...]) -> Reply | DadagradError:
+@errors_returned
+def open_partitions(job: Job, run: str, opens: tuple[Open, ...]) -> Reply:
     """Read partitions; replies with their vocabularies, and what the first slices touch."""
     job_of(run, job, {})
     vocabularies, positions = [], []
     measured = Measured(get_worker().address)
-    try:
-        for instruction in opens:
-            rows = job.rows(instruction.partition, measured)
-            vocabularies.append(pack(rows.vocabulary))
-            positions.append(tuple(_touched(rows, slice_) for slice_ in instruction.first_slices))
-    except StorageError:
-        raise
-    except DadagradError as error:
-        return error
+    for instruction in opens:
+        rows = job.rows(instruction.partition, measured)
+        vocabularies.append(pack(rows.vocabulary))
+        positions.append(tuple(_touched(rows, slice_) for slice_ in instruction.first_slices))
     return Reply(
         measured.process,
         *job.skipped_and_content(each.partition for each in opens),
         tuple(vocabularies),
         tuple(positions),
-        tuple(measured.tasks),
+        measured.tasks,
     )
 
 
-def compute_slices(work: Work, job: Job | None = None) -> Reply | DadagradError | None:
+@errors_returned
+def compute_slices(work: Work, job: Job | None = None) -> Reply | None:
     """Compute the gradients of slices; None if this worker does not know the `job`.
 
     Each slice keeps its own result: which workers computed what must not change the order of sums.
@@ -68,26 +64,19 @@ def compute_slices(work: Work, job: Job | None = None) -> Reply | DadagradError 
         return None
     measured = Measured(get_worker().address)
     results, positions = [], []
-    try:
-        for slice_, weights, following in zip(
-            work.slices, work.inputs, work.following, strict=True
-        ):
-            rows = job.rows(slice_.partition, measured)
-            with measured("learn", reading=slice_.reading, rows=slice_.n_rows):
-                result = compute(job.problem, rows, slice_, weights, job.place_of(slice_))
-            results.append(_packed(result, rows))
-            job.done_with(slice_)
-            positions.append(None if following is None else _touched(rows, following))
-    except StorageError:
-        raise
-    except DadagradError as error:
-        return error
+    for slice_, weights, following in zip(work.slices, work.inputs, work.following, strict=True):
+        rows = job.rows(slice_.partition, measured)
+        with measured("learn", reading=slice_.reading, rows=slice_.n_rows):
+            result = compute(job.problem, rows, slice_, weights, job.place_of(slice_))
+        results.append(_packed(result, rows))
+        job.done_with(slice_)
+        positions.append(None if following is None else _touched(rows, following))
     return Reply(
         measured.process,
         *job.skipped_and_content(each.partition for each in work.slices),
         tuple(results),
         tuple(positions),
-        tuple(measured.tasks),
+        measured.tasks,
     )
 
 

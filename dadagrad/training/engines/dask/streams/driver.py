@@ -23,10 +23,10 @@ from dadagrad.storage.arrays import ArrayRecord
 from dadagrad.training.checkpoints.shards import StoredShard, StoredState
 from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.engines.dask.driver import DaskDriver
-from dadagrad.training.engines.dask.holders import Base, Holders, RoundLost, StateLost
 from dadagrad.training.engines.dask.messages import Reply, wrong_metrics
-from dadagrad.training.engines.dask.shard_store import ShardStore
-from dadagrad.training.engines.dask.stream_tasks import StreamWork, learn_stretches
+from dadagrad.training.engines.dask.streams.holders import Base, Holders, RoundLost, StateLost
+from dadagrad.training.engines.dask.streams.shard_store import ShardStore
+from dadagrad.training.engines.dask.streams.tasks import StreamWork, forget_streams, learn_stretches
 from dadagrad.training.memory.estimate import stays_on_workers
 from dadagrad.training.messages import (
     Compute,
@@ -58,6 +58,8 @@ class StreamDriver(DaskDriver):
 
     The state of the coordinator has the features of the last checkpoint, or of the start.
     """
+
+    _forget = staticmethod(forget_streams)
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -19,9 +19,9 @@ from dadagrad.errors import TrainingError
 from dadagrad.problem import Problem
 from dadagrad.training.checkpoints.shards import StoredShard
 from dadagrad.training.engines.dask.futures import PendingTasks
-from dadagrad.training.engines.dask.peers import Operation, PeerLost, Version
-from dadagrad.training.engines.dask.shard_store import ShardStore, on_store
-from dadagrad.training.engines.dask.shards import Layout
+from dadagrad.training.engines.dask.streams.peers import Operation, PeerLost, Version
+from dadagrad.training.engines.dask.streams.shard_store import ShardStore, on_store
+from dadagrad.training.engines.dask.streams.shards import Layout
 from dadagrad.training.memory.available import workers_of
 from dadagrad.training.memory.estimate import n_holders
 from dadagrad.training.messages import MergeRemotely

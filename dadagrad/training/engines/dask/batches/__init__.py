@@ -1,0 +1,1 @@
+"""Batches on a Dask cluster: weights go to the workers, gradients come back."""

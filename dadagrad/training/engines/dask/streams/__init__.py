@@ -1,0 +1,1 @@
+"""Streams on a Dask cluster, whose workers hold the state in shards."""
