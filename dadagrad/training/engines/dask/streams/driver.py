@@ -89,7 +89,9 @@ class StreamDriver(DaskDriver):
     def _next_events(self) -> list[Event]:
         if self._merging is None:
             return super()._next_events()
-        self._trace.extend(self._holders.merge(self._merging))
+        tasks, n_bytes = self._holders.merge(self._merging)
+        self._trace.extend(tasks)
+        self.bytes_moved += n_bytes
         self._merging = None
         if self._coordinator.place.steps >= self._failed_at:
             self._failures.clear()

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -105,8 +106,8 @@ class Holders:
         """The ids of the features of a shard."""
         return np.arange(*self.layout.edges[number : number + 2])
 
-    def merge(self, streams: MergeRemotely) -> list[Task]:
-        """Have the round merged, which ends it; the measured times of the work.
+    def merge(self, streams: MergeRemotely) -> tuple[list[Task], int]:
+        """Have the round merged, which ends it; the measured times, and the bytes that moved.
 
         Raises `RoundLost` if one of the first holders does not answer.
         """
@@ -118,7 +119,8 @@ class Holders:
             raise RoundLost(lost)
         epoch, number = self.layout.version
         self.layout = replace(self.layout, version=Version(epoch, number + 1))
-        return [task for tasks in answers.values() for task in tasks]
+        tasks, sizes = zip(*answers.values(), strict=True)
+        return list(chain(*tasks)), sum(sizes)
 
     def by_worker(self) -> dict[str, list[int]]:
         """The shards of which each worker is the first holder."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -171,11 +171,11 @@ class ShardStore:
 
     # Merges.
 
-    def merge(self, layout: Layout, streams: MergeRemotely) -> Sequence[Task] | str:
+    def merge(self, layout: Layout, streams: MergeRemotely) -> tuple[list[Task], int] | str:
         """Merge what streams changed into the shards of which this worker is the first holder.
 
-        As many threads do so as the worker has. The measured times of the work, or the reason why
-        the round must begin again.
+        As many threads do so as the worker has. The measured times of the work, and the bytes that
+        came from other workers; or the reason why the round must begin again.
         """
         address = self.peers.address
         numbers = [n for n, holders in enumerate(layout.holders) if holders[0] == address]
@@ -190,7 +190,7 @@ class ShardStore:
                 list(pool.map(partial(self._merge_shards, layout, streams), parts))
         except PeerLost as lost:
             return str(lost)
-        return self.measured.take()
+        return self.measured.take(), self.peers.take_bytes()
 
     def _merge_shards(self, layout: Layout, merging: MergeRemotely, numbers: list[int]) -> None:
         """Merge some shards, and send the numbers that they have then to the second holders."""
