@@ -205,6 +205,10 @@ class Dataset(ABC):
         """Names of those `ids` that have one."""
         return {}
 
+    def tags(self, partition: int) -> NDArray[Any] | None:
+        """Names of the rows of a partition; None if they have none."""
+        return None
+
     @property
     def content(self) -> dict[str, int]:
         """Checksums of partitions at their first reading, by name, if the storage has none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +92,11 @@ class DatasetView(Dataset):
             named = np.fromiter(names, np.int64)
             names |= readable.names(np.setdiff1d(ids, named, assume_unique=True))
         return names
+
+    def tags(self, partition: int) -> NDArray[Any] | None:
+        piece = self._piece(partition)
+        tags = self._sources[piece.source].tags(piece.partition)
+        return None if tags is None else tags[piece.start : piece.stop]
 
     @property
     def content(self) -> dict[str, int]:
@@ -223,7 +229,7 @@ def _join_schemas(datasets: Sequence[Dataset]) -> Schema:
         return first
     for data, schema in zip(datasets[1:], others, strict=True):
         place = f"{data.url} does not go with {datasets[0].url}"
-        if schema.feature_space != first.feature_space:
+        if _features_of(schema) != _features_of(first):
             raise InputError(
                 f"{place}: their features were made with other options; ingest both with the same"
             )
@@ -241,6 +247,12 @@ def _join_schemas(datasets: Sequence[Dataset]) -> Schema:
         label_columns=tuple(_join_columns(each, datasets) for each in columns),
         weighted=any(schema.weighted for schema in (first, *others)),
     )
+
+
+def _features_of(schema: Schema) -> dict[str, Any]:
+    """Options that made the features; files may have been read in other ways."""
+    space = schema.feature_space or {}
+    return {name: value for name, value in space.items() if name != "reading"}
 
 
 def _join_columns(columns: Sequence[LabelColumn], datasets: Sequence[Dataset]) -> LabelColumn:

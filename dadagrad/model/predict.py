@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pyarrow.csv import CSVWriter
 from pyarrow.parquet import ParquetWriter
 
-from dadagrad.data.dataset import Dataset
+from dadagrad.data.dataset import Dataset, LabelColumn
 from dadagrad.errors import InputError
 from dadagrad.model.base import refuse_not_finite
 from dadagrad.model.evaluate import RowsDone, open_both, score_partitions
@@ -77,7 +77,7 @@ def predict(
     Notes
     -----
     The columns are ``row`` (int64, counted over the whole dataset; for raw rows ``line``, counted
-    from 1), ``tag`` and ``label`` if raw rows have them, ``score`` (float64),
+    from 1), ``tag`` and ``label`` if rows have them, ``score`` (float64),
     ``prediction`` (the label: text where labels were text, else float64), and ``probability`` (of
     the larger label) where the model has probabilities. With several classes, and with two
     where the loss is softmax or multiclass hinge, there is a ``score_CLASS``
@@ -120,11 +120,18 @@ def _write(tables: Iterator[pa.Table], file: BinaryIO, make_writer: Any) -> None
 def _stored_tables(
     model: Model, data: Dataset, counts: dict[str, int], progress: RowsDone | None
 ) -> Iterator[pa.Table]:
-    """Predictions for each partition."""
-    for first, rows, scores in score_partitions(model, data, progress):
+    """Predictions for each partition, with what identifies a row."""
+    columns, tagged = data.schema.label_columns, data.tags(0) is not None
+    for number, (first, rows, scores) in enumerate(score_partitions(model, data, progress)):
         counts["rows"] += rows.n_rows
-        places = {"row": np.arange(first, first + rows.n_rows, dtype=np.int64)}
-        yield pa.table(places | _predictions(model, scores))
+        table: dict[str, Any] = {"row": np.arange(first, first + rows.n_rows, dtype=np.int64)}
+        if tagged:
+            tags = data.tags(number)
+            table["tag"] = pa.array([None] * rows.n_rows if tags is None else tags, pa.string())
+        for column, labels in zip(columns, rows.labels.T, strict=True):
+            name = f"label_{column.name}" if len(columns) > 1 else "label"
+            table[name] = _texts_of(column, labels)
+        yield pa.table(table | _predictions(model, scores))
 
 
 def _raw_tables(
@@ -153,6 +160,13 @@ def _labels(labels: Any, is_text: bool) -> pa.Array:
     return pa.array(labels, pa.string() if is_text or labels.dtype == object else pa.float64())
 
 
+def _texts_of(column: LabelColumn, labels: Array) -> Any:
+    """The texts that numbers of labels stand for, or the numbers if labels were numbers."""
+    if column.names is None or column.values is None:
+        return np.ascontiguousarray(labels)
+    return pa.array(column.names).take(pa.array(np.searchsorted(column.values, labels)))
+
+
 def _suffix(url: str) -> str:
     """Return the suffix, which decides the format; `InputError` if it is not known."""
     suffix = os.path.splitext(url.rpartition("/")[2])[1]
@@ -175,10 +189,7 @@ def _predictions(model: Model, scores: Array) -> dict[str, Any]:
         table[f"score{suffix}"] = np.ascontiguousarray(values)
     predicted = model.predict_labels(scores).reshape(len(scores), len(columns))
     for suffix, column, values in zip(labels, columns, predicted.T, strict=True):
-        table[f"prediction{suffix}"] = np.ascontiguousarray(values)
-        if column.names is not None and column.values is not None:
-            number = pa.array(np.searchsorted(column.values, values))
-            table[f"prediction{suffix}"] = pa.array(column.names).take(number)
+        table[f"prediction{suffix}"] = _texts_of(column, values)
     if model.has_probabilities:
         probabilities = model.probabilities(scores)[:, -len(outputs) :]
         for suffix, values in zip(outputs, probabilities.T, strict=True):

@@ -336,7 +336,7 @@ def test_predictions(task, columns, loss, outputs, labels, tmp_path):
     assert [path.name for path in out.parent.iterdir()] == ["p.parquet"]
     assert pq.ParquetFile(out).num_row_groups == 2
     table, scores = pq.read_table(out), scores_of(model, data)
-    expected = {"row": range(65)}
+    expected = {"row": range(65), "label": np.zeros(65)}
     expected |= {f"score{name}": column for name, column in zip(outputs, scores.T, strict=True)}
     predicted = model.predict_labels(scores).reshape(65, -1)
     for name, column in zip(labels, predicted.T, strict=True):

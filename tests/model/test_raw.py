@@ -62,6 +62,7 @@ def test_a_raw_file_has_the_predictions_of_the_dataset(trained, tmp_path, suffix
         rows = read_csv(tmp_path / "out.csv")
         assert (result["rows"], result["unseen"]) == (300, 0)
         for mine, other in zip(rows, expected, strict=True):
+            assert (mine["tag"], mine["label"]) == (other["tag"], other["label"])
             assert float(mine["score"]) == pytest.approx(float(other["score"]), abs=1e-5)
             assert mine["prediction"] == other["prediction"]
         assert [row["tag"] for row in rows] == frame["who"].tolist()
@@ -86,6 +87,17 @@ def test_a_raw_file_of_lines_has_the_predictions_of_the_dataset(tmp_path, suffix
         predict(model, source, str(out))
     scores = [[row["score"] for row in read_csv(out)] for out in (of_raw, of_data)]
     assert scores[0] == scores[1]
+
+
+def test_datasets_of_files_that_were_read_differently_go_together(tmp_path):
+    make_frame().to_csv(tmp_path / "a.csv", index=False)
+    make_frame().to_csv(tmp_path / "b.tsv", index=False, sep="\t")
+    ingest(str(tmp_path / "a.csv"), str(tmp_path / "a"), label="rich", id="who")
+    ingest(str(tmp_path / "b.tsv"), str(tmp_path / "b"), like=str(tmp_path / "a"))
+    model = train([str(tmp_path / "a"), str(tmp_path / "b")], **SETTINGS).model
+    predict(model, [str(tmp_path / "a"), str(tmp_path / "b")], str(tmp_path / "p.csv"))
+    tags = [row["tag"] for row in read_csv(tmp_path / "p.csv")]
+    assert sorted(tags) == sorted([*make_frame()["who"]] * 2)
 
 
 def test_standard_input_that_is_closed_is_an_input_error(trained, tmp_path):

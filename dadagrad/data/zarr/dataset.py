@@ -107,6 +107,10 @@ class ZarrDataset(Dataset):
             unnamed = np.setdiff1d(unnamed, np.fromiter(names, np.int64), assume_unique=True)
         return names
 
+    def tags(self, partition: int) -> NDArray[Any] | None:
+        reader, n_rows = self._reader(partition), self.partitions[partition].n_rows
+        return reader.read_strings("obs/tag", n_rows) if reader.has("obs/tag") else None
+
     def _reader(self, partition: int, *arenas: Arena) -> _PartitionReader:
         return _PartitionReader(self._storage, self.partitions[partition], self.schema, *arenas)
 
@@ -196,14 +200,18 @@ class _PartitionReader:
 
     def read_names(self) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
         """The (n_local,) ids of the features that occur, of which there are some; their names."""
-        n_local, path = self._partition.n_local, "var/name"
+        n_local = self._partition.n_local
+        names = self.read_strings("var/name", n_local)
+        return self._read_numbers({"var/feature": (n_local, "int64")})["var/feature"], names
+
+    def read_strings(self, path: str, length: int) -> NDArray[np.object_]:
+        """Texts of an array of this path and length."""
         with self._errors_of(path):
             ((size, _),) = self._seals[path]
-            chunk = self._scratch.empty(path, check_strings_size(size, n_local), np.uint8)
+            chunk = self._scratch.empty(path, check_strings_size(size, length), np.uint8)
         self._read_chunks({f"{path}/c/0": chunk})
         with self._errors_of(path):
-            names = decode_strings(chunk, n_local)
-        return self._read_numbers({"var/feature": (n_local, "int64")})["var/feature"], names
+            return decode_strings(chunk, length)
 
     def _read_numbers(self, expected: Mapping[str, tuple[int, str]]) -> dict[str, NDArray[Any]]:
         """Checked arrays of these paths, lengths and types; ``X/data`` only if it is stored."""
