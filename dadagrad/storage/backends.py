@@ -37,6 +37,11 @@ _CREDENTIALS = {
 }
 _NETRC = "the user and password of the host in ~/.netrc (or the file that NETRC names)"
 
+_ENDPOINT = re.compile(
+    r"https?://([^\s/@]*@)?([\w.-]+|\[[\da-f:.]+\])(:\d{1,5})?(/[\w./~-]*)?",
+    re.ASCII | re.IGNORECASE,
+)
+
 _memory_stores: dict[str, MemoryStore] = {}
 _policies: dict[tuple[str, str], RetryPolicy] = {}
 _lock = threading.Lock()
@@ -84,7 +89,10 @@ def open_store(scheme: str, name: str, url: str, *, for_uploads: bool = False) -
         "read_timeout": timedelta(seconds=seconds),
         "timeout": "10m",
     }
-    if scheme == "http" or (scheme == "s3" and _s3_endpoint().startswith("http://")):
+    endpoint = _s3_endpoint() if scheme == "s3" else ""
+    if endpoint and not _ENDPOINT.fullmatch(endpoint):  # the client would panic
+        raise InputError(f"cannot open {url}: AWS_ENDPOINT_URL must be http(s)://HOST[:PORT]")
+    if scheme == "http" or endpoint.startswith("http://"):
         client["allow_http"] = True
     clouds: dict[str, Callable[..., ObjectStore]] = {
         "s3": stores.S3Store,

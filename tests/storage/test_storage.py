@@ -283,6 +283,13 @@ def test_credentials_are_never_shown(tmp_path, monkeypatch):
     assert not [text for text in shown if "SECRET" in text.replace("AWS_SECRET", "")]
 
 
+@pytest.mark.parametrize("endpoint", ["http://my host", "127.0.0.1:1", "http://:80", "http://[::1"])
+def test_an_endpoint_that_is_no_url_is_refused(endpoint, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(InputError, match="AWS_ENDPOINT_URL must be http"):
+        Storage("s3://bucket/x")
+
+
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "http://no-such-host.invalid"])
 def test_an_unreachable_endpoint_fails_soon(endpoint, monkeypatch):
     assert retries.FIRST_SECONDS < 5
