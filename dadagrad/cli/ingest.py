@@ -78,13 +78,14 @@ def open_data(
     from dadagrad.data.ingest.sources import is_raw
 
     if not all(map(is_raw, data)):
+        dataset = as_dataset([absolute(each) for each in data])
         if reading:
             option = next(iter(reading)).replace("_", "-")
             raise click.UsageError(
                 f"--{option} has no effect on a dataset, whose rows were read before; give raw "
                 "files, or leave it out"
             )
-        return as_dataset([absolute(each) for each in data])
+        return dataset
     if needed_by:
         raise click.UsageError(
             f"{needed_by[0]} needs a dataset, which other processes can read, too; make one of the "

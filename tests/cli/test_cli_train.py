@@ -215,6 +215,7 @@ def test_errors_that_are_found_before_training(run, places, tmp_path):
     for message, data, model, *options in (
         ("feature space", places.train, "m", "--holdout", binary),
         (f"no dataset at {tmp_path}/none", tmp_path / "none", "m"),
+        (f"no dataset at {tmp_path}/none", tmp_path / "none", "m", "--label", "y"),
         ("holds a dataset", places.train, places.test),
         ("holds a dataset", places.train, "n", "--checkpoints", places.test),
         ("holds a model", places.train, "n", "--checkpoints", places.model),

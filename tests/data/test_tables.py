@@ -177,12 +177,27 @@ def test_columns_without_names_may_lack_the_label(tmp_path):
         ({"ignore": "jib"}, r"no column 'jib', which ignore= names; did you mean 'job'\?"),
         ({"cross": "job:age"}, r"cross= names the column 'age' of numbers; it takes categories"),
         ({"label": None}, r"no column 'label'; its columns are 'age'.*name the label with label="),
+        (
+            {"columns": "age", "cross": []},
+            r"categories= names the column 'zip', which does not become features",
+        ),
         ({"columns": "y,age"}, r"columns= has the label 'y'; leave it out"),
     ],
 )
 def test_wrong_choices_are_explained(options, message):
     with pytest.raises(InputError, match=message):
         dense(FRAME, **options)
+
+
+def test_a_table_may_have_thousands_of_columns(tmp_path):
+    values = np.random.default_rng(0).integers(-9, 10, (12, 3000)) / 4
+    frame = pandas.DataFrame(values, columns=[f"c{number}" for number in range(3000)])
+    frame.assign(y=np.arange(12) % 2).to_csv(tmp_path / "a.csv", index=False)
+    options: dict[str, Any] = {"label": "y", "scale": "none", "shuffle": None}
+    data = read_dataset(str(tmp_path / "a.csv"), **options)
+    np.testing.assert_array_equal(dense_dataset(data)[0], values)
+    (raw,) = read_raw(data.schema, str(tmp_path / "a.csv"))
+    np.testing.assert_array_equal(raw.rows.values, values[values != 0])
 
 
 @pytest.mark.parametrize("wrong", ["red,2024-01-01", "7,yesterday", "inf,2024-01-01"])

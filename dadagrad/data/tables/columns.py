@@ -148,10 +148,16 @@ def learn_columns(
     else:
         features = [name for name in names if name not in (label, row_name)]
     features = [name for name in features if name not in ignored]
+    crossed = {name for cross in options.cross for name in cross}
+    for name in categories.difference(features, crossed):
+        raise InputError(
+            f"{place}: --categories names the column {shown(name)}, which does not become features "
+            "(see --label, --id, --columns, --ignore); leave it out of one of them"
+        )
     kinds: dict[str, Kind] = dict.fromkeys(categories, "category")
     if text is not None:
         kinds[text] = "text"
-    chosen = {*kinds, *(name for cross in options.cross for name in cross)}
+    chosen = {*kinds, *crossed}
     kinds |= {n: _kind(head.column(n), n, place) for n in features if n not in kinds}
     if options.columns is None:
         categorical = {name for name in features if kinds[name] == "category"} - chosen
