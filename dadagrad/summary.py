@@ -40,7 +40,9 @@ def short(amount: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in seconds, minutes or hours."""
+    """A time in milliseconds, seconds, minutes or hours."""
+    if seconds < 0.1:
+        return f"{1000.0 * seconds:.0f} ms"
     if seconds < 100.0:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
