@@ -180,8 +180,14 @@ class State(TrainingState):
         for name, array in arrays.items():
             n_rows = len(ids) if array.shape[1] else 0
             shares[name] = np.empty((len(array), n_rows, *array.shape[2:]), array.dtype)
-            _copy(take, array, ids, shares[name])
-        return self.with_arrays(shares, self.t)
+        share = self.with_arrays(shares, self.t)
+        self.pull_into(ids, share, slice(None))
+        return share
+
+    def pull_into(self, ids: NDArray[np.int64], share: State, places: slice) -> None:
+        """Copy the numbers of the features `ids` to some places of a share of more features."""
+        for name, array in share.feature_arrays.items():
+            _copy(take, getattr(self, name), ids, array[:, places])
 
     def push(self, ids: NDArray[np.int64], share: State) -> None:
         """Put a share that `pull` took out back in its place."""

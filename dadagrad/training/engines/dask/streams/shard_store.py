@@ -161,8 +161,8 @@ class ShardStore:
             for holder, numbers in by_holder.items()
         ]
         for number in local_shards:
-            part = parts[number]
-            _fill(state, part, self._features_of(layout.version, number, ids[part]))
+            shard, part = self._shard(number, layout.version), parts[number]
+            shard.state.pull_into(ids[part] - shard.start, state, part)
         for answer in self.peers.ask(layout.version, requests):
             for number, arrays in answer.items():
                 _fill(state, parts[int(number)], arrays)
@@ -253,14 +253,12 @@ class ShardStore:
     # Requests of other workers, on threads.
 
     def _features(self, version: Version, ids: Arrays) -> dict[str, Arrays]:
-        return {
-            number: self._features_of(version, int(number), unpack(packed, np.int64))
-            for number, packed in ids.items()
-        }
-
-    def _features_of(self, version: Version, number: int, ids: NDArray[np.int64]) -> Arrays:
-        shard = self._shard(number, version)
-        return shard.state.pull(ids - shard.start, momentum=False).feature_arrays
+        answer = {}
+        for number, packed in ids.items():
+            shard = self._shard(int(number), version)
+            positions = unpack(packed, np.int64) - shard.start
+            answer[number] = shard.state.pull(positions, momentum=False).feature_arrays
+        return answer
 
     def _changes_of(
         self, version: Version, keys: list[str], edges: dict[str, list[int]]
