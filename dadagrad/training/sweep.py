@@ -45,7 +45,7 @@ from dadagrad.training.state.compiled import State
 
 PLACES = (1 / 8, 1 / 4, 1 / 2)
 """Shares of the first pass after which settings are dropped."""
-PATH = 8
+PATH = 6
 """Pairs of penalties of which none is dropped for the sake of another."""
 
 

@@ -1,7 +1,7 @@
 """The cost of a sweep: the processor time of 16 settings in one stream, beside that of one run.
 
 Settings are dropped on the way: of each value of l1 one is trained to the end, and of 16 values
-the best 8. Runs alternate, and the least processor time of each counts.
+the best 6. Runs alternate, and the least processor time of each counts.
 """
 
 from __future__ import annotations
