@@ -88,8 +88,10 @@ _BY_ROW = """
     products = Mul (wide, column)
     zeros_shape = Concat <axis: int = 0> (n_rows, n_outputs)
     zeros = ConstantOfShape <value: tensor = double[1] {0.0}> (zeros_shape)
-    owners = Unsqueeze (owner, one)
-    raw_sums = ScatterND <reduction: string = "add"> (zeros, owners, products)
+    owner_column = Unsqueeze (owner, one)
+    products_shape = Shape (products)
+    owners = Expand (owner_column, products_shape)
+    raw_sums = ScatterElements <axis: int = 0, reduction: string = "add"> (zeros, owners, products)
 """
 
 _NORM = """
