@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from dadagrad.training.engines.dask.placement import Placement
 from dadagrad.training.engines.dask.streams.holders import choose_holders
+from dadagrad.training.schedule.base import Slice
 
 
 @settings(max_examples=50)
@@ -45,6 +46,13 @@ def test_work_follows_the_rows():
     assert placement.tasks_of(range(4)) == [("b", [0, 1, 3]), ("a", [2])]
     placement.update({"b": 1})  # of what the other had, nobody is known to have the rows
     assert placement.tasks_of(range(4)) == [("b", [0, 1, 3]), (None, [2])]
+
+
+def test_a_stream_goes_on_where_the_partition_is_that_it_has_begun():
+    placement = Placement({"a": 1, "b": 1}, 2)
+    for stretch in ((0, 1), (2, 3), (1, 4), (3,), (4, 5)):
+        placement.keep_together([Slice(reading, reading, 0, 1, False) for reading in stretch])
+    assert placement.tasks_of(range(6)) == [("a", [0, 1, 4, 5]), ("b", [2, 3])]
 
 
 def test_partitions_needed_in_the_same_round_are_read_together():

@@ -26,7 +26,7 @@ Message: TypeAlias = dict[str, Any]
 ALIGNMENT = 16
 """Bytes of which the address of each array in a message is a multiple."""
 
-_ARRAY = "array"
+_ARRAY = "/array"  # no name has a slash
 _PADDING = np.zeros(ALIGNMENT, np.uint8)
 
 MAX_THREADS = 64
