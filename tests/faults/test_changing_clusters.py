@@ -126,6 +126,7 @@ def test_a_worker_is_killed_at_its_memory_limit(times, config, nursery, data, tm
                 train(hungry, config, client=cluster.address)
         log = "".join(worker.text() for worker in cluster.workers)
     assert log.count("exceeded 95% memory budget. Restarting") >= min(times, 2)
-    # Dask gives up a task, or the run a round, whichever comes first.
+    # Dask gives up a task, or the run a round, whichever comes first. A round may kill both
+    # workers: two streams share the partition.
     n_killed = len(os.listdir(tmp_path / "killed"))
-    assert n_killed == 1 if times == 1 else 2 <= n_killed <= MAX_FAILURES
+    assert n_killed == 1 if times == 1 else 2 <= n_killed <= 2 * MAX_FAILURES

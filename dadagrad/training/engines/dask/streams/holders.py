@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import chain
@@ -99,8 +99,10 @@ class Holders:
         """Take note of the workers that there are; a holder that has gone."""
         self.is_unbalanced |= bool(threads.keys() - self.threads.keys())
         self.threads = threads
-        gone = {each for holders in self.layout.holders for each in holders} - threads.keys()
-        return min(gone, default=None)
+        return min(self._holders() - threads.keys(), default=None)
+
+    def _holders(self) -> set[str]:
+        return {each for holders in self.layout.holders for each in holders}
 
     def features(self, number: int) -> NDArray[np.int64]:
         """The ids of the features of a shard."""
@@ -112,7 +114,9 @@ class Holders:
         Raises `RoundLost` if one of the first holders does not answer.
         """
         arguments = dict.fromkeys(self.by_worker(), (self.layout, streams))
-        answers = self._ask(ShardStore.merge, arguments, self._limit(len(self.layout.holders)))
+        limit = self._limit(len(self.layout.holders))
+        senders = {change.worker for change in streams.changes}
+        answers = self._ask(ShardStore.merge, arguments, limit, senders | self._holders())
         if silent := min(arguments.keys() - answers.keys(), default=None):
             raise RoundLost(f"worker {silent} does not answer")
         if lost := next((each for each in answers.values() if isinstance(each, str)), None):
@@ -149,7 +153,9 @@ class Holders:
             self.layout = replace(self.layout, version=Version(epoch, number))
             arguments = dict.fromkeys(self.threads, (self.layout.version,))
             limit = seconds("worker-ttl")
-            shards_by_worker = self._ask(ShardStore.go_back, arguments, limit, self._problem)
+            shards_by_worker = self._ask(
+                ShardStore.go_back, arguments, limit, problem=self._problem
+            )
             if shards_by_worker and self._take_shards(shards_by_worker, base):
                 self.is_unbalanced = False
                 return
@@ -184,7 +190,7 @@ class Holders:
         layout = replace(self.layout, holders=holders)
         arguments = {worker: (layout, sources[worker]) for worker in sources}
         limit = self._limit(max(map(len, sources.values())))
-        if self._ask(ShardStore.hold, arguments, limit).keys() < sources.keys():
+        if self._ask(ShardStore.hold, arguments, limit, set(sources)).keys() < sources.keys():
             return False
         self.layout = layout
         return True
@@ -199,7 +205,8 @@ class Holders:
             worker: (self.layout.version, t, numbers, *others)
             for worker, numbers in by_worker.items()
         }
-        answers = self._ask(operation, arguments, self._limit(len(self.layout.holders)))
+        limit = self._limit(len(self.layout.holders))
+        answers = self._ask(operation, arguments, limit, set(arguments))
         results: dict[int, Any] = {}
         for worker, numbers in by_worker.items():
             if worker not in answers:
@@ -221,11 +228,13 @@ class Holders:
         operation: Operation,
         arguments: Mapping[str, tuple[Any, ...]],
         limit: float,
+        needed: Set[str] = frozenset(),
         problem: Problem | None = None,
     ) -> dict[str, Any]:
         """Call a method of the stores of workers at the same time; new stores need the `problem`.
 
-        Return the answers of those that answer in time, and have not left meanwhile.
+        Return the answers of those that answer in time, and have not left meanwhile. Others are not
+        waited for once one of the `needed` workers has left: they may ask it.
         """
 
         def ask(worker: str) -> Any:
@@ -257,6 +266,8 @@ class Holders:
                 else:
                     answers[worker] = answer
             self._look_for_workers()
+            if needed - self.threads.keys():
+                break
             questions = {future: name for future, name in questions.items() if name in self.threads}
         return answers
 
