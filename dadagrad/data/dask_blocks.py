@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -60,6 +61,11 @@ class BlockedMatrix:
                 "for each"
             )
         return gathered
+
+    def computed(self) -> Iterator[Any]:
+        """Yield the blocks as arrays or sparse matrices, computed one at a time."""
+        for number, block in enumerate(self.blocks):
+            yield as_matrix(block.compute(), f"{DaskDataset.url}, block {number}")
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -126,7 +132,7 @@ class DaskDataset(Dataset):
 
     def read(self, partition: int) -> Rows:
         place = f"{self.url}, block {partition}"
-        X = as_matrix(self._blocks[partition].compute())
+        X = as_matrix(self._blocks[partition].compute(), place)
         is_learned = self._kept[partition]
         if X.shape != (len(is_learned), self.schema.n_features):
             raise InputError(
@@ -145,9 +151,20 @@ class DaskDataset(Dataset):
         return finish_rows(block, np.asarray(block.labels))
 
 
-def as_matrix(block: Any) -> Any:
+def as_matrix(block: Any, place: str) -> Any:
     """Return a computed block as an array or sparse matrix."""
-    return block.to_numpy() if hasattr(block, "to_numpy") else block
+    if not hasattr(block, "to_numpy"):
+        return block
+    matrix = block.to_numpy()
+    if matrix.dtype != object:
+        return matrix
+    try:  # booleans or nullable integers beside other numbers
+        return matrix.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{place}: X has a column of other things than numbers ({error}); give numbers, or "
+            "train on the data frame with dadagrad.train((X, y))"
+        ) from None
 
 
 def dataset_from_dask(X: Any, y: Any, shuffle: int | None = None) -> DaskDataset:

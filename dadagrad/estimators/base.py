@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dadagrad.config import SETTINGS, TrainConfig
 from dadagrad.data.arrays import check_queries, dataset_from_arrays
-from dadagrad.data.dask_blocks import BlockedMatrix, DaskDataset, as_matrix, is_dask
+from dadagrad.data.dask_blocks import BlockedMatrix, DaskDataset, is_dask
 from dadagrad.data.dataset import Dataset, LabelColumn
 from dadagrad.errors import InputError
 from dadagrad.estimators.arguments import (
@@ -371,8 +371,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         if is_dask(X):
             matrix = BlockedMatrix(X)
             validate_data(self, matrix.meta, reset=False, skip_check_array=True)
-            blocks = (as_matrix(block.compute()) for block in matrix.blocks)
-            return np.concatenate([self._block_scores(block) for block in blocks])
+            return np.concatenate([self._block_scores(block) for block in matrix.computed()])
         X = check_numbers(self, X, reset=False)
         return self._block_scores(X)
 

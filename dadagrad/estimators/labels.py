@@ -154,7 +154,13 @@ def is_indicator(y: Any) -> bool:
 
 def as_labels(y: Any) -> NDArray[Any]:
     """Check labels: (n_rows,) of any sortable type, or an (n_rows, n_labels) 0/1 matrix."""
-    check_classification_targets(y)
+    try:
+        check_classification_targets(y)
+    except TypeError as error:  # they cannot be sorted
+        raise InputError(
+            f"the labels y are of several kinds ({error}); give texts alone or numbers alone, "
+            "without None"
+        ) from None
     if is_indicator(y):
         dense = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
         # `type_of_target` also accepts two other values, such as -1 and 1.

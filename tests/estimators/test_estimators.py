@@ -323,6 +323,7 @@ def test_dask_collections_give_the_bits_of_arrays(kind):
         dask_x, dask_y = dask_x.rechunk((30, 5)), dask_y.rechunk(70)
     elif kind == "frame":
         X = pd.DataFrame(X, columns=[f"x{k}" for k in range(12)])
+        X = X.assign(x0=X["x0"] > 0.0, x1=pd.array([1, 2] * (N_ROWS // 2), "Int64"))
         frame = dd.from_pandas(X.assign(y=y, w=weights), npartitions=4)
         dask_x, dask_y, dask_w = frame[list(X.columns)], frame["y"], frame["w"]
     elif kind == "sparse":
@@ -359,7 +360,10 @@ def test_errors_of_dask_collections_name_the_block_and_row():
     blocks = da.from_array(X, chunks=(40, 12))
     spoiled = X.copy()
     spoiled[57, 2] = np.nan
+    dates = pd.DataFrame({"x": range(120), "day": pd.date_range("2020-01-01", periods=120)})
     for message, data, labels in (
+        ("block 0: X has a column of other", dd.from_pandas(dates, npartitions=2), y),
+        ("the labels y are of several kinds", blocks, np.array(["a", "b", "a", None] * 30, object)),
         ("y has 119 items and X 120 rows", blocks, y[:119]),
         ("y has 2 blocks and X 3", blocks, da.from_array(y[:119], chunks=60)),
         (r"block \d: X has shape", blocks[blocks[:, 0] > 0], da.from_array(y, chunks=40)),
@@ -409,10 +413,13 @@ def test_the_current_client_trains_with_the_same_bits(tmp_path):
         on_dataset = clone(remote).fit(url)
         on_blocks = clone(remote).fit(*blocks)
         on_kept_blocks = clone(remote).fit(blocks[0].persist(), blocks[1])
+        streams = {"streams": 2, "batch_size": "auto"}
+        by_streams = clone(remote).set_params(**streams).fit(*blocks)
         for data in (blocks, (url,)):
             with pytest.warns(UserWarning, match="client='current' trains"):
                 clone(local).fit(*data)
     assert same_bits(on_dataset, clone(local).fit(url))
+    assert same_bits(by_streams, clone(local).set_params(**streams).fit(*blocks))
     for model in (on_blocks, on_kept_blocks):
         assert same_bits(model, clone(local).fit(*blocks))
 

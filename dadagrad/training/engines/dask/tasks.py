@@ -19,6 +19,7 @@ from typing import ParamSpec
 from distributed import get_worker
 
 from dadagrad._version import __version__
+from dadagrad.data.dask_blocks import DaskDataset
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.data.skipping import SkippingDataset, skipped_partitions
@@ -67,6 +68,8 @@ class Job:
 
     def read_ahead(self, partition: int, measured: Measured) -> None:
         """Begin to read a partition that will be wanted."""
+        if self._is_read_by_tasks:
+            return
         data = self.data.source if isinstance(self.data, SkippingDataset) else self.data
         read = partial(_read, data, partition, measured)
         partitions().read_ahead((self.digest, partition), read)
@@ -89,8 +92,19 @@ class Job:
         }
 
     def _load(self, data: Dataset, partition: int, measured: Measured) -> Rows:
-        read = partial(_read, data, partition, measured)
-        return partitions().load((self.digest, partition), read)
+        key, read = (self.digest, partition), partial(_read, data, partition, measured)
+        cache = partitions()
+        if not self._is_read_by_tasks:
+            return cache.load(key, read)
+        rows = cache.kept.get(key)
+        if rows is None:
+            rows = cache.kept[key] = read()
+        return rows
+
+    @property
+    def _is_read_by_tasks(self) -> bool:
+        """True of dask collections: a worker that waits for a reading lacks a thread for it."""
+        return any(isinstance(source, DaskDataset) for source in self.data.sources)
 
 
 def _read(data: Dataset, partition: int, measured: Measured) -> Rows:
