@@ -146,6 +146,8 @@ def _first_line(error: Exception) -> str:
 
 def explain(error: Exception, action: str, url: str, key: str, scheme: str) -> StorageError:
     """Make the error to raise for one of obstore or of the system: what failed and what to do."""
+    if scheme not in ("file", "memory"):  # the name of a file in a folder may have a query
+        key = re.sub(r"\?.*", "?...", key)
     subject = f"{key} in {url}" if key else url
     if action == "list":
         subject = f"the objects in {subject}"
