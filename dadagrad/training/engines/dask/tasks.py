@@ -92,14 +92,9 @@ class Job:
         }
 
     def _load(self, data: Dataset, partition: int, measured: Measured) -> Rows:
-        key, read = (self.digest, partition), partial(_read, data, partition, measured)
-        cache = partitions()
-        if not self._is_read_by_tasks:
-            return cache.load(key, read)
-        rows = cache.kept.get(key)
-        if rows is None:
-            rows = cache.kept[key] = read()
-        return rows
+        read = partial(_read, data, partition, measured)
+        key, waits = (self.digest, partition), not self._is_read_by_tasks
+        return partitions().load(key, read, waits=waits)
 
     @property
     def _is_read_by_tasks(self) -> bool:
