@@ -95,11 +95,11 @@ def read_layout(path: str, head: bytes, delimiter: Delimiter, header: bool | Non
     if not header:
         return Layout(delimiter, numbers)
     names = [name.strip() or number for name, number in zip(fields, numbers, strict=True)]
-    check_distinct(names, f"{path}: the first row")
+    check_distinct_columns(names, f"{path}: the first row")
     return Layout(delimiter, tuple(names), header=True)
 
 
-def check_distinct(names: Sequence[str], place: str) -> None:
+def check_distinct_columns(names: Sequence[str], place: str) -> None:
     """Raise `InputError` about a name that two columns have."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:

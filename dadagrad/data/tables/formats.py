@@ -24,7 +24,7 @@ from dadagrad.data.tables.columns import find_column, learn_columns, no_column, 
 from dadagrad.data.tables.delimited import (
     NOT_UTF8,
     Layout,
-    check_distinct,
+    check_distinct_columns,
     cut_at_rows,
     end_of_rows,
     guess_delimiter,
@@ -287,7 +287,7 @@ def table_batches(table: pa.Table, name: str = "the table", first: int = 0) -> I
     """Rows of a table in memory; rows are counted from `first` in messages."""
     table = _flatten(table)
     table = table.rename_columns([str(column) for column in table.column_names])
-    check_distinct(table.column_names, name)
+    check_distinct_columns(table.column_names, name)
     for start in range(0, max(table.num_rows, 1), BATCH_ROWS):
         columns = [column.combine_chunks() for column in table.slice(start, BATCH_ROWS).columns]
         batch = pa.RecordBatch.from_arrays(columns, names=table.column_names)

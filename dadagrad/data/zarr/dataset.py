@@ -32,7 +32,7 @@ from dadagrad.data.zarr.writer import (
     FORMAT,
     FORMAT_VERSION,
     attributes_checksum,
-    check_distinct,
+    check_distinct_partitions,
     check_label_names,
     check_partition_name,
     pointer_type,
@@ -318,5 +318,5 @@ def _read_partitions(plain: Any) -> tuple[Partition, ...]:
         need(type(checksum) is str, f"the checksum of partition {name}", checksum, "a text")
         n_rows, nnz, n_local = counts
         partitions.append(Partition(name, n_rows, nnz, n_local, checksum))
-    check_distinct(partitions)
+    check_distinct_partitions(partitions)
     return tuple(partitions)

@@ -61,7 +61,7 @@ def pointer_type(nnz: int) -> str:
     return "int32" if nnz < 2**31 else "int64"
 
 
-def check_distinct(partitions: Sequence[Partition]) -> None:
+def check_distinct_partitions(partitions: Sequence[Partition]) -> None:
     """Raise `InputError` if two partitions have the same name."""
     if len({partition.name for partition in partitions}) < len(partitions):
         raise InputError("two partitions have the same name")
@@ -139,7 +139,7 @@ def write_root(
     """
     if not partitions:
         raise InputError(f"{storage.url}: the dataset would be empty; give it at least one row")
-    check_distinct(partitions)
+    check_distinct_partitions(partitions)
     check_label_names(schema.label_names)
     attributes: dict[str, Any] = {
         "encoding-type": FORMAT,
