@@ -15,7 +15,8 @@ from dadagrad import ingest, train
 from dadagrad.cli import dadagrad
 
 ROOT = Path(__file__).parents[1]
-CONTEXT = click.Context(dadagrad)
+# Commands keep the names of their help option from their first use.
+CONTEXT = click.Context(dadagrad, **dadagrad.context_settings)
 COMMANDS = {name: dadagrad.get_command(CONTEXT, name) for name in dadagrad.list_commands(CONTEXT)}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -125,7 +126,7 @@ def test_snippets_run(files, tmp_path, monkeypatch, page):
 def test_commands_and_options_exist(page):
     for language, block in blocks(page):
         for name, *words in commands(block) if language == "sh" else ():
-            assert COMMANDS[name].make_context(name, words) is not None
+            assert COMMANDS[name].make_context(name, words, parent=CONTEXT) is not None
     options = {
         option
         for command in COMMANDS.values()

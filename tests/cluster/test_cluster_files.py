@@ -56,12 +56,15 @@ def check_options(command):
     from distributed.cli import dask_scheduler, dask_worker
 
     program, name, *arguments = command
+    # Commands keep the names of their help option from their first use.
+    parent = click.Context(dadagrad, **dadagrad.context_settings)
     commands = {
         ("dask", "scheduler"): dask_scheduler.main,
         ("dask", "worker"): dask_worker.main,
-        ("dadagrad", name): dadagrad.get_command(click.Context(dadagrad), name),
+        ("dadagrad", name): dadagrad.get_command(parent, name),
     }
-    commands[program, name].make_context(name, arguments)
+    settings = {"parent": parent} if program == "dadagrad" else {}
+    commands[program, name].make_context(name, arguments, **settings)
 
 
 class TestCompose:
