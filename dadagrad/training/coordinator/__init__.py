@@ -84,7 +84,6 @@ class Coordinator:
         self._stop = stop
         self._prefetch = prefetch
         self._combination = combination_of(problem, state, remote=remote)
-        self._remote = remote and problem.online
         self._n_tasks = 0
         self._save_every = save_every
         self._save_wanted = self._stop_wanted = False
@@ -180,7 +179,8 @@ class Coordinator:
         Workers that hold the state get whole stretches, and read the partitions themselves.
         """
         computes: list[Instruction] = []
-        is_open = [self._remote or self._rounds.is_open(each.slice_) for each in self._waiting]
+        whole = self._combination.gives_stretches
+        is_open = [whole or self._rounds.is_open(each.slice_) for each in self._waiting]
         if not self.problem.online and not all(is_open):
             return computes
         waiting, self._waiting = self._waiting, []
@@ -188,7 +188,7 @@ class Coordinator:
             if not ready:
                 self._waiting.append(stretch)
                 continue
-            slices = stretch.slices if self._remote else (stretch.slice_,)
+            slices = stretch.slices if whole else (stretch.slice_,)
             following = [self._rounds.issue(slice_) for slice_ in slices][-1]
             slice_input = self._combination.give(stretch)
             computes.append(Compute(self._n_tasks, slices, slice_input, following))

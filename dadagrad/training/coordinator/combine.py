@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,12 @@ class Progress:
 
 
 class Combination(ABC):
-    """Gives a slice what it is worked on with, and changes the state at the end of a round."""
+    """Gives a slice what it is worked on with, and changes the state at the end of a round.
+
+    With `gives_stretches`, that is for all slices of a stretch, whose partitions need not be open.
+    """
+
+    gives_stretches: ClassVar[bool] = False
 
     @abstractmethod
     def give(self, stretch: Progress) -> SliceInput:
@@ -145,6 +150,7 @@ class StreamMerge(Combination):
 class RemoteMerge(Combination):
     """The same where workers of a cluster hold the state, and `state` the intercept and t."""
 
+    gives_stretches: ClassVar[bool] = True
     problem: Problem
     state: State
 

@@ -113,12 +113,11 @@ class Holders:
 
         Raises `RoundLost` if one of the first holders does not answer.
         """
-        arguments = dict.fromkeys(self.by_worker(), (self.layout, streams))
-        limit = self._limit(len(self.layout.holders))
+        arguments = {
+            worker: (self.layout, streams, numbers) for worker, numbers in self.by_worker().items()
+        }
         senders = {change.worker for change in streams.changes}
-        answers = self._ask(ShardStore.merge, arguments, limit, senders | self._holders())
-        if silent := min(arguments.keys() - answers.keys(), default=None):
-            raise RoundLost(f"worker {silent} does not answer")
+        answers = self._ask_holders(ShardStore.merge, arguments, senders | self._holders())
         if lost := next((each for each in answers.values() if isinstance(each, str)), None):
             raise RoundLost(lost)
         epoch, number = self.layout.version
@@ -205,14 +204,21 @@ class Holders:
             worker: (self.layout.version, t, numbers, *others)
             for worker, numbers in by_worker.items()
         }
-        limit = self._limit(len(self.layout.holders))
-        answers = self._ask(operation, arguments, limit, set(arguments))
+        answers = self._ask_holders(operation, arguments, arguments.keys())
         results: dict[int, Any] = {}
         for worker, numbers in by_worker.items():
-            if worker not in answers:
-                raise RoundLost(f"worker {worker} does not answer")
             results |= dict(zip(numbers, answers[worker], strict=True))
         return [results[number] for number in sorted(results)]
+
+    def _ask_holders(
+        self, operation: Operation, arguments: Mapping[str, tuple[Any, ...]], needed: Set[str]
+    ) -> dict[str, Any]:
+        """See `_ask`; raises `RoundLost` if one of the workers does not answer."""
+        limit = self._limit(len(self.layout.holders))
+        answers = self._ask(operation, arguments, limit, needed)
+        if silent := min(arguments.keys() - answers.keys(), default=None):
+            raise RoundLost(f"worker {silent} does not answer")
+        return answers
 
     def _limit(self, n_shards: int) -> float:
         """Seconds in which a worker has sent or received so many shards."""

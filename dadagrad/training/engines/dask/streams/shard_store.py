@@ -171,15 +171,15 @@ class ShardStore:
 
     # Merges.
 
-    def merge(self, layout: Layout, streams: MergeRemotely) -> tuple[list[Task], int] | str:
-        """Merge what streams changed into the shards of which this worker is the first holder.
+    def merge(
+        self, layout: Layout, streams: MergeRemotely, numbers: list[int]
+    ) -> tuple[list[Task], int] | str:
+        """Merge what streams changed into shards of which this worker is the first holder.
 
         As many threads do so as the worker has. The measured times of the work, and the bytes that
         came from other workers; or the reason why the round must begin again.
         """
-        address = self.peers.address
-        numbers = [n for n, holders in enumerate(layout.holders) if holders[0] == address]
-        n_parts = max(1, min(self._worker.state.nthreads, len(numbers)))
+        n_parts = min(self._worker.state.nthreads, len(numbers))
         parts = [numbers[first::n_parts] for first in range(n_parts)]
         try:
             self.enter(layout.version)
