@@ -42,7 +42,9 @@ class Block:
     tags : (n_rows,) array of str or None
         Name of the row (Vowpal Wabbit's tag).
     lines : (n_rows,) int64 or None
-        Line of each row in the text that was parsed, counted from 0.
+        Line of each row in the text that was parsed, or its row in a table, counted from 0.
+    n_lines : int
+        Lines or rows of what was parsed.
     skipped : int
         Rows left out because they were wrong and the user asked for that.
     notes : tuple of str
@@ -64,6 +66,7 @@ class Block:
     queries: NDArray[np.int64] | None = None
     tags: NDArray[np.object_] | None = None
     lines: NDArray[np.int64] | None = None
+    n_lines: int = 0
     skipped: int = 0
     notes: tuple[str, ...] = ()
     names: dict[str, int] = field(default_factory=dict)

@@ -24,9 +24,9 @@ from dadagrad.summary import features_text, html_table, listed
 MAX_LISTED_VALUES = 1000
 """A label column with more distinct values than this is a regression target, not classes."""
 MAX_FEATURES = 2**62
+MAX_COUNT = 2**53
 
 _MAX_CLASSES = 1 << 20
-_MAX_COUNT = 2**53
 _MAX_DEPTH = 16  # of JSON from a file
 _MAX_NAME = 1 << 12
 
@@ -147,8 +147,8 @@ def _label_column(plain: Any, place: str) -> LabelColumn:
         listed = type(items) is list and len(items) == len(values)
         suits = items is None or (listed and all(type(item) is kind for item in items))
         need(suits, f"the list of {key} of {place}", items, "one for each value")
-    in_range = all(0 <= count <= _MAX_COUNT for count in counts or ())
-    need(in_range, f"the list of counts of {place}", counts, f"numbers of 0 to {_MAX_COUNT}")
+    in_range = all(0 <= count <= MAX_COUNT for count in counts or ())
+    need(in_range, f"the list of counts of {place}", counts, f"numbers of 0 to {MAX_COUNT}")
     columns = (None if items is None else tuple(items) for items in (values, counts, names))
     return LabelColumn(name, *columns)
 
@@ -207,6 +207,15 @@ class Dataset(ABC):
 
     def tags(self, partition: int) -> NDArray[Any] | None:
         """Names of the rows of a partition; None if they have none."""
+        return None
+
+    @property
+    def files(self) -> list[str]:
+        """Sources of the rows that are files, as far as they are known."""
+        return []
+
+    def lines(self, partition: int) -> tuple[NDArray[Any], NDArray[np.int64]] | None:
+        """Source file and line of the rows of a partition, counted from 1; None if not known."""
         return None
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,15 @@ class DatasetView(Dataset):
         piece = self._piece(partition)
         tags = self._sources[piece.source].tags(piece.partition)
         return None if tags is None else tags[piece.start : piece.stop]
+
+    @property
+    def files(self) -> list[str]:
+        return list(chain.from_iterable(source.files for source in self._sources))
+
+    def lines(self, partition: int) -> tuple[NDArray[Any], NDArray[np.int64]] | None:
+        piece = self._piece(partition)
+        lines = self._sources[piece.source].lines(piece.partition)
+        return lines and (lines[0][piece.start : piece.stop], lines[1][piece.start : piece.stop])
 
     @property
     def content(self) -> dict[str, int]:

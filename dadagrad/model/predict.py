@@ -76,8 +76,9 @@ def predict(
 
     Notes
     -----
-    The columns are ``row`` (int64, counted over the whole dataset; for raw rows ``line``, counted
-    from 1), ``tag`` and ``label`` if rows have them, ``score`` (float64),
+    The columns are ``row`` (int64, counted over the whole dataset; not for raw rows), ``file``
+    where there are several, ``line`` (of the source, counted from 1, or the row of a table),
+    ``tag`` and ``label`` if rows have them, ``score`` (float64),
     ``prediction`` (the label: text where labels were text, else float64), and ``probability`` (of
     the larger label) where the model has probabilities. With several classes, and with two
     where the loss is softmax or multiclass hinge, there is a ``score_CLASS``
@@ -122,9 +123,15 @@ def _stored_tables(
 ) -> Iterator[pa.Table]:
     """Predictions for each partition, with what identifies a row."""
     columns, tagged = data.schema.label_columns, data.tags(0) is not None
+    has_lines = data.lines(0) is not None
     for number, (first, rows, scores) in enumerate(score_partitions(model, data, progress)):
         counts["rows"] += rows.n_rows
         table: dict[str, Any] = {"row": np.arange(first, first + rows.n_rows, dtype=np.int64)}
+        if has_lines:
+            files, lines = data.lines(number) or ([""] * rows.n_rows, [None] * rows.n_rows)
+            if len(data.files) > 1:
+                table["file"] = pa.array(files, pa.string())
+            table["line"] = pa.array(lines, pa.int64())
         if tagged:
             tags = data.tags(number)
             table["tag"] = pa.array([None] * rows.n_rows if tags is None else tags, pa.string())
@@ -146,6 +153,8 @@ def _raw_tables(
         counts["non_zeros"] += raw.rows.nnz
         counts["unseen"] += count_unseen(model, raw.rows)
         table: dict[str, Any] = {"line": raw.lines}
+        if raw.file is not None:
+            table = {"file": pa.array([raw.file] * raw.rows.n_rows, pa.string()), **table}
         if raw.tags is not None:
             table["tag"] = pa.array(raw.tags, pa.string())
         if raw.labels is not None:

@@ -37,7 +37,8 @@ _STREAM_BYTES = 1 << 20
 class RawRows:
     """Rows with features, and what identifies each: its line, counted from 1, its tag, its label.
 
-    `labels` are numbers or texts; None where the source has none.
+    `labels` are numbers or texts; None where the source has none. `file` is that of the rows, if
+    there are several.
     """
 
     rows: Rows
@@ -45,6 +46,7 @@ class RawRows:
     tags: NDArray[Any] | None
     labels: NDArray[Any] | None
     path: str
+    file: str | None = None
 
 
 def is_unprepared(trained: Schema, data: Any) -> bool:
@@ -75,23 +77,23 @@ def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[Ra
         recipe = make_recipe(source, settings, trained)
         assert recipe.encoder is not None
         parse = _optional(TableParser.from_options(recipe.encoder, recipe.options))
-        first = 0
+        first_line = 0
         for batch in source.batches():
             block = parse.encode(batch)
             left_out.add(block)
-            lines = np.arange(first, first + block.n_rows)
-            yield _finish(replace(block, lines=lines), recipe, trained, 0, source.name)
-            first += block.n_rows
+            yield _finish(block, recipe, trained, first_line, source.name)
+            first_line += block.n_lines
         left_out.log_number()
         return
     for path in source.paths:
         recipe = make_recipe(FileSource(path), settings, trained)
         first_line = 0
-        for block, n_lines in _blocks(path, recipe):
+        for block in _blocks(path, recipe):
             left_out.add(block)
             if block.n_rows:
-                yield _finish(block, recipe, trained, first_line, path)
-            first_line += n_lines
+                rows = _finish(block, recipe, trained, first_line, path)
+                yield replace(rows, file=path if len(source.paths) > 1 else None)
+            first_line += block.n_lines
     left_out.log_number()
 
 
@@ -99,8 +101,8 @@ def _optional(parse: TableParser) -> TableParser:
     return replace(parse, labelled=None, keep_lines=True, keep_names=False)
 
 
-def _blocks(path: str, recipe: Recipe) -> Iterator[tuple[Block, int]]:
-    """Blocks of a file, and the number of lines of each."""
+def _blocks(path: str, recipe: Recipe) -> Iterator[Block]:
+    """Blocks of a file."""
     options = recipe.options
     if options.format == "parquet":
         if not is_table(path):
@@ -108,9 +110,7 @@ def _blocks(path: str, recipe: Recipe) -> Iterator[tuple[Block, int]]:
         assert recipe.encoder is not None
         parse = _optional(TableParser.from_options(recipe.encoder, options))
         for group in parquet_groups(path):
-            for batch in parquet_batches(path, group):
-                block = parse.encode(batch)
-                yield replace(block, lines=np.arange(block.n_rows)), batch.table.num_rows
+            yield from map(parse.encode, parquet_batches(path, group))
         return
     chunks: Iterable[tuple[bytes, int]] = (
         read_chunks(Range(path, 0, None), TASK_BYTES) if os.path.isfile(path) else _stream(path)
@@ -124,7 +124,7 @@ def _blocks(path: str, recipe: Recipe) -> Iterator[tuple[Block, int]]:
         parser, _, chunks = open_text(path, chunks, options, recipe.encoder, columns)
         parser = _optional(parser)
     for chunk, offset in chunks:
-        yield parser(chunk, path=path, offset=offset), chunk.count(b"\n")
+        yield parser(chunk, path=path, offset=offset)
 
 
 def _stream(path: str) -> Iterator[tuple[bytes, int]]:
@@ -152,10 +152,10 @@ def _finish(block: Block, recipe: Recipe, trained: Schema, first_line: int, path
         if (trained.feature_space or {}).get("zero_based") is False:
             block = replace(block, ids=block.ids - block.ids.dtype.type(1))
     has_labels = labels.size > 0 and recipe.encoder is not None
-    lines = np.arange(block.n_rows) if block.lines is None else block.lines
+    assert block.lines is not None
     return RawRows(
         finish_rows(block, np.zeros((block.n_rows, 0))),
-        lines + first_line + 1,
+        block.lines + first_line + 1,
         block.tags,
         labels.reshape(-1) if has_labels else None,
         path,

@@ -58,7 +58,7 @@ def test_a_link_stays_and_the_file_behind_it_is_replaced(run, places, tmp_path):
     assert "there is a file" in run(*command).error
     assert run(*command, "--overwrite").code == 0
     assert (tmp_path / "link.csv").is_symlink()
-    assert (tmp_path / "file.csv").read_text().startswith('"row","label","score"')
+    assert (tmp_path / "file.csv").read_text().startswith('"row","line","label","score"')
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file.csv", "link.csv"]
 
 
@@ -98,8 +98,8 @@ def test_rows_without_labels_are_predicted_and_nothing_else(run, places, tmp_pat
         [row.split(",") for row in (tmp_path / f"{name}.csv").read_text().splitlines()]
         for name in ("train", "new")
     )
-    assert expected[0][1] == '"label"'
-    assert predicted == [[*row[:1], *row[2:]] for row in expected[:51]]
+    assert expected[0][2] == '"label"'
+    assert predicted == [[*row[:2], *row[3:]] for row in expected[:51]]
     train = ("train", places.train, "--model", tmp_path / "m", "--holdout", new)
     for command in (("evaluate", places.model, new), train):
         assert "has no labels to compare predictions with" in run(*command).error

@@ -12,7 +12,10 @@ import pandas
 import pyarrow.parquet as pq
 import pytest
 
+from dadagrad.data import external_shuffle
+from dadagrad.data.ingest import readers
 from dadagrad.data.ingest.ingest import ingest
+from dadagrad.data.reading import files
 from dadagrad.errors import InputError
 from dadagrad.model.evaluate import evaluate
 from dadagrad.model.predict import predict
@@ -87,6 +90,44 @@ def test_a_raw_file_of_lines_has_the_predictions_of_the_dataset(tmp_path, suffix
         predict(model, source, str(out))
     scores = [[row["score"] for row in read_csv(out)] for out in (of_raw, of_data)]
     assert scores[0] == scores[1]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "svm", "vw", "frame"])
+def test_rows_of_a_dataset_keep_their_file_and_line(tmp_path, monkeypatch, suffix):
+    """The shuffled rows of many blocks and runs have the places that raw rows have."""
+    for module in (files, readers):
+        monkeypatch.setattr(module, "TASK_BYTES", 2_000)
+    monkeypatch.setattr(external_shuffle, "RUN_BYTES", 5_000)
+    frame, raw = make_frame(), [tmp_path / f"raw{number}.{suffix}" for number in range(2)]
+    frame["age"] = frame["age"].round(9)
+    frame["job"] = np.where(frame["age"] > 50, "two\nlines", frame["job"])
+    for path in raw:
+        if suffix == "parquet":
+            frame.to_parquet(path, row_group_size=70)
+        elif suffix == "jsonl":
+            text = frame.to_json(orient="records", lines=True, double_precision=15)
+            path.write_text(text.replace("\n", "\n\n").rstrip("\n") if path is raw[0] else text)
+        elif suffix in ("svm", "vw"):
+            bar = "| " if suffix == "vw" else "3:0.5 "
+            lines = [f"{1 - 2 * (n % 2)} {bar}{n % 7 + 4}:{n} {n % 31 + 11}:1" for n in range(300)]
+            path.write_text("\n".join([*lines[:150], "wrong", *lines[150:]]))
+        else:
+            text = frame.to_csv(index=False, sep="," if suffix == "csv" else "\t")
+            path.write_text(text.replace('"two\nlines"', "two") if suffix == "tsv" else text)
+    options = {} if suffix in ("svm", "vw") else {"label": "rich", "id": "who"}
+    source = frame if suffix == "frame" else [str(path) for path in raw]
+    if suffix != "frame":
+        options["on_error"] = "skip"
+    ingest(source, str(tmp_path / "data"), partition_nnz=400, **options)
+    model = train(str(tmp_path / "data"), **SETTINGS).model
+    columns = [] if suffix == "frame" else ["file"]
+    predicted = []
+    for number, rows in enumerate((source, str(tmp_path / "data"))):
+        predict(model, rows, str(tmp_path / f"{number}.parquet"), on_error="skip")
+        table = pandas.read_parquet(tmp_path / f"{number}.parquet").sort_values([*columns, "line"])
+        predicted.append(table[[*columns, "line", "score"]].reset_index(drop=True))
+    assert len(predicted[0]) == (300 if suffix == "frame" else 600)
+    pandas.testing.assert_frame_equal(*predicted)
 
 
 def test_datasets_of_files_that_were_read_differently_go_together(tmp_path):

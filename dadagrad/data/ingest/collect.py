@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ, finish_rows
+from dadagrad.data.blocks import Block
 from dadagrad.data.dataset import Dataset, LabelColumn, MemoryDataset, Schema, describe_rows
 from dadagrad.data.external_shuffle import ExternalShuffle, ShuffledRows
 from dadagrad.data.ingest import vw
@@ -153,16 +154,15 @@ class Collected:
         """Names of features."""
         return self.summary.feature_names()
 
-    def read(self, number: int) -> tuple[Rows, list[str] | None]:
-        """Read a partition, and the tags of its rows if they have any."""
+    def read(self, number: int) -> tuple[Rows, Block]:
+        """Read a partition, and its block, which has tags and lines if the rows have any."""
         block, summary = self._rows.read(self._bounds, number), self.summary
         if summary.encoder is not None:
             block = summary.encoder.finish(block)
         if summary.first_id:
             block = replace(block, ids=block.ids - block.ids.dtype.type(summary.first_id))
-        tags = None if block.tags is None else block.tags.tolist()
         labels = self._labels.decode(np.asarray(block.labels, np.float64))
-        return finish_rows(block, labels), tags
+        return finish_rows(block, labels), block
 
     def to_dataset(self, url: str) -> Dataset:
         """The rows as a dataset that lasts as long as the process."""

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import repeat
 from typing import Any
 from uuid import uuid4
@@ -127,6 +127,7 @@ def ingest(
     if client is not None:  # workers have folders of their own
         source.paths = [path if "://" in path else os.path.abspath(path) for path in source.paths]
     recipe = make_recipe(source, options, schema_of(like))
+    recipe = replace(recipe, options=replace(recipe.options, keep_lines=True))
     storage = Storage(out)
     check_output(storage, overwrite=overwrite)
     # Threads start faster, and are as fast as processes where parsing releases the GIL.
@@ -162,6 +163,7 @@ def ingest(
         provenance = {
             "sources": source.paths,
             "options": asdict(recipe.options),
+            "lines": [summary.lines_of_files[number] for number in range(len(source.paths))],
             "shuffle": shuffle,
             "skipped": summary.skipped,
             "zero_weight": summary.zero_weight,
@@ -219,9 +221,11 @@ def _while_claimed(claim: Claim, n_partitions: int) -> Iterator[int]:
 
 
 def _write_partition(collected: Collected, storage: Storage, number: int) -> Partition:
-    rows, tags = collected.read(number)
+    rows, block = collected.read(number)
     labels, part = collected.schema.label_names, f"part-{number:05d}"
-    return write_partition(storage, part, rows, labels, tags=tags, names=collected.names)
+    return write_partition(
+        storage, part, rows, labels, tags=block.tags, lines=block.lines, names=collected.names
+    )
 
 
 def as_dataset(

@@ -50,11 +50,12 @@ class Lines:
         text, is_vw = np.frombuffer(self.chunk, np.uint8), options.format == "vw"
         # White space comes before each feature of VW; svmlight has a colon in each.
         may_begin_entry = text <= ord(" ") if is_vw else text == ord(":")
-        n_lines, n_entries = np.count_nonzero(text == ord("\n")), np.count_nonzero(may_begin_entry)
+        self._n_lines = int(np.count_nonzero(text == ord("\n")))
+        n_entries = int(np.count_nonzero(may_begin_entry))
         scratch = np.empty(len(text) + 1, np.uint8) if is_vw else None
 
         def parse(skip: bool) -> tuple[Any, ...]:
-            out = parsing.allocate(int(n_lines), int(n_entries))
+            out = parsing.allocate(self._n_lines, n_entries)
             return out, *parsing.rows(
                 text, label_optional, skip, options.hash_bits or 0, scratch, out
             )
@@ -118,8 +119,11 @@ class Lines:
         if self._wrong[0] != parsing.DONE:
             self._reject(self._wrong[1], describe(*self._wrong))
         if self._keep_lines:
-            newlines = np.flatnonzero(np.frombuffer(self.chunk, np.uint8) == ord("\n"))
-            block = replace(block, lines=np.searchsorted(newlines, self.out.lines))
+            lines = np.arange(block.n_rows)
+            if block.n_rows != self._n_lines:  # some are blank, comments or wrong
+                newlines = np.flatnonzero(np.frombuffer(self.chunk, np.uint8) == ord("\n"))
+                lines = np.searchsorted(newlines, self.out.lines)
+            block = replace(block, lines=lines, n_lines=self._n_lines)
         right = np.delete(np.arange(block.n_rows), list(self._problems))
         block = take(block, right) if self._problems else block
         notes = self._notes(describe) if self._note_skipped else ()

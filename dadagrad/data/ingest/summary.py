@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,7 +29,7 @@ class SourceSummary:
     """Facts about all sources, complete when the last block was added.
 
     The `encoder` of tables, which have the `columns`, was `learned` before, or from the first rows.
-    The `delimiter` is that of the first file.
+    The `delimiter` is that of the first file. Lines are counted over all sources in their order.
     """
 
     options: Options
@@ -53,6 +54,8 @@ class SourceSummary:
     last_label: Any = None
     label_columns: tuple[LabelColumn, ...] | None = None
     spaces: list[dict[str, Any] | None] = field(default_factory=list)
+    n_lines: int = 0
+    lines_of_files: Counter[int] = field(default_factory=Counter)
 
     def feature_names(self) -> dict[int, str]:
         """Names by feature; of several names of one feature one, always the same."""
@@ -93,7 +96,10 @@ class SourceSummary:
         return int(not self.has_id_zero)
 
     def add(self, block: Block) -> Block:
-        """Add a block; return it without rows of weight 0, with encoded labels."""
+        """Add a block; return it without rows of weight 0, with encoded labels and lines."""
+        if block.lines is not None:
+            block = replace(block, lines=block.lines + self.n_lines)
+        self._count_lines(Counter({block.origin[0] if block.origin else 0: block.n_lines}))
         block, dropped = drop_zero_weights(block)
         self.zero_weight += dropped
         self.wrong_rows.add(block)
@@ -110,6 +116,10 @@ class SourceSummary:
             changes = int(np.count_nonzero(labels[1:] != labels[:-1]))
             self._count_labels(changes, len(labels), labels[0, 0], labels[-1, 0])
         return replace(block, labels=self.labels.encode(block.labels))
+
+    def _count_lines(self, lines_of_files: Counter[int]) -> None:
+        self.lines_of_files.update(lines_of_files)
+        self.n_lines += lines_of_files.total()
 
     def _add_names(
         self, names: Mapping[str, int], hashed: Iterable[HashedNames], *, too_many: bool = False
@@ -156,6 +166,7 @@ class SourceSummary:
         self.weighted |= later.weighted
         self.has_id_zero |= later.has_id_zero
         self.largest_id = max(self.largest_id, later.largest_id)
+        self._count_lines(later.lines_of_files)
         self._add_names(later.names, later.hashed_names.pieces(), too_many=later.too_many_names)
         if later.queried is not None:
             self._check_queried(later.queried)

@@ -148,7 +148,10 @@ def worker_pool(workers: int, client: Any = None, *, threads: bool) -> Iterator[
 
 @dataclass(frozen=True)
 class StoredRun(SavedRun):
-    """A run in an object of a store; `codes` are the final numbers of its text labels."""
+    """A run in an object of a store.
+
+    `codes` are the final numbers of its text labels, and `first_line` counts the lines before it.
+    """
 
     storage: Storage
     key: str
@@ -156,6 +159,7 @@ class StoredRun(SavedRun):
     nnz: int
     arrays: dict[str, SavedArray]
     codes: NDArray[np.int64] | None = None
+    first_line: int = 0
 
     def open(self) -> AbstractContextManager[BinaryIO]:
         return self.storage.open(self.key)
@@ -165,6 +169,8 @@ class StoredRun(SavedRun):
         if self.codes is not None:
             labels = np.asarray(block.labels, np.float64)
             block = replace(block, labels=recode(labels, self.codes))
+        if block.lines is not None:
+            block = replace(block, lines=block.lines + self.first_line)
         return block, keys
 
 
@@ -206,8 +212,9 @@ def store_runs(
     names = (f"run-{number:06d}" for number in itertools.count())
     same = itertools.repeat(seed), itertools.repeat(Storage(folder))
     for part, part_runs, n_bytes in pool(_make_runs, tasks, empty, names, *same):
+        first_line = summary.n_lines
         codes = summary.merge(part)
-        runs += [replace(run, codes=codes) for run in part_runs]
+        runs += [replace(run, codes=codes, first_line=first_line) for run in part_runs]
         n_rows += sum(run.n_rows for run in part_runs)
         report(n_bytes, n_rows)
     return runs

@@ -165,6 +165,11 @@ def read_chunks(
             yield chunk, offset
 
 
+def count_lines(chunk: bytes) -> int:
+    """Lines of a chunk; the last may lack its newline."""
+    return chunk.count(b"\n") + (not chunk.endswith(b"\n") and bool(chunk))
+
+
 def place(path: str, chunk: bytes, offset: int, position: int) -> str:
     """Name the file and the line of ``chunk[position]`` for an error message.
 

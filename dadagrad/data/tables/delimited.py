@@ -21,7 +21,7 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import MAX_NOTES
-from dadagrad.data.reading.files import COMPRESSED_NAME, place
+from dadagrad.data.reading.files import COMPRESSED_NAME, count_lines, place
 from dadagrad.data.reading.options import Delimiter
 from dadagrad.data.tables.cells import MISSING, as_number
 from dadagrad.data.tables.columns import shown
@@ -218,7 +218,7 @@ def read_batch(
         table,
         lambda row: place_of(int(positions[row])),
         skipped,
-        lambda: _line_numbers(chunk, layout.delimiter, positions),
+        lambda: _line_numbers(chunk, layout.delimiter, positions, n_rows + has_header),
         lambda: [
             *(width_problem(row) for row in wrong[:MAX_NOTES]),
             *(f"{place_of(int(at))}: {NOT_UTF8}" for at in not_text[:MAX_NOTES]),
@@ -227,12 +227,11 @@ def read_batch(
 
 
 def _line_numbers(
-    chunk: bytes, delimiter: Delimiter, positions: NDArray[np.int64]
+    chunk: bytes, delimiter: Delimiter, positions: NDArray[np.int64], n_rows: int
 ) -> NDArray[np.int64]:
-    """Lines of rows that are given by their positions among rows that are not blank."""
-    if b'"' not in chunk and b"\n\n" not in chunk and b"\n\r" not in chunk:
-        first = len(chunk) - len(chunk.lstrip(b"\r\n"))
-        return positions + chunk.count(b"\n", 0, first)
+    """Lines of rows that are given by their positions among the `n_rows` that are not blank."""
+    if count_lines(chunk) == n_rows:
+        return positions
     text = np.frombuffer(chunk, np.uint8)
     starts = np.array([start for _, start in _rows(chunk, delimiter)], np.int64)
     lines: NDArray[np.int64] = np.searchsorted(np.flatnonzero(text == ord("\n")), starts)[positions]

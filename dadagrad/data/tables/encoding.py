@@ -13,6 +13,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import MAX_NOTES, Block, row_pointers, take
+from dadagrad.data.reading.files import count_lines
 from dadagrad.data.reading.options import Delimiter, Options
 from dadagrad.data.tables.cells import (
     BOOLEANS,
@@ -38,8 +39,8 @@ _DAY = 86_400_000_000  # microseconds
 class Batch:
     """Rows of a table; `place` names a row in a message, and `skipped` rows were left out.
 
-    `lines` counts the lines of the rows in their chunk, from 0, and `notes` describes the first of
-    the rows that were left out.
+    `lines` counts the lines of the rows in their chunk, from 0 (None for rows that are not lines),
+    and `notes` describes the first of the rows that were left out.
     """
 
     table: pa.RecordBatch
@@ -70,7 +71,8 @@ class TableParser:
     def from_options(cls, encoder: TableEncoder, options: Options) -> TableParser:
         """Parser with these options."""
         keep_names = options.keep_names is not False
-        return cls(encoder, options.on_error, keep_names, labelled=not options.no_labels)
+        labelled = not options.no_labels
+        return cls(encoder, options.on_error, keep_names, labelled, options.keep_lines)
 
     @property
     def quoted(self) -> bool:
@@ -79,7 +81,8 @@ class TableParser:
 
     def __call__(self, chunk: bytes, *, path: str, offset: int) -> Block:
         assert self.read is not None
-        return self.encode(self.read(chunk, path=path, offset=offset, on_error=self.on_error))
+        block = self.encode(self.read(chunk, path=path, offset=offset, on_error=self.on_error))
+        return replace(block, n_lines=count_lines(chunk)) if self.keep_lines else block
 
     def encode(self, batch: Batch) -> Block:
         """Features and labels of rows; numbers are not yet scaled (see `TableEncoder.finish`).
@@ -153,7 +156,8 @@ class _Encoding:
             notes=tuple([*self.batch.notes(), *self.notes][:MAX_NOTES])
             if self.parser.note_skipped
             else (),
-            lines=self.batch.lines() if self.parser.keep_lines and self.batch.lines else None,
+            lines=self._lines() if self.parser.keep_lines else None,
+            n_lines=n_rows,
         )
         if kept.all():
             return block
@@ -368,6 +372,10 @@ class _Encoding:
 
         self._refuse(~has_label, problem)
         return labels, has_label
+
+    def _lines(self) -> NDArray[np.int64]:
+        lines = self.batch.lines
+        return np.arange(self.batch.table.num_rows) if lines is None else lines()
 
     def _tags(self) -> NDArray[np.object_] | None:
         name = self.encoder.row_name

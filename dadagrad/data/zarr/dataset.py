@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.buffers import Arena
-from dadagrad.data.dataset import Dataset, Partition, Schema, check_plain, need
+from dadagrad.data.dataset import MAX_COUNT, Dataset, Partition, Schema, check_plain, need
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.codec import ArrayDecoder, check_strings_size, decode_strings
 from dadagrad.data.zarr.writer import (
@@ -111,6 +111,24 @@ class ZarrDataset(Dataset):
         reader, n_rows = self._reader(partition), self.partitions[partition].n_rows
         return reader.read_strings("obs/tag", n_rows) if reader.has("obs/tag") else None
 
+    @property
+    def files(self) -> list[str]:
+        files = self.provenance.get("sources")
+        return list(map(str, files)) if type(files) is list else []
+
+    def lines(self, partition: int) -> tuple[NDArray[Any], NDArray[np.int64]] | None:
+        reader, n_rows = self._reader(partition), self.partitions[partition].n_rows
+        if not reader.has("obs/line"):
+            return None
+        lines = reader.read_numbers({"obs/line": (n_rows, "int64")})["obs/line"]
+        files, sizes = self.files, self.provenance.get("lines")
+        sizes = sizes if type(sizes) is list and len(sizes) == len(files) else [None]
+        if not all(type(size) is int and 0 <= size <= MAX_COUNT for size in sizes):
+            raise self._corrupt("has no number of lines of each source")
+        begins = np.cumsum([0, *sizes])[: max(len(files), 1)]
+        numbers = np.searchsorted(begins, lines, side="right") - 1
+        return np.array(files or [""], object)[numbers], lines - begins[numbers] + 1
+
     def _reader(self, partition: int, *arenas: Arena) -> _PartitionReader:
         return _PartitionReader(self._storage, self.partitions[partition], self.schema, *arenas)
 
@@ -186,7 +204,7 @@ class _PartitionReader:
         expected |= {path: (n_rows, "float32") for path in optional if self.has(path)}
         if self._schema.queried:
             expected["obs/query"] = (n_rows, "int64")
-        arrays = self._read_numbers(expected)
+        arrays = self.read_numbers(expected)
         labels = self._arena.empty("labels", n_rows * len(names), np.float64)
         labels = labels.reshape(n_rows, len(names))
         for number, name in enumerate(names):
@@ -202,7 +220,7 @@ class _PartitionReader:
         """The (n_local,) ids of the features that occur, of which there are some; their names."""
         n_local = self._partition.n_local
         names = self.read_strings("var/name", n_local)
-        return self._read_numbers({"var/feature": (n_local, "int64")})["var/feature"], names
+        return self.read_numbers({"var/feature": (n_local, "int64")})["var/feature"], names
 
     def read_strings(self, path: str, length: int) -> NDArray[np.object_]:
         """Texts of an array of this path and length."""
@@ -213,7 +231,7 @@ class _PartitionReader:
         with self._errors_of(path):
             return decode_strings(chunk, length)
 
-    def _read_numbers(self, expected: Mapping[str, tuple[int, str]]) -> dict[str, NDArray[Any]]:
+    def read_numbers(self, expected: Mapping[str, tuple[int, str]]) -> dict[str, NDArray[Any]]:
         """Checked arrays of these paths, lengths and types; ``X/data`` only if it is stored."""
         decoders: dict[str, ArrayDecoder] = {}
         for path, (length, dtype) in expected.items():
@@ -270,6 +288,9 @@ class _PartitionReader:
                 array[0] < 0 or array[-1] >= most or (array[1:] <= array[:-1]).any()
             ):
                 raise CorruptionError(f"its ids are not increasing numbers below {most}")
+        elif path == "obs/line":
+            if len(array) and array.min() < 0:
+                raise CorruptionError("its lines must be 0 or above")
         elif array.dtype.kind == "f":
             valid, needed = np.isfinite(array), "finite"
             if path == "obs/weight":

@@ -5,7 +5,7 @@
     zarr.json                 schema, partitions with their checksums: written last
     part-00000/zarr.json      the metadata of all arrays below, size and CRC of all chunks
     part-00000/X/             csr_matrix: data, indices, indptr
-    part-00000/obs/           label columns, and weight, row_scale, query, tag where there are any
+    part-00000/obs/           label columns; weight, row_scale, query, tag, line if there are any
     part-00000/var/           feature (the vocabulary: global ids), and name where there are any
 
 zarr-python encodes a partition in memory, and `Storage` writes the objects. A partition's checksum
@@ -39,7 +39,7 @@ from dadagrad.storage.store import Storage
 
 FORMAT = "dadagrad-dataset"
 FORMAT_VERSION = 2
-_RESERVED_COLUMNS = frozenset({"weight", "row_scale", "query", "tag", "_index", "index"})
+_RESERVED_COLUMNS = frozenset({"weight", "row_scale", "query", "tag", "line", "_index", "index"})
 
 _PARTITION_NAME = re.compile(r"part-[0-9]{5,9}")
 _SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE}
@@ -86,13 +86,15 @@ def write_partition(
     label_names: Sequence[str],
     *,
     tags: Sequence[str] | NDArray[Any] | None = None,
+    lines: NDArray[np.int64] | None = None,
     names: Mapping[int, str] | None = None,
 ) -> Partition:
     """Write partition `name` of the dataset at `storage`; one of that name is overwritten.
 
     There is a name for each column of ``rows.labels``. Values that are all 1 are not stored, and
-    are read as None. `names` are those of global feature ids, also of other partitions. Raises
-    `InputError` if the rows are not valid (see `Rows.check`) or a name cannot be stored.
+    are read as None. `lines` are counted from 0 over all sources, and `names` are those of global
+    feature ids, also of other partitions. Raises `InputError` if the rows are not valid (see
+    `Rows.check`) or a name cannot be stored.
     """
     check_partition_name(name)
     check_label_names(label_names)
@@ -102,7 +104,7 @@ def write_partition(
             f"{place}: labels have shape {rows.labels.shape}; {rows.n_rows} rows with the label "
             f"columns {list(label_names)} need {(rows.n_rows, len(label_names))}"
         )
-    for kind, column in (("queries", rows.queries), ("tags", tags)):
+    for kind, column in (("queries", rows.queries), ("tags", tags), ("lines", lines)):
         if column is not None and len(column) != rows.n_rows:
             raise InputError(f"{place}: {len(column)} {kind} for {rows.n_rows} rows")
     rows.check(place)
@@ -110,6 +112,7 @@ def write_partition(
         rows = replace(rows, values=None)
     columns = dict(zip(label_names, rows.labels.T, strict=True))
     optional = {"weight": rows.weights, "row_scale": rows.row_scale, "query": rows.queries}
+    optional["line"] = lines
     columns |= {name: column for name, column in optional.items() if column is not None}
     numbers = {f"obs/{name}": column for name, column in columns.items()}
     strings: dict[str, Any] = {} if tags is None else {"obs/tag": tags}
