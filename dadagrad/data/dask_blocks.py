@@ -100,6 +100,7 @@ class DaskDataset(Dataset):
     """
 
     url = "the dask collection"
+    is_temporary = True
 
     def __init__(
         self,

@@ -239,6 +239,12 @@ class Dataset(ABC):
         return any(source.in_memory for source in self.sources if source is not self)
 
     @property
+    def is_temporary(self) -> bool:
+        """True if the rows are not at `url` when this process has ended."""
+        others = (source.is_temporary for source in self.sources if source is not self)
+        return self.in_memory or any(others)
+
+    @property
     def sources(self) -> tuple[Dataset, ...]:
         """Datasets whose rows these are, in the order in which they are learned from."""
         return (self,)

@@ -8,7 +8,7 @@ from typing import Any
 
 from dadagrad.config import TrainConfig, make_config
 from dadagrad.data.dataset import Schema
-from dadagrad.data.ingest.ingest import as_dataset, split_options
+from dadagrad.data.ingest.ingest import split_options
 from dadagrad.data.views import with_label_columns
 from dadagrad.errors import InputError, OnError
 from dadagrad.optim.losses import Loss
@@ -65,7 +65,10 @@ def train(
         on it.
     client : distributed.Client or str, optional
         Train on the workers of a Dask cluster: a client, the address of a scheduler, or "current"
-        for the active client.
+        for the active client. Rows that are not a dataset yet, such as those of a dask data frame,
+        are first written for the workers to a temporary dataset, by the workers themselves as far
+        as `ingest` can have them do it. It is in the folder of the environment variable TMPDIR,
+        which all workers must see.
     memory : int, optional
         Bytes that the run may take in this process, by default the free memory. A run that is
         predicted to take more is refused.
@@ -116,9 +119,9 @@ def train(
         config = initial.config
     config = make_config(config, settings)
     if initial is None:
-        data = as_dataset(data, shuffle=config.shuffle, **options)
+        data = resources.dataset(data, shuffle=config.shuffle, **options)
     else:
-        rows = as_dataset(data, like=initial.model, shuffle=config.shuffle, **options)
+        rows = resources.dataset(data, like=initial.model, shuffle=config.shuffle, **options)
         data = initial.adopt(rows)
     config = resolve_config(data, config, on_cluster=resources.on_cluster)
     run = Run(data, config, resources, on_error=on_error, messages=messages)
@@ -198,7 +201,8 @@ def resume(
     }
     config = TrainConfig.from_json(meta["config"], objects)
     schema = Schema.from_json(meta["data"]["schema"])
-    data = as_dataset(data, shuffle=config.shuffle)
+    resources = Resources(threads, workers, client, memory, trace)
+    data = resources.dataset(data, shuffle=config.shuffle)
     with suppress(InputError):  # other data, of which the digest tells
         data = with_label_columns(data, schema.label_columns, schema.n_features)
     learned = split_holdout(data, config)[0]
@@ -209,7 +213,6 @@ def resume(
             f"{meta['data']['digest'][:12]}; restore the data, or start a new run"
         )
     learned.compare_content(meta.get("content", {}))
-    resources = Resources(threads, workers, client, memory, trace)
     skipped = meta.get("skipped")
     if on_error is None or skipped:
         on_error = "raise" if skipped is None else "skip"

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.config import TrainConfig, check_compiled, make_config
-from dadagrad.data.ingest.ingest import as_dataset, split_options
+from dadagrad.data.ingest.ingest import split_options
 from dadagrad.errors import InputError
 from dadagrad.model.evaluate import evaluate
 from dadagrad.optim.losses import LOSSES, Loss
@@ -113,7 +113,7 @@ def sweep(
     losses: list[Any] = list(loss) if isinstance(loss, list | tuple) else [loss]
     losses = [each for each in losses if each is not None]
     base = make_config(config, settings | ({"loss": losses[0]} if losses else {}))
-    data = as_dataset(data, shuffle=base.shuffle, **options)
+    data = resources.dataset(data, shuffle=base.shuffle, **options)
     base = resolve_config(data, base, on_cluster=resources.on_cluster)
     grid = make_grid(base, losses)
     run = Run(data, base, resources, messages=messages)

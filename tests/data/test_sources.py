@@ -1,6 +1,7 @@
 """Rows as people have them in Python: the functions take each kind, and read it the same way."""
 
 import re
+import shutil
 from typing import Any
 
 import dask.array as da
@@ -11,6 +12,8 @@ import polars
 import pyarrow as pa
 import pytest
 import scipy.sparse
+from distributed import Client
+from helpers.processes import local_cluster
 
 import dadagrad
 from dadagrad.errors import InputError
@@ -113,6 +116,24 @@ def test_columns_that_are_missing_in_a_block_are_missing_cells():
     data = dadagrad.ingest(blocks, "memory://missing-cells")
     names = dadagrad.open_dataset("memory://missing-cells").names(np.arange(data.features))
     assert "b is missing" in names.values()
+
+
+def test_a_cluster_trains_on_tables_as_one_machine_does(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    settings = SETTINGS | {"label": "rich", "streams": 2, "threads": None}
+    checkpoints = str(tmp_path / "run")
+    with local_cluster(2, threads_per_worker=1, processes=False) as cluster, Client(cluster):
+        for table in (BLOCKS, FRAME, write_csv(tmp_path)):
+            alone = dadagrad.train(table, **settings)
+            together = dadagrad.train(table, **settings, client="current", checkpoints=checkpoints)
+            assert together.model.digest == alone.model.digest
+            with pytest.raises(InputError, match="data in memory; give the same data again"):
+                dadagrad.resume(checkpoints)
+            shutil.rmtree(checkpoints)
+        with pytest.raises(InputError, match="did you mean 'rich'"):
+            dadagrad.train(BLOCKS, **settings | {"label": "rihc"}, client="current")
+    assert not list((tmp_path / "temporary").glob("dadagrad-*"))
 
 
 @pytest.mark.parametrize(

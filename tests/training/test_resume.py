@@ -10,6 +10,7 @@ from helpers.zarr_cases import write_zarr
 
 from dadagrad.config import TrainConfig
 from dadagrad.data import external_shuffle
+from dadagrad.data.ingest.ingest import as_dataset
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.training import execution
 from dadagrad.training.checkpoints.reader import CheckpointReader
@@ -177,10 +178,10 @@ def test_a_run_is_gone_on_with_from_its_folder_and_data_alone(tmp_path):
 def test_rows_in_temporary_files_are_those_of_one_process(tmp_path, monkeypatch):
     monkeypatch.setattr(external_shuffle, "RUN_BYTES", 1)
     (tmp_path / "a.csv").write_text("y,x\n" + "0,1\n1,2\n" * 30)
-    raw, folder = {"data": tmp_path / "a.csv", "label": "y"}, str(tmp_path / "run")
+    rows, folder = as_dataset(tmp_path / "a.csv", label="y"), str(tmp_path / "run")
     with pytest.raises(InputError, match="data in memory cannot be read by the workers"):
-        train(**raw, holdout=0.1, workers=1)
-    train(**raw, checkpoints=folder)
+        train(rows, holdout=0.1, workers=1)
+    train(rows, checkpoints=folder)
     with pytest.raises(InputError, match="data in memory; give the same data again"):
         resume(folder)
 

@@ -128,7 +128,7 @@ def check_settings(before: Mapping[str, Any], config: TrainConfig, place: str) -
 
 def lasting_url(data: Dataset) -> str | list[str]:
     """Return the addresses of `data` for a process in any folder, or `IN_MEMORY`."""
-    if data.in_memory:
+    if data.is_temporary:
         return IN_MEMORY
     urls = [source.url for source in data.sources]
     local = ["://" not in url and os.path.exists(url) for url in urls]

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from dadagrad.data.dataset import Dataset
+from dadagrad.data.ingest.collect import Shuffle
+from dadagrad.data.ingest.ingest import as_dataset, ingest
+from dadagrad.data.ingest.sources import is_raw, make_source
+from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.errors import InputError
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.threads import LocalEngine
@@ -53,6 +61,12 @@ class Resources:
         """Threads of this process, which are used by all engines."""
         return self.threads or available_cores()
 
+    def dataset(self, data: Any, **options: Any) -> Dataset:
+        """Make a dataset of `data`, as `as_dataset` does; a cluster can read that of raw rows."""
+        if not (self.on_cluster and is_raw(data)):
+            return as_dataset(data, **options)
+        return _write_for_workers(data, self.client, **options)
+
     @contextmanager
     def engine(self, data: Dataset) -> Iterator[Engine]:
         """Open the engine that trains on `data`; `InputError` if the cluster does not answer."""
@@ -69,3 +83,41 @@ class Resources:
                 yield engine
             finally:
                 engine.trace.save()
+
+
+class TemporaryDataset(ZarrDataset):
+    """A dataset in a `folder` of this machine that is removed when nobody needs it any more."""
+
+    is_temporary = True
+
+    def __init__(self, folder: str, url: str) -> None:
+        super().__init__(url)
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+
+
+def _write_for_workers(
+    data: Any, client: Any, *, shuffle: bool | None = None, **options: Any
+) -> Dataset:
+    """Write raw rows to a temporary dataset, with the workers of the `client` if there is one."""
+    source = make_source(data)
+    folder = tempfile.mkdtemp(prefix="dadagrad-")
+    try:
+        if client is not None:
+            from dadagrad.clusters import connected
+
+            with connected(client) as opened:
+                seen = opened.run(os.path.isdir, folder)
+            if not all(seen.values()):
+                raise InputError(
+                    f"the rows of {source.name} would be written for the workers to {folder}, "
+                    "which they do not see; name a folder that all of them see in the environment "
+                    "variable TMPDIR, or write a dataset with `dadagrad.ingest`, which takes a "
+                    "client too"
+                )
+        url = f"{folder}/data"
+        order: Shuffle = None if shuffle is False else "auto"
+        ingest(source, url, shuffle=order, client=client, **options)
+        return TemporaryDataset(folder, url)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise

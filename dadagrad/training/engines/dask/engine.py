@@ -82,8 +82,8 @@ def open_engine(data: Dataset, workers: int | None, client: Any) -> Iterator[Das
     if data.in_memory or any(each.url.startswith("memory://") for each in data.sources):
         raise InputError(
             "data in memory cannot be read by the workers of a cluster; write a dataset with "
-            "`dadagrad.ingest`, which takes a dask data frame and a client too; or give a dask "
-            "array, or train without workers or client"
+            "`dadagrad.ingest`, give a data frame or a dask array, or train without workers or "
+            "client"
         )
     with (
         dask.config.set(_CLIENT_SETTINGS),
