@@ -23,10 +23,12 @@ Numba leaves out the branch that is not taken: the built-in losses pay nothing f
 Sums that could be reordered are taken in eight fixed lanes: compilers can use vector units, and
 still the bits do not depend on which the machine has.
 
-Three habits make these loops several times faster, and are kept on purpose. Inner loops run over
+Four habits make these loops several times faster, and are kept on purpose. Inner loops run over
 flat arrays or slices, without branches, or LLVM does not vectorise them. Loops over rows are in
 functions that only borrow their arrays (`_borrowing`), and what they call most is inlined. What is
 gathered by an index casts it to unsigned, which spares Numba the question whether it is negative.
+And what is scattered over the memory is asked for early (`_prefetch`): else the arithmetic waits
+for it as long as it takes itself.
 
 Numba caches by file: kernels call only functions that are defined here.
 """
@@ -37,7 +39,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
 from numba import cfunc, njit
+from numba.core import types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from dadagrad.optim.losses import Loss
@@ -48,12 +53,34 @@ _inlined = njit(nogil=True, cache=True, error_model="numpy", inline="always")
 # needs to count references to them, which would take as long as the arithmetic.
 _borrowing = njit(nogil=True, cache=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
 
+NEAR_BYTES = 1 << 20  # of a state that the caches of a core hold, where asking early does not pay
+AHEAD = 32  # features of a stream that are asked for before they are merged
+
 MAX_STEPS = 64
 # The codes of the classes of `dadagrad.optim.losses`.
 HINGE, SQUARED_HINGE, LOGISTIC, SQUARED, ABSOLUTE, HUBER, QUANTILE, POISSON = range(8)
 MULTICLASS_HINGE, SOFTMAX = 8, 9  # these and any after them couple the outputs
 MAX_LOG_MEAN = 30.0
 KINK = 1e-5
+
+
+def _prefetch_instruction(typing_context, array, index):
+    """Type and code of the instruction; an address beyond the array does no harm."""
+
+    def generate(context, builder, signature, arguments):
+        numbers = context.make_array(array)(context, builder, arguments[0]).data
+        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        instruction = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        place = builder.bitcast(builder.gep(numbers, [arguments[1]]), byte)
+        builder.call(instruction, [place, flag(0), flag(3), flag(1)])  # to read; into all caches
+        return context.get_dummy_value()
+
+    return types.void(array, index), generate
+
+
+_prefetch: Any = intrinsic(_prefetch_instruction)
+"""Ask for the number at a place of an array in C order, without waiting for it."""
 
 
 class Batch(NamedTuple):
@@ -441,6 +468,19 @@ def longest_row(batch: Batch) -> int:
 
 
 @_inlined
+def _prefetch_row(work, ids):
+    """Ask for the sums of the features of a row."""
+    width, lazy, averages = len(work.scores), len(work.last_update) > 0, len(work.averages) > 0
+    for j in range(len(ids)):
+        for k in range(0, width, 8):  # 64 bytes come at a time
+            _prefetch(work.couples, _place(ids[j], width, k))
+        if lazy:
+            _prefetch(work.last_update, _place(ids[j], 1, 0))
+        if averages:
+            _prefetch(work.averages, _place(ids[j], width, 0))
+
+
+@_inlined
 def _learn_online(
     score, slope, learn,
     batch, targets, user_slope, hyperparameters, work, t, all_scores, average_scores,
@@ -460,8 +500,11 @@ def _learn_online(
     indptr, indices, values, row_scale, labels, importance = batch
     fit_intercept, stored = targets.fit_intercept, len(values) > 0
     aware = _is_aware(targets, user_slope, hyperparameters)
+    is_far = work.pairs.nbytes > NEAR_BYTES
     for row in range(len(indptr) - 1):
         start, stop = indptr[row], indptr[row + 1]
+        if is_far and row + 2 < len(indptr):
+            _prefetch_row(work, indices[stop : indptr[row + 2]])
         ids = indices[start:stop]
         xs = values[start:stop] if stored else work.ones[: stop - start]
         scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
@@ -1142,6 +1185,8 @@ def _merge_streams(
             j, duration = following[k], times[k] - begun
             slower = (end_count - count) / max(times[k] * times[k] - count, 1e-300)
             while j < ends[k] and ids[j] < first + MERGE_BLOCK:
+                if j + AHEAD < len(ids):
+                    _prefetch_feature(base, base_averages, momentum, ids[j + AHEAD], width)
                 feature, i = np.uint64(ids[j]), np.uint64(ids[j] - first)
                 # No branch: whether another stream has changed the feature is unpredictable.
                 changed[n_changed] = i
@@ -1192,6 +1237,17 @@ def _merge_streams(
                 for part in range(4):
                     sums[i, m, part] = 0.0
             is_changed[i] = 0
+
+
+@_inlined
+def _prefetch_feature(base, base_averages, momentum, feature, width):
+    """Ask for the numbers of a feature that streams have changed."""
+    place = np.uint64(width) * np.uint64(feature)
+    _prefetch(base, np.uint64(2) * place)
+    if len(base_averages):
+        _prefetch(base_averages, place)
+    if len(momentum):
+        _prefetch(momentum, place)
 
 
 @_inlined
