@@ -105,7 +105,20 @@ class OutOfMemory(DadagradError, MemoryError):
 
 
 class TrainingError(DadagradError):
-    """Error that ends training: a loss that is not finite, or a task that fails repeatedly."""
+    """Error that ends training: a loss that is not finite, or a task that fails repeatedly.
+
+    Where it is about a `feature`, the message has ``{feature}`` in the place of its id and name.
+    """
+
+    feature_name = ""
+
+    def __init__(self, message: str, feature: int | None = None) -> None:
+        super().__init__(message)
+        self.feature = feature
+
+    def __str__(self) -> str:
+        name = f" ({self.feature_name[:60]!r})" if self.feature_name else ""
+        return super().__str__().replace("{feature}", f"feature {self.feature}{name}")
 
 
 _NO_MEMORY = re.compile(

@@ -93,7 +93,7 @@ def run_lines(report: Mapping[str, Any], loss: str, *, auto: bool = False) -> li
     passes = report["by_pass"]
     first, last = passes[0], passes[-1]
     lines = [
-        f"{counted(first['rows'], 'row')} ({short(first['nnz'])} non-zeros) in "
+        f"Trained on {counted(first['rows'], 'row')} ({short(first['nnz'])} non-zeros) in "
         f"{duration(report['seconds'])}: {short(report['rows_per_second'])} rows/s"
     ]
     facts: list[tuple[str, float | None, float | None, str]] = []

@@ -8,6 +8,8 @@ from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
@@ -16,7 +18,7 @@ from dadagrad.data import open_dataset
 from dadagrad.data.arrays import check_shape
 from dadagrad.data.dask_blocks import is_dask
 from dadagrad.data.dataset import Dataset
-from dadagrad.data.tables.formats import is_frame
+from dadagrad.data.tables.formats import is_frame, to_table
 from dadagrad.errors import InputError
 from dadagrad.optim.losses import LOSSES
 
@@ -83,15 +85,28 @@ def check_numbers(estimator: Any, X: Any, **settings: Any) -> Any:
     try:
         return validate_data(estimator, X, accept_sparse="csr", dtype=FLOATS, **settings)
     except (ValueError, TypeError) as error:
-        refused = str(error).lower()
-        if not is_frame(X) or not any(reason in refused for reason in ("convert", "nan", "float")):
+        problem = _other_than_numbers(X) if is_frame(X) else None
+        if problem is None:
             raise
         name = type(estimator).__name__
         raise InputError(
-            f"{str(error).splitlines()[0]}; estimators take numbers. Dates, categories and missing "
-            "values of a data frame become features by dadagrad.train((X, y)), and "
-            f"{name}.from_model(result) makes an estimator of its result"
+            f"{problem}; estimators take numbers. Dates, categories and missing values of a data "
+            f"frame become features by dadagrad.train((X, y)), and {name}.from_model(result) makes "
+            "an estimator of its result"
         ) from error
+
+
+def _other_than_numbers(frame: Any) -> str | None:
+    """Describe the first column of a data frame that has other things than numbers."""
+    table = to_table(frame, "X")
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        kind = column.type
+        floats = pa.types.is_floating(kind)
+        if not (floats or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+            return f"X: column {name!r} does not hold numbers"
+        if column.null_count or (floats and pc.any(pc.is_nan(column)).as_py()):
+            return f"X: column {name!r} has missing values"
+    return None
 
 
 def is_stored(X: object) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -45,8 +44,6 @@ logger = logging.getLogger(__name__)
 
 MIN_GAIN = 1e-3
 """Share by which a pass must lower the loss on the holdout, or it is the last."""
-
-_FEATURE = re.compile(r"(?<=\bfeature )\d+")
 
 
 def resolve_config(data: Dataset, config: TrainConfig, *, on_cluster: bool) -> TrainConfig:
@@ -293,7 +290,8 @@ class Run:
             with watcher.on_interrupt():
                 complete = engine.run(coordinator, watcher)
         except TrainingError as error:
-            raise self._with_name(error) from None
+            self._name_feature(error)
+            raise
         metrics = coordinator.metrics
         if complete and metrics.weight == 0.0:
             if self.problem.loss.ranks:
@@ -312,16 +310,12 @@ class Run:
             )
         return coordinator, complete
 
-    def _with_name(self, error: TrainingError) -> TrainingError:
-        """Return `error` with the name of the feature whose id is in its message."""
-
-        def name(feature: re.Match[str]) -> str:
-            names = self.readable.names(np.array([int(feature[0])]))
-            return " ".join([feature[0], *(f"({each[:60]!r})" for each in names.values())])
-
-        with suppress(DadagradError):
-            return TrainingError(_FEATURE.sub(name, str(error)))
-        return error
+    def _name_feature(self, error: TrainingError) -> None:
+        """Name the feature of an error, if the data has names."""
+        if error.feature is not None:
+            with suppress(DadagradError):
+                names = self.readable.names(np.array([error.feature]))
+                error.feature_name = names.get(error.feature, "")
 
     def coordinator(
         self, start: Start, save_every: int | None = None, stop: Cursor | None = None

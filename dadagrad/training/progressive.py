@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 OVERFLOW = (
-    "feature {} have left the range of 32-bit numbers, so its values are too large; scale the "
-    "feature, or normalise the rows"
+    "the sums of {feature} have left the range of 32-bit numbers, so its values are too large; "
+    "scale the feature, or normalise the rows"
 )
-"""End of the message about a feature whose sums are not finite."""
+"""Message about a feature whose sums are not finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +312,7 @@ class MetricsAccumulator:
                     f"{problem.hyperparameters.step_size.max():g}, or normalise the rows"
                 )
             if self._culprit is not None:
-                culprit = OVERFLOW.format(self._culprit)
-                raise TrainingError(f"{self._place}: the sums of {culprit}")
+                raise TrainingError(f"{self._place}: {OVERFLOW}", self._culprit)
         if not problem.loss.classifies:
             check_targets(problem.loss, labels, self._place, self._first_row)
         elif problem.task == "multiclass" or self._unknown.any():

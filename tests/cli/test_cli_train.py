@@ -43,7 +43,7 @@ def test_people_get_a_summary_messages_and_a_table_of_progress(run, places, tmp_
     answer = run(*command)
     report = train(str(places.train)).report
     assert len(answer.lines) == 6
-    assert answer.lines[0].startswith("3,000 rows (")
+    assert answer.lines[0].startswith("Trained on 3,000 rows (")
     assert f"error before learning {100 * report['progressive_error']:.1f} %" in answer.lines[1]
     assert answer.lines[-1].startswith(f"Model saved to {tmp_path / 'model'}. Next: dadagrad ")
     assert "step size 0" in answer.stderr

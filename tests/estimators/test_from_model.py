@@ -54,7 +54,10 @@ def test_an_estimator_of_a_model_of_a_table_predicts_tables():
     estimator = AdaGradClassifier.from_model(result)
     assert estimator.class_weight == {"no": 1.0, "yes": 2.0}
     assert_array_equal(estimator.predict(frame), result.model.predict(frame))
-    for column in ("job", "age"):
-        missing = frame[["age"]].where(frame["age"] > 0) if column == "age" else frame[["job"]]
-        with pytest.raises(InputError, match=r"train\(\(X, y\)\).* AdaGradClassifier\.from_model"):
-            AdaGradClassifier().fit(missing, Y)
+    for wrong, problem in (
+        (frame[["age", "job"]], "column 'job' does not hold numbers"),
+        (frame[["age"]].where(frame["age"] > 0), "column 'age' has missing values"),
+    ):
+        remedy = r"train\(\(X, y\)\), .* AdaGradClassifier\.from_model"
+        with pytest.raises(InputError, match=f"{problem}.*{remedy}"):
+            AdaGradClassifier().fit(wrong, Y)

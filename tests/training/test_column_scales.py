@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from distributed import Client
+from helpers.processes import local_cluster
 from helpers.training_cases import N_FEATURES, UPDATES, as_dataset, bits, dense_rows, make_data
 
 from dadagrad import AdaGradClassifier
@@ -130,3 +132,13 @@ def test_sums_that_overflow_end_the_run_with_the_name_of_the_feature(settings):
     rows = [{"label": n % 2, "x": n % 3, "time": 1e20 * (n % 5 == 0)} for n in range(120)]
     with pytest.raises(TrainingError, match=r"feature \d+ \('time'\) have left .* scale the"):
         train(rows, scale="none", scale_columns=False, step_size=0.5, **settings)
+
+
+def test_an_error_of_a_worker_names_the_feature():
+    rows = [{"label": n % 2, "x": n % 3, "time": 1e20 * (n % 5 == 0)} for n in range(120)]
+    with (
+        local_cluster(1, threads_per_worker=1, processes=False) as cluster,
+        Client(cluster) as client,
+        pytest.raises(TrainingError, match=r"feature \d+ \('time'\) have left .* scale the"),
+    ):
+        train(rows, scale="none", scale_columns=False, step_size=0.5, batch_size=10, client=client)

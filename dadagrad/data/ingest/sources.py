@@ -34,7 +34,7 @@ from dadagrad.data.ingest.readers import (
 )
 from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import BlockTask, WorkerPool
-from dadagrad.data.reading.files import expand, guess_format, source_bytes
+from dadagrad.data.reading.files import expand, guess_format, names_format, source_bytes
 from dadagrad.data.reading.options import ARRAY_FORMATS, Format, Options
 from dadagrad.data.tables.encoding import Batch, TableParser
 from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, is_table, table_batches, to_table
@@ -93,7 +93,16 @@ class FileSource(Source):
         self.name = listed(self.paths, 3)
 
     def guess_format(self) -> Format:
-        return guess_format(self.paths[0])
+        first, *others = self.paths
+        known = guess_format(first)
+        for path in filter(names_format, others):
+            if (other := guess_format(path)) != known:
+                raise InputError(
+                    f"{first} is {known} and {path} is {other}; files that are read together have "
+                    "one format: make a dataset of each with `dadagrad ingest` (of the second with "
+                    "--like FIRST), and give the datasets"
+                )
+        return known
 
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlocksTask] | None:
         if self._has_arrays(summary.options) or not all(map(os.path.isfile, self.paths)):

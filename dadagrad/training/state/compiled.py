@@ -309,7 +309,7 @@ class State(TrainingState):
         share._step_weights(problem, total.gradient / importance, total.squares / importance)
         culprit = overflowed(total.ids, np.moveaxis(share.accumulators, 1, 0))
         if culprit is not None and problem.n_settings == 1:
-            raise TrainingError(f"the sums of {OVERFLOW.format(culprit)}")
+            raise TrainingError(OVERFLOW, culprit)
         self.push(total.ids, share)
         mean, squares = total.intercept / importance, total.intercept_squares / importance
         step_intercepts(problem, self.intercept, self.t, mean, squares)

@@ -218,13 +218,15 @@ def _check_finite(problem: Problem, result: Result, place: str) -> None:
     if not diverged.all():
         result.metrics.loss[diverged] = np.inf
         return
-    culprit = "the intercept"
+    culprit, feature = "the intercept", None
     for name, array in content.arrays.items():
         if name != "intercept" and by_array[name].any():
-            culprit = f"feature {change.ids[np.argwhere(~np.isfinite(array))[0][0]]}"
+            culprit = "{feature}"
+            feature = int(change.ids[np.argwhere(~np.isfinite(array))[0][0]])
     raise TrainingError(
         f"{place}: the gradient of {culprit} is not finite, so the weights have diverged or a "
-        "value is too large; choose a smaller step size, or normalise the rows"
+        "value is too large; choose a smaller step size, or normalise the rows",
+        feature,
     )
 
 
