@@ -6,8 +6,9 @@ average precision and precision at k are means over classes and four sets of ran
 and r have the best average precision on a tenth of the rows, held out, for three classes.
 
 The paper ranks ImageNet: 15,000 classes with 100,000 steps each. It cannot be had; here are the 20
-classes of 20 Newsgroups, tf-idf rows of length 1, with 10,000 steps each (100,000 with `--full`).
-Precision depends on the data; what can be compared with the paper is the order of the algorithms.
+classes of 20 Newsgroups, tf-idf rows of length 1, with 100,000 steps each with `--full`, and 10,000
+by default. Precision depends on the data; what can be compared with the paper is the order of the
+algorithms.
 """
 
 from __future__ import annotations
