@@ -189,7 +189,7 @@ class TrainConfig:
         "values of frequent columns differ more than 20-fold, or are above 20 or below 0.001, as "
         "in raw tables.",
     )
-    class_weight: Literal["balanced"] | Mapping[float, float] | None = setting(
+    class_weight: Literal["balanced"] | Mapping[Any, float] | None = setting(
         None,
         ClassWeights(),
         "Factor of the weight of each row, by its class. balanced weighs classes by one over "
@@ -286,8 +286,6 @@ class TrainConfig:
             elif isinstance(plain[name], tuple):
                 plain[name] = list(plain[name])
         plain["low"], plain["high"] = str(self.low), str(self.high)
-        if isinstance(self.class_weight, Mapping):
-            plain["class_weight"] = [[key, value] for key, value in self.class_weight.items()]
         return plain
 
     @classmethod
@@ -312,10 +310,6 @@ class TrainConfig:
         for bound in ("low", "high"):
             if isinstance(values.get(bound), str):
                 values[bound] = parse_number(bound, values[bound])
-        if isinstance(values.get("class_weight"), list):
-            values["class_weight"] = {
-                parse_number("class_weight", key): value for key, value in values["class_weight"]
-            }
         return make_config(None, values)
 
 

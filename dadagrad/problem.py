@@ -311,14 +311,17 @@ class Problem:
             if not len(counts):
                 raise InputError("the data does not count its classes; give class_weight by label")
             return np.float64(counts.sum()) / (len(counts) * np.maximum(counts, 1.0))
-        weights = {float(label): float(weight) for label, weight in class_weight.items()}
-        unknown = sorted(set(weights) - set(self.classes.tolist()))
-        if unknown:
-            raise InputError(
-                f"class_weight names label {unknown[0]:g}, which the data does not have; its "
-                f"labels are {listed(self.classes.tolist())}"
-            )
-        return np.array([weights.get(label, 1.0) for label in self.classes.tolist()])
+        (column,) = self.label_columns
+        importance = np.ones(len(column.texts))
+        for label, weight in class_weight.items():
+            position = column.position(label)
+            if position is None:
+                raise InputError(
+                    f"class_weight names label {label!r}, which the data does not have; its labels "
+                    f"are {listed(column.texts)}"
+                )
+            importance[position] = weight
+        return importance
 
 
 def make_problem(config: TrainConfig, schema: Schema, batch_size: int) -> Problem:
@@ -363,8 +366,8 @@ def _task(config: TrainConfig, columns: tuple[LabelColumn, ...]) -> Task:
             if column.names is not None:
                 raise InputError(
                     f"{column.place} has the classes {listed(column.names)}, and the {loss.name} "
-                    "loss is for numbers; choose --loss hinge, squared-hinge or logistic, or give "
-                    "labels that are numbers"
+                    "loss is for numbers; choose a loss that classifies, such as hinge or logistic "
+                    "(in scikit-learn, AdaGradClassifier), or give labels that are numbers"
                 )
         return "ranking" if loss.ranks else "regression"
     for column in columns:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from dadagrad.errors import InputError
 from dadagrad.optim.registry import Registry
+from dadagrad.summary import number_text
 
 T = TypeVar("T")
 
@@ -203,25 +204,25 @@ class Spec(Generic[T]):
 
 @dataclass(frozen=True)
 class ClassWeights:
-    """Weights by class, "balanced", or None."""
+    """Weights by the texts of labels, "balanced", or None; labels that are numbers become texts."""
 
     type_text: str = 'None, "balanced" or {label: weight}'
     metavar: str = "balanced|LABEL=W,..."
 
     def convert(self, name: str, value: Any) -> Any:
         if isinstance(value, Mapping):
-            for label, weight in value.items():
-                if isinstance(label, bool) or not isinstance(label, int | float):
-                    raise InputError(f"{name} names label {label!r}; labels are numbers here")
-                Number(minimum=0).convert(f"{name}[{label}]", weight)
-        elif value not in (None, "balanced"):
+            return {
+                _label_text(label): Number(minimum=0).convert(f"{name}[{label}]", weight)
+                for label, weight in value.items()
+            }
+        if value not in (None, "balanced"):
             raise InputError(
                 f"{name} must be None, 'balanced' or a mapping of labels to weights, not {value!r}"
             )
         return value
 
     def parse(self, name: str, text: str) -> Any:
-        """``balanced``, or ``LABEL=WEIGHT,...`` as a dict whose labels are still texts."""
+        """``balanced``, or ``LABEL=WEIGHT,...`` as a dict."""
         if text == "balanced":
             return text
         weights: dict[str, float] = {}
@@ -233,6 +234,11 @@ class ClassWeights:
                 )
             weights[label.strip()] = Number(minimum=0).parse(f"{name}[{label.strip()}]", weight)
         return weights
+
+
+def _label_text(label: Any) -> str:
+    plain = label.item() if hasattr(label, "item") else label
+    return number_text(plain) if isinstance(plain, int | float) else str(plain)
 
 
 GROUPS = (

@@ -29,6 +29,11 @@ def three(value: float) -> str:
     return f"{value:.3f}"
 
 
+def number_text(number: float) -> str:
+    """A label that is a number as text."""
+    return str(int(number)) if float(number).is_integer() else repr(float(number))
+
+
 def short(amount: float) -> str:
     """A count with three significant digits, such as 471 k and 8.76 M; below 10,000 in full."""
     if amount < 9999.5:

@@ -65,7 +65,11 @@ def test_of_each_of_several_columns_the_larger_value_is_positive():
         ([BINARY, CLASSES], {}, "'topic' has 3 distinct values; .* each must have two"),
         ([REAL], {"loss": "squared", "class_weight": "balanced"}, "class_weight needs one label"),
         (COLUMNS, {"class_weight": "balanced"}, "class_weight needs one label column"),
-        ([CLASSES], {"class_weight": {9.0: 1.0}}, "label 9, which .* its labels are 2, 5, 7"),
+        (
+            [CLASSES],
+            {"class_weight": {9.0: 1.0}},
+            "label '9', which .* its labels are cat, dog, eel",
+        ),
     ],
 )
 def test_labels_that_do_not_suit_are_named(columns, settings, message):

@@ -99,7 +99,7 @@ def check_data(
 ) -> None:
     """Check before training that the data suit the settings, and the model the holdout data."""
     from dadagrad.data.ingest.sources import is_raw
-    from dadagrad.model.compatibility import check_suitable
+    from dadagrad.model.evaluate import suit
     from dadagrad.model.raw import read_raw
     from dadagrad.problem import make_problem
     from dadagrad.training.execution import resolve_config
@@ -110,7 +110,7 @@ def check_data(
     task = problem.task
     _check_effects(problem)
     if holdout is not None and not is_raw(holdout):
-        check_suitable(task, data.schema, dadagrad.open_dataset(holdout))
+        suit(task, data.schema, dadagrad.open_dataset(holdout))
     elif (
         holdout is not None
         and os.path.isfile(holdout)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -36,7 +35,6 @@ from dadagrad.training.callbacks import Callback
 
 if TYPE_CHECKING:
     from dadagrad import Dataset
-    from dadagrad.data.dataset import Schema
 
 common, saving, output = grouped("Common"), grouped("Checkpoints"), grouped("Output")
 trace_option = grouped("Parallel")(
@@ -154,7 +152,6 @@ def train(
     share = None if holdout is None else _share(holdout)
     if share is not None:
         values["holdout"], holdout = share, None
-    values = _with_class_weights(values, rows.schema)
     initial = None if initial_model is None else InitialState.load(absolute(initial_model), values)
     config = make_config(None if initial is None else initial.config, values)
     rows = rows if initial is None else initial.adopt(rows)
@@ -198,16 +195,6 @@ def train(
     )
     auto = config.step_size == "auto" and config.update.has_step_size
     finish(result, display, model, metadata, checkpoints, auto=auto)
-
-
-def _with_class_weights(values: dict[str, Any], schema: Schema) -> dict[str, Any]:
-    """Return settings with the numbers of the classes that have weights."""
-    if not isinstance(values.get("class_weight"), Mapping):
-        return values
-    weights = values["class_weight"].items()
-    return values | {
-        "class_weight": {_label_value(label, schema): weight for label, weight in weights}
-    }
 
 
 def _share(holdout: str) -> float | None:
@@ -335,7 +322,7 @@ def _newest_meta(checkpoints: str) -> dict[str, Any]:
 
 
 def _read_settings(file: str) -> dict[str, Any]:
-    """Read a TOML file and check each setting but class weights, which need the data."""
+    """Read a TOML file and check each setting."""
     try:
         with open(file, "rb") as source:
             values = tomllib.load(source)
@@ -343,8 +330,7 @@ def _read_settings(file: str) -> dict[str, Any]:
             if name not in SETTINGS:
                 names = ", ".join(SETTINGS)
                 raise InputError(f"setting {name!r} is not known; the settings are {names}")
-            if name != "class_weight":
-                SETTINGS[name].kind.convert(name, values[name])
+            SETTINGS[name].kind.convert(name, values[name])
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -352,18 +338,3 @@ def _read_settings(file: str) -> dict[str, Any]:
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
     return values
-
-
-def _label_value(label: object, schema: Schema) -> float:
-    """Return the number that stands for a label, which is a name where labels were text."""
-    column = schema.label_columns[0] if schema.label_columns else None
-    if column is not None and column.names is not None and column.values is not None:
-        if str(label) in column.names:
-            return column.values[column.names.index(str(label))]
-        reason = f"which the data does not have; its labels are {', '.join(column.names[:10])}"
-    else:
-        try:
-            return float(str(label))
-        except ValueError:
-            reason = "but the labels of the data are numbers"
-    raise InputError(f"class_weight names label {label!r}, {reason}")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dadagrad.data.buffers import Arena
 from dadagrad.data.rows import Rows
 from dadagrad.errors import CorruptionError, InputError
-from dadagrad.summary import features_text, html_table, listed
+from dadagrad.summary import features_text, html_table, listed, number_text
 
 MAX_LISTED_VALUES = 1000
 """A label column with more distinct values than this is a regression target, not classes."""
@@ -29,11 +29,6 @@ MAX_COUNT = 2**53
 _MAX_CLASSES = 1 << 20
 _MAX_DEPTH = 16  # of JSON from a file
 _MAX_NAME = 1 << 12
-
-
-def number_text(number: float) -> str:
-    """A label that is a number as text."""
-    return str(int(number)) if float(number).is_integer() else repr(float(number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +55,16 @@ class LabelColumn:
         """Text of each of `values`: its name, or the number."""
         return tuple(map(number_text, self.values or ())) if self.names is None else self.names
 
+    def position(self, label: str) -> int | None:
+        """Position of a label in `values`; a number may have another form, such as +1 or 1.0."""
+        texts = self.texts
+        if label not in texts:
+            try:
+                label = number_text(float(label))
+            except ValueError:
+                return None
+        return texts.index(label) if label in texts else None
+
     def to_report(self) -> dict[str, Any]:
         """The name, and the number of rows of each label; None where they are not known."""
         counts = self.counts or (None,) * len(self.values or ())
@@ -75,6 +80,22 @@ class LabelColumn:
             return listed(self.texts)
         pairs = zip(self.texts, self.counts, strict=True)
         return listed([f"{text} ({count:,})" for text, count in pairs])
+
+
+def check_labels(
+    columns: Sequence[LabelColumn], labels: NDArray[np.float64], place: str, first: int
+) -> None:
+    """Raise `InputError` if a label is not among the `values` of its column.
+
+    `place` names the data, and row `first` has the first labels.
+    """
+    for column, numbers in zip(columns, labels.T, strict=True):
+        for row in np.flatnonzero(~np.isin(numbers, np.array(column.values or ())))[:1]:
+            raise InputError(
+                f"{place}: row {first + row} has label {numbers[row]:g} in column "
+                f"{column.name!r}, which is not one of the declared classes "
+                f"({listed(column.values or ())})"
+            )
 
 
 @dataclass(frozen=True, slots=True)

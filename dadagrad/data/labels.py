@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.dataset import MAX_LISTED_VALUES, LabelColumn, number_text
+from dadagrad.data.dataset import MAX_LISTED_VALUES, LabelColumn
 from dadagrad.errors import InputError
+from dadagrad.summary import number_text
 
 _NAN = 0x7FF8_0000_0000_0000
 _TEXT_NUMBER = 0x0000_FFFF_FFFF_FFFF

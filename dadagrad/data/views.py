@@ -12,9 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.buffers import Arena
-from dadagrad.data.dataset import MAX_LISTED_VALUES, Dataset, LabelColumn, Partition, Schema
+from dadagrad.data.dataset import (
+    MAX_LISTED_VALUES,
+    Dataset,
+    LabelColumn,
+    Partition,
+    Schema,
+    check_labels,
+)
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
+from dadagrad.summary import listed
+
+_MAX_SHOWN = 60  # letters of a property of a feature space
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +143,14 @@ class DatasetView(Dataset):
         if piece.stop - piece.start < rows.n_rows:
             rows = rows.slice(piece.start, piece.stop)
         labels = rows.labels
-        columns = self._sources[piece.source].schema.label_columns
+        source = self._sources[piece.source]
+        columns = source.schema.label_columns
         for number, (old, new) in enumerate(zip(columns, self.schema.label_columns, strict=True)):
             if old.names != new.names and old.names is not None and new.names is not None:
-                codes = np.searchsorted(np.array(new.names), np.array(old.names))
+                place = f"{source.url}, partition {source.partitions[piece.partition].name}"
+                check_labels([old], labels[:, number : number + 1], place, piece.start)
+                numbers = dict(zip(new.names, new.values or (), strict=True))
+                codes = np.array([numbers[name] for name in old.names])
                 labels = labels.copy()
                 labels[:, number] = codes[np.searchsorted(old.values or (), labels[:, number])]
         return rows if labels is rows.labels else replace(rows, labels=labels)
@@ -199,27 +213,34 @@ def hold_out(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Datase
 
 
 def with_label_columns(data: Dataset, columns: Sequence[LabelColumn], n_features: int) -> Dataset:
-    """Return a dataset with other lists of labels, which have its labels, and more features.
+    """Return a dataset with the label columns that a model was trained on, and more features.
 
-    Labels that were text get the numbers of `columns`. Raises `InputError` for an unknown label.
+    Labels that were text get the numbers of `columns`; columns without `values` take any numbers.
+    Raises `InputError` for an unknown label.
     """
     if len(data.schema.label_columns) != len(columns):
         raise InputError(
-            f"{data.url} has {len(data.schema.label_columns)} label columns; needed are "
-            f"{len(columns)}"
+            f"the model has {len(columns)} label columns and the data at {data.url} has "
+            f"{len(data.schema.label_columns)}; give data with as many"
         )
     adopted = []
     for old, new in zip(data.schema.label_columns, columns, strict=True):
-        unknown = set(old.texts) - set(new.texts)
-        same_kind = all(
-            (getattr(old, name) is None) == (getattr(new, name) is None)
-            for name in ("names", "values")
-        )
-        if unknown or not same_kind:
+        place = f"{data.url}: {old.place}"
+        if (old.names is None) != (new.names is None):
+            theirs, ours = ("texts", "numbers") if new.names is None else ("numbers", "texts")
             raise InputError(
-                f"{data.url}: label column {old.name!r} has the label "
-                f"{min(unknown, default='')!r}; the model knows {', '.join(new.texts[:10])}; train "
-                "from the start with all labels"
+                f"{place} has {theirs}, and the labels of the model are {ours}; ingest the data "
+                "with the labels of the training data"
+            )
+        if new.values is None:
+            adopted.append(old)
+            continue
+        unknown = sorted(set(old.texts) - set(new.texts))
+        if unknown or old.values is None:
+            label = f"the label {unknown[0]!r:.62}" if unknown else "more than 1000 labels"
+            raise InputError(
+                f"{place} has {label}, which the model was not trained on; it knows "
+                f"{listed(new.texts)}; leave out such rows, or train from the start with all labels"
             )
         counts = dict(zip(old.texts, old.counts or (), strict=False))
         counted = tuple(counts.get(text, 0) for text in new.texts) if counts else None
@@ -239,15 +260,7 @@ def _join_schemas(datasets: Sequence[Dataset]) -> Schema:
         return first
     for data, schema in zip(datasets[1:], others, strict=True):
         place = f"{data.url} does not go with {datasets[0].url}"
-        if _features_of(schema) != _features_of(first):
-            raise InputError(
-                f"{place}: their features were made with other options; ingest both with the same"
-            )
-        if schema.n_features != first.n_features and not first.numbers_own_features:
-            raise InputError(
-                f"{place}: it has {schema.n_features} features, not {first.n_features}; ingest "
-                "both with the same options"
-            )
+        check_features(first, schema, data.url, datasets[0].url)
         if schema.queried != first.queried or len(schema.label_columns) != len(first.label_columns):
             raise InputError(f"{place}: both need the same columns of labels, and queries or none")
     columns = zip(*(schema.label_columns for schema in (first, *others)), strict=True)
@@ -259,10 +272,33 @@ def _join_schemas(datasets: Sequence[Dataset]) -> Schema:
     )
 
 
-def _features_of(schema: Schema) -> dict[str, Any]:
-    """Options that made the features; files may have been read in other ways."""
-    space = schema.feature_space or {}
-    return {name: value for name, value in space.items() if name != "reading"}
+def check_features(
+    expected: Schema, schema: Schema, data: str = "the data", other: str = "the model"
+) -> None:
+    """Raise `InputError` unless `data` of a schema has the features of `other`, those `expected`.
+
+    Files may have been read in other ways. The number of features must be the same, unless the
+    source numbers its features itself: then `data` may lack the last features, or have new ones.
+    """
+    ours, theirs = expected.feature_space or {}, schema.feature_space or {}
+    keys = sorted({*ours, *theirs} - {"reading"})
+    differing = [key for key in keys if ours.get(key) != theirs.get(key)]
+    if "format" in differing:  # all else differs as well
+        differing = ["format"]
+    remedy = f"ingest it with --like and {other}"
+    if differing:
+        space, needed = (
+            ", ".join(f"{key} {space.get(key)!r:.{_MAX_SHOWN}}" for key in differing)
+            for space in (theirs, ours)
+        )
+        raise InputError(
+            f"{data} is in another feature space than {other}: it has {space}, and {other} "
+            f"{needed}; {remedy}"
+        )
+    if schema.n_features != expected.n_features and not schema.numbers_own_features:
+        raise InputError(
+            f"{data} has {schema.n_features} features and {other} {expected.n_features}; {remedy}"
+        )
 
 
 def _join_columns(columns: Sequence[LabelColumn], datasets: Sequence[Dataset]) -> LabelColumn:

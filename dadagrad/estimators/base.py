@@ -6,7 +6,6 @@ import inspect
 import os
 from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import replace
 from numbers import Integral
 from typing import Any, Self, TypeAlias
@@ -94,16 +93,12 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         """Check labels; return (n_kept, n_label_columns) numbers of the kept, and their columns."""
 
     @abstractmethod
-    def _adopt_columns(self, columns: Columns, source: str, *, new_labels: bool) -> Columns:
-        """Return the label columns of the dataset `source` as training has them."""
+    def _adopt_labels(self, data: Dataset, *, new_labels: bool) -> Dataset:
+        """Return a stored dataset with the label columns of the first call, or keep its own."""
 
     def _decode_labels(self, labels: NDArray[np.float64]) -> NDArray[Any]:
         """Return (n_rows, n_label_columns) numbers in the form of predictions."""
         return labels
-
-    def _class_weight(self) -> Any:
-        """Return class weights by the numbers of the classes."""
-        return None
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_state")
@@ -176,13 +171,9 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         settings = {name: getattr(config, name) for name in names}
         settings |= {n: plain[n] for n in names if isinstance(SETTINGS[n].kind, Named)}
         estimator = cls(**settings, random_state=config.seed)
-        estimator._adopt_columns(trained.label_columns, state.origin.url, new_labels=True)
-        estimator._restore_parameters()
+        estimator._adopt_labels(state.origin, new_labels=True)
         estimator.n_features_in_ = trained.n_features
         return estimator._keep(state, passes=config.passes, calls=0)
-
-    def _restore_parameters(self) -> None:
-        """Give parameters of a saved model the form in which users give them."""
 
     def sparsify(self) -> Self:
         """Make `coef_` a sparse matrix, which is smaller if l1 left few weights; return self."""
@@ -314,7 +305,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     def _open(
         self, data: Dataset, arguments: dict[str, Any], *, reset: bool, new_labels: bool
     ) -> Dataset:
-        """Return a stored dataset, in `partial_fit` with the label columns of the first call."""
+        """Check a stored dataset, and return it with the label columns of the first call."""
         for name, value in arguments.items():
             if value is not None:
                 raise InputError(f"X is a dataset, which has its own {name}; leave out {name}")
@@ -323,12 +314,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
             self.n_features_in_ = data.schema.n_features
         else:
             self.model_.check_compatible(data.schema)
-        columns = data.schema.label_columns
-        columns = self._adopt_columns(columns, data.url, new_labels=new_labels)
-        if not new_labels:
-            data = copy(data)
-            data.schema = replace(data.schema, label_columns=columns)
-        return data
+        return self._adopt_labels(data, new_labels=new_labels)
 
     def _check_loss(self) -> None:
         loss = LOSSES.make(self.loss)
@@ -354,7 +340,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
 
     def _config(self, seed: int) -> TrainConfig:
         settings = {name: value for name, value in self.get_params().items() if name in SETTINGS}
-        return TrainConfig(**settings | {"class_weight": self._class_weight(), "seed": seed})
+        return TrainConfig(**settings | {"seed": seed})
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """Return the (n_rows, n_outputs) scores of the rows of X, in their order."""

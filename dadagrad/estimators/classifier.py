@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +11,8 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dadagrad.data.dataset import Dataset
+from dadagrad.data.views import with_label_columns
 from dadagrad.errors import InputError
 from dadagrad.estimators.arguments import is_stored, open_stored
 from dadagrad.estimators.base import Columns, LinearEstimator
@@ -171,24 +172,12 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         labels = self._encoder.encode(y)
         return labels, self._encoder.counted(labels)
 
-    def _adopt_columns(self, columns: Columns, source: str, *, new_labels: bool) -> Columns:
+    def _adopt_labels(self, data: Dataset, *, new_labels: bool) -> Dataset:
+        columns = data.schema.label_columns
         if new_labels:
-            self._encoder = LabelEncoder.of_columns(columns, source)
-        else:
-            self._encoder.check_columns(columns, source)
-        return self._encoder.columns
-
-    def _class_weight(self) -> Any:
-        if isinstance(self.class_weight, Mapping):
-            return self._encoder.encode_weights(self.class_weight)
-        return self.class_weight
-
-    def _restore_parameters(self) -> None:
-        if isinstance(self.class_weight, Mapping):
-            classes = dict(
-                zip(self._encoder.values.tolist(), self._encoder.classes.tolist(), strict=True)
-            )
-            self.class_weight = {classes[number]: w for number, w in self.class_weight.items()}
+            self._encoder = LabelEncoder.of_columns(columns, data.url)
+            return data
+        return with_label_columns(data, self._encoder.columns, data.schema.n_features)
 
     def _decode_labels(self, labels: NDArray[np.float64]) -> NDArray[Any]:
         return self._encoder.decode(labels)

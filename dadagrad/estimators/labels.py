@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,20 +79,6 @@ class LabelEncoder:
             classes = classes.astype(np.int64)
         return cls(classes, columns)
 
-    def check_columns(self, columns: tuple[LabelColumn, ...], source: str) -> None:
-        """Raise `InputError` unless the dataset `source` has the same labels."""
-        if len(columns) != len(self.columns):
-            raise InputError(
-                f"{source} has {len(columns)} label columns, those before {len(self.columns)}"
-            )
-        for column, other in zip(self.columns, columns, strict=True):
-            strange = set(other.values or ()) - set(column.values or ())
-            if other.values is None or strange or column.names != other.names:
-                raise InputError(
-                    f"{source}: label column {other.name!r} has the labels "
-                    f"{listed(other.texts)}; the classes are {listed(column.texts)}"
-                )
-
     def encode(self, y: NDArray[Any]) -> NDArray[np.float64]:
         """Return (n_rows, n_label_columns) numbers for labels that `as_labels` has checked."""
         if self.multilabel:
@@ -132,17 +117,6 @@ class LabelEncoder:
             return np.asarray(labels == largest, np.int64)
         decoded: NDArray[Any] = self.classes[np.searchsorted(self.values, labels[:, 0])]
         return decoded
-
-    def encode_weights(self, class_weight: Mapping[Any, float]) -> dict[float, float]:
-        """Return weights by class as weights by the numbers of the classes."""
-        numbers = dict(zip(self.classes.tolist(), self.values.tolist(), strict=True))
-        for label in class_weight:
-            if label not in numbers:
-                raise InputError(
-                    f"class_weight names class {label!r}, which is not one of the classes "
-                    f"{listed(self.classes.tolist())}"
-                )
-        return {numbers[label]: weight for label, weight in class_weight.items()}
 
 
 def is_indicator(y: Any) -> bool:

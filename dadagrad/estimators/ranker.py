@@ -10,7 +10,7 @@ from sklearn.utils import check_array
 
 from dadagrad.data.arrays import check_queries
 from dadagrad.data.dask_blocks import is_dask
-from dadagrad.data.dataset import LabelColumn
+from dadagrad.data.dataset import Dataset, LabelColumn
 from dadagrad.errors import InputError
 from dadagrad.estimators.arguments import computed, is_stored, open_stored
 from dadagrad.estimators.base import Columns, LinearEstimator
@@ -141,5 +141,5 @@ class AdaGradRanker(LinearEstimator):
     ) -> tuple[NDArray[np.float64], Columns]:
         return self._check_relevance(y)[kept, None], (LabelColumn("relevance"),)
 
-    def _adopt_columns(self, columns: Columns, source: str, *, new_labels: bool) -> Columns:
-        return columns
+    def _adopt_labels(self, data: Dataset, *, new_labels: bool) -> Dataset:
+        return data

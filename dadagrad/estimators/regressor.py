@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags, check_array
 
-from dadagrad.data.dataset import LabelColumn
+from dadagrad.data.dataset import Dataset, LabelColumn
 from dadagrad.errors import InputError
 from dadagrad.estimators.base import Columns, LinearEstimator
 from dadagrad.optim.losses import LOSSES, check_targets
@@ -80,15 +80,10 @@ class AdaGradRegressor(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         columns = tuple(LabelColumn(name) for name in names)
         return labels[kept], self._keep_columns(columns, "y", y.ndim == 1, new_labels)
 
-    def _adopt_columns(self, columns: Columns, source: str, *, new_labels: bool) -> Columns:
-        for column in columns:
-            if column.names is not None:
-                raise InputError(
-                    f"{source}: the labels of column {column.name!r} are texts; a regression "
-                    "needs numbers: use AdaGradClassifier"
-                )
-        columns = tuple(LabelColumn(column.name) for column in columns)
-        return self._keep_columns(columns, source, len(columns) == 1, new_labels)
+    def _adopt_labels(self, data: Dataset, *, new_labels: bool) -> Dataset:
+        columns = tuple(LabelColumn(column.name) for column in data.schema.label_columns)
+        self._keep_columns(columns, data.url, len(columns) == 1, new_labels)
+        return data
 
     def _keep_columns(self, columns: Columns, source: str, flat: bool, new_labels: bool) -> Columns:
         """Return the columns of the first call, of which there must be as many."""

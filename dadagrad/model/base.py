@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Dataset, LabelColumn, Schema
 from dadagrad.data.rows import Entries, Rows, finish_entries
+from dadagrad.data.views import check_features
 from dadagrad.errors import InputError
-from dadagrad.model.compatibility import check_features
 from dadagrad.optim.calibration import Calibration, Uncalibrated, probabilities
 from dadagrad.optim.losses import LOSSES, MAX_LOG_MEAN, Link, Softmax
 from dadagrad.problem import Task, has_classes

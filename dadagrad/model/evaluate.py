@@ -15,16 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.dataset import Dataset
+from dadagrad.data.dataset import Dataset, LabelColumn, Schema, check_labels
 from dadagrad.data.ingest.ingest import as_dataset
 from dadagrad.data.rows import Rows
+from dadagrad.data.views import check_features, with_label_columns
 from dadagrad.errors import InputError
 from dadagrad.model.base import refuse_not_finite
-from dadagrad.model.compatibility import LabelTranslation, check_suitable
 from dadagrad.model.metrics import ClassMetrics, RegressionMetrics, count_unseen
 from dadagrad.model.model import Model
 from dadagrad.model.ranking import RankingScores
 from dadagrad.optim.losses import LOSSES, Loss, check_targets
+from dadagrad.problem import Task, has_classes
 
 MAX_SCORES = 2**19
 """Distinct scores from which the area under the ROC curve is computed."""
@@ -97,7 +98,7 @@ def evaluate(
     """
     begun = time.perf_counter()
     model, data = open_both(model, data, **options)
-    check_suitable(model.task, model.schema, data)
+    data = suit(model.task, model.schema, data)
     if model.task == "ranking":
         result = _evaluate_ranking(model, data, progress)
     else:
@@ -109,14 +110,15 @@ def evaluate(
 def _evaluate_labels(
     model: Model, data: Dataset, loss: Loss, progress: RowsDone | None, *, curves: bool
 ) -> dict[str, Any]:
-    translate = LabelTranslation(model.task, model.label_columns, data)
     two_classes = model.task == "binary" or (model.task == "multiclass" and model.n_outputs == 2)
     curve = _Curve() if two_classes else None
     classes = ClassMetrics(model) if model.task in ("binary", "multiclass") else None
     numbers = RegressionMetrics(len(model.label_columns)) if model.task == "regression" else None
     n_rows, total, loss_sum, mistakes, n_unseen = 0, 0.0, 0.0, 0.0, 0
     for first, rows, scores in score_partitions(model, data, progress):
-        labels = translate(rows.labels, first)
+        labels = rows.labels
+        if model.has_classes:
+            check_labels(model.label_columns, labels, data.url, first)
         check_targets(loss, labels, data.url, first)
         weight = np.ones(rows.n_rows) if rows.weights is None else rows.weights.astype(np.float64)
         targets = _targets(model, labels)
@@ -168,6 +170,32 @@ def _evaluate_ranking(model: Model, data: Dataset, progress: RowsDone | None) ->
     means = totals.means()
     error = 1.0 - (means["accuracy"] or 0.0)
     return {"rows": data.n_rows, "queries": totals.queries, "error": error, "auc": None} | means
+
+
+def suit(task: Task, trained: Schema, data: Dataset) -> Dataset:
+    """Return `data` with the numbers that models of a `task`, `trained` on others, have for labels.
+
+    Only metadata is read. `InputError` says why no such model can be evaluated on `data`.
+    """
+    check_features(trained, data.schema)
+    columns = data.schema.label_columns
+    if not columns:
+        raise InputError(
+            f"the data at {data.url} has no labels to compare predictions with; ingest it "
+            "with its labels, that is without --no-labels (in Parquet, the column must be "
+            "named 'label'), or use `dadagrad predict`"
+        )
+    if task == "ranking" and not data.schema.queried:
+        raise InputError(
+            f"the data at {data.url} has no queries, and the model is a ranking; ingest svmlight "
+            "with a qid:N in each line, or give Parquet a column 'query'"
+        )
+    if data.n_rows == 0:
+        raise InputError(f"the data at {data.url} has no rows; an evaluation needs at least one")
+    known = trained.label_columns
+    if not has_classes(task):  # any numbers will do
+        known = tuple(LabelColumn(column.name) for column in known)
+    return with_label_columns(data, known, data.schema.n_features)
 
 
 def open_both(

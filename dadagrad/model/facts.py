@@ -128,10 +128,6 @@ def commands(config: Mapping[str, Any], data: Any, model: str | None) -> list[st
 
 
 def _option_text(value: Any) -> str:
-    if isinstance(value, list):
-        pairs = [isinstance(each, list) for each in value]
-        return ",".join(
-            f"{each[0]:g}={each[1]:g}" if pair else str(each)
-            for each, pair in zip(value, pairs, strict=True)
-        )
-    return str(value)
+    if isinstance(value, dict):
+        return ",".join(f"{label}={weight:g}" for label, weight in value.items())
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

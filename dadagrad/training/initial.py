@@ -15,9 +15,8 @@ import numpy as np
 
 from dadagrad.config import CHOSEN, TrainConfig
 from dadagrad.data.dataset import Dataset
-from dadagrad.data.views import with_label_columns
+from dadagrad.data.views import check_features, with_label_columns
 from dadagrad.errors import CorruptionError, InputError
-from dadagrad.model.compatibility import check_features
 from dadagrad.model.model import Model
 from dadagrad.problem import SCALES, Problem
 from dadagrad.storage.arrays import AnyArray

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.errors import InputError, TrainingError
+from dadagrad.data.dataset import check_labels
+from dadagrad.errors import TrainingError
 from dadagrad.kernels.parallel import serial
 from dadagrad.optim.calibration import FIRST_KEY, N_BINS
 from dadagrad.optim.losses import check_targets
-from dadagrad.summary import listed
 
 if TYPE_CHECKING:
     from dadagrad.kernels.training import Batch
@@ -316,14 +316,7 @@ class MetricsAccumulator:
         if not problem.loss.classifies:
             check_targets(problem.loss, labels, self._place, self._first_row)
         elif problem.task == "multiclass" or self._unknown.any():
-            for number, column in enumerate(problem.label_columns):
-                is_declared = np.isin(labels[:, number], np.array(column.values))
-                for row in np.flatnonzero(~is_declared)[:1]:
-                    raise InputError(
-                        f"{self._place}: row {self._first_row + row} has label "
-                        f"{labels[row, number]:g} in column {column.name!r}, which is not one of "
-                        f"the declared classes ({listed(column.values or ())})"
-                    )
+            check_labels(problem.label_columns, labels, self._place, self._first_row)
 
 
 def count(

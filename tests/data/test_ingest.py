@@ -23,8 +23,8 @@ from dadagrad.data.ingest import readers, sources
 from dadagrad.data.ingest.ingest import IngestReport, ingest
 from dadagrad.data.reading import files
 from dadagrad.data.reading.files import guess_format
+from dadagrad.data.views import check_features
 from dadagrad.errors import InputError
-from dadagrad.model.compatibility import check_features
 
 
 def files_of(folder):

@@ -71,9 +71,9 @@ def test_datasets_follow_each_other_and_their_text_labels_agree(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_features": 61}, "it has 61 features, not 60"),
-        ({"feature_space": {"format": "text"}}, "their features were made with other options"),
-        ({"queried": True}, "both need the same columns of labels, and queries or none"),
+        ({"n_features": 61}, "other has 61 features and memory 60; ingest it with"),
+        ({"feature_space": {"format": "text"}}, "other is in another feature space than memory"),
+        ({"queried": True}, "other does not go with memory: both need the same columns of labels"),
         ({"label_columns": ()}, "both need the same columns of labels"),
     ],
 )
@@ -81,5 +81,5 @@ def test_datasets_of_another_kind_do_not_go_together(change, message):
     data, other = make_data(), make_data()
     other.schema = replace(other.schema, **change)
     other.url = "other"
-    with pytest.raises(InputError, match=f"other does not go with memory: .*{message}"):
+    with pytest.raises(InputError, match=message):
         join([data, other])

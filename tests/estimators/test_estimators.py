@@ -441,8 +441,12 @@ def test_datasets_in_memory():
     others = dataset_from_arrays(X, np.array(["eggs", "spam"])[y])
     many = dataset_from_arrays(rows, targets[:, 0])
     for message, fit, wrong in (
-        ("the labels eggs, spam; the classes are ham, spam", model.partial_fit, others),
-        ("are texts; a regression needs numbers", AdaGradRegressor().fit, data),
+        ("label 'eggs', which .* it knows ham, spam", model.partial_fit, others),
+        (
+            "the classes ham, spam, and the squared .*AdaGradClassifier",
+            AdaGradRegressor().fit,
+            data,
+        ),
         ("too many distinct values", AdaGradClassifier().fit, many),
     ):
         with pytest.raises(InputError, match=message):
@@ -513,7 +517,7 @@ def test_probabilities_need_a_calibration_or_the_logistic_loss():
         ({"loss": "squared"}, "AdaGradClassifier does not support the loss 'squared'"),
         ({"step_size": 0}, "step_size must be a finite number above 0 or 'auto'"),
         ({"random_state": "x"}, "random_state must be"),
-        ({"class_weight": {"z": 1.0}}, "class_weight names class 'z'"),
+        ({"class_weight": {"z": 1.0}}, "class_weight names label 'z', which .* labels are 0, 1"),
     ],
 )
 def test_fit_names_a_wrong_setting(options, message):

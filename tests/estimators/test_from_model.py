@@ -49,7 +49,7 @@ def test_an_estimator_of_a_model_of_a_table_predicts_tables():
     frame = pandas.DataFrame(
         {"age": X[:, 0], "job": np.where(X[:, 1] > 0, "cook", "nurse"), "y": Y}
     )
-    weights = {"class_weight": {0: 1.0, 1: 2.0}}
+    weights = {"class_weight": {"no": 1.0, "yes": 2.0}}
     result = dadagrad.train(frame, label="y", **SETTINGS | weights)
     estimator = AdaGradClassifier.from_model(result)
     assert estimator.class_weight == {"no": 1.0, "yes": 2.0}

@@ -180,7 +180,7 @@ def test_the_command_of_a_card_makes_the_model_again(tmp_path):
     data = tmp_path / "data.zarr"
     (tmp_path / "a.svmlight").write_text("1 3:0.5 9:2\n-1 1:1\n1 3:-1 4:0.25\n" * 5)
     dadagrad.ingest(tmp_path / "a.svmlight", data)
-    settings = {"loss": "logistic", "l1": 0.01, "passes": 2, "class_weight": {-1.0: 2.0}}
+    settings = {"loss": "logistic", "l1": 0.01, "passes": 2, "class_weight": {-1.0: 2.0, "+1": 1.5}}
     model = dadagrad.train(str(data), average=False, fit_intercept=False, **settings).model
     card = dadagrad.export(model, format="card")
     command = card.split("```sh\n")[1].split("\n")[0].replace("model model", f"model {tmp_path}/m")

@@ -202,7 +202,7 @@ def test_a_run_that_is_refused_leaves_no_checkpoint(tmp_path):
     data = make_data(labels="multiclass")
     for settings, workers, message in (
         ({"batch_size": 1}, 1, "batch_size 1 takes one row after the other"),
-        ({"class_weight": {99.0: 1.0}}, None, "class_weight names label 99"),
+        ({"class_weight": {99.0: 1.0}}, None, "class_weight names label '99'"),
         ({}, 1, "data in memory cannot be read by the workers"),
     ):
         with pytest.raises(InputError, match=message):
