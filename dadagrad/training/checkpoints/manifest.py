@@ -31,7 +31,7 @@ from dadagrad.storage.documents import (
 )
 from dadagrad.storage.store import Storage
 
-VERSION = 2
+VERSION = 3
 """Raised with each change of states or of rounds: a checkpoint names a round by its number."""
 
 _FIELDS: dict[str, type[Any]] = {

@@ -14,6 +14,10 @@ out. `examples/benchmarks/rounds.py` compares this with other ways.
 
 Where a partition ends close to the end of a stretch, the stretch ends there: of a partition in two
 slices, the features that both touch would travel twice.
+
+Every second stream takes the partitions of its block from the last to the first. A partition in
+which one block ends and the next begins is then the first of both streams, or the last of both, and
+is read once for the two.
 """
 
 from __future__ import annotations
@@ -37,6 +41,9 @@ most: rows at least because less data is no work for streams, at most because al
 
 SHARING = 4
 """Streams that share an open partition at most: others read it again, maybe elsewhere."""
+
+_Cut: TypeAlias = tuple[int, int, int]
+"""Position of a partition in the pass, and its rows from the first to before the last."""
 
 _Piece: TypeAlias = tuple[int, int, int, int, int]
 """Round, stream, position of a partition in the pass, and its rows from the first to before the
@@ -87,17 +94,15 @@ class StreamSchedule(Schedule):
         n_rows = starts[-1]
         alone = 0 if pass_number else self._rows_alone(n_rows)
         edges = [n_rows * stream // self.streams for stream in range(self.streams + 1)]
-        blocks = [(max(first, min(alone, stop)), stop) for first, stop in pairwise(edges)]
+        blocks = [_cut(starts, max(first, alone), stop) for first, stop in pairwise(edges)]
+        ways = [_Way(tuple(block)[:: -1 if n % 2 else 1]) for n, block in enumerate(blocks)]
         pieces: list[_Piece] = [(0, 0, *cut) for cut in _cut(starts, 0, alone)]
         number = int(alone > 0)
-        reached = [first for first, _ in blocks]
         for before_round, following in self._shares(pass_number, n_rows, alone):
-            ends = [_end(starts, block, before_round, following) for block in blocks]
             before = len(pieces)
-            for stream, (first, stop) in enumerate(zip(reached, ends, strict=True)):
-                pieces += [(number, stream, *cut) for cut in _cut(starts, first, stop)]
+            for stream, way in enumerate(ways):
+                pieces += [(number, stream, *cut) for cut in way.advance(before_round, following)]
             number += len(pieces) > before
-            reached = ends
         return pieces
 
     def _rows_alone(self, n_rows: int) -> int:
@@ -149,24 +154,30 @@ class StreamSchedule(Schedule):
         return readings
 
 
-def _end(
-    starts: list[int],
-    block: tuple[int, int],
-    before_round: tuple[int, int],
-    following: tuple[int, int],
-) -> int:
-    """The end of the stretch of a block that is between two shares of it."""
-    first, stop = block
-    begin, end = (
-        first + _rows_of_share(share, stop - first) for share in (before_round, following)
-    )
-    if end == stop:
-        return stop
-    after = bisect_right(starts, end)
-    nearest = min(starts[after - 1 : after + 1], key=lambda start: abs(start - end))
-    part, whole = CLOSE
-    close = whole * abs(nearest - end) <= part * (end - begin)
-    return min(nearest, stop) if close else end
+class _Way:
+    """The way of a stream through its block: the rows of partitions, in the order of the stream."""
+
+    def __init__(self, cuts: tuple[_Cut, ...]) -> None:
+        self._cuts = cuts
+        self._starts = [0, *accumulate(stop - first for _, first, stop in cuts)]
+        self._reached = 0
+
+    def advance(self, before_round: tuple[int, int], following: tuple[int, int]) -> Iterator[_Cut]:
+        """The rows of the round between two shares of the block."""
+        end = self._end(before_round, following)
+        for place, start, stop in _cut(self._starts, self._reached, end):
+            position, first, _ = self._cuts[place]
+            yield position, first + start, first + stop
+        self._reached = end
+
+    def _end(self, before_round: tuple[int, int], following: tuple[int, int]) -> int:
+        """The end of the stretch between two shares, at the end of a partition if one is close."""
+        n_rows = self._starts[-1]
+        begin, end = _rows_of_share(before_round, n_rows), _rows_of_share(following, n_rows)
+        after = bisect_right(self._starts, end)
+        nearest = min(self._starts[after - 1 : after + 1], key=lambda start: abs(start - end))
+        part, whole = CLOSE
+        return nearest if whole * abs(nearest - end) <= part * (end - begin) else end
 
 
 def _rows_of_share(share: tuple[int, int], n_rows: int) -> int:
@@ -175,8 +186,8 @@ def _rows_of_share(share: tuple[int, int], n_rows: int) -> int:
     return (2 * n_rows * part + whole) // (2 * whole)
 
 
-def _cut(starts: list[int], first: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """Rows ``first:stop`` of a pass as (position of the partition, first row, stop) each."""
+def _cut(starts: list[int], first: int, stop: int) -> Iterator[_Cut]:
+    """Cut rows ``first:stop`` where parts end, which start at `starts`."""
     while first < stop:
         position = bisect_right(starts, first) - 1
         end = min(stop, starts[position + 1])
