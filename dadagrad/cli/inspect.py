@@ -20,9 +20,6 @@ from dadagrad.summary import counted, side_by_side
 if TYPE_CHECKING:
     from dadagrad import Dataset, Model
 
-MAX_OUTPUTS = 20
-"""Outputs whose largest weights are printed."""
-
 
 @click.command()
 @click.argument("url", metavar="MODEL|DATA|CHECKPOINTS")
@@ -48,7 +45,9 @@ def inspect(url: str, top: int, verify: bool, as_json: bool) -> None:
         elif content is Content.MODEL:
             model = dadagrad.Model.load(url)
             if as_json:
-                print_json(_describe_model(model, url, top))
+                from dadagrad.reports.document import describe_model
+
+                print_json({"kind": "model"} | describe_model(model, top, url))
             else:
                 _show_model(model, top)
         else:
@@ -78,39 +77,6 @@ def _open_data(url: str, content: str | None) -> Dataset:
         raise InputError(
             f"{url} is not a model, a dataset or a folder of checkpoints; {reason}"
         ) from error
-
-
-def _describe_model(model: Model, url: str, top: int) -> dict[str, Any]:
-    nonzeros = int((model.weights != 0).sum())
-    return {
-        "kind": "model",
-        "url": url,
-        "task": model.task,
-        "loss": model.loss,
-        "features": model.n_features,
-        "used_features": len(model.ids),
-        "nonzeros": nonzeros,
-        "sparsity": 1.0 - nonzeros / (model.n_features * model.n_outputs),
-        "digest": model.digest,
-        "labels": [column.to_report() for column in model.label_columns],
-        "feature_space": model.feature_space,
-        "training": {name: value for name, value in model.report.items() if name != "config"},
-        "config": model.report.get("config", {}),
-        "outputs": _largest_weights(model, top),
-    }
-
-
-def _largest_weights(model: Model, top: int) -> list[dict[str, Any]]:
-    """Return the intercept and the largest weights of each output."""
-    from dadagrad.model.facts import largest_weights
-
-    outputs = []
-    for output, name in enumerate(model.output_names):
-        both = [each for sign in (1, -1) for each in largest_weights(model, output, sign, top)]
-        both.sort(key=lambda each: (-abs(each["weight"]), each["feature"]))
-        intercept = float(model.intercept[output])
-        outputs.append({"output": name, "intercept": intercept, "weights": both[:top]})
-    return outputs
 
 
 def _describe_data(data: Dataset, url: str) -> dict[str, Any]:
@@ -163,7 +129,7 @@ def _rows(meta: dict[str, Any] | None) -> Any:
 
 
 def _show_model(model: Model, top: int) -> None:
-    from dadagrad.model.facts import largest_weights, sides
+    from dadagrad.model.facts import MAX_OUTPUTS, largest_weights, sides
 
     print_facts(model.facts())
     for output in range(min(model.n_outputs, MAX_OUTPUTS)):

@@ -15,6 +15,8 @@ from dadagrad.summary import counted, duration, features_text, listed, percent, 
 
 MAX_CLASSES = 10
 """Classes that are named."""
+MAX_OUTPUTS = 20
+"""Outputs whose largest weights are shown."""
 
 
 def model_facts(model: LinearModel) -> dict[str, str]:

@@ -30,8 +30,6 @@ from dadagrad.training.result import TrainResult
 VERSION = 1
 TOP = 15
 """Largest weights of each sign that are shown for an output."""
-MAX_OUTPUTS = 20
-"""Outputs whose weights are shown."""
 
 Document = dict[str, Any]
 
@@ -116,7 +114,7 @@ def describe_model(model: Model, top: int = TOP, url: str | None = None) -> Docu
             "for": largest_weights(model, number, 1, top),
             "against": largest_weights(model, number, -1, top),
         }
-        for number, name in enumerate(model.output_names[:MAX_OUTPUTS])
+        for number, name in enumerate(model.output_names)
     ]
     document["again"] = commands(config, data, url)
     return document

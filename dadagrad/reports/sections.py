@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.filesize import decimal
 
+from dadagrad.model.facts import MAX_OUTPUTS
 from dadagrad.reports.charts import Axis, Chart, Series, plain_count, plain_number, plain_percent
 from dadagrad.summary import features_text, last_part, percent, short, significant, three
 
@@ -51,7 +52,9 @@ def view(document: Document) -> dict[str, Any]:
         "sweep": _sweep(document.get("sweep") or ()),
         "holdout": _holdout(document.get("holdout") or {}),
         "weights": [
-            output for output in document.get("weights") or () if output["for"] or output["against"]
+            output
+            for output in (document.get("weights") or ())[:MAX_OUTPUTS]
+            if output["for"] or output["against"]
         ],
         "outputs": (document.get("model") or {}).get("outputs", 0),
         "parts": [(name, seconds[name] / total) for name in _PARTS if seconds.get(name)],

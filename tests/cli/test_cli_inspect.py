@@ -3,26 +3,23 @@
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from dadagrad import Model, TrainConfig, ingest, open_dataset, train
 
 
 def test_a_model(run, places):
     result = run("inspect", places.model, "--top", 3, "--json").json
-    model = Model.load(places.model)
-    assert (result["kind"], result["loss"], result["config"]["loss"]) == (
-        "model", "logistic", "logistic",
-    )  # fmt: skip
-    assert result["features"] == model.n_features
-    assert result["nonzeros"] == np.count_nonzero(model.weights)
-    assert result["sparsity"] == pytest.approx(1 - result["nonzeros"] / model.n_features)
+    assert (result["kind"], result["config"]["loss"]) == ("model", "logistic")
     assert result["training"]["steps"] == 3000
-    (output,) = result["outputs"]
-    largest = np.argsort(-np.abs(model.weights[:, 0]))[:3]
-    assert [(weight["feature"], weight["weight"]) for weight in output["weights"]] == [
-        (model.ids[place], model.weights[place, 0]) for place in largest
-    ]
+    model = Model.load(places.model)
+    facts = model.n_features, np.count_nonzero(model.weights), model.digest
+    assert tuple(result["model"][name] for name in ("features", "nonzeros", "digest")) == facts
+    (output,) = result["weights"]
+    for side, sign in (("for", 1), ("against", -1)):
+        largest = np.argsort(-sign * model.weights[:, 0])[:3]
+        assert [(weight["feature"], weight["weight"]) for weight in output[side]] == [
+            (model.ids[place], model.weights[place, 0]) for place in largest
+        ]
     shown = run("inspect", places.model, "--top", 1).lines
     raising, lowering = (model.weights[:, 0].argmax(), model.weights[:, 0].argmin())
     assert shown[-1] == " ".join(
@@ -36,8 +33,8 @@ def test_a_model_of_many_classes_with_names(run, tmp_path):
     source.write_text("".join(f"{k} |w word{k} also\n" for k in (1, 2, 3)) * 20)
     ingest(source, str(tmp_path / "data"), format="vw", hash_bits=12, keep_names=True)
     train(str(tmp_path / "data"), step_size=0.5).model.save(tmp_path / "model")
-    outputs = run("inspect", tmp_path / "model", "--top", 1, "--json").json["outputs"]
-    assert [(output["output"], output["weights"][0]["name"]) for output in outputs] == [
+    outputs = run("inspect", tmp_path / "model", "--top", 1, "--json").json["weights"]
+    assert [(output["output"], output["for"][0]["name"]) for output in outputs] == [
         ("1", "w^word1"), ("2", "w^word2"), ("3", "w^word3"),
     ]  # fmt: skip
     shown = run("inspect", tmp_path / "model", "--top", 1).stdout
