@@ -139,16 +139,6 @@ def test_names_of_vw_are_hashed_to_18_bits_unless_they_are_numbers(tmp_path):
         assert dataset.schema.n_features == n_features
 
 
-def test_rows_that_are_sorted_by_label_are_mentioned(tmp_path, caplog):
-    lines = ["1 1:1\n"] * 600 + ["0 2:1\n"] * 600
-    write_and_ingest(tmp_path, {"a.svm": "".join(lines)})
-    assert "the labels come in order" in caplog.text
-    caplog.clear()
-    write_and_ingest(tmp_path, {"a.svm": "".join(lines[::600] * 600)})
-    write_and_ingest(tmp_path, {"a.svm": "".join(lines)}, shuffle=0)
-    assert caplog.text == ""
-
-
 def test_csv_with_names_and_categories(tmp_path):
     files = {"a.csv": "age,y,pay\n2,1,\n,0,0.5\n", "b.csv": "y,pay,age\n1,,2\n0,0.5,\n"}
     dataset = write_and_ingest(tmp_path, files, label="y", scale="none")

@@ -31,7 +31,7 @@ from dadagrad.data.reading.files import source_bytes
 from dadagrad.data.reading.options import OPTIONS
 from dadagrad.data.views import join
 from dadagrad.data.zarr.writer import write_partition, write_root
-from dadagrad.errors import InputError, name_options
+from dadagrad.errors import InputError
 from dadagrad.settings import show_settings
 from dadagrad.storage.documents import from_plain, read_sealed
 from dadagrad.storage.store import Storage
@@ -151,15 +151,6 @@ def ingest(
             writers = min(workers, os.cpu_count() or 1)
             pool = stack.enter_context(worker_pool(writers, threads=True))
         schema, summary = collected.schema, collected.summary
-        if (
-            (shuffle is None or shuffle is False)
-            and not recipe.options.no_labels
-            and summary.in_order
-        ):
-            logger.warning(
-                "the labels come in order: training learns little from rows that are sorted by "
-                f"label; {name_options('leave out --no-shuffle')}"
-            )
         provenance = {
             "sources": source.paths,
             "options": asdict(recipe.options),

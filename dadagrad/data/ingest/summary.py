@@ -21,8 +21,6 @@ from dadagrad.errors import InputError
 MAX_NAMES = 1 << 20
 """Features from which names are kept only if they were asked for."""
 
-_MIN_IN_ORDER = 1000  # rows below which an order of labels is not mentioned
-
 
 @dataclass
 class SourceSummary:
@@ -48,10 +46,6 @@ class SourceSummary:
     columns: list[str] = field(default_factory=list)
     delimiter: Delimiter | None = None
     learned: bool = False
-    n_changes: int = 0
-    n_labels: int = 0
-    first_label: Any = None
-    last_label: Any = None
     label_columns: tuple[LabelColumn, ...] | None = None
     spaces: list[dict[str, Any] | None] = field(default_factory=list)
     n_lines: int = 0
@@ -111,10 +105,6 @@ class SourceSummary:
         if not block.n_rows:
             return block
         self._check_queried(block.queries is not None)
-        labels = block.labels.reshape(block.n_rows, -1)
-        if labels.shape[1] == 1:
-            changes = int(np.count_nonzero(labels[1:] != labels[:-1]))
-            self._count_labels(changes, len(labels), labels[0, 0], labels[-1, 0])
         return replace(block, labels=self.labels.encode(block.labels))
 
     def _count_lines(self, lines_of_files: Counter[int]) -> None:
@@ -141,13 +131,6 @@ class SourceSummary:
             )
         self.queried = queried
 
-    def _count_labels(self, n_changes: int, n_labels: int, first: Any, last: Any) -> None:
-        """Count how often the label differs from that of the row before."""
-        self.n_changes += n_changes + int(self.n_labels > 0 and first != self.last_label)
-        self.first_label = self.first_label if self.n_labels else first
-        self.last_label = last
-        self.n_labels += n_labels
-
     def empty(self) -> SourceSummary:
         """A summary of no rows yet, for a part of the sources."""
         return SourceSummary(
@@ -170,12 +153,4 @@ class SourceSummary:
         self._add_names(later.names, later.hashed_names.pieces(), too_many=later.too_many_names)
         if later.queried is not None:
             self._check_queried(later.queried)
-        if later.n_labels:
-            labels = later.first_label, later.last_label
-            self._count_labels(later.n_changes, later.n_labels, *labels)
         return self.labels.merge(later.labels)
-
-    @property
-    def in_order(self) -> bool:
-        """True if the rows of each of several classes are neighbours."""
-        return 0 < self.n_changes < 10 and self.n_labels >= _MIN_IN_ORDER
