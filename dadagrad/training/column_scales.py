@@ -25,7 +25,7 @@ from dadagrad.training.worker.partition_reader import Loader
 MAX_PARTITIONS = 2
 """Partitions that are measured at most: the run reads them first, and keeps them until then."""
 
-MAX_ROWS, MAX_ENTRIES = 16_384, 1 << 19
+MAX_ROWS, MAX_ENTRIES = 16_384, 1 << 18
 """Rows and non-zeros that are measured at most."""
 
 FREQUENT = 0.05
