@@ -53,8 +53,6 @@ class AdaGradRanker(LinearEstimator):
         y: Any = None,
         query: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
-        *,
-        qid: ArrayLike | None = None,
     ) -> Self:
         """Train from the start, as `AdaGradRegressor.fit`; X is no dask collection.
 
@@ -64,11 +62,11 @@ class AdaGradRanker(LinearEstimator):
         y : (n_rows,)
             Relevance; the rows of a query are ranked by decreasing relevance.
         query : (n_rows,) of whole numbers
-            Query of each row, in any order. `qid` is another name for it.
+            Query of each row, in any order.
         sample_weight : (n_rows,), optional
             Weights of at least 0. The weight of a pair is that of the row that drew the other.
         """
-        return self._fit(X, y, sample_weight, self._queries(X, query, qid))
+        return self._fit(X, y, sample_weight, self._queries(X, query))
 
     def partial_fit(  # type: ignore[override]
         self,
@@ -76,24 +74,15 @@ class AdaGradRanker(LinearEstimator):
         y: Any = None,
         query: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
-        *,
-        qid: ArrayLike | None = None,
     ) -> Self:
         """Learn from these rows in one pass, as `AdaGradClassifier.partial_fit`."""
-        return self._partial_fit(X, y, sample_weight, self._queries(X, query, qid))
+        return self._partial_fit(X, y, sample_weight, self._queries(X, query))
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Return (n_rows,) scores; the row of a query with the largest score is ranked first."""
         return self._scores(X)[:, 0]
 
-    def score(
-        self,
-        X: Any,
-        y: Any = None,
-        query: ArrayLike | None = None,
-        *,
-        qid: ArrayLike | None = None,
-    ) -> float:
+    def score(self, X: Any, y: Any = None, query: ArrayLike | None = None) -> float:
         """Return the mean NDCG of the first 10 rows, over the queries with a y above 0.
 
         Gains are 2^y - 1, and equal scores share their ranks. A dataset needs no y and no `query`.
@@ -101,7 +90,7 @@ class AdaGradRanker(LinearEstimator):
         if is_stored(X):
             quality = evaluate(self.model_, open_stored(X))["ndcg"]
         else:
-            encoded = self._queries(X, query, qid)
+            encoded = self._queries(X, query)
             queries = check_queries(encoded, len(computed(y)), "the arguments")
             order = np.argsort(queries, kind="stable")
             ranking = RankingScores()
@@ -112,21 +101,18 @@ class AdaGradRanker(LinearEstimator):
             raise InputError("no query has a row with a y above 0; NDCG needs at least one")
         return float(quality)
 
-    def _queries(self, X: Any, query: Any, qid: Any) -> Any:
-        """Return the query of each row, from one of two arguments."""
-        if query is not None and qid is not None:
-            raise InputError("query and qid are two names for the same; give one of them")
-        queries = qid if query is None else query
+    def _queries(self, X: Any, query: Any) -> Any:
+        """Check the query of each row, and return it."""
         if is_dask(X):
             raise InputError(
                 "a ranking needs the rows of a query together, which the blocks of a dask "
                 "collection may not have; give arrays, or a dataset made by `dadagrad ingest`"
             )
-        if queries is None and not is_stored(X):
+        if query is None and not is_stored(X):
             raise InputError(
                 "the query of each row is missing; give query=, one whole number for each row of X"
             )
-        return computed(queries)
+        return computed(query)
 
     def _check_relevance(self, y: Any) -> NDArray[np.float64]:
         checked: NDArray[np.float64] = check_array(

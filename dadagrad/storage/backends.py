@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import netrc
 import os
 import re
 import threading
@@ -35,7 +33,7 @@ _CREDENTIALS = {
     "gs": "GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
-_NETRC = "the user and password of the host in ~/.netrc (or the file that NETRC names)"
+_PUBLIC = "web servers are read without a user and password; copy the data to a folder or bucket"
 
 _ENDPOINT = re.compile(
     r"https?://([^\s/@]*@)?([\w.-]+|\[[\da-f:.]+\])(:\d{1,5})?(/[\w./~-]*)?",
@@ -50,10 +48,8 @@ _lock = threading.Lock()
 def parse(scheme: str, rest: str, url: str) -> tuple[str, str]:
     """Return the bucket or host of a URL that is not local, and the prefix in it."""
     if "@" in rest.partition("/")[0] or (scheme != "memory" and "?" in rest):
-        credentials = _CREDENTIALS.get(scheme, _NETRC)
-        raise InputError(
-            f"{url} was given with credentials or a query in it; set {credentials} instead"
-        )
+        remedy = f"set {_CREDENTIALS[scheme]} instead" if scheme in _CREDENTIALS else _PUBLIC
+        raise InputError(f"{url} was given with credentials or a query in it; {remedy}")
     name, _, prefix = rest.partition("/")
     if scheme != "memory" and not name:
         raise InputError(f"{url} names no bucket or host; write {scheme}://NAME/PREFIX")
@@ -101,9 +97,6 @@ def open_store(scheme: str, name: str, url: str, *, for_uploads: bool = False) -
     }
     if scheme not in clouds:
         name = f"{scheme}://{name}"
-        if user := _user_of(name):
-            token = base64.b64encode(user.encode()).decode()
-            client["default_headers"] = {"authorization": f"Basic {token}"}
     try:
         kind = clouds.get(scheme, stores.HTTPStore)
         return kind(name, client_options=client, retry_config={"max_retries": 0})
@@ -114,21 +107,6 @@ def open_store(scheme: str, name: str, url: str, *, for_uploads: bool = False) -
 
 def _s3_endpoint() -> str:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-
-
-def _user_of(url: str) -> str | None:
-    """Return the ``user:password`` that the user's netrc file has for the host of a URL."""
-    path = os.environ.get("NETRC") or os.path.expanduser("~/.netrc")
-    if not os.path.exists(path):
-        return None
-    try:
-        entry = netrc.netrc(path).authenticators(url.split("/")[2].partition(":")[0])
-    except (netrc.NetrcParseError, OSError, UnicodeDecodeError) as error:
-        line = getattr(error, "lineno", None)
-        place = path if line is None else f"{path}, line {line}"
-        # The error's text may have a password in it.
-        raise InputError(f"{place}: cannot be read as a netrc file; correct or remove it") from None
-    return None if entry is None else f"{entry[0]}:{entry[2]}"
 
 
 def segments(key: str) -> list[str]:
@@ -168,15 +146,15 @@ def _diagnose(error: Exception, action: str, scheme: str) -> tuple[type[StorageE
     """Return the kind of an error, and the problem with its remedy."""
     import obstore.exceptions as kinds
 
+    credentials = _CREDENTIALS.get(scheme, "them")
     if lacks_credentials(error.error if isinstance(error, RetryTimeout) else error):
-        return StorageError, f"no credentials found; set {_CREDENTIALS.get(scheme, 'them')}"
+        return StorageError, f"no credentials found; set {credentials}"
     if isinstance(error, RetryTimeout):
         return StorageError, _describe_timeout(error, scheme)
     text = str(error)
     system = re.search(r"os error (\d+)\)", text)
     number = int(system[1]) if system else getattr(error, "errno", None)
     missing = FileNotFoundError | IsADirectoryError | NotADirectoryError
-    credentials = _CREDENTIALS.get(scheme, _NETRC)
     if re.search("NoSuchBucket|ContainerNotFound|bucket does not exist", text):
         return StorageError, "there is no such bucket; create it or correct the URL"
     if isinstance(error, missing) or (action != "write" and number in (ENOTDIR, EISDIR)):
@@ -186,6 +164,8 @@ def _diagnose(error: Exception, action: str, scheme: str) -> tuple[type[StorageE
     if number in (EPERM, EACCES):
         return StorageError, "permission denied; check its owner"
     if isinstance(error, kinds.PermissionDeniedError | kinds.UnauthenticatedError):
+        if scheme not in _CREDENTIALS:
+            return StorageError, f"permission denied; {_PUBLIC}"
         code = re.search(r"<Code>(\w+)</Code>", text)  # such as InvalidAccessKeyId
         return StorageError, (
             f"permission denied{f' ({code[1]})' if code else ''}; check {credentials}, that they "

@@ -99,7 +99,7 @@ def test_a_ranker_learns_an_order():
     np.testing.assert_allclose(ranker.predict(X), X @ ranker.coef_[0], rtol=1e-6, atol=1e-9)
     assert np.corrcoef(ranker.coef_[0], TRUTH)[0, 1] > 0.95
     np.testing.assert_array_equal(ranker.intercept_, 0.0)
-    same = AdaGradRanker(threads=1).fit(X, y, qid=query)
+    same = AdaGradRanker(threads=1).fit(X, y, query)
     np.testing.assert_array_equal(same.coef_, ranker.coef_)
     other = clone(ranker).set_params(random_state=3).fit(X, y, query)
     assert (other.coef_ != ranker.coef_).any()
@@ -121,7 +121,6 @@ def test_rows_of_weight_zero_are_no_rows():
     ("message", "arguments"),
     [
         ("the query of each row is missing; give query=", {}),
-        ("two names for the same", {"query": [1, 1], "qid": [1, 1]}),
         (r"query has shape \(3,\)", {"query": [1, 1, 1]}),
         ("whole numbers", {"query": [1.0, 1.0]}),
         ("fit in int64", {"query": np.array([1, 2**63], np.uint64)}),
