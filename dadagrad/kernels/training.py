@@ -1281,42 +1281,85 @@ def _at_time(dual, squares, moment, end, settings, delta):
     return dual * end / moment if moment > 0.0 else dual
 
 
-@_compiled
 def settle_streams(
-    base, base_update, ids, states, updates, ends, times, hyperparameters, begun, learned
-):
+    base: NDArray[np.float32],
+    base_update: NDArray[np.float64],
+    ids: NDArray[np.int64],
+    states: NDArray[np.float32],
+    averages: NDArray[np.float32],
+    updates: NDArray[np.float64],
+    ends: NDArray[np.int64],
+    times: NDArray[np.float64],
+    hyperparameters: Hyperparameters,
+    begun: float,
+) -> NDArray[np.int64]:
     """Shrink the weights of mirror descent: the streams' up to their t, those of `base` to `begun`.
 
-    See `merge_streams`; `base_update` is (n_features,), `updates` (n,) float64. The (n,) bool
-    `learned` is written: False for features that the stream has only looked at. Weights that only
-    shrank are then those of `base`.
+    See `merge_streams`; `base_update` is (n_features,), `updates` (n,) float64. Features that a
+    stream has only looked at are left out: the others move to the front of `ids`, `states` and
+    `averages`, and those of stream k then end before the k-th of the numbers that are returned.
+    Weights that only shrank are then those of `base`.
     """
+    left, only_shrank = np.empty_like(ends), np.empty((len(ids), base.shape[1]), np.bool_)
+    _settle_streams(
+        base, base_update, ids, states, averages, updates, ends, times, hyperparameters, begun,
+        left, only_shrank,
+    )  # fmt: skip
+    return left
+
+
+@_borrowing
+def _settle_streams(
+    base, base_update, ids, states, averages, updates, ends, times, hyperparameters, begun,
+    left, only_shrank,
+):  # fmt: skip
     width, delta = base.shape[1], hyperparameters.delta
     settings = hyperparameters.step_size, hyperparameters.l1, hyperparameters.l2
-    only_shrank = np.zeros((len(ids), width), np.bool_)
-    k = 0
-    for j in range(len(ids)):
-        while j >= ends[k]:
-            k += 1
-        feature = ids[j]
-        for m in range(width):
-            squares, before = states[j, m, 1], base[feature, m, 1]
+    first = 0
+    for k in range(len(ends)):
+        for j in range(first, ends[k]):
+            _prefetch_settled(base, base_update, ids, j + AHEAD)
+            feature = np.uint64(ids[j])
             gap, gap_alone = times[k] - updates[j], times[k] - base_update[feature]
-            states[j, m, 0] = _shrink(states[j, m, 0], squares, gap, settings, delta)
-            alone = np.float32(_shrink(base[feature, m, 0], before, gap_alone, settings, delta))
-            change = abs(states[j, m, 0] - alone)
-            only_shrank[j, m] = squares == before and change <= MAX_ROUNDING * abs(alone)
-            learned[j] |= not only_shrank[j, m]
-    for j in range(len(ids)):
-        feature, gap = ids[j], begun - base_update[ids[j]]
-        if learned[j] and gap > 0.0:
             for m in range(width):
-                weight, squares = base[feature, m, 0], base[feature, m, 1]
-                base[feature, m, 0] = _shrink(weight, squares, gap, settings, delta)
-            base_update[feature] = begun
-        for m in range(width):
-            if only_shrank[j, m]:
-                states[j, m, 0] = base[feature, m, 0]
+                squares, before = states[j, m, 1], base[feature, m, 1]
+                states[j, m, 0] = _shrink(states[j, m, 0], squares, gap, settings, delta)
+                alone = np.float32(_shrink(base[feature, m, 0], before, gap_alone, settings, delta))
+                change = abs(states[j, m, 0] - alone)
+                only_shrank[j, m] = squares == before and change <= MAX_ROUNDING * abs(alone)
+        first = ends[k]
+    count = first = 0
+    for k in range(len(ends)):
+        for j in range(first, ends[k]):
+            _prefetch_settled(base, base_update, ids, j + AHEAD)
+            is_learned = False
+            for m in range(width):
+                is_learned |= not only_shrank[j, m]
+            if not is_learned:
+                continue
+            feature = np.uint64(ids[j])
+            gap = begun - base_update[feature]
+            base_update[feature] = max(base_update[feature], begun)
+            for m in range(width):
+                if gap > 0.0:
+                    weight, squares = base[feature, m, 0], base[feature, m, 1]
+                    base[feature, m, 0] = _shrink(weight, squares, gap, settings, delta)
+                states[count, m, 0] = base[feature, m, 0] if only_shrank[j, m] else states[j, m, 0]
+                states[count, m, 1] = states[j, m, 1]
+                if len(averages):
+                    averages[count, m] = averages[j, m]
+            ids[count] = ids[j]
+            count += 1
+        first, left[k] = ends[k], count
+
+
+@_inlined
+def _prefetch_settled(base, base_update, ids, j):
+    """Ask for the numbers of the feature at place `j`, if there is one."""
+    if j < len(ids):
+        feature = np.uint64(ids[j])
+        _prefetch(base, np.uint64(2 * base.shape[1]) * feature)
+        _prefetch(base_update, feature)
 
 
 # Gradients and predictions at fixed weights.

@@ -105,33 +105,32 @@ def merge_shard(problem: Problem, state: State, learned: Sequence[Learned], shar
         state.push_features(features.ids[shard[0]], features.content.pull(places))
         return
     parts = list(zip((each.content for each in learned), shard, strict=True))
-    ids = np.concatenate([each.ids[entries] for each, entries in zip(learned, shard, strict=True)])
-    ends = np.cumsum([entries.stop - entries.start for entries in shard])
     times = np.array([each.content.t for each in learned])
     lazy = problem.config.update.shrinks_lazily
     for group, base in enumerate(state.accumulators):
+        ids = np.concatenate(
+            [each.ids[entries] for each, entries in zip(learned, shard, strict=True)]
+        )
+        ends = np.cumsum([entries.stop - entries.start for entries in shard])
         accumulators = np.concatenate(
             [each.accumulators[group, entries] for each, entries in parts]
         )
         averages = np.concatenate([each.averages[group, entries] for each, entries in parts])
-        merged_averages, momentum = state.averages[group], state.momentum[group]
         shared = times, problem.of_group(group)[1], state.t
-        if not lazy:
-            merge_streams(
-                base, ids, accumulators, ends, *shared, False, merged_averages, averages, momentum
+        if lazy:
+            updates = np.concatenate([each.last_update[group, entries] for each, entries in parts])
+            last_update = state.last_update[group]
+            ends = settle_streams(
+                base, last_update, ids, accumulators, averages, updates, ends, *shared
             )
-            continue
-        updates = np.concatenate([each.last_update[group, entries] for each, entries in parts])
-        is_learned = np.zeros(len(ids), np.bool_)
-        last_update = state.last_update[group]
-        settle_streams(base, last_update, ids, accumulators, updates, ends, *shared, is_learned)
-        n_learned = np.append(0, np.cumsum(is_learned))
-        averages = averages[is_learned] if len(averages) else averages
+            ids, accumulators, averages = (
+                each[: ends[-1]] for each in (ids, accumulators, averages)
+            )
+            last_update[ids] = state.t + (times - state.t).sum()
         merge_streams(
-            base, ids[is_learned], accumulators[is_learned], n_learned[ends], *shared, True,
-            merged_averages, averages, momentum,
+            base, ids, accumulators, ends, *shared, lazy,
+            state.averages[group], averages, state.momentum[group],
         )  # fmt: skip
-        last_update[ids[is_learned]] = state.t + (times - state.t).sum()
 
 
 def merge_common(problem: Problem, state: State, learned: Sequence[State]) -> None:
