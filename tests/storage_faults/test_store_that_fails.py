@@ -170,8 +170,8 @@ def test_a_slow_upload_is_not_a_stalled_one(proxy, url, patience, monkeypatch):
     assert len(proxy.requests) == 1
 
 
-def test_a_store_that_does_not_know_conditions_says_so_at_once(proxy, url):
-    """The answer 501, unlike others from 500 on, will not change."""
+def test_a_store_that_does_not_know_conditions_says_so_at_once(proxy, url, servers, monkeypatch):
+    """The answer 501, unlike others from 500 on, will not change; rclone ignores the condition."""
     proxy.act = lambda request: "501" if request.method == "PUT" and request.conditional else "pass"
     begun = time.monotonic()
     writer = CheckpointWriter(url)
@@ -179,6 +179,8 @@ def test_a_store_that_does_not_know_conditions_says_so_at_once(proxy, url):
     assert not writer.create_only
     writer.save(snapshot(1))
     assert CheckpointReader(url).load().step == 1
+    servers["rclone"].set_environment(monkeypatch)
+    assert not CheckpointWriter(url).create_only
 
 
 @pytest.mark.parametrize("name", ["DADAGRAD_STORAGE_PATIENCE", "DADAGRAD_STORAGE_TIMEOUT"])
