@@ -44,6 +44,8 @@ Array = NDArray[np.float64]
 LOSS = SquaredHinge()
 GRID = tuple(2.0 * 10.0**power for power in range(-4, 2))
 N_MARKS = 20
+DIVERGED = 1e50
+"""Score from which a setting counts as diverged: the squares of its gradients overflow soon."""
 OTHERS = ("ADA-DIAG", "RADAGRAD", "FD-SON")
 """Preconditioners that the paper compares with."""
 
@@ -198,11 +200,11 @@ def learn(
             row, label = rows.x[number], rows.y[[number]]
             score = row @ update.weights(state)
             mistakes[t] = not score[0] * label[0] > 0
-            state = update.step(state, row[:, None] * LOSS.slope(score, label))
             most -= mistakes[t]
-            if most < 0 or not np.isfinite(score[0]):
+            if most < 0 or not abs(score[0]) < DIVERGED:
                 mistakes[t:] = 1.0
                 break
+            state = update.step(state, row[:, None] * LOSS.slope(score, label))
             if t + 1 in at and most == np.inf:
                 seconds += time.process_time() - start
                 right = (rows.test_x @ update.weights(state))[:, 0] * rows.test_y > 0

@@ -82,6 +82,7 @@ def density(result: TrainResult) -> float:
     return int(np.count_nonzero(result.model.weights)) / result.model.n_features
 
 
-def cell(error: float, proportion: float | None = None) -> str:
+def cell(error: float, proportion: float | None = None, digits: int = 3) -> str:
     """An error, with the proportion of non-zero weights in parentheses as in the paper."""
-    return f"{error:.3f}" if proportion is None else f"{error:.3f} ({proportion:.3f})"
+    shown = f"{error:.{digits}f}"
+    return shown if proportion is None else f"{shown} ({proportion:.3f})"

@@ -1,19 +1,23 @@
 """Income prediction (Duchi, Hazan and Singer 2011, section 6.4, table 4 and figure 6).
 
 Test errors on the census after 5 % to 100 % of one pass. Step sizes, C and r have the fewest
-mistakes on the first 10,000 rows; the strength of l1 is the one with which AdaGrad-RDA keeps about
-a twentieth of its weights there. The rows to learn from are shuffled once; with `--full` the
-figures are means over the ten shuffles of the paper.
+mistakes in five passes over the first 10,000 rows (in "multiple passes" in the paper); the strength
+of l1 is the one with which AdaGrad-RDA keeps about a twentieth of its weights there. The rows to
+learn from are shuffled once; with `--full` the figures are means over the ten shuffles of the
+paper.
 
 The paper cuts the 40 attributes into bins and takes 4,001 products of them, which it does not name.
 Here are the 26 nominal attributes of the public file with at most 24 values, and all products of
 two of them. Without the seven continuous attributes the errors are larger than in the paper; those
 with at most 9 values, which give 4,000 products, tell no more than a constant does.
 
-A constant has an error of 0.062. Where l1 leaves a twentieth of the weights, both algorithms say
-hardly more than that: with a tenth of the strength AdaGrad-RDA keeps 9 % and has 0.059 after 40,000
-rows. And the first 10,000 rows, 620 of them positive, choose small steps: the best one for 40,000
-rows, 0.03, has 0.055 there.
+The number of passes matters, and the paper does not print it. A constant makes 605 mistakes in one
+pass over the first 10,000 rows, and AdaGrad-RDA makes no fewer than 602, with a step size of 0.01
+that is too small for the rest: its error after the whole pass is 0.058. Five passes choose 0.04.
+AROW does worse by them: one pass chooses r = 1,000, with an error of 0.052, and five choose r = 1.
+
+With l1 AdaGrad-RDA is behind RDA by 1 % or less after the first two parts, where it has a quarter
+fewer weights, and ahead from there on. A constant has an error of 0.062.
 """
 
 from __future__ import annotations
@@ -30,6 +34,8 @@ from examples.papers.record import Claim, Options, Outcome, Plot, Table, below, 
 
 PARTS = (0.05, 0.1, 0.25, 0.5, 1.0)
 TUNED_ON = 10_000
+TUNING_PASSES = 5
+"""Passes over the first rows; the paper has several and does not print how many."""
 STRENGTHS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 PROPORTION = 0.05
 PAPER = {
@@ -60,7 +66,7 @@ def run(options: Options) -> Outcome:
     strengths, n_shuffles = (STRENGTHS[::3], 1) if options.quick else (STRENGTHS, 1)
     n_shuffles = 10 if options.full else n_shuffles
     first = np.arange(min(TUNED_ON, len(labels) // 4))
-    prefix = make_dataset(data.x, labels, first)
+    prefix = make_dataset(data.x, labels, np.tile(first, TUNING_PASSES))
     test = make_dataset(data.test_x, test_labels, np.arange(len(test_labels)))
     strength = choose_l1("AdaGrad-RDA", prefix, strengths, PROPORTION)
     results = {}
@@ -78,7 +84,7 @@ def run(options: Options) -> Outcome:
     lines = []
     for name, each in results.items():
         regularized = name.endswith("l1")
-        lines.append((name, *(cell(e, d if regularized else None) for e, d in each)))
+        lines.append((name, *(cell(e, d if regularized else None, 4) for e, d in each)))
         lines.append((f"{name} (paper)", *PAPER[name]))
     title = (
         f"Test errors (proportions of non-zeros) of {data.x.shape[1]:,} features, "
@@ -99,11 +105,12 @@ def claims(rows: list[dict[str, Any]]) -> list[Claim]:
     }
     return [
         Claim(
-            "AdaGrad-RDA beats RDA after each part of the pass, with and without l1.",
-            all(won == of for won, of in wins),
-            f"without l1 after {wins[0][0]} of {wins[0][1]} parts, with l1 after {wins[1][0]}; "
-            f"errors after the pass {order(ours)}",
+            f"AdaGrad-RDA beats RDA after each part of the pass{l1 or ', no l1'}.",
+            won == of,
+            f"after {won} of {of} parts; errors after the pass "
+            + order({name: ours[name] for name in ours if name.endswith(", l1") == bool(l1)}),
         )
+        for l1, (won, of) in zip(("", ", l1"), wins, strict=True)
     ]
 
 

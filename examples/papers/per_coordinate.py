@@ -1,7 +1,8 @@
 """Rates per coordinate, and sparse models (McMahan's lecture of 2012).
 
 Logistic losses on rows whose features are as rare as those of text: feature i occurs with
-probability i^-0.9. Of each algorithm the best step size of one grid is shown.
+probability i^-0.9. Of each algorithm the best step size of one grid is shown. The lecture has no
+experiments, and so no sizes.
 
 - **Rates.** eta / sqrt(t) is blind to the gradients, the global rate eta / sqrt(sum |g|^2) adapts
   to their size, and one rate for each coordinate adapts to how often each feature occurs. The

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from dadagrad.data.synthetic import Corpus
 from examples.papers.record import Options
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # scripts, which are no package
@@ -42,6 +43,8 @@ def texts(options: Options) -> Iterator[tuple[str, Any, dict[str, Labels]]]:
     yield "20 Newsgroups", binary(news.x), groups
     sample = whole(quality_sets.rcv1(data))
     yield "RCV1, 1,500 rows", binary(sample.x), {"CCAT": sample.y == 1}
+    rows, labels = make_corpus(60_000, 47_236)
+    yield "Made-up corpus", rows, {"positive": labels}
 
 
 def rcv1(options: Options) -> tuple[str, Any, dict[str, Labels]] | None:
@@ -65,6 +68,20 @@ def reviews(options: Options, min_rows: int = 100) -> tuple[Any, Labels]:
     texts, labels, _ = quality_sets.read_reviews(options.folder)
     words = CountVectorizer(ngram_range=(1, 2), binary=True, min_df=min_rows, dtype=np.float32)
     return scipy.sparse.csr_array(words.fit_transform(texts)), np.array(labels) == max(labels)
+
+
+def make_corpus(n_rows: int, n_features: int) -> tuple[Any, Labels]:
+    """A made-up corpus with the statistics of RCV1, words present or not."""
+    blocks = list(Corpus(n_rows, n_features).blocks())
+    matrices = [
+        scipy.sparse.csr_array(
+            (np.ones(len(block.ids), np.float32), block.ids, block.indptr),
+            (len(block.labels), n_features),
+        )
+        for block in blocks
+    ]
+    labels = np.concatenate([block.labels[:, 0] for block in blocks]) > 0
+    return scipy.sparse.csr_array(scipy.sparse.vstack(matrices)), labels
 
 
 def newsgroups(options: Options) -> RealSet:

@@ -8,12 +8,14 @@ which RDA keeps about a tenth of its weights.
 
 The paper learns from the stemmed bigrams of RCV1 (2 million features), which cannot be had. Here
 are the words and pairs of words of IMDB that are in 100 reviews or more, the words of 20 Newsgroups
-(its four large groups against the rest), and a sample of RCV1. With `--fetch` scikit-learn's RCV1,
-47,236 words, is added. Values are chosen in the first experiment and kept in the others.
+(its four large groups against the rest), a sample of RCV1, and a made-up corpus with the statistics
+of RCV1: 60,000 rows, 47,236 words, a fifth of which lean to a label. With `--fetch` scikit-learn's
+RCV1 is added. Values are chosen in the first experiment and kept in the others.
 
-Against the paper AROW is ahead of AdaGrad-RDA. A tenth of these small vocabularies is not enough:
-without l1 AdaGrad-RDA is ahead on IMDB and RCV1, and within a quarter on the 14,000 rows of
-20 Newsgroups. These are few for one pass: after three passes it is level or ahead on all sets.
+On the made-up corpus AdaGrad-RDA is ahead of AROW, as in the paper. On the other sets AROW is
+ahead, because a tenth of the small vocabularies is not enough: without l1 AdaGrad-RDA is ahead on
+IMDB and RCV1, and within a quarter on the 14,000 rows of 20 Newsgroups. These are few for one pass:
+after three passes it is level or ahead on all sets.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ TRAIN_SHARE = 0.75
 PENALISED = tuple(name for name in ALGORITHMS if name not in PRICED)
 FREE = {"AdaGrad-RDA, no l1": 1, "AdaGrad-RDA, no l1, 3 passes": 3}
 """Passes of the lines that show what l1 and a single pass cost."""
+LIKE_PAPER = "Made-up corpus"
 PAPER = {
     "ECAT": ("0.051 (0.099)", "0.058 (0.194)", "0.044 (0.086)", "0.044 (0.238)", "0.059", "0.049"),
     "CCAT": ("0.064 (0.123)", "0.111 (0.226)", "0.053 (0.105)", "0.053 (0.276)", "0.107", "0.061"),
@@ -71,11 +74,10 @@ def run(options: Options) -> Outcome:
 
 def claims(rows: list[dict[str, Any]]) -> list[Claim]:
     ours = [row for row in rows if not row["set"].startswith("paper")]
-    names = (*ALGORITHMS, *FREE)
-    means = {name: float(np.mean([float(row[name].split()[0]) for row in ours])) for name in names}
     pairs = [("AdaGrad-RDA", "RDA"), ("AdaGrad-FB", "FB")]
     wins = [below(ours, *pair) for pair in pairs]
-    against = {name: below(ours, name, "AROW") for name in ("AdaGrad-RDA", *FREE)}
+    like_paper = [row for row in ours if row["set"].startswith(LIKE_PAPER)]
+    others = [row for row in ours if row not in like_paper]
     return [
         Claim(
             "Adaptive algorithms beat the same without adaptation on every set.",
@@ -85,13 +87,27 @@ def claims(rows: list[dict[str, Any]]) -> list[Claim]:
                 for (first, second), (won, of) in zip(pairs, wins, strict=True)
             ),
         ),
-        Claim(
-            "AdaGrad-RDA, with a tenth of the weights, beats AROW on every set.",
-            against["AdaGrad-RDA"][0] == len(ours),
-            "; ".join(f"{name} on {won} of {of}" for name, (won, of) in against.items())
-            + f"; mean errors {order(means)}",
+        *(
+            Claim(
+                f"AdaGrad-RDA, with a tenth of the weights, beats AROW: {name}.",
+                below(chosen, "AdaGrad-RDA", "AROW")[0] == len(chosen),
+                "; ".join(
+                    f"{algorithm} on {won} of {of}"
+                    for algorithm in ("AdaGrad-RDA", *FREE)
+                    for won, of in [below(chosen, algorithm, "AROW")]
+                )
+                + f"; mean errors {order(mean_errors(chosen))}",
+            )
+            for name, chosen in (("a corpus like RCV1", like_paper), ("all other sets", others))
+            if chosen
         ),
     ]
+
+
+def mean_errors(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Mean test error of each algorithm."""
+    names = (*ALGORITHMS, *FREE)
+    return {name: float(np.mean([float(row[name].split()[0]) for row in rows])) for name in names}
 
 
 def compare(
