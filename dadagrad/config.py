@@ -110,14 +110,6 @@ class TrainConfig:
         "progressive loss.",
         "Common",
     )
-    delta: float | None = setting(
-        None,
-        Number(minimum=0, optional=True),
-        "Number added to the root of each feature's sum of squared gradients, which divides its "
-        "steps. The default is that of the preconditioner, 1e-6. Larger values (0.01 to 1) "
-        "shorten the first steps of rare features; smaller ones help where gradients are tiny.",
-        research=True,
-    )
     batch_size: int | Literal["auto"] = setting(
         "auto",
         Number(whole=True, minimum=1, words=("auto",)),
@@ -351,7 +343,7 @@ def _check_algorithm(config: TrainConfig) -> None:
             f"update {update.name!r} learns row by row, so batch_size {config.batch_size} is not "
             "possible; leave it out"
         )
-    for name in ("preconditioner", "regularizer", "l1", "l2", "low", "high", "delta", "accumulate"):
+    for name in ("preconditioner", "regularizer", "l1", "l2", "low", "high", "accumulate"):
         value = getattr(config, name)
         if value != SETTINGS[name].kind.convert(name, SETTINGS[name].default):
             supported = ", ".join(each for each in UPDATES if UPDATES[each].uses_penalties)

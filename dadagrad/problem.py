@@ -73,13 +73,9 @@ class Problem:
     def loss(self) -> Loss:
         return self.config.loss
 
-    @cached_property
+    @property
     def preconditioner(self) -> Preconditioner:
-        """The preconditioner, with the delta of the configuration if that has one."""
-        preconditioner = self.config.preconditioner
-        if self.config.delta is None or "delta" not in parameters(preconditioner):
-            return preconditioner
-        return replace(preconditioner, delta=self.config.delta)  # type: ignore[type-var]
+        return self.config.preconditioner
 
     @property
     def online(self) -> bool:
@@ -240,9 +236,7 @@ class Problem:
         """The settings of the update as the kernels take them."""
         from dadagrad.kernels.training import Hyperparameters
 
-        delta = self.config.delta
-        if delta is None:
-            delta = getattr(self.preconditioner, "delta", Diagonal().delta)
+        delta = getattr(self.preconditioner, "delta", Diagonal().delta)
         aware = self.config.importance_aware
         penalties = [setting.config.penalties for setting in self.settings]
         boxes = [each if isinstance(each, ElasticBox) else ElasticBox() for each in penalties]

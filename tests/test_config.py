@@ -25,7 +25,6 @@ settings = st.fixed_dictionaries(
         "low": st.one_of(st.just(-math.inf), st.floats(-1e300, 0)),
         "high": st.one_of(st.just(math.inf), st.floats(0, 1e300)),
         "step_size": st.one_of(st.just("auto"), positive),
-        "delta": st.floats(0, 1e300),
         "batch_size": st.one_of(st.just("auto"), st.integers(1, 2**40)),
         "passes": st.integers(1, 2**40),
         "shuffle": st.booleans(),
@@ -85,7 +84,7 @@ REFUSED = [
     ("l1", -1.0, "l1 must be a finite number of at least 0, not -1.0"),
     ("l1", math.nan, "l1 must be a finite number of at least 0, not nan"),
     ("l2", "much", "l2 must be a finite number of at least 0, not 'much'"),
-    ("delta", math.inf, "delta must be a finite number of at least 0, not inf"),
+    ("preconditioner", "full:delta=inf", "delta of full must be a finite number of at least 0"),
     ("step_size", 0, "step_size must be a finite number above 0 or 'auto', not 0"),
     (
         "step_size",

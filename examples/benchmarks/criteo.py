@@ -174,7 +174,8 @@ def competitors(folder: Path, bits: int, with_vw: bool) -> list[Line]:
     data, files = str(folder / "train"), (folder / "train").rglob("*")
     size = sum(path.stat().st_size for path in files if path.is_file())
     defaults = TrainConfig(loss="logistic")
-    ftrl = replace(defaults, update="ftrl", delta=1.0)  # as McMahan et al. (KDD 2013) for clicks
+    # As McMahan et al. (KDD 2013) for clicks.
+    ftrl = replace(defaults, update="ftrl", preconditioner="diagonal:delta=1")
     for name, config in (("defaults", defaults), ("ftrl with delta 1", ftrl)):
         step_size = train(data, config).report["step_size"]
         with_step_size = replace(config, step_size=step_size)

@@ -93,12 +93,13 @@ def test_progress_on_a_terminal_is_a_bar(run, places, tmp_path, monkeypatch):
     "settings",
     [
         {
-            "loss": "huber:width=0.7", "update": "mirror-descent", "l1": 1e-4, "l2": 1e-3,
-            "low": -0.5, "high": 0.6, "step_size": 0.2, "delta": 0.01, "batch_size": 50,
+            "loss": "huber:width=0.7", "update": "mirror-descent",
+            "preconditioner": "diagonal:delta=0.01", "l1": 1e-4, "l2": 1e-3,
+            "low": -0.5, "high": 0.6, "step_size": 0.2, "batch_size": 50,
             "passes": 2, "partitions_per_batch": 3, "seed": 5, "accumulate": "row",
             "shuffle": False, "fit_intercept": False,
         },
-        {"preconditioner": "sketch:rank=3", "delta": 0.1, "step_size": 0.3, "average": True},
+        {"preconditioner": "sketch:rank=3,delta=0.1", "step_size": 0.3, "average": True},
         {"regularizer": "group:strength=1e-4,size=8", "step_size": 0.3, "batch_size": 50},
         {"streams": 4, "rounds": 7, "step_size": 0.1, "class_weight": "balanced"},
     ],

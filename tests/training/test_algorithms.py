@@ -1,6 +1,7 @@
 """Every algorithm through the front door: it trains, finds the optimum, resumes, or says no."""
 
 import itertools
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -44,6 +45,12 @@ PARAMETERS = {
     "strongly-convex-simplex": "strongly-convex-simplex:floor=1e-3",
 }  # fmt: skip
 LOSSES = {"classes": ("logistic", "squared-hinge"), "numbers": ("squared", "huber")}
+
+
+def with_delta(text, delta):
+    """A preconditioner by its text, with this delta if it has one."""
+    made = PRECONDITIONERS.make(text)
+    return replace(made, delta=delta) if hasattr(made, "delta") else made
 
 
 @cache
@@ -129,10 +136,10 @@ def test_every_composition_finds_the_optimum(preconditioner, penalty, update):
         (12, 0.65) if (preconditioner, penalty) == ("ada-lr", "l-infinity") else (150, 0.03)
     )
     delta, step_size = STEPS.get(preconditioner, (0.1, 0.5))
+    text = PARAMETERS.get(preconditioner, preconditioner).replace("size=4", "size=3")
     config = TrainConfig(
         loss=loss, update=update, batch_size=N_ROWS, passes=passes, fit_intercept=False,
-        preconditioner=PARAMETERS.get(preconditioner, preconditioner).replace("size=4", "size=3"),
-        delta=delta, step_size=step_size, **PENALTIES[penalty],
+        preconditioner=with_delta(text, delta), step_size=step_size, **PENALTIES[penalty],
     )  # fmt: skip
     result = train(dataset(loss in LOSSES["numbers"]), config)
     weights = np.zeros(N_FEATURES)
@@ -170,7 +177,7 @@ def test_every_algorithm_resumes_to_the_same_bits(settings, monkeypatch, tmp_pat
     monkeypatch.setattr(execution, "CHUNK_ROWS", 5)
     given = {"batch_size": 1, "step_size": 0.2, "passes": 2} | settings
     if "preconditioner" in settings:
-        given["delta"] = 0.1
+        given["preconditioner"] = with_delta(given["preconditioner"], 0.1)
     config, data = TrainConfig(**given), dataset(numbers=False)
     whole = train(data, config)
     url = str(tmp_path / "run")

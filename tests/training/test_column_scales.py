@@ -68,8 +68,9 @@ def test_a_run_is_the_plain_update_in_the_normalized_preconditioner(update):
         score = features @ plain.weights(state)
         slope = loss.slope(score, label)
         state = plain.step(state, slope * features, scales=scales)
-    run = train(data, loss="logistic", update=update, step_size=0.3, delta=0.0, batch_size=1,
-                fit_intercept=False, scale_columns=True)  # fmt: skip
+    run = train(data, loss="logistic", update=update, step_size=0.3, batch_size=1,
+                preconditioner="diagonal:delta=0", fit_intercept=False,
+                scale_columns=True)  # fmt: skip
     weights = np.zeros(N_FEATURES)
     weights[run.model.ids] = run.model.weights[:, 0]
     expected = plain.weights(state)

@@ -65,7 +65,7 @@ def data(tmp_path_factory):
     [
         {"accumulate": "row"},
         {"update": "mirror-descent", "batch_size": "auto", "passes": 1},
-        {"update": "ftrl", "preconditioner": "sketch:rank=3", "delta": 0.1, "batch_size": "auto"},
+        {"update": "ftrl", "preconditioner": "sketch:rank=3,delta=0.1", "batch_size": "auto"},
     ],
     ids=str,
 )

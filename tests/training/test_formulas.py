@@ -13,6 +13,7 @@ from dadagrad.config import TrainConfig
 from dadagrad.data.rows import Rows
 from dadagrad.kernels.training import KINK
 from dadagrad.optim.losses import LOSSES
+from dadagrad.optim.preconditioners import Diagonal
 from dadagrad.optim.regularizers import ElasticBox
 from dadagrad.optim.updates import State, average_count
 from dadagrad.problem import make_problem
@@ -322,8 +323,8 @@ def test_training_is_the_plain_update(
     if update == "mirror-descent" and "l2" in penalties:
         weights = weights.replace("fractions", "whole")  # lazily, it shrinks by whole steps
     config = TrainConfig(
-        loss=kind, update=update, step_size=0.2, delta=delta, passes=2, accumulate=accumulate,
-        fit_intercept=fit_intercept, average=average, importance_aware=aware,
+        loss=kind, update=update, step_size=0.2, preconditioner=Diagonal(delta), passes=2,
+        accumulate=accumulate, fit_intercept=fit_intercept, average=average, importance_aware=aware,
         **penalties, **MODES[mode],
     )  # fmt: skip
     data = make_labelled(kind, labels, weights)

@@ -10,6 +10,7 @@ from scipy.integrate import solve_ivp
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.rows import Rows
+from dadagrad.optim.preconditioners import Diagonal
 from dadagrad.training.run import train
 
 
@@ -20,7 +21,7 @@ def with_weights(rows, weights):
 SETTINGS = [
     *({"update": update, "l1": l1, "l2": l1} for update in UPDATES for l1 in (0.0, 1e-3)),
     *({"update": name} for name in ("pa-1", "arow", "eg-signed", "strongly-convex")),
-    *({"update": "coin-betting"}, {"preconditioner": "sketch", "delta": 0.1}, {"average": True}),
+    *({"update": "coin-betting"}, {"preconditioner": "sketch:delta=0.1"}, {"average": True}),
 ]
 
 
@@ -112,9 +113,9 @@ def test_a_row_of_weight_h_is_h_rows_in_the_limit_of_many_small_parts(update, lo
     importance = np.random.default_rng(1).uniform(0.2, 5.0, 12)
     eta, delta = 0.3, 1e6  # squares of gradients vanish beside this delta: the metric is constant
     result = train(
-        as_dataset([with_weights(rows, importance)]), loss=loss, update=update, delta=delta,
-        step_size=eta * delta, batch_size=1, shuffle=False, importance_aware=True, average=False,
-        fit_intercept=False, scale_columns=False,
+        as_dataset([with_weights(rows, importance)]), loss=loss, update=update,
+        preconditioner=Diagonal(delta), step_size=eta * delta, batch_size=1, shuffle=False,
+        importance_aware=True, average=False, fit_intercept=False, scale_columns=False,
     )  # fmt: skip
     weights, slope = np.zeros(60), result.coordinator.problem.loss.slope
     for x, y, h in zip(dense_rows(rows), rows.labels[:, 0], importance, strict=True):
