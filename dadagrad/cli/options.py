@@ -277,7 +277,7 @@ def callback_options(command: Callable[..., None]) -> Callable[..., None]:
     @grouped("Output")(
         "--log",
         metavar="FILE.jsonl",
-        help="File or URL for a log of the run as JSON lines.",
+        help="Local file for a log of the run as JSON lines.",
     )
     @grouped("Output")(
         "--dashboard",
@@ -293,7 +293,7 @@ def callback_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         callbacks: list[Callback] = [RunDisplay(display)]
         if log is not None:
-            from dadagrad.training.json_log import JsonLog
+            from dadagrad.training.trackers import JsonLog
 
             callbacks.append(JsonLog(log))
         if dashboard is not None:

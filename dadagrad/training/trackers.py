@@ -1,19 +1,70 @@
-"""Callbacks that send a run to trackers of experiments, whose packages are imported by the user.
+"""Callbacks that record a run: as JSON lines in a file, or by trackers of experiments.
 
-Numbers are sent at the end of each pass, and of rounds that are a second or more apart.
+The packages of trackers are imported by the user. Numbers are sent at the end of each pass, and of
+rounds that are a second or more apart.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import time
 from abc import abstractmethod
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
-from dadagrad.training.callbacks import BeginEvent, Callback, EndEvent, RoundEvent
+from dadagrad.errors import InputError
+from dadagrad.storage.documents import strict_json
+from dadagrad.training.callbacks import BeginEvent, Callback, CheckpointEvent, EndEvent, RoundEvent
 
 MIN_SECONDS = 1.0
-"""Seconds between two rounds of a pass that are sent."""
+"""Seconds between two rounds of a pass that are recorded."""
+
+
+class JsonLog(Callback):
+    """Log of a run in a local file: a JSON object in each line, with `event` and `time`.
+
+    The events are "begin", "round", "checkpoint" and "end", with the entries of their `to_json`. A
+    round has a line, with the number of non-zero weights, where the rows have doubled, a pass ends
+    or a second has gone by. A run that is resumed adds lines to those that are there. Raises
+    `InputError` if the file cannot be written.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.abspath(os.path.expanduser(path))
+        self._next_rows, self._last = 0, 0.0
+        self._write("a", "")
+
+    def on_begin(self, event: BeginEvent) -> None:
+        if event.rows_done == 0:
+            self._write("w", "")
+        self._add("begin", event.to_json())
+
+    def on_round(self, event: RoundEvent) -> None:
+        now, rows = time.monotonic(), event.rows
+        if now - self._last >= MIN_SECONDS or rows >= self._next_rows or event.ends_pass:
+            self._next_rows, self._last = 2 * rows, now
+            self._add("round", event.to_json() | {"nonzeros": event.count_nonzeros()})
+
+    def on_checkpoint(self, event: CheckpointEvent) -> None:
+        self._add("checkpoint", event.to_json())
+
+    def on_end(self, event: EndEvent) -> None:
+        self._add("end", event.to_json())
+
+    def _add(self, kind: str, entries: dict[str, Any]) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._write("a", strict_json({"event": kind, "time": now} | entries) + "\n")
+
+    def _write(self, mode: str, text: str) -> None:
+        try:
+            with open(self._path, mode, encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise InputError(
+                f"cannot write the log {self._path}: {error.strerror}; give a local file"
+            ) from error
 
 
 class _Tracker(Callback):
