@@ -105,7 +105,7 @@ def claims(rows: list[dict[str, Any]]) -> list[Claim]:
     }
     return [
         Claim(
-            f"AdaGrad-RDA beats RDA after each part of the pass{l1 or ', no l1'}.",
+            f"AdaGrad-RDA beats RDA after each part of the pass, {'with' if l1 else 'without'} l1.",
             won == of,
             f"after {won} of {of} parts; errors after the pass "
             + order({name: ours[name] for name in ours if name.endswith(", l1") == bool(l1)}),
