@@ -431,6 +431,10 @@ def test_datasets_in_memory():
     model = AdaGradClassifier().fit(data)
     assert_array_equal(model.classes_, names)
     assert model.score(data) == np.mean(model.predict(X) == names[y])
+    model.set_params(shuffle=False)
+    spam, others = X[y == 1], names[y[y == 1]]
+    stored = clone(model).fit(data).partial_fit(dataset_from_arrays(spam, others))
+    assert_array_equal(stored.coef_, clone(model).fit(X, names[y]).partial_fit(spam, others).coef_)
     rows, targets = make_regression(1200, 8, n_targets=2, random_state=0)
     few = rows[:900], targets[:900]  # few enough for a list of the distinct targets
     numbers = dataset_from_arrays(*few)

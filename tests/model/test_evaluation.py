@@ -268,6 +268,9 @@ def test_labels_that_were_text_are_matched_by_name():
     data = make_data(labels, names=("bee", "cat"))
     predicted = scores_of(model, data).argmax(axis=1)
     assert evaluate(model, data)["error"] == pytest.approx(np.mean(predicted != labels[:, 0] + 1))
+    wrong = with_part(data, 1, lambda rows: rows.labels.__setitem__(3, 5.0))
+    with pytest.raises(InputError, match="row 3 has label 5 in column 'y0'"):
+        evaluate(model, wrong)
 
 
 def test_labels_that_the_model_does_not_know():
