@@ -2,17 +2,23 @@
 
 Squared hinge losses, one pass: mistakes and accuracy on the test rows on the way. Step size and
 delta of each algorithm have the fewest mistakes of the paper's grid, 2e-4 to 20, in a whole pass;
-figures are means over permutations of the rows. The times are CPU milliseconds a row.
+figures are means over two permutations of the rows, with `--full` over five as in the paper. The
+times are CPU milliseconds a row.
 
 Gisette (5,000 features, tau = 10) and Epsilon (2,000 features, tau = 40) cannot be had offline: if
 the folder of data sets has `gisette_scale` and `gisette_scale.t`, or `epsilon_normalized` and
-`epsilon_normalized.t` of the LIBSVM pages, their rows are read. Otherwise rows are made up, of as
-many features where `--full` is given and by default a tenth of them, 3,000 rows: Gaussian rows of
-length 1 with the eigenvalues 1 / j^2 in random directions, labels of a random direction of which a
-twentieth is turned ("Gisette-like"), and the same with the eigenvalues 1 / j ("Epsilon-like").
+`epsilon_normalized.t` of the LIBSVM pages, their rows are read. Otherwise rows are made up: 6,000
+of as many features with `--full` (Epsilon has 400,000 rows), by default 3,000 of a tenth of them.
+They are Gaussian rows of length 1 with the eigenvalues 1 / j^2 in random directions, labels of a
+random direction of which a twentieth is turned ("Gisette-like"), and the same with the eigenvalues
+1 / j ("Epsilon-like").
 
-The last weights of one pass change from row to row: differences in accuracy of 1 % come and go
-along the curves.
+With all features ADA-FD makes up to 6 % more mistakes than the others with mirror descent, and is
+ahead or level with dual averaging. With a tenth of the features it has fewer mistakes than all
+others of the paper on both sets. On Gisette-like rows its best delta is 20, the last of the grid,
+beside which the sketch changes the steps little: labels of a random direction do not reward shorter
+steps along the strong directions of the rows. The last weights of one pass change from row to row:
+differences in accuracy of 1 % come and go along the curves.
 """
 
 from __future__ import annotations
