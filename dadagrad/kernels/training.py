@@ -1105,6 +1105,7 @@ def apply_mirror(state, last_update, averages, hyperparameters, t, gradient, squ
 # Streams: the rule of `dadagrad.training.coordinator.merge`, for one group of outputs.
 
 MERGE_BLOCK = 4096  # features whose sums stay in the cache
+AGAINST = 0.7  # share of the decay of a momentum that a round goes against
 MAX_ROUNDING = 1e-5  # relative change of a weight that was shrunk in several goes
 
 
@@ -1213,8 +1214,10 @@ def _merge_streams(
                     share = sums[i, m, 2] / (sums[i, m, 1] * sums[i, m, 1])
                 change = share * sums[i, m, 0]
                 if has_momentum and sums[i, m, 2] > 0.0:
-                    decay = 1.0 - np.sqrt(share)
-                    moving = decay * np.float64(momentum[feature, m]) + change
+                    moved, decay = np.float64(momentum[feature, m]), 1.0 - np.sqrt(share)
+                    if moved * change < 0.0:
+                        decay *= AGAINST
+                    moving = decay * moved + change
                     momentum[feature, m] = moving
                     change += decay * moving
                 primary = np.float64(base[feature, m, 0]) + change

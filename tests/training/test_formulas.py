@@ -87,6 +87,7 @@ def merged(update, base, ends, momentum):
     primary = base.primary + mean
     if momentum is not None:
         kept, moved = 1 - 1 / np.sqrt(c), changed.any(axis=0)
+        kept = kept * np.where(momentum * mean < 0, 0.7, 1.0)
         momentum[moved] = (kept * momentum + mean)[moved]
         primary += np.where(moved, kept * momentum, 0.0)
     if update.shrinks_lazily:

@@ -32,7 +32,9 @@ nothing of one that the next round takes back:
     b = 1 - 1 / sqrt(c),        v <- b v + sum_k du_k / c,        u <- u + sum_k du_k / c + b v.
 
 (Nesterov's; DiLoCo, 2023, has it with the same b for all coordinates. Features of one stream have
-none.)
+none.) Where the change of a round has not the sign of v, b is 0.7 times that: steps that are too
+long for the mean of many streams would swing further with each round. (O'Donoghue and Candes, 2015,
+forget the momentum then, which costs more than it saves where the changes of rounds are noise.)
 
 In mirror descent the primary value is the weight itself. Each stream has shrunk it over its own
 rows; what is then missing of T / c is shrunk after the merge. The corrected sum of FTRL-proximal
