@@ -9,14 +9,23 @@ import click
 import dadagrad
 from dadagrad.cli.display import Display, print_facts
 from dadagrad.cli.options import ON_ERROR, GroupedCommand, grouped, output_options
+from dadagrad.errors import OnError
 from dadagrad.summary import counted, duration
+
+on_error_option = grouped("Raw files")(
+    "--on-error",
+    default="raise",
+    help="Stop at a malformed row, or leave it out. Rows that are left out are named and counted.",
+    **ON_ERROR,
+)
 
 
 @click.command(cls=GroupedCommand)
 @click.argument("model")
 @click.argument("data")
+@on_error_option
 @output_options
-def evaluate(model: str, data: str, display: Display) -> None:
+def evaluate(model: str, data: str, on_error: OnError, display: Display) -> None:
     """Measure a model on a dataset or raw files.
 
     DATA is a dataset, or a file that `ingest` reads: its rows get the features of the model. The
@@ -25,7 +34,8 @@ def evaluate(model: str, data: str, display: Display) -> None:
     queries.
     """
     with display.bar("evaluating") as bar:
-        result = dadagrad.evaluate(model, data, progress=bar.update)
+        skipping: dict[str, Any] = {} if on_error == "raise" else {"on_error": on_error}
+        result = dadagrad.evaluate(model, data, progress=bar.update, **skipping)
     if display.as_json:
         display.show_result(result)
         return
@@ -49,12 +59,7 @@ def evaluate(model: str, data: str, display: Display) -> None:
     help="File to write, or - for standard output. Parquet (.parquet, or no suffix), or CSV with a "
     "header (.csv, pipes and standard output).",
 )
-@grouped("Raw files")(
-    "--on-error",
-    default="raise",
-    help="Stop at a malformed row, or leave it out. Rows that are left out are named and counted.",
-    **ON_ERROR,
-)
+@on_error_option
 @grouped("Output")("--overwrite", is_flag=True, help="Replace an existing file.")
 @output_options
 def predict(

@@ -21,6 +21,7 @@ from dadagrad.cli.options import (
     setting_option,
 )
 from dadagrad.data.reading.options import OPTIONS
+from dadagrad.errors import OnError
 from dadagrad.summary import counted, duration
 
 if TYPE_CHECKING:
@@ -30,18 +31,20 @@ RAW = "Raw files"
 """Group of these options in the help of commands that also take datasets."""
 
 
-def reading_options(*, group: str | None = None) -> Callable[..., Callable[..., None]]:
+def reading_options(
+    *, group: str | None = None, without: Sequence[str] = ()
+) -> Callable[..., Callable[..., None]]:
     """Add the options, from which a command gets those that were given as `reading`.
 
-    In a `group` of its own, of rows to train on, ``--help-all`` alone shows those that are rarely
-    needed.
+    In a `group` of its own, ``--help-all`` alone shows those that are rarely needed. The command
+    does `without` some.
     """
     chosen = {
         name: replace(described, research=False)
         if group is None
         else replace(described, group=group)
         for name, described in OPTIONS.items()
-        if group is None or name not in ("no_labels", "on_error")
+        if name not in without
     }
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
@@ -67,11 +70,13 @@ def open_data(
     like: str | None = None,
     shuffle: bool | None = None,
     needed_by: Sequence[str] = (),
+    on_error: OnError = "raise",
 ) -> Dataset:
     """Open datasets, or read raw files with the options `reading`, and say what was read as what.
 
     With `like`, the URL of a model, the rows of raw files get its features. They come in a random
-    order unless `shuffle` is False. The options `needed_by` do without raw files.
+    order unless `shuffle` is False. The options `needed_by` do without raw files. `on_error` says
+    what happens to a raw row that is wrong.
     """
     from dadagrad.data.ingest.collect import describe  # loads slowly, and the next
     from dadagrad.data.ingest.ingest import as_dataset, read_dataset
@@ -95,6 +100,7 @@ def open_data(
         rows = read_dataset(
             list(data),
             like=like,
+            on_error=on_error,
             shuffle=None if shuffle is False else "auto",
             progress=lambda done, total, rows: bar.update(done, total, f"{rows:,} rows"),
             **reading,

@@ -60,7 +60,7 @@ _LEAST = ("rows", "progressive_loss", "progressive_error", "holdout_loss")
     help="Share of the rows to compare the settings on.",
 )
 @setting_options("loss", "holdout", "early_stopping")
-@reading_options(group=RAW)
+@reading_options(group=RAW, without=("no_labels",))
 @output(
     "--path",
     "paths",
@@ -105,7 +105,10 @@ def sweep(
     check_destinations(model, overwrite=overwrite, probe=False)
     on_cluster = cluster_options(resources)
     shuffle = settings["shuffle"]
-    rows = open_data(data, reading, display, shuffle=shuffle, needed_by=on_cluster)
+    on_error = reading.pop("on_error", "raise")
+    rows = open_data(
+        data, reading, display, shuffle=shuffle, needed_by=on_cluster, on_error=on_error
+    )
     check_data(rows, config, None, on_cluster=bool(on_cluster))
     check_destinations(model, overwrite=overwrite)
     result = dadagrad.sweep(

@@ -66,7 +66,7 @@ overwrite_option = output("--overwrite", is_flag=True, help="Replace an existing
     shown_default="if it has at most 32 MiB",
 )
 @setting_options("holdout")  # a share of the rows, or a dataset
-@reading_options(group=RAW)
+@reading_options(group=RAW, without=("no_labels", "on_error"))
 @common(
     "--config",
     "file",
@@ -76,7 +76,8 @@ overwrite_option = output("--overwrite", is_flag=True, help="Replace an existing
 @grouped("Data")(
     "--on-error",
     default="raise",
-    help="Treatment of a missing or damaged partition. raise ends the run, skip leaves it out.",
+    help="Treatment of damaged partitions and raw rows. raise ends the run at the first, skip "
+    "leaves them out.",
     **ON_ERROR,
 )
 @resource_options
@@ -147,7 +148,7 @@ def train(
     values |= {name: value for name, value in settings.items() if value is not None}
     rows = open_data(
         data, reading, display,
-        like=initial_model, shuffle=values.get("shuffle"), needed_by=needed_by,
+        like=initial_model, shuffle=values.get("shuffle"), needed_by=needed_by, on_error=on_error,
     )  # fmt: skip
     share = None if holdout is None else _share(holdout)
     if share is not None:

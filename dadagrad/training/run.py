@@ -89,8 +89,9 @@ def train(
         Plain JSON that is stored with the checkpoints.
     on_error : "raise" or "skip"
         End the run at a partition that is missing or damaged, or leave it out from then on, like
-        rows of weight 0. The bits are the same everywhere if the same partitions are bad when they
-        are first read; the report names them.
+        rows of weight 0; likewise for a malformed row of a raw file or a table. The bits are the
+        same everywhere if the same partitions are bad when they are first read; the report names
+        them.
     trace : str or None
         URL of a JSON file for the times of all tasks (`dadagrad.training.trace`).
     initial_model : TrainResult or str, optional
@@ -119,9 +120,10 @@ def train(
         config = initial.config
     config = make_config(config, settings)
     if initial is None:
-        data = resources.dataset(data, shuffle=config.shuffle, **options)
+        data = resources.dataset(data, on_error, shuffle=config.shuffle, **options)
     else:
-        rows = resources.dataset(data, like=initial.model, shuffle=config.shuffle, **options)
+        options |= {"like": initial.model, "shuffle": config.shuffle}
+        rows = resources.dataset(data, on_error, **options)
         data = initial.adopt(rows)
     config = resolve_config(data, config, on_cluster=resources.on_cluster)
     run = Run(data, config, resources, on_error=on_error, messages=messages)

@@ -130,6 +130,36 @@ def test_rows_of_a_dataset_keep_their_file_and_line(tmp_path, monkeypatch, suffi
     pandas.testing.assert_frame_equal(*predicted)
 
 
+@pytest.mark.parametrize("kind", ["folder", "glob"])
+def test_a_folder_and_a_glob_are_read_as_their_files_are(tmp_path, kind):
+    frame, data = make_frame(), tmp_path / "days"
+    data.mkdir()
+    for number in range(2):
+        frame[150 * number : 150 * (number + 1)].to_csv(data / f"{number}.csv", index=False)
+    source = str(data if kind == "folder" else data / "*.csv")
+    model = train(source, label="rich", **SETTINGS).model
+    files = [str(data / "0.csv"), str(data / "1.csv")]
+    assert model.digest == train(files, label="rich", **SETTINGS).model.digest
+    predict(model, source, str(tmp_path / "p.csv"))
+    assert [row["file"] for row in read_csv(tmp_path / "p.csv")][149:151] == files
+
+
+def test_wrong_raw_rows_are_left_out_by_each_function(tmp_path):
+    file = tmp_path / "a.csv"
+    make_frame().to_csv(file, index=False)
+    right = train(str(file), label="rich", **SETTINGS).model
+    with file.open("a") as opened:
+        opened.write("x,40,cook,\ny,old,cook,yes\n")
+    frame = make_frame().assign(rich=lambda table: table["rich"].mask(table["age"] > 50))
+    with pytest.raises(InputError, match=r"line 303: .*on_error=skip"):
+        train(str(file), label="rich", **SETTINGS)
+    model = train(str(file), label="rich", on_error="skip", **SETTINGS).model
+    assert model.digest == right.digest
+    assert evaluate(model, str(file), on_error="skip")["rows"] == 300
+    n_labelled = frame["rich"].notna().sum()
+    assert train(frame, label="rich", on_error="skip", **SETTINGS).report["rows"] == n_labelled
+
+
 def test_datasets_of_files_that_were_read_differently_go_together(tmp_path):
     make_frame().to_csv(tmp_path / "a.csv", index=False)
     make_frame().to_csv(tmp_path / "b.tsv", index=False, sep="\t")

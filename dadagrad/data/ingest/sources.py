@@ -10,6 +10,7 @@ import operator
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -268,15 +269,26 @@ def make_source(data: Any) -> Source:
 def is_raw(data: Any) -> bool:
     """True for rows that `ingest` reads and `open_dataset` does not: tables, raw files, pipes."""
     if isinstance(data, str | os.PathLike):
-        path = os.path.expanduser(os.fspath(data))
-        if path == "-" or (os.path.exists(path) and not os.path.isdir(path)):
-            return not path.endswith((".parquet", ".pq")) or is_table(path)
-        return False
+        return _is_raw_path(os.path.expanduser(os.fspath(data)))
     if is_pair(data):
         data = data[0]
     elif isinstance(data, list | tuple):
         return bool(data) and all(isinstance(row, dict) or is_raw(row) for row in data)
     return is_frame(data) or is_dask_frame(data)
+
+
+def _is_raw_path(path: str) -> bool:
+    """True for a raw file, and for a folder or a glob whose first file with a known name is one."""
+    if path == "-":
+        return True
+    if os.path.isdir(path) or not ("://" in path or os.path.exists(path)):
+        files: list[str] = []
+        with suppress(InputError):  # a dataset or its place may be empty
+            files = expand(path)
+        path = next(filter(names_format, files), path)
+    if os.path.isdir(path) or not os.path.exists(path):
+        return False
+    return not path.endswith((".parquet", ".pq")) or is_table(path)
 
 
 def is_pair(data: Any) -> bool:

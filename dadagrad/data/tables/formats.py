@@ -252,7 +252,10 @@ def _flatten(table: pa.Table) -> pa.Table:
 
 def is_frame(data: object) -> bool:
     """True for a table in memory: of pandas, polars, pyarrow, or any that Arrow can read."""
-    return hasattr(data, "__arrow_c_stream__") or isinstance(data, pa.RecordBatch)
+    is_column = len(getattr(data, "shape", (0, 0))) == 1
+    return isinstance(data, pa.RecordBatch) or (
+        hasattr(data, "__arrow_c_stream__") and not is_column
+    )
 
 
 def to_table(frame: Any, name: str) -> pa.Table:

@@ -16,7 +16,7 @@ from dadagrad.data.ingest.collect import Shuffle
 from dadagrad.data.ingest.ingest import as_dataset, ingest
 from dadagrad.data.ingest.sources import is_raw, make_source
 from dadagrad.data.zarr.dataset import ZarrDataset
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, OnError
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.threads import LocalEngine
 from dadagrad.training.memory.available import available_cores
@@ -61,8 +61,13 @@ class Resources:
         """Threads of this process, which are used by all engines."""
         return self.threads or available_cores()
 
-    def dataset(self, data: Any, **options: Any) -> Dataset:
-        """Make a dataset of `data`, as `as_dataset` does; a cluster can read that of raw rows."""
+    def dataset(self, data: Any, on_error: OnError = "raise", **options: Any) -> Dataset:
+        """Make a dataset of `data`, as `as_dataset` does; a cluster can read that of raw rows.
+
+        `on_error` says what happens to raw rows that are wrong.
+        """
+        if is_raw(data):
+            options["on_error"] = on_error
         if not (self.on_cluster and is_raw(data)):
             return as_dataset(data, **options)
         return _write_for_workers(data, self.client, **options)
