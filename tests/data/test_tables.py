@@ -158,6 +158,31 @@ def test_the_recorded_transformation_is_applied_again(tmp_path, files):
         assert (row == expected).all(axis=1).any()
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "frame"])
+def test_a_column_of_weights_counts_rows_several_times(tmp_path, suffix):
+    random = np.random.default_rng(0)
+    frame = pandas.DataFrame({"x": random.normal(size=200), "w": np.arange(200) % 4})
+    frame["label"] = (frame["x"] + random.normal(size=200) > 0).astype(int)
+    file = tmp_path / f"a.{suffix}"
+    if suffix == "csv":
+        frame.to_csv(file, index=False)
+    elif suffix == "jsonl":
+        frame.to_json(file, orient="records", lines=True, double_precision=15)
+    elif suffix == "parquet":
+        frame.to_parquet(file)
+    table = frame if suffix == "frame" else str(file)
+    settings = {"loss": "logistic", "step_size": 0.1, "scale": "none", "threads": 1}
+    model = train(table, weight="w", **settings).model
+    assert (model.n_features, model.report["rows"]) == (1, 150)
+    repeated = frame.loc[frame.index.repeat(frame["w"])].drop(columns="w")
+    measured = [evaluate(model, each)["loss"] for each in (table, repeated)]
+    assert measured[0] == pytest.approx(measured[1], rel=1e-6)
+    frame.loc[7, "w"] = -1
+    with pytest.raises(InputError, match=r"row 7: the weight, column 'w', is '-1'; every row"):
+        train(frame, weight="w", **settings)
+    assert train(frame, weight="w", on_error="skip", **settings).report["rows"] == 149
+
+
 def test_columns_without_names_may_lack_the_label(tmp_path):
     (tmp_path / "a.tsv").write_text("1\t2\tx\n0\t5\ty\n1\t3\tx\n")
     ingest(tmp_path / "a.tsv", str(tmp_path / "a"), label=0, shuffle=None)

@@ -38,7 +38,10 @@ _FORMATS_OF: dict[str, tuple[Format, ...]] = {
     "keep_names": ("vw", *TABLE_FORMATS),
     "on_error": ("svmlight", "vw", *TABLE_FORMATS),
 } | dict.fromkeys(
-    ("ngrams", "text_column", "columns", "ignore", "categories", "cross", "id", "scale"),
+    (
+        *("ngrams", "text_column", "columns", "ignore", "categories", "cross", "id", "weight"),
+        "scale",
+    ),
     TABLE_FORMATS,
 )
 
@@ -147,6 +150,13 @@ class Options:
         None,
         Column(),
         "Column that names rows in predictions. It is kept as their tag, and is not a feature.",
+        "Columns",
+        research=True,
+    )
+    weight: int | str | None = setting(
+        None,
+        Column(),
+        "Column of the weight of each row, at least 0. A row of weight 0 is left out.",
         "Columns",
         research=True,
     )

@@ -124,11 +124,15 @@ def find_label(
 
 def learn_columns(
     head: pa.RecordBatch, options: Options, place: str, *, by_number: bool
-) -> tuple[str | None, str | None, tuple[Column, ...]]:
-    """The label, the column that names rows, and the columns of features, from the first rows."""
+) -> tuple[tuple[Column, ...], tuple[str | None, str | None, str | None]]:
+    """Columns of features, and those of labels, names of rows and weights, from the first rows."""
     names = head.schema.names
     label = find_label(names, options, place, by_number=by_number)
     row_name = None if options.id is None else find_column(names, options.id, "--id", place)
+    weight = (
+        None if options.weight is None else find_column(names, options.weight, "--weight", place)
+    )
+    others = label, row_name, weight
     text_column = options.text_column
     if text_column is None and options.format == "text":  # the first column but for the label
         text_column = 0 if label is None else 1
@@ -146,13 +150,13 @@ def learn_columns(
     elif text is not None and not categories:
         features = [text]
     else:
-        features = [name for name in names if name not in (label, row_name)]
+        features = [name for name in names if name not in others]
     features = [name for name in features if name not in ignored]
     crossed = {name for cross in options.cross for name in cross}
     for name in categories.difference(features, crossed):
         raise InputError(
             f"{place}: --categories names the column {shown(name)}, which does not become features "
-            "(see --label, --id, --columns, --ignore); leave it out of one of them"
+            "(see --label, --id, --weight, --columns, --ignore); leave it out of one of them"
         )
     kinds: dict[str, Kind] = dict.fromkeys(categories, "category")
     if text is not None:
@@ -180,7 +184,7 @@ def learn_columns(
             f"{place}: the first row has {listed}; needed are a label and at least one feature "
             "(columns of text are separated by --delimiter)"
         )
-    return label, row_name, tuple(Column(name, kinds[name]) for name in features)
+    return tuple(Column(name, kinds[name]) for name in features), others
 
 
 def _kind(cells: pa.Array, name: str, place: str) -> Kind:

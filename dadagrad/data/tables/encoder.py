@@ -26,7 +26,7 @@ Hashes = NDArray[np.int64]
 HashedNames = Sequence[tuple[pa.Array, Hashes]]
 """Texts, and their hashes."""
 
-_READING = ("label", "row_name")
+_READING = ("label", "row_name", "weight")
 _PLAIN = ("hash_bits", "ngrams", "alternate_sign", "binary", "norm")
 
 
@@ -41,8 +41,8 @@ class TableEncoder:
         None if no feature is hashed.
     crosses : tuple of tuple of str
         Categories whose combinations are features, too.
-    label, row_name : str or None
-        Columns of the labels, and of the names of rows.
+    label, row_name, weight : str or None
+        Columns of the labels, of the names of rows, and of their weights.
     has_missing : bool
         True if numbers were missing when the transformation was learned.
     """
@@ -56,6 +56,7 @@ class TableEncoder:
     norm: str = "none"
     label: str | None = None
     row_name: str | None = None
+    weight: str | None = None
     has_missing: bool = False
 
     @cached_property
@@ -103,7 +104,7 @@ class TableEncoder:
 
     def reading(self) -> dict[str, Any]:
         """Names of columns that need not be the same in other data of the feature space."""
-        plain = {"label": self.label, "row_name": self.row_name}
+        plain = {name: getattr(self, name) for name in _READING}
         return {**plain, "text": self.columns[0].name} if self.is_text else plain
 
     @classmethod
@@ -134,7 +135,7 @@ class TableEncoder:
 
     def column_names(self) -> list[str]:
         """Names of all columns that are read."""
-        names = [*(column.name for column in self.columns), self.label, self.row_name]
+        names = [*(column.name for column in self.columns), self.label, self.row_name, self.weight]
         return [name for name in names if name is not None]
 
     def names_of_numbers(self) -> dict[int, str]:

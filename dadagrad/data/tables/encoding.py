@@ -55,7 +55,8 @@ class TableParser:
     """Parser of rows of a table, for which the `encoder` makes features.
 
     Labels are read if rows are `labelled`; if that is None, as far as there are any. In files of
-    text, `read` makes rows of chunks, in delimited ones with this `delimiter`.
+    text, `read` makes rows of chunks, in delimited ones with this `delimiter`. Rows that are
+    `weighted` must have a weight, and others may.
     """
 
     encoder: TableEncoder
@@ -66,13 +67,15 @@ class TableParser:
     read: Callable[..., Batch] | None = None
     delimiter: Delimiter | None = None
     note_skipped: bool = True
+    weighted: bool = False
 
     @classmethod
     def from_options(cls, encoder: TableEncoder, options: Options) -> TableParser:
         """Parser with these options."""
         keep_names = options.keep_names is not False
         labelled = not options.no_labels
-        return cls(encoder, options.on_error, keep_names, labelled, options.keep_lines)
+        parser = cls(encoder, options.on_error, keep_names, labelled, options.keep_lines)
+        return replace(parser, weighted=options.weight is not None)
 
     @property
     def quoted(self) -> bool:
@@ -130,7 +133,8 @@ class _Encoding:
         for cross in encoder.crosses:
             self._add_cross(cross)
         labels, labelled = self._labels()
-        kept &= labelled
+        weights, weighted = self._weights()
+        kept &= labelled & weighted
         n_rows, n_features = table.num_rows, encoder.first_missing + len(encoder.numbers)
         indptr, ids, values = np.zeros(n_rows + 1, np.int64), np.zeros(0, np.int64), None
         if self.ids:
@@ -150,6 +154,7 @@ class _Encoding:
             ids,
             values,
             labels,
+            weights,
             tags=self._tags(),
             hashed_names=tuple(self.names),
             skipped=self.batch.skipped,
@@ -372,6 +377,28 @@ class _Encoding:
 
         self._refuse(~has_label, problem)
         return labels, has_label
+
+    def _weights(self) -> tuple[NDArray[np.float32] | None, NDArray[np.bool_]]:
+        """Weights of the rows, if they have any, and the rows whose weight is right."""
+        name, table = self.encoder.weight, self.batch.table
+        if name is None or name not in table.schema.names:
+            if self.parser.weighted and table.num_rows and name is not None:
+                raise self._missing(name)
+            return None, np.ones(table.num_rows, bool)
+        cells = table.column(name)
+        numbers = np.full(table.num_rows, np.nan)
+        if suits(cells, "number"):
+            numbers = to_numbers(cells)[0]
+        right = (numbers >= 0) & (numbers <= np.finfo(np.float32).max)
+
+        def problem(row: int) -> str:
+            return (
+                f"the weight, column {shown(name)}, is {shown(str(cells[row].as_py()))}; every row "
+                "needs a finite number of at least 0 there (--on-error skip leaves the row out)"
+            )
+
+        self._refuse(~right, problem)
+        return numbers.astype(np.float32), right
 
     def _lines(self) -> NDArray[np.int64]:
         lines = self.batch.lines

@@ -118,7 +118,13 @@ def _layout(
     delimiter = options.delimiter or guess_delimiter(path, head)
     header = options.header
     if encoder is None:
-        chosen = (options.label, options.text_column, options.id, *(options.columns or ()))
+        chosen = (
+            options.label,
+            options.text_column,
+            options.id,
+            options.weight,
+            *(options.columns or ()),
+        )
         if any(isinstance(name, str) and not name.isdecimal() for name in chosen):
             header = True
         return read_layout(path, head, delimiter, header)
@@ -147,7 +153,7 @@ def learn_encoder(
     head: pa.RecordBatch, options: Options, place: str, *, by_number: bool
 ) -> TableEncoder:
     """The transformation of a table that begins with these rows."""
-    label, row_name, columns = learn_columns(head, options, place, by_number=by_number)
+    columns, others = learn_columns(head, options, place, by_number=by_number)
     kinds = {column.name: column for column in columns}
     for cross in options.cross:
         for name in cross:
@@ -166,8 +172,7 @@ def learn_encoder(
         options.alternate_sign,
         options.binary,
         options.norm,
-        label,
-        row_name,
+        *others,
     )
 
 
