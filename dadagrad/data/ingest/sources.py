@@ -37,7 +37,8 @@ from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import BlockTask, WorkerPool
 from dadagrad.data.reading.files import expand, guess_format, names_format, source_bytes
 from dadagrad.data.reading.options import ARRAY_FORMATS, Format, Options
-from dadagrad.data.tables.encoding import Batch, TableParser
+from dadagrad.data.tables.cells import Batch
+from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, is_table, table_batches, to_table
 from dadagrad.errors import InputError
 from dadagrad.summary import listed

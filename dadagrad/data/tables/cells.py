@@ -1,7 +1,9 @@
-"""Cells of a column as numbers, categories, times and lists of words, by Arrow."""
+"""Rows of a table, and cells of a column as numbers, categories, times and lists of words."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,21 @@ BOOLEANS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _ZONES = (None, "UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of a table; `place` names a row in a message, and `skipped` rows were left out.
+
+    `lines` counts the lines of the rows in their chunk, from 0 (None for rows that are not lines),
+    and `notes` describes the first of the rows that were left out.
+    """
+
+    table: pa.RecordBatch
+    place: Callable[[int], str]
+    skipped: int = 0
+    lines: Callable[[], NDArray[np.int64]] | None = None
+    notes: Callable[[], list[str]] = list
 
 
 def is_number(kind: pa.DataType) -> bool:

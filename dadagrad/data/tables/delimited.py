@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from dadagrad.data.blocks import MAX_NOTES
 from dadagrad.data.reading.files import COMPRESSED_NAME, count_lines, place
 from dadagrad.data.reading.options import Delimiter
-from dadagrad.data.tables.cells import MISSING, as_number
+from dadagrad.data.tables.cells import MISSING, Batch, as_number
 from dadagrad.data.tables.columns import shown
-from dadagrad.data.tables.encoding import Batch
 from dadagrad.errors import InputError, OnError
 
 MAX_ROW_BYTES = 64 << 20

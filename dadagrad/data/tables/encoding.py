@@ -17,6 +17,7 @@ from dadagrad.data.reading.files import count_lines
 from dadagrad.data.reading.options import Delimiter, Options
 from dadagrad.data.tables.cells import (
     BOOLEANS,
+    Batch,
     is_value,
     suits,
     to_categories,
@@ -33,21 +34,6 @@ _NO_CELL = -1
 _FNV_PRIME = np.uint64(16777619)
 _MASK = np.uint64(0x7FFFFFFF)
 _DAY = 86_400_000_000  # microseconds
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Rows of a table; `place` names a row in a message, and `skipped` rows were left out.
-
-    `lines` counts the lines of the rows in their chunk, from 0 (None for rows that are not lines),
-    and `notes` describes the first of the rows that were left out.
-    """
-
-    table: pa.RecordBatch
-    place: Callable[[int], str]
-    skipped: int = 0
-    lines: Callable[[], NDArray[np.int64]] | None = None
-    notes: Callable[[], list[str]] = list
 
 
 @dataclass(frozen=True, slots=True)

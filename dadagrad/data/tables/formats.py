@@ -20,6 +20,7 @@ from dadagrad.data.parquet import arrow_errors
 from dadagrad.data.parquet_footer import RowGroup, read_row_groups
 from dadagrad.data.reading.files import place
 from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Delimiter, Options
+from dadagrad.data.tables.cells import Batch
 from dadagrad.data.tables.columns import find_column, learn_columns, no_column, shown
 from dadagrad.data.tables.delimited import (
     NOT_UTF8,
@@ -32,7 +33,7 @@ from dadagrad.data.tables.delimited import (
     read_layout,
 )
 from dadagrad.data.tables.encoder import TableEncoder
-from dadagrad.data.tables.encoding import Batch, TableParser
+from dadagrad.data.tables.encoding import TableParser
 from dadagrad.errors import CorruptionError, InputError, OnError
 from dadagrad.storage.store import open_regular
 

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from dadagrad.data.rows import Entries, finish_entries
-from dadagrad.data.tables.cells import BOOLEANS, MISSING, as_number
+from dadagrad.data.tables.cells import BOOLEANS, MISSING, Batch, as_number
 from dadagrad.data.tables.columns import no_column, shown
 from dadagrad.data.tables.encoder import TableEncoder
-from dadagrad.data.tables.encoding import Batch, TableParser
+from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.scaling import LINEAR
 from dadagrad.errors import InputError
 
