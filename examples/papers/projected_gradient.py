@@ -13,7 +13,9 @@ of its own objective; here against CPU seconds.
 Interior points overtake steps of eta / sqrt(t) where l1 is weak: most weights are not 0, the loss
 hardly bends in some directions, and the steps slow down, as in the paper. With strong l1 the
 weights that are left have nearly the same curvature in all directions, and the steps gain digits as
-steadily as interior points. A line search is overtaken on least squares with weak l1 alone.
+steadily as interior points. A line search is overtaken on least squares with weak l1 alone. This
+is for 800 features: with 4,000 interior points take 46 to 95 seconds to a millionth of the gap, and
+projections had 5.
 
 **Text** (figure 6): logistic loss on IMDB in the place of RCV1; projection against exponentiated
 gradient (EG), on all rows and on a random quarter of them, and row by row with the structure for
@@ -141,6 +143,7 @@ def claims(rows: list[dict[str, Any]]) -> list[Claim]:
         seconds = {name: time for (each, name), time in times[PARTS[0]].items() if each == problem}
         firsts[problem] = min(seconds, key=lambda name: seconds[name])
     last = times[PARTS[-1]]
+    smallest = next(iter(problems), ", ").split(", ")[1]  # where all methods have the time
     overtaken = {
         problem: [
             name for name in ETA_STEPS if last[problem, "interior point"] < last[problem, name]
@@ -167,7 +170,11 @@ def claims(rows: list[dict[str, Any]]) -> list[Claim]:
             )
             for strength in PENALTIES
             for of_strength in [
-                [each for each in problems if each.endswith("weak l1") == bool(strength)]
+                [
+                    each
+                    for each in problems
+                    if smallest in each.split(", ") and each.endswith("weak l1") == bool(strength)
+                ]
             ]
         ),
         *(
