@@ -87,6 +87,9 @@ BAD_FILES: list[tuple[str, str | bytes, list[str]]] = [
     ("a.csv", "label,x\n" + "1,2\n" * 20 + "0,red\n", ["line 22", "'x'", "'red'", "--categories"]),
     ("a.csv", "label/x\n1/2\n", ["one column", "'label/x'", "--delimiter"]),
     ("a.csv", "label;x\n" + "1;2,5\n" * 20, ["column 'x'", "'2,5'", "a point", "--categories"]),
+    ("a.csv", "label;x\n" + "1;999\n0;1,200\n" * 20, ["column 'x'", "'1,200'", "a point"]),
+    ("a.tsv", "label\tx\n" + "1\t$1,234.50\n0\t$7\n" * 20, ["column 'x'", "'$1,234.50'"]),
+    ("a.csv", "label,x\n" + "1,4.5 %\n0,3 %\n" * 20, ["column 'x'", "'4.5 %'", "percent"]),
     (
         "a.csv",
         "label,x\n" + "1,2\n" * 20 + ",2\n",

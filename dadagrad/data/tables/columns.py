@@ -39,7 +39,8 @@ PLURALS: dict[str, str] = {
 _MAX_SHOWN = 60  # letters of a cell in a message
 _MAX_LISTED = 30
 _MAX_WRONG = 0.05  # words for each number in a column of numbers
-_NUMBER_WITH_COMMA = r"^[+-]?\d*([.,]\d{3})*([.,]\d+)?$"
+_SIGNS = "$€£¥%,"
+_SIGNED_NUMBER = r"^\s*[+-]?\s*[$€£¥]?\s*[+-]?\d*([.,]\d{3})*([.,]\d+)?\s*[$€£¥%]?\s*$"
 _WORDS_OF_TEXT = 4  # mean words of a cell from which a column is text
 _MIN_DISTINCT = 100  # rows from which strings that all differ are names of rows
 _MAX_CODES, _ROWS_OF_CODE = 128, 10  # distinct whole numbers of a code, and rows for each of them
@@ -212,15 +213,15 @@ def _kind(cells: pa.Array, name: str, place: str) -> Kind:
         # The encoder names the first row with something else.
         return _kind_of_numbers(numbers)
     filled = cells.filter(pc.not_equal(pc.utf8_trim_whitespace(cells), ""))
+    signed = filled.filter(pc.match_substring_regex(filled, f"[{_SIGNS}]"))
+    if len(signed) and pc.all(pc.match_substring_regex(filled, _SIGNED_NUMBER)).as_py():
+        raise InputError(
+            f"{place}: column {shown(name)} holds numbers with commas or signs, such as "
+            f"{shown(signed[0].as_py())}; write them with a point, and without separators of "
+            "thousands, currencies and percent signs, or read the column with --categories"
+        )
     if not np.isnan(numbers).all() or not len(filled):
         return "category"
-    with_commas = filled.filter(pc.match_substring(filled, ","))
-    if len(with_commas) and pc.all(pc.match_substring_regex(filled, _NUMBER_WITH_COMMA)).as_py():
-        raise InputError(
-            f"{place}: column {shown(name)} holds numbers with commas, such as "
-            f"{shown(with_commas[0].as_py())}; write them with a point and without separators of "
-            "thousands, or read the column with --categories"
-        )
     # Texts that are no times are read one by one, so a few are tried first.
     if not (to_times(filled.slice(0, 20))[1].any() or to_times(filled)[1].any()):
         return "date"
