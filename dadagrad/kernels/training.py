@@ -27,8 +27,8 @@ Four habits make these loops several times faster, and are kept on purpose. Inne
 flat arrays or slices, without branches, or LLVM does not vectorise them. Loops over rows are in
 functions that only borrow their arrays (`_borrowing`), and what they call most is inlined. What is
 gathered by an index casts it to unsigned, which spares Numba the question whether it is negative.
-And what is scattered over the memory is asked for early (`_prefetch`): else the arithmetic waits
-for it as long as it takes itself.
+And loops that compute much with numbers scattered over the memory ask for them early (`_prefetch`),
+or would wait for them longer than they compute. Loops that only gather have no use for it.
 
 Numba caches by file: kernels call only functions that are defined here.
 """
@@ -53,7 +53,6 @@ _inlined = njit(nogil=True, cache=True, error_model="numpy", inline="always")
 # needs to count references to them, which would take as long as the arithmetic.
 _borrowing = njit(nogil=True, cache=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
 
-NEAR_BYTES = 1 << 20  # of a state that the caches of a core hold, where asking early does not pay
 AHEAD = 32  # features of a stream that are asked for before they are merged
 
 MAX_STEPS = 64
@@ -468,19 +467,6 @@ def longest_row(batch: Batch) -> int:
 
 
 @_inlined
-def _prefetch_row(work, ids):
-    """Ask for the sums of the features of a row."""
-    width, lazy, averages = len(work.scores), len(work.last_update) > 0, len(work.averages) > 0
-    for j in range(len(ids)):
-        for k in range(0, width, 8):  # 64 bytes come at a time
-            _prefetch(work.couples, _place(ids[j], width, k))
-        if lazy:
-            _prefetch(work.last_update, _place(ids[j], 1, 0))
-        if averages:
-            _prefetch(work.averages, _place(ids[j], width, 0))
-
-
-@_inlined
 def _learn_online(
     score, slope, learn,
     batch, targets, user_slope, hyperparameters, work, t, all_scores, average_scores,
@@ -500,11 +486,8 @@ def _learn_online(
     indptr, indices, values, row_scale, labels, importance = batch
     fit_intercept, stored = targets.fit_intercept, len(values) > 0
     aware = _is_aware(targets, user_slope, hyperparameters)
-    is_far = work.pairs.nbytes > NEAR_BYTES
     for row in range(len(indptr) - 1):
         start, stop = indptr[row], indptr[row + 1]
-        if is_far and row + 2 < len(indptr):
-            _prefetch_row(work, indices[stop : indptr[row + 2]])
         ids = indices[start:stop]
         xs = values[start:stop] if stored else work.ones[: stop - start]
         scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
@@ -946,6 +929,9 @@ def _mirror_products(ids, xs, pairs, last_update, t, settings, delta, keep, prod
     products[:] = 0.0
     real = pairs.dtype.type
     rounding = _rounding(t, real)
+    for j in range(len(ids)):
+        _prefetch(pairs, _place(ids[j], pairs.shape[1], 0))
+        _prefetch(last_update, _place(ids[j], 1, 0))
     for j in range(len(ids)):
         i = ids[j]
         gap = t - last_update[i]
