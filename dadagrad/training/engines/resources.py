@@ -74,7 +74,10 @@ class Resources:
 
     @contextmanager
     def engine(self, data: Dataset) -> Iterator[Engine]:
-        """Open the engine that trains on `data`; `InputError` if the cluster does not answer."""
+        """Open the engine that trains on `data`; `InputError` if the cluster does not answer.
+
+        A temporary dataset is removed at the end.
+        """
         opening: AbstractContextManager[Engine]
         if self.on_cluster:
             from dadagrad.training.engines.dask.engine import open_engine
@@ -88,16 +91,22 @@ class Resources:
                 yield engine
             finally:
                 engine.trace.save()
+                for source in data.sources:
+                    if isinstance(source, TemporaryDataset):
+                        source.remove()
 
 
 class TemporaryDataset(ZarrDataset):
-    """A dataset in a `folder` of this machine that is removed when nobody needs it any more."""
+    """A dataset in a `folder` of this machine, which `remove` removes.
+
+    If nobody calls it, the folder is removed when the dataset is no longer needed.
+    """
 
     is_temporary = True
 
     def __init__(self, folder: str, url: str) -> None:
         super().__init__(url)
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
 
 def _write_for_workers(
