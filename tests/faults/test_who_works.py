@@ -73,9 +73,17 @@ def test_a_worker_that_joins_holds_a_part_of_the_state_of_streams(cluster, data,
         cluster.add_worker()
         cluster.wait_for_workers(2)
         with cluster.client() as client:
-            wait_until(lambda: all(client.run(n_held).values()), 10, "it to hold shards")
+            wait_until(lambda: all(client.run(n_held).values()), 15, "it to hold shards")
 
-    result = At(10, join, pause=0.2).train(cluster, data, STREAMS)
+    at = At(2, join)
+
+    def go_slowly(event):
+        """A process takes seconds to start, and the run has some 20 rounds."""
+        if at.is_running:
+            time.sleep(1.0)
+
+    result = train(data, STREAMS, client=cluster.address, callbacks=[at, go_slowly])
+    at.join()
     assert bits(result) == bits(train(data, STREAMS))
 
 

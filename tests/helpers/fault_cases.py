@@ -53,6 +53,11 @@ class At:
         time.sleep(self._pause)
 
     @property
+    def is_running(self) -> bool:
+        """True while the fault happens."""
+        return self._future is not None and not self._future.done()
+
+    @property
     def longest_gap(self) -> float:
         """Seconds for which nothing happened."""
         return max(after - before for before, after in itertools.pairwise(self.seen))
