@@ -53,8 +53,6 @@ _inlined = njit(nogil=True, cache=True, error_model="numpy", inline="always")
 # needs to count references to them, which would take as long as the arithmetic.
 _borrowing = njit(nogil=True, cache=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
 
-AHEAD = 32  # features of a stream that are asked for before they are merged
-
 MAX_STEPS = 64
 # The codes of the classes of `dadagrad.optim.losses`.
 HINGE, SQUARED_HINGE, LOGISTIC, SQUARED, ABSOLUTE, HUBER, QUANTILE, POISSON = range(8)
@@ -1091,7 +1089,8 @@ def apply_mirror(state, last_update, averages, hyperparameters, t, gradient, squ
 # Streams: the rule of `dadagrad.training.coordinator.merge`, for one group of outputs.
 
 MERGE_BLOCK = 4096  # features whose sums stay in the cache
-AGAINST = 0.7  # share of the decay of a momentum that a round goes against
+AHEAD = 32  # features by which a merge asks for their numbers early
+AGAINST = 0.7  # factor of the decay of a momentum where a round goes against it
 MAX_ROUNDING = 1e-5  # relative change of a weight that was shrunk in several goes
 
 

@@ -66,11 +66,11 @@ class Resources:
 
         `on_error` says what happens to raw rows that are wrong.
         """
-        if is_raw(data):
-            options["on_error"] = on_error
-        if not (self.on_cluster and is_raw(data)):
+        if not is_raw(data):
             return as_dataset(data, **options)
-        return _write_for_workers(data, self.client, **options)
+        if not self.on_cluster:
+            return as_dataset(data, on_error=on_error, **options)
+        return _write_for_workers(data, self.client, on_error=on_error, **options)
 
     @contextmanager
     def engine(self, data: Dataset) -> Iterator[Engine]:
