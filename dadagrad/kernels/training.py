@@ -3,7 +3,7 @@
 Each is held by tests to the plain formulas of `dadagrad.optim.updates` and `dadagrad.optim.losses`.
 
 * `online_kernel`: one step for each row, in order; the whole online algorithm.
-* `count_rows`: loss and mistakes of progressive validation.
+* `count_by_score`: the histogram of scores of progressive validation.
 * `predict_scores`, `fill_slopes`, `add_gradients`: the gradient of many rows at fixed weights.
 * `merge_streams`: the states of streams that learned apart, into one.
 * `dual_weights`, `mirror_weights`, `apply_dual`, `apply_mirror`: weights out of, and one batch
@@ -257,32 +257,6 @@ def _move_of_output(targets, labels, row, score, part, pace, k):
     target = _target(labels[targets.label_column[k], row], targets.positive[k])
     loss, parameter = targets.loss, targets.loss_parameter
     return part * mean_slope(loss, parameter, score, target, part * pace)
-
-
-@_inlined
-def _loss_value(loss, parameter, score, target):
-    """The loss of one row, of a built-in loss by its code."""
-    if loss == HINGE:
-        return max(0.0, 1.0 - target * score)
-    if loss == SQUARED_HINGE:
-        shortfall = max(0.0, 1.0 - target * score)
-        return 0.5 * shortfall * shortfall
-    if loss == LOGISTIC:
-        agreement = target * score
-        return max(0.0, -agreement) + np.log1p(np.exp(-abs(agreement)))
-    distance = score - target
-    if loss == SQUARED:
-        return 0.5 * distance * distance
-    if loss == ABSOLUTE:
-        return abs(distance)
-    if loss == HUBER:
-        inside = min(abs(distance), parameter)
-        return inside * (abs(distance) - 0.5 * inside)
-    if loss == QUANTILE:
-        return max(-parameter * distance, (1.0 - parameter) * distance)
-    mean = np.exp(min(score, MAX_LOG_MEAN)) * (1.0 + max(score - MAX_LOG_MEAN, 0.0))
-    least = target - target * np.log(target) if target > 0.0 else 0.0
-    return max(mean - target * score - least, 0.0)
 
 
 @_borrowing
@@ -1460,42 +1434,6 @@ def _add_squares(indices, values, slopes, importance, squares):
         for k in range(len(slopes)):
             term = slopes[k] * values[j]
             squares[indices[j], k] += importance * term * term
-
-
-@_compiled
-def count_rows(batch, targets, other, scores):
-    """Loss and mistakes of (n_rows,) float64 `scores` of one output.
-
-    Parameters
-    ----------
-    batch : Batch
-    targets : Targets
-        Of the output, whose loss couples nothing.
-    other : float
-        The only label besides ``targets.positive`` that there may be; NaN if there is no rule.
-    scores : (n_rows,) float64
-
-    Returns
-    -------
-    loss, mistakes : float
-        Importance-weighted sums. A score of 0 predicts -1. The loss is NaN where a score is not
-        finite.
-    unknown : int
-        Rows whose label is not allowed.
-    """
-    loss, parameter = targets.loss, targets.loss_parameter
-    column, positive = targets.label_column[0], targets.positive[0]
-    signs, checked = not np.isnan(positive), not np.isnan(other)
-    total, mistakes, unknown = 0.0, 0.0, 0
-    for row in range(len(scores)):
-        importance = batch.importance[row] if len(batch.importance) else 1.0
-        label, score = batch.labels[column, row], scores[row]
-        target = (1.0 if label == positive else -1.0) if signs else label
-        total += importance * _loss_value(loss, parameter, score, target) + 0.0 * score
-        # Sums, and no branches: half of the rows take either.
-        mistakes += importance * ((score > 0.0) != (target > 0.0))
-        unknown += checked & (label != positive) & (label != other)
-    return total, mistakes, unknown
 
 
 @_compiled

@@ -14,7 +14,7 @@ from dadagrad.data.dataset import check_labels
 from dadagrad.errors import TrainingError
 from dadagrad.kernels.parallel import serial
 from dadagrad.optim.calibration import FIRST_KEY, N_BINS
-from dadagrad.optim.losses import check_targets
+from dadagrad.optim.losses import Loss, check_targets
 
 if TYPE_CHECKING:
     from dadagrad.kernels.training import Batch
@@ -182,56 +182,33 @@ class MetricsAccumulator:
         if culprit is not None:
             self._not_finite[group] = True
             self._culprit = culprit
-        width = self._problem.group_width
-        outputs = range(group * width, (group + 1) * width)
-        if self._problem.loss.couples:
-            self._count_coupled(group, self._scores[outputs.start : outputs.stop].T)
-            return
-        for output in outputs:
-            self._count_output(group, output)
-
-    def _count_output(self, group: int, output: int) -> None:
-        from dadagrad.kernels.training import count_rows
-
-        if self._problem.loss.code is None:
-            self._count_output_in_numpy(group, output)
-            return
         problem = self._problem
-        targets, _ = problem.of_group(group)
-        place = output % problem.group_width
-        columns = slice(place, place + 1)
-        targets = targets._replace(
-            label_column=targets.label_column[columns], positive=targets.positive[columns]
-        )
-        negative = np.nan
-        if problem.task in ("binary", "multilabel"):
-            negative = problem.label_columns[targets.label_column[0]].values[0]
-        loss, mistakes, unknown = count_rows(self._batch, targets, negative, self._scores[output])
-        self._loss[output], self._mistakes[output] = loss, mistakes
-        self._not_finite[group] |= np.isnan(loss)
-        self._unknown[group] |= unknown > 0
-
-    def _count_output_in_numpy(self, group: int, output: int) -> None:
-        problem, scores = self._problem, self._scores[output]
-        labels = self._batch.labels[problem.kernel_targets.label_column[output]]
-        signs = problem.targets(self._batch.labels.T)[:, output]
-        losses = np.asarray(problem.loss.value(scores, signs), np.float64)
-        self._loss[output] = self._weighted(losses)
-        self._mistakes[output] = self._weighted((scores > 0.0) != (signs > 0.0))
-        self._not_finite[group] |= not np.isfinite(scores).all()
-        if problem.task in ("binary", "multilabel"):
-            column = problem.label_columns[problem.kernel_targets.label_column[output]]
-            self._unknown[group] |= not np.isin(labels, np.array(column.values)).all()
-
-    def _count_coupled(self, group: int, scores: NDArray[np.float64]) -> None:
-        """Count (n_rows, n_targets) scores of a loss that couples outputs."""
+        outputs = range(group * problem.group_width, (group + 1) * problem.group_width)
+        scores = self._scores[outputs.start : outputs.stop]
         if not np.isfinite(scores).all():
             self._not_finite[group] = True
             return
-        is_class = self._problem.classes == self._batch.labels.T
-        loss = self._problem.settings[group].loss  # all outputs of a setting are a group
-        losses = loss.value(scores, np.where(is_class, 1.0, -1.0))
-        self._loss[group] = self._weighted(losses)
+        loss = problem.settings[group * problem.n_settings // problem.n_groups].loss
+        with np.errstate(over="ignore"):  # the loss of a score that is finite may be infinite
+            if loss.couples:  # all outputs of a setting are a group
+                is_class = problem.classes == self._batch.labels.T
+                losses = loss.value(scores.T, np.where(is_class, 1.0, -1.0))
+                self._loss[group] = self._weighted(losses)
+                return
+            for output in outputs:
+                self._count_output(group, output, loss)
+
+    def _count_output(self, group: int, output: int, loss: Loss) -> None:
+        problem, scores = self._problem, self._scores[output]
+        label_column = problem.kernel_targets.label_column[output]
+        labels = targets = self._batch.labels[label_column]
+        if loss.classifies:
+            targets = np.where(labels == problem.kernel_targets.positive[output], 1.0, -1.0)
+        if problem.task in ("binary", "multilabel"):
+            negative = problem.label_columns[label_column].values[0]
+            self._unknown[group] |= not ((targets > 0.0) | (labels == negative)).all()
+        self._loss[output] = self._weighted(np.asarray(loss.value(scores, targets), np.float64))
+        self._mistakes[output] = self._weighted((scores > 0.0) != (targets > 0.0))
 
     def _weighted(self, rows: NDArray[Any]) -> float:
         """The importance-weighted sum of (n_rows,) numbers."""

@@ -76,9 +76,9 @@ def test_a_second_process_finds_the_cache(tmp_path):
 FIRST_RUN = """
 import numpy as np
 from dadagrad import train
-from dadagrad.kernels.training import count_rows
+from dadagrad.kernels.training import count_by_score
 train((np.eye(2), [0, 1]), update="pa")
-print(sum(count_rows.stats.cache_misses.values()))
+print(sum(count_by_score.stats.cache_misses.values()))
 """
 
 

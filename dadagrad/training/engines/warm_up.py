@@ -16,7 +16,6 @@ from dadagrad.data.rows import Rows
 from dadagrad.kernels import is_compiled
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.id_sets import mark, marked
-from dadagrad.kernels.training import count_rows
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.threads import LocalEngine
@@ -41,7 +40,7 @@ def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
     """
     begun = time.perf_counter()
     config, couples = problem.config, problem.loss.couples
-    kind = (
+    kind: tuple[bool, ...] = (
         problem.compiled,
         problem.online,
         config.update.shrinks_lazily,
@@ -56,7 +55,7 @@ def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
     if problem.compiled:
         first = kernels.online_kernel(config.update.shrinks_lazily, problem.group_width)
     if problem.learns_by_row and problem.online:  # it calls no kernel but that of the metrics
-        kind, first = (False, False, False, couples, False, False, False, *kind[-2:]), count_rows
+        kind, first = (), kernels.count_by_score
     if kind in _warm:
         return 0.0
     if not is_compiled(first):
