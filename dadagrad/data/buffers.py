@@ -1,4 +1,4 @@
-"""Memory that is used again: partition after partition is read into the same buffers.
+"""Memory that is used again: partition after partition is read into that of earlier ones.
 
 Fresh memory is not free. The operating system hands it out page by page, each of which it clears
 first, at an interrupt each; and freed memory is scattered over the allocator's heaps, where the
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import threading
 from typing import Any
 
 import numpy as np
@@ -38,39 +39,78 @@ def zeros(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     return buffer[start : start + nbytes].view(dtype).reshape(sizes)
 
 
-class Arena:
-    """Buffers of one partition, by name.
+MIN_REUSED = 1 << 16
+"""Bytes of the smallest array whose memory is used again."""
 
-    An arena holds one partition at a time: the next one overwrites the arrays of the last.
+MAX_RATIO = 1.25
+"""Ratio of the memory that is held to the most that was in use at a time."""
+
+
+class Pool:
+    """Memory of arrays, which others use again when these are garbage.
+
+    Threads may use it at the same time.
     """
 
     def __init__(self) -> None:
-        self._buffers: dict[str, NDArray[np.uint8]] = {}
+        self._unused: list[NDArray[np.uint8]] = []
+        self._held = self._most_used = 0
+        self._lock = threading.Lock()
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all buffers."""
-        return sum(map(len, self._buffers.values()))
+    def unused_bytes(self) -> int:
+        """Bytes that wait to be used again."""
+        return sum(map(len, tuple(self._unused)))
 
-    def empty(self, name: str, length: int, dtype: DTypeLike) -> NDArray[Any]:
-        """An uninitialised (length,) array in the buffer `name`, whose last array it overwrites."""
-        nbytes = length * np.dtype(dtype).itemsize
-        buffer = self._buffers.get(name)
-        if buffer is None or len(buffer) < nbytes:
-            # The old buffer is freed first. The new one has some spare bytes, as partitions have
-            # almost the same size; untouched bytes take no memory.
-            buffer = None
-            self._buffers.pop(name, None)
-            buffer = self._buffers[name] = zeros(nbytes + nbytes // 8, np.uint8)
-        return buffer[:nbytes].view(dtype)
+    def empty(self, length: int, dtype: DTypeLike) -> NDArray[Any]:
+        """An uninitialised (length,) array, in the memory of an earlier one if possible.
+
+        Its memory is used again when nothing refers to the array or to a view of it any more.
+        """
+        dtype = np.dtype(dtype)
+        nbytes = length * dtype.itemsize
+        if nbytes < MIN_REUSED:
+            return np.empty(length, dtype)
+        with self._lock:
+            memory = self._take(nbytes)
+        return np.asarray(_Loan(memory, self._unused))[:nbytes].view(dtype)
+
+    def release(self) -> None:
+        """Return unused memory to the system."""
+        with self._lock:
+            self._free(0)
+            self._most_used = self._held
+
+    def _take(self, nbytes: int) -> NDArray[np.uint8]:
+        """Unused memory of at least `nbytes` and at most twice that, or new memory."""
+        sizes = [(len(memory), number) for number, memory in enumerate(tuple(self._unused))]
+        suitable = [(size, number) for size, number in sizes if nbytes <= size <= 2 * nbytes]
+        if suitable:
+            return self._unused.pop(min(suitable)[1])
+        # Some spare bytes, as partitions have almost the same size; untouched bytes take no memory.
+        size = nbytes + nbytes // 8
+        self._most_used = max(self._most_used, self._held - self.unused_bytes + size)
+        self._free(int(MAX_RATIO * self._most_used) - size)
+        memory = zeros(size, np.uint8)
+        self._held += size
+        return memory
+
+    def _free(self, most_held: int) -> None:
+        """Return unused memory, the oldest first, until at most `most_held` bytes are held."""
+        while self._unused and self._held > most_held:
+            self._held -= len(self._unused.pop(0))
 
 
-class Arenas(list[Arena]):
-    """Unused arenas, which threads may `take` and `append` at the same time."""
+class _Loan:
+    """Owner of the `memory` of an array, which becomes `unused` when the owner is garbage."""
 
-    def take(self) -> Arena:
-        """The arena that was appended last, or a new one."""
-        try:
-            return self.pop()
-        except IndexError:
-            return Arena()
+    def __init__(self, memory: NDArray[np.uint8], unused: list[NDArray[np.uint8]]) -> None:
+        self._memory, self._unused = memory, unused
+        self.__array_interface__ = memory.__array_interface__
+
+    def __del__(self) -> None:
+        self._unused.append(self._memory)  # without the lock, which this thread may hold
+
+
+POOL = Pool()
+"""Memory of this process."""

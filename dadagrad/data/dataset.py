@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.buffers import Arena
 from dadagrad.data.rows import Rows
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.summary import features_text, html_table, listed, number_text
@@ -214,13 +213,6 @@ class Dataset(ABC):
     @abstractmethod
     def read(self, partition: int) -> Rows:
         """Read and check partition number `partition`."""
-
-    def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
-        """Like `read`, but the arrays may be views of `arena`, valid until its next use.
-
-        `scratch` can be used for another partition when this returns.
-        """
-        return self.read(partition)
 
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
         """Names of those `ids` that have one."""

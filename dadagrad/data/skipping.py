@@ -14,7 +14,6 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.buffers import Arena
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import CorruptionError, InputError, MissingKey, OnError
@@ -53,10 +52,6 @@ class SkippingDataset(Dataset):
     def read(self, partition: int) -> Rows:
         """Rows of the partition, or its replacement."""
         return self.guarded(partition, lambda: self.source.read(partition))
-
-    def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
-        """Like `read`, for `Dataset.read_into`."""
-        return self.guarded(partition, lambda: self.source.read_into(partition, arena, scratch))
 
     def guarded(self, partition: int, read: Callable[[], Rows]) -> Rows:
         """Result of `read`, or the replacement of a partition that is damaged or missing.

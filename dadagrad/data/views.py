@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.buffers import Arena
 from dadagrad.data.dataset import (
     MAX_LISTED_VALUES,
     Dataset,
@@ -88,11 +87,6 @@ class DatasetView(Dataset):
     def read(self, partition: int) -> Rows:
         piece = self._piece(partition)
         return self._select(piece, self._sources[piece.source].read(piece.partition))
-
-    def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
-        piece = self._piece(partition)
-        source = self._sources[piece.source]
-        return self._select(piece, source.read_into(piece.partition, arena, scratch))
 
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
         names: dict[int, str] = {}

@@ -55,8 +55,8 @@ def measure_scales(
     ids, sums, counts, n_rows, n_entries = [], [], [], 0, 0
     for partition in schedule.first.order(0)[:MAX_PARTITIONS]:
         loaded = loader.load(partition)
-        stop = np.searchsorted(loaded.rows.indptr, MAX_ENTRIES - n_entries, side="right") - 1
-        rows = loaded.rows.slice(0, min(MAX_ROWS - n_rows, int(stop)))
+        stop = np.searchsorted(loaded.indptr, MAX_ENTRIES - n_entries, side="right") - 1
+        rows = loaded.slice(0, min(MAX_ROWS - n_rows, int(stop)))
         if rows.values is not None and rows.nnz:
             positions, indices = relabel(rows.indices, rows.n_local)
             ids.append(look_up(rows.vocabulary, positions))
@@ -66,8 +66,8 @@ def measure_scales(
             sums.append(np.bincount(indices, sizes, len(positions)))
             counts.append(np.bincount(indices, rows.values != 0.0, len(positions)))
         n_rows, n_entries = n_rows + rows.n_rows, n_entries + rows.nnz
-        loader.keep(loaded)
-        if rows.n_rows < loaded.rows.n_rows:
+        loader.keep(partition, loaded)
+        if rows.n_rows < loaded.n_rows:
             break
     if not ids:
         return None

@@ -226,8 +226,9 @@ class Run:
         columns = self.problem.label_columns
         if len(columns) != 1 or not self.problem.loss.classifies:
             return
-        loaded = loader.load(int(self.schedule.first.order(0)[0]))
-        if in_order(loaded.rows.labels[:, 0], columns[0]):
+        first = int(self.schedule.first.order(0)[0])
+        rows = loader.load(first)
+        if in_order(rows.labels[:, 0], columns[0]):
             remedy = "write the data again with `dadagrad ingest`, which shuffles all rows"
             if any(isinstance(source, MemoryDataset | DaskDataset) for source in self.data.sources):
                 remedy = "shuffle them"
@@ -237,7 +238,7 @@ class Run:
                 "the labels come in order: training learns little from rows that are sorted by "
                 f"label, and its error before learning is far too low; {remedy}"
             )
-        loader.keep(loaded)
+        loader.keep(first, rows)
 
     def _learn_by_pass(
         self, engine: Engine, start: Start, watcher: Watcher, save_every: int | None

@@ -35,7 +35,7 @@ from dadagrad.training.state import zero_state
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
 from dadagrad.training.worker.compute import as_batch, row_importance, rows_of
-from dadagrad.training.worker.partition_reader import Loaded, Loader
+from dadagrad.training.worker.partition_reader import Loader
 
 logger = logging.getLogger(__name__)
 
@@ -117,12 +117,12 @@ def _read(
     """Return the first rows over the features that they have, numbered anew if compiled."""
     parts = first_rows(data, schedule, problem.compiled)
     with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad-trial") as pool:
-        loaded: list[Loaded] = list(pool.map(loader.load, [partition for partition, _ in parts]))
+        loaded = list(pool.map(loader.load, [partition for partition, _ in parts]))
     blocks, vocabularies = [], []
     for reading, (partition, n_rows) in enumerate(parts):
         place = f"{data.url}, partition {data.partitions[partition].name}"
         slice_ = Slice(reading, partition, 0, n_rows, last=False)
-        rows = rows_of(problem, loaded[reading].rows, slice_, place)
+        rows = rows_of(problem, loaded[reading], slice_, place)
         used, indices = relabel(rows.indices, rows.n_local)
         vocabularies.append(look_up(rows.vocabulary, used))
         blocks.append(Block(rows.indptr, indices, rows.values, rows.labels, rows.weights,
@@ -134,8 +134,9 @@ def _read(
             blocks[number] = replace(blocks[number], ids=look_up(places, blocks[number].ids))
     block = concatenate(blocks)
     read_first = schedule.first.order(0)[:KEPT]
-    for each in loaded:
-        (loader.keep if each.partition in read_first else loader.release)(each)
+    for (partition, _), kept in zip(parts, loaded, strict=True):
+        if partition in read_first:
+            loader.keep(partition, kept)
     return Rows(
         np.arange(len(vocabulary)) if problem.compiled else vocabulary,
         block.indptr,

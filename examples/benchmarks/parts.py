@@ -19,7 +19,6 @@ import reporting
 from memory import prepare
 
 from dadagrad import Dataset, open_dataset, train
-from dadagrad.data.buffers import Arena
 from dadagrad.data.synthetic import Corpus
 from dadagrad.kernels.id_sets import put, take
 
@@ -45,13 +44,10 @@ def main() -> None:
 
     bandwidth = bandwidth_of_memory(least)
     contents = [path.read_bytes() for path in chunks]
-    arena, scratch = Arena(), Arena()
     buffer = memoryview(bytearray(max(map(len, contents))))
     files = least(lambda: [read_into(path, buffer) for path in chunks])
     checksums = least(lambda: [google_crc32c.value(content) for content in contents])
-    reading = least(
-        lambda: [data.read_into(number, arena, scratch) for number in range(len(data.partitions))]
-    )
+    reading = least(lambda: [data.read(number) for number in range(len(data.partitions))])
     copies = copies_of_state(data, least)
     train(data, step_size=0.2, threads=1)  # compiles
     runs = {threads: shortest_run(data, threads, options.repeats) for threads in (1, 2)}

@@ -17,7 +17,6 @@ import zarr
 from zarr.buffer import cpu
 
 from dadagrad import TrainConfig, ingest, open_dataset, train
-from dadagrad.data.buffers import Arena
 from dadagrad.data.synthetic import Corpus
 
 ARRAYS = ("X/data", "X/indices", "X/indptr", "obs/label", "var/feature")
@@ -35,11 +34,10 @@ def main() -> None:
         ingest(folder / "text", str(folder / "data"))
     data = open_dataset(str(folder / "data"))
     numbers = range(len(data.partitions))
-    arena, scratch = Arena(), Arena()
 
     def decoder() -> None:
         for number in numbers:
-            data.read_into(number, arena, scratch)
+            data.read(number)
 
     def zarr_python() -> None:
         for partition in data.partitions:

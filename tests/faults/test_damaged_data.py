@@ -14,7 +14,7 @@ from helpers.training_cases import bits, train_until
 from pyarrow.parquet import ParquetFile
 
 from dadagrad.data import open_dataset
-from dadagrad.data.buffers import Arena
+from dadagrad.data.buffers import Pool
 from dadagrad.data.dataset import MemoryDataset
 from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import CorruptionError, InputError, OutOfMemory, StorageError
@@ -147,7 +147,7 @@ def test_names_of_features_are_those_that_can_be_read(url):
 
 
 NO_DAMAGE = {
-    "memory": (Arena, "empty", MemoryError("none left"), OutOfMemory),
+    "memory": (Pool, "empty", MemoryError("none left"), OutOfMemory),
     "disk": (store, "open_regular", OSError(5, "Input/output error"), StorageError),
     "memory, Parquet": (ParquetFile, "read_row_group", MemoryError("none left"), OutOfMemory),
     "threads, Parquet": (

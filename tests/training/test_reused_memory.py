@@ -1,50 +1,42 @@
 """Memory that is used again must not be used too early: here it turns to garbage at once."""
 
+import gc
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from helpers.training_cases import as_dataset, bits, make_data
 from helpers.zarr_cases import write_zarr
 
 from dadagrad.config import TrainConfig
-from dadagrad.data.buffers import Arena
+from dadagrad.data import buffers
+from dadagrad.data.buffers import Pool
 from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.training import execution
-from dadagrad.training.engines import threads as engine_module
 from dadagrad.training.run import train
-from dadagrad.training.worker.partition_reader import Loader
+
+GARBAGE = 0
+"""Rows of zeros are wrong, but a kernel that works on them stays inside its arrays."""
 
 
-def poison(arenas, byte=0xFF):
-    """Fill `arenas` with `byte`; the number of their buffers.
+class Garbage(list):
+    """Unused memory, which is overwritten when it is given back."""
 
-    0xFF is neither a number nor an index. Rows of zeros are wrong as well, but a kernel that works
-    on them stays inside its arrays: a test that fails, not a process that dies.
-    """
-    buffers = [buffer for arena in arenas for buffer in arena._buffers.values()]
-    for buffer in buffers:
-        buffer.fill(byte)
-    return len(buffers)
+    n_overwritten = 0
 
-
-class PoisoningData(ZarrDataset):
-    """Its scratch is garbage once it has been used."""
-
-    def read_into(self, partition, arena, scratch):
-        poison([arena], 0)
-        rows = super().read_into(partition, arena, scratch)
-        poison([scratch])
-        return rows
+    def append(self, memory):
+        memory.fill(GARBAGE)
+        Garbage.n_overwritten += 1
+        super().append(memory)
 
 
-class PoisoningLoader(Loader):
-    """A loader that overwrites the partitions which it drops."""
-
-    poisoned = 0
-
-    def release(self, loaded):
-        PoisoningLoader.poisoned += poison([loaded.arena], 0)
-        super().release(loaded)
+@pytest.fixture
+def pool(monkeypatch):
+    """The pool of this process, for arrays of any size, whose unused memory is overwritten."""
+    monkeypatch.setattr(buffers, "MIN_REUSED", 1)
+    monkeypatch.setattr(buffers.POOL, "_unused", Garbage())
+    monkeypatch.setattr(Garbage, "n_overwritten", 0)
+    return buffers.POOL
 
 
 @pytest.fixture(scope="module")
@@ -74,25 +66,45 @@ def url(in_memory, tmp_path_factory):
 )
 @pytest.mark.parametrize("threads", [1, 3])
 def test_rows_are_not_overwritten_while_they_are_needed(
-    in_memory, url, settings, threads, monkeypatch
+    in_memory, url, settings, threads, monkeypatch, pool
 ):
     monkeypatch.setattr(execution, "CHUNK_ROWS", 7)
-    monkeypatch.setattr(engine_module, "Loader", PoisoningLoader)
-    monkeypatch.setattr(PoisoningLoader, "poisoned", 0)
     config = TrainConfig(**{"step_size": 0.3, "l1": 1e-3, "passes": 3} | settings)
-    result = train(PoisoningData(url), config, threads=threads)
-    assert PoisoningLoader.poisoned > 3 * len(in_memory.partitions)
+    result = train(ZarrDataset(url), config, threads=threads)
+    assert Garbage.n_overwritten > 3 * len(in_memory.partitions)
     assert bits(result) == bits(train(in_memory, config, threads=threads))
 
 
-def test_a_run_takes_the_memory_of_a_few_partitions(url):
-    arenas: list[Arena] = []
+def test_a_run_takes_the_memory_of_a_few_partitions(url, pool, monkeypatch):
+    held = []
 
     class Noting(ZarrDataset):
-        def read_into(self, partition, arena, scratch):
-            arenas.append(arena)
-            return super().read_into(partition, arena, scratch)
+        def read(self, partition):
+            rows = super().read(partition)
+            held.append(pool._held)
+            return rows
 
-    train(Noting(url), TrainConfig(step_size=0.3, batch_size=1, passes=3), threads=2)
-    assert len(arenas) == 3 * 9
-    assert len(set(map(id, arenas))) == 3  # one in use, two read ahead
+    train(Noting(url), TrainConfig(step_size=0.3, batch_size=1, passes=9), threads=2)
+    assert len(held) >= 9 * 9
+    assert max(held) < 2 * max(held[:9])
+
+
+def test_memory_is_used_again_when_the_last_view_is_gone():
+    pool = Pool()
+    array = pool.empty(100_000, np.float64)
+    address, view = array.ctypes.data, array.reshape(100, 1000)[5:]
+    del array
+    gc.collect()
+    assert pool.unused_bytes == 0
+    del view
+    assert pool.unused_bytes >= 800_000
+    assert pool.empty(800_000, np.uint8).ctypes.data == address
+
+
+def test_a_pool_holds_little_more_than_was_in_use():
+    pool = Pool()
+    for length in range(100_000, 8_000_000, 250_000):  # each too long for the one before
+        pool.empty(length, np.uint8)
+    assert pool.unused_bytes < 1.5 * length
+    pool.release()
+    assert pool.unused_bytes == 0

@@ -16,7 +16,7 @@ from numcodecs import blosc
 from numcodecs.vlen import VLenUTF8
 from numpy.typing import NDArray
 
-from dadagrad.data.buffers import Arena
+from dadagrad.data.buffers import POOL
 from dadagrad.errors import CorruptionError
 
 MAX_CHUNK = 1 << 22
@@ -73,14 +73,14 @@ class ArrayDecoder:
         """Bytes of the array and of its chunks as they are stored."""
         return int(self.length * self.dtype.itemsize + sum(self.sizes))
 
-    def allocate(self, name: str, arena: Arena, scratch: Arena) -> list[NDArray[np.uint8]]:
-        """Buffers to read the chunks into: the array in `arena`, or `scratch` if compressed."""
+    def allocate(self) -> list[NDArray[np.uint8]]:
+        """Buffers to read the chunks into: pieces of the array, or others if compressed."""
         n_chunks = len(self.sizes)
-        self._array = arena.empty(name, n_chunks * self._chunk, self.dtype)
+        self._array = POOL.empty(n_chunks * self._chunk, self.dtype)
         self._decoded = list(self._array.view(np.uint8).reshape(n_chunks, -1)) if n_chunks else []
         self._stored = self._decoded
         if self._compressed and n_chunks:
-            stored = scratch.empty(name, sum(self.sizes), np.uint8)
+            stored = POOL.empty(sum(self.sizes), np.uint8)
             self._stored = np.split(stored, np.cumsum(self.sizes[:-1], dtype=np.int64))
         return self._stored
 

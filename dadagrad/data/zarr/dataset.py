@@ -24,7 +24,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.buffers import Arena
+from dadagrad.data.buffers import POOL
 from dadagrad.data.dataset import MAX_COUNT, Dataset, Partition, Schema, check_plain, need
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.codec import ArrayDecoder, check_strings_size, decode_strings
@@ -85,10 +85,6 @@ class ZarrDataset(Dataset):
         """Read and check a partition; `CorruptionError` names the array of any changed byte."""
         return self._reader(partition).read_rows()
 
-    def read_into(self, partition: int, arena: Arena, scratch: Arena) -> Rows:
-        """Like `read`; all arrays are views of `arena`, and `scratch` holds compressed chunks."""
-        return self._reader(partition, arena, scratch).read_rows()
-
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
         unnamed = np.asarray(ids, np.int64)
         names: dict[int, str] = {}
@@ -129,8 +125,8 @@ class ZarrDataset(Dataset):
         numbers = np.searchsorted(begins, lines, side="right") - 1
         return np.array(files or [""], object)[numbers], lines - begins[numbers] + 1
 
-    def _reader(self, partition: int, *arenas: Arena) -> _PartitionReader:
-        return _PartitionReader(self._storage, self.partitions[partition], self.schema, *arenas)
+    def _reader(self, partition: int) -> _PartitionReader:
+        return _PartitionReader(self._storage, self.partitions[partition], self.schema)
 
     def _read_root(self) -> dict[str, Any]:
         """The root attributes of a whole dataset in a known version."""
@@ -168,16 +164,8 @@ class ZarrDataset(Dataset):
 class _PartitionReader:
     """Reader of one partition; its metadata is read and compared with the root's checksum."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        partition: Partition,
-        schema: Schema,
-        arena: Arena | None = None,
-        scratch: Arena | None = None,
-    ) -> None:
+    def __init__(self, storage: Storage, partition: Partition, schema: Schema) -> None:
         self._storage, self._partition, self._schema = storage, partition, schema
-        self._arena, self._scratch = arena or Arena(), scratch or Arena()
         with self._errors_of("zarr.json"):
             document = storage.get(f"{partition.name}/zarr.json", max_bytes=_MAX_DOCUMENT)
             if hashlib.sha256(document).hexdigest() != partition.checksum:
@@ -191,7 +179,7 @@ class _PartitionReader:
         return path in self._metadata
 
     def read_rows(self) -> Rows:
-        """All rows; the arrays are views of the arena."""
+        """All rows."""
         n_rows, nnz, names = self._partition.n_rows, self._partition.nnz, self._schema.label_names
         expected = {
             "X/indices": (nnz, "int32"),
@@ -205,11 +193,11 @@ class _PartitionReader:
         if self._schema.queried:
             expected["obs/query"] = (n_rows, "int64")
         arrays = self.read_numbers(expected)
-        labels = self._arena.empty("labels", n_rows * len(names), np.float64)
+        labels = POOL.empty(n_rows * len(names), np.float64)
         labels = labels.reshape(n_rows, len(names))
         for number, name in enumerate(names):
             labels[:, number] = arrays[f"obs/{name}"]
-        indptr = self._arena.empty("indptr", n_rows + 1, np.int64)
+        indptr = POOL.empty(n_rows + 1, np.int64)
         indptr[:] = arrays["X/indptr"]
         paths = ("obs/weight", "obs/row_scale", "obs/query")
         columns = [arrays.get(path) for path in paths]
@@ -226,7 +214,7 @@ class _PartitionReader:
         """Texts of an array of this path and length."""
         with self._errors_of(path):
             ((size, _),) = self._seals[path]
-            chunk = self._scratch.empty(path, check_strings_size(size, length), np.uint8)
+            chunk = POOL.empty(check_strings_size(size, length), np.uint8)
         self._read_chunks({f"{path}/c/0": chunk})
         with self._errors_of(path):
             return decode_strings(chunk, length)
@@ -241,12 +229,12 @@ class _PartitionReader:
                     decoders[path] = decoder
                 elif path != "X/data" or decoder.fill_value != 1:
                     raise CorruptionError("its chunks are missing")
-        needed = sum(decoder.nbytes for decoder in decoders.values()) - self._arena.nbytes
+        needed = sum(decoder.nbytes for decoder in decoders.values()) - POOL.unused_bytes
         check_free_memory(needed, f"{self._storage.url}: partition {self._partition.name}")
         chunks: dict[str, NDArray[np.uint8]] = {}
         for path, decoder in decoders.items():  # no memory is taken before all sizes are known
             with self._errors_of(path):
-                buffers = decoder.allocate(path, self._arena, self._scratch)
+                buffers = decoder.allocate()
             chunks |= {f"{path}/c/{number}": buffer for number, buffer in enumerate(buffers)}
         self._read_chunks(chunks)
         arrays = {}

@@ -10,7 +10,9 @@ import queue
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from dadagrad.data.buffers import POOL
 from dadagrad.data.dataset import Dataset
+from dadagrad.data.rows import Rows
 from dadagrad.kernels.parallel import threaded
 from dadagrad.storage.memory import check_addresses
 from dadagrad.training.coordinator import Coordinator
@@ -30,7 +32,7 @@ from dadagrad.training.messages import (
     Save,
 )
 from dadagrad.training.worker.compute import compute
-from dadagrad.training.worker.partition_reader import Loaded, Loader
+from dadagrad.training.worker.partition_reader import Loader
 
 
 class LocalEngine(Engine):
@@ -41,7 +43,7 @@ class LocalEngine(Engine):
         self._threads = threads
         self._events: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
         self.loader: Loader = Loader(data)
-        self._loaded: dict[int, Loaded] = {}
+        self._rows: dict[int, Rows] = {}
 
     def run(self, coordinator: Coordinator, watcher: Watcher) -> bool:
         """Drive `coordinator` until it finishes; True if the run is complete.
@@ -68,7 +70,7 @@ class LocalEngine(Engine):
                             case Merge(merge):
                                 self._submit(pool, self._merge, merge)
                             case Close(reading):
-                                self.loader.release(self._loaded.pop(reading))
+                                del self._rows[reading]
                             case Finish(complete):
                                 return complete
                             case Report() | Save():
@@ -82,8 +84,9 @@ class LocalEngine(Engine):
         finally:
             reader.shutdown(wait=True, cancel_futures=True)
             pool.shutdown(wait=True, cancel_futures=True)
-            self._loaded.clear()
+            self._rows.clear()
             self.loader.clear()
+            POOL.release()
 
     def _submit(
         self, pool: ThreadPoolExecutor, work: Callable[..., Event], *arguments: object
@@ -98,21 +101,19 @@ class LocalEngine(Engine):
 
     def _open(self, reading: int, partition: int) -> Event:
         with self.trace.measured("read", reading=reading, partition=partition):
-            self._loaded[reading] = self.loader.load(partition)
+            self._rows[reading] = self.loader.load(partition)
         return Opened(reading)
 
     def _compute(
         self, instruction: Compute, coordinator: Coordinator, pool: ThreadPoolExecutor
     ) -> Event:
         (slice_,) = instruction.slices
-        loaded = self._loaded[slice_.reading]
-        place = f"{self._data.url}, partition {self._data.partitions[loaded.partition].name}"
+        rows = self._rows[slice_.reading]
+        place = f"{self._data.url}, partition {self._data.partitions[slice_.partition].name}"
         spread = threaded(pool, self._threads)
         details = {"task": instruction.task, "reading": slice_.reading, "rows": slice_.n_rows}
         with self.trace.measured("learn", **details):
-            result = compute(
-                coordinator.problem, loaded.rows, slice_, instruction.input, place, spread
-            )
+            result = compute(coordinator.problem, rows, slice_, instruction.input, place, spread)
         return Computed(instruction.task, (result,))
 
     def _merge(self, merge: Callable[[], None]) -> Event:

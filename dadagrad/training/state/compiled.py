@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.buffers import Arena, Arenas, zeros
+from dadagrad.data.buffers import POOL, zeros
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.kernels import training as kernels
@@ -68,7 +68,6 @@ class State(TrainingState):
     momentum: NDArray[np.float32]
     intercept: NDArray[np.float64]
     t: float = 0.0
-    _arenas: Arenas = field(default_factory=Arenas, repr=False, compare=False)
 
     @classmethod
     def zero(
@@ -153,12 +152,11 @@ class State(TrainingState):
         lazy = problem.config.update.shrinks_lazily
         # What other threads write meanwhile must not be close by.
         intercept = self.intercept[group, 0].copy()
-        arena = self._arenas.take()
         names = "accumulators", "last_update", "averages"
         arrays = {name: getattr(self, name)[group] for name in names}
         parts = arrays  # of all features no copy
         if len(ids) < self.n_features:
-            parts = {name: _rows_like(arrays[name], len(ids), arena, name) for name in names}
+            parts = {name: _rows_like(arrays[name], len(ids)) for name in names}
             _copy(take, arrays.values(), ids, parts.values())
         accumulators, last_update, averages = parts.values()
         work = kernels.make_work(batch, accumulators, intercept, last_update, averages)
@@ -167,7 +165,6 @@ class State(TrainingState):
         if parts is not arrays:
             _copy(put, arrays.values(), ids, parts.values())
         culprit = overflowed(ids, accumulators)
-        self._arenas.append(arena)
         self.intercept[group, 0] = intercept
         return float(t), culprit
 
@@ -363,10 +360,10 @@ def overflowed(ids: NDArray[np.int64], accumulators: NDArray[np.float32]) -> int
     return int(ids[wrong[0]]) if len(wrong) else None
 
 
-def _rows_like(array: NDArray[Any], n_rows: int, arena: Arena, name: str) -> NDArray[Any]:
+def _rows_like(array: NDArray[Any], n_rows: int) -> NDArray[Any]:
     """Memory for the numbers of some features of a group; for none if the array has none."""
     shape = (n_rows if len(array) else 0, *array.shape[1:])
-    return arena.empty(name, math.prod(shape), array.dtype).reshape(shape)
+    return POOL.empty(math.prod(shape), array.dtype).reshape(shape)
 
 
 def _copy(

@@ -1,50 +1,27 @@
-"""Reading partitions into memory that is used again, and keeping what will be wanted soon."""
+"""Reading partitions before a run, which keeps those that it will want first."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from dadagrad.data.buffers import Arena, Arenas
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """The `rows` of a partition, which may be views of `arena`: they are valid until `release`."""
-
-    partition: int
-    rows: Rows
-    arena: Arena
-
-
 class Loader:
-    """Reads the partitions of `data`; threads may use it at the same time."""
+    """Reader of the partitions of `data`; threads may use it at the same time."""
 
     def __init__(self, data: Dataset) -> None:
         self._data = data
-        self._arenas, self._scratch = Arenas(), Arenas()
-        self._kept: dict[int, Loaded] = {}
+        self._kept: dict[int, Rows] = {}
 
-    def load(self, partition: int) -> Loaded:
+    def load(self, partition: int) -> Rows:
         """The rows of a partition: those that were kept, or else read now."""
-        loaded = self._kept.pop(partition, None)
-        if loaded is not None:
-            return loaded
-        arena, scratch = self._arenas.take(), self._scratch.take()
-        rows = self._data.read_into(partition, arena, scratch)
-        self._scratch.append(scratch)
-        return Loaded(partition, rows, arena)
+        rows = self._kept.pop(partition, None)
+        return self._data.read(partition) if rows is None else rows
 
-    def release(self, loaded: Loaded) -> None:
-        """Nobody looks at the rows any more: their memory is for others."""
-        self._arenas.append(loaded.arena)
-
-    def keep(self, loaded: Loaded) -> None:
+    def keep(self, partition: int, rows: Rows) -> None:
         """Have the next `load` of this partition give these rows."""
-        self._kept[loaded.partition] = loaded
+        self._kept[partition] = rows
 
     def clear(self) -> None:
-        """Let go of all memory."""
-        for cache in (self._arenas, self._scratch, self._kept):
-            cache.clear()
+        """Let go of all rows."""
+        self._kept.clear()

@@ -19,6 +19,7 @@ from typing import ParamSpec
 from distributed import get_worker
 
 from dadagrad._version import __version__
+from dadagrad.data.buffers import POOL
 from dadagrad.data.dask_blocks import DaskDataset
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
@@ -185,3 +186,4 @@ def forget(run: str, digest: str) -> None:
         _jobs.pop(run, None)
     if _cache is not None:
         _cache.forget(digest)
+    POOL.release()
