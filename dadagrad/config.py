@@ -19,13 +19,12 @@ from dadagrad.optim import baselines, projection_tree
 from dadagrad.optim.calibration import CALIBRATIONS, Calibration
 from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.optim.preconditioners import PRECONDITIONERS, Diagonal, Preconditioner
-from dadagrad.optim.registry import describe
+from dadagrad.optim.registry import Registered, describe
 from dadagrad.optim.regularizers import REGULARIZERS, ElasticBox, Regularizer, add_penalties
 from dadagrad.optim.updates import UPDATES, Update
 from dadagrad.settings import (
     Choice,
     ClassWeights,
-    Named,
     Number,
     Setting,
     Several,
@@ -51,7 +50,7 @@ class TrainConfig:
 
     loss: Spec[Loss] = setting(
         "hinge",
-        Named(LOSSES, LOSSES.names),
+        Registered(LOSSES, LOSSES.names),
         "Loss that training minimizes, such as logistic. hinge, squared-hinge and logistic "
         "classify; squared, absolute, huber (:width=1), quantile (:q=0.5) and poisson are for "
         "regression; multiclass-hinge and softmax compare all classes; ranking compares rows of "
@@ -60,14 +59,14 @@ class TrainConfig:
     )
     update: Spec[Update] = setting(
         "dual-averaging",
-        Named(UPDATES, UPDATES.names),
+        Registered(UPDATES, UPDATES.names),
         "Rule that turns gradients into weights. dual-averaging, mirror-descent and ftrl step in "
         "the preconditioner; the others learn without penalties. coin-betting needs no step size.",
         "Algorithm",
     )
     preconditioner: Spec[Preconditioner] = setting(
         "diagonal",
-        Named(PRECONDITIONERS, PRECONDITIONERS.names),
+        Registered(PRECONDITIONERS, PRECONDITIONERS.names),
         "Matrix that scales steps. An example is sketch:rank=20. Training with diagonal is "
         "compiled; the others run in NumPy.",
     )
@@ -97,7 +96,7 @@ class TrainConfig:
     )
     regularizer: Spec[Regularizer | None] = setting(
         None,
-        Named(REGULARIZERS, REGULARIZERS.names, optional=True),
+        Registered(REGULARIZERS, REGULARIZERS.names, optional=True),
         "Norm to penalize, or set of allowed weights. Examples "
         "are group:strength=0.001,size=4 and, for each output, l1-ball:radius=10.",
         "Regularizers and constraints",
@@ -190,7 +189,7 @@ class TrainConfig:
     )
     calibration: Spec[Calibration] = setting(
         "platt",
-        Named(CALIBRATIONS, CALIBRATIONS.names),
+        Registered(CALIBRATIONS, CALIBRATIONS.names),
         "Fit of probabilities to progressive scores. platt is a logistic curve and isotonic any "
         "that does not fall; with none, only logistic and softmax loss have probabilities.",
     )
@@ -273,7 +272,7 @@ class TrainConfig:
         """Return the settings as plain JSON types: objects by name, infinities as text."""
         plain = {name: getattr(self, name) for name in SETTINGS}
         for name, described in SETTINGS.items():
-            if isinstance(described.kind, Named) and plain[name] is not None:
+            if isinstance(described.kind, Registered) and plain[name] is not None:
                 plain[name] = describe(plain[name])
             elif isinstance(plain[name], tuple):
                 plain[name] = list(plain[name])
@@ -347,7 +346,7 @@ def _check_algorithm(config: TrainConfig) -> None:
         value = getattr(config, name)
         if value != SETTINGS[name].kind.convert(name, SETTINGS[name].default):
             supported = ", ".join(each for each in UPDATES if UPDATES[each].uses_penalties)
-            text = describe(value) if isinstance(SETTINGS[name].kind, Named) else value
+            text = describe(value) if isinstance(SETTINGS[name].kind, Registered) else value
             raise InputError(
                 f"update {update.name!r} does not support {name}={text!r}; leave out {name}, or "
                 f"choose one of the updates {supported}"

@@ -16,7 +16,6 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from dadagrad.errors import InputError
-from dadagrad.optim.registry import Registry
 from dadagrad.summary import number_text
 
 T = TypeVar("T")
@@ -95,12 +94,17 @@ class Number:
         number = isinstance(value, int if self.whole else int | float)
         if number and not isinstance(value, bool) and self._contains(value):
             return value
+        words = "".join(f" or {word!r}" for word in self.words)
+        raise InputError(f"{name} must be {self.phrase}{words}, not {value!r}")
+
+    @property
+    def phrase(self) -> str:
+        """The numbers in words."""
         kind = "a whole number" if self.whole else "a finite number" if self.finite else "a number"
         bounds = [f" of at least {self.minimum:g}"] if self.minimum is not None else []
         bounds += [f" above {self.above:g}"] if self.above is not None else []
         bounds += [f" below {self.below:g}"] if self.below is not None else []
-        words = "".join(f" or {word!r}" for word in self.words)
-        raise InputError(f"{name} must be {kind}{' and'.join(bounds)}{words}, not {value!r}")
+        return f"{kind}{' and'.join(bounds)}"
 
     def _contains(self, value: float) -> bool:
         return (
@@ -166,29 +170,6 @@ class Switch:
             return value
         auto = " or 'auto'" if self.auto else ""
         raise InputError(f"{name} must be True or False{auto}, not {value!r}")
-
-    parse = convert
-
-
-@dataclass(frozen=True)
-class Named:
-    """An object by name, or the object itself; see `dadagrad.optim.registry`."""
-
-    registry: Registry[Any]
-    names: tuple[str, ...]
-    optional: bool = False
-
-    @property
-    def type_text(self) -> str:
-        kind = f"str or {self.registry.base.__name__}"
-        return f"{kind} or None" if self.optional else kind
-
-    @property
-    def metavar(self) -> str:
-        return "NAME[:K=V]"
-
-    def convert(self, name: str, value: Any) -> Any:
-        return None if value is None and self.optional else self.registry.make(value)
 
     parse = convert
 

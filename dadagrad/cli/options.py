@@ -16,8 +16,9 @@ from dadagrad.cli.display import Display
 from dadagrad.cli.failures import MEGABYTES, check_memory
 from dadagrad.data.reading.options import Crosses
 from dadagrad.errors import InputError
+from dadagrad.optim.registry import Registered
 from dadagrad.progress.display import RunDisplay
-from dadagrad.settings import GROUPS, Choice, Kind, Named, Setting, Switch
+from dadagrad.settings import GROUPS, Choice, Kind, Setting, Switch
 from dadagrad.training.callbacks import Callback
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -167,7 +168,7 @@ def setting_option(name: str, setting: Setting) -> Callable[[Command], Command]:
     """Return the option of one setting; without it the value is None, so that a file decides."""
     option = setting.option or name.replace("_", "-")
     text, default, kind = setting.help, setting.default, setting.kind
-    if isinstance(kind, Choice | Named) and kind.metavar.startswith("NAME"):
+    if isinstance(kind, Choice | Registered) and kind.metavar.startswith("NAME"):
         text += f" One of {', '.join(getattr(kind, 'words', ()) or kind.names)}."
     add = partial(grouped(setting.group), default=None, help=text, research=setting.research)
     shown = setting.shown_default or ("" if default in (None, ()) else str(default))

@@ -39,7 +39,8 @@ from dadagrad.model.evaluate import score_partitions
 from dadagrad.model.model import Model
 from dadagrad.model.raw import is_unprepared
 from dadagrad.optim.losses import LOSSES, Loss
-from dadagrad.settings import Named, parameter_docs
+from dadagrad.optim.registry import Registered
+from dadagrad.settings import parameter_docs
 from dadagrad.training.callbacks import Callbacks
 from dadagrad.training.result import TrainResult
 
@@ -75,7 +76,9 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         super().__init_subclass__(**keywords)
         settings = {name: SETTINGS[name] for name in SETTINGS if name not in cls._excluded_settings}
         names = losses_of(cls._tasks)
-        settings["loss"] = replace(settings["loss"], default=names[0], kind=Named(LOSSES, names))
+        settings["loss"] = replace(
+            settings["loss"], default=names[0], kind=Registered(LOSSES, names)
+        )
         settings["passes"] = replace(settings["passes"], default=5)
         for name in cls._more_parameters.keys() & settings.keys():
             settings[name] = replace(settings[name], default=cls._more_parameters[name])
@@ -169,7 +172,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         plain = trained.report["config"]
         names = inspect.signature(cls).parameters.keys() & SETTINGS.keys()
         settings = {name: getattr(config, name) for name in names}
-        settings |= {n: plain[n] for n in names if isinstance(SETTINGS[n].kind, Named)}
+        settings |= {n: plain[n] for n in names if isinstance(SETTINGS[n].kind, Registered)}
         estimator = cls(**settings, random_state=config.seed)
         estimator._adopt_labels(state.origin, new_labels=True)
         estimator.n_features_in_ = trained.n_features

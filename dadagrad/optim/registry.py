@@ -17,12 +17,12 @@ as in ``block:size=4+4+2``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast, dataclass_transform
+from typing import Any, ClassVar, Generic, TypeVar, cast, dataclass_transform
 
 from dadagrad.errors import InputError
+from dadagrad.settings import Choice, Number
 
 T = TypeVar("T")
 Class = TypeVar("Class", bound=type)
@@ -38,6 +38,8 @@ Finite = float
 """Annotation of a parameter that is a finite number."""
 Numbers = tuple[float, ...]
 """Annotation of a parameter that is several finite numbers."""
+Schedule = str
+"""Annotation of the growth of a curvature with time: "constant", "sqrt" or "linear"."""
 Rank = int
 """Annotation of the rank of a sketch, at least 2."""
 Count = int
@@ -60,9 +62,10 @@ class Named:
         """Check the fields of a dataclass by their annotations, such as `Positive`."""
         for each in fields(self):  # type: ignore[arg-type]
             annotation, _, optional = str(each.type).partition(" | ")
-            value, kind = getattr(self, each.name), KINDS.get(annotation)
-            if kind and not kind.holds(value) and not (optional and value is None):
-                raise InputError(f"{each.name} of {self.name} must be {kind.words}, not {value!r}")
+            value = getattr(self, each.name)
+            if annotation in KINDS and not (optional and value is None):
+                plain = value.item() if hasattr(value, "item") else value
+                KINDS[annotation].convert(f"{each.name} of {self.name}", plain)
 
 
 class Registry(Generic[T]):
@@ -123,10 +126,7 @@ class Registry(Generic[T]):
                     f"{self.kind} {name!r} has no parameter {key!r}; its parameters: {listed}"
                 )
             kind = KINDS[str(parameters[key].type).partition(" | ")[0]]
-            try:
-                values[key] = kind.parse(value)
-            except ValueError:
-                raise InputError(f"{name}:{key} must be {kind.words}, not {value!r}") from None
+            values[key] = kind.parse(f"{key} of {name}", value)
         for key, each in parameters.items():
             if key not in values and each.default is MISSING:
                 raise InputError(f"{self.kind} {name!r} needs {key}; write {name}:{key}=VALUE")
@@ -178,48 +178,64 @@ def _text(value: Any) -> str:
     return str(value.item() if hasattr(value, "item") else value)
 
 
-def _is_number(value: Any, minimum: float = -math.inf) -> bool:
-    number = hasattr(value, "__float__") and not isinstance(value, bool)
-    return number and math.isfinite(value) and value >= minimum
+@dataclass(frozen=True)
+class Registered:
+    """Kind of a setting that is an object by name, or the object itself."""
+
+    registry: Registry[Any]
+    names: tuple[str, ...]
+    optional: bool = False
+
+    @property
+    def type_text(self) -> str:
+        kind = f"str or {self.registry.base.__name__}"
+        return f"{kind} or None" if self.optional else kind
+
+    @property
+    def metavar(self) -> str:
+        return "NAME[:K=V]"
+
+    def convert(self, name: str, value: Any) -> Any:
+        return None if value is None and self.optional else self.registry.make(value)
+
+    parse = convert
 
 
-def _is_whole(value: Any, minimum: int = 1) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool) and value >= minimum
+@dataclass(frozen=True)
+class _Joined:
+    """Kind of a parameter that is a number or a tuple; or always a tuple, if `plural`."""
+
+    number: Number
+    plural: bool = False
+
+    def convert(self, name: str, value: Any) -> Any:
+        numbers = value if isinstance(value, tuple) else (value,)
+        try:
+            if not numbers and not self.plural:
+                raise InputError("no number")
+            for each in numbers:
+                self.number.convert(name, each)
+        except InputError:
+            raise InputError(
+                f"{name} must be {self.number.phrase}, or a tuple of such numbers, not {value!r}"
+            ) from None
+        return value
+
+    def parse(self, name: str, text: str) -> Any:
+        numbers = tuple(self.number.parse(name, each) for each in text.split("+"))
+        return numbers if self.plural or len(numbers) > 1 else numbers[0]
 
 
-def _parse_sizes(text: str) -> int | tuple[int, ...]:
-    sizes = tuple(map(int, text.split("+")))
-    return sizes if "+" in text else sizes[0]
-
-
-def _is_sizes(value: Any) -> bool:
-    return value != () and all(map(_is_whole, value if isinstance(value, tuple) else (value,)))
-
-
-class Kind(NamedTuple):
-    """Values that a parameter may have: in words, from text, and a test of one."""
-
-    words: str
-    parse: Callable[[str], Any]
-    holds: Callable[[Any], bool] = lambda value: True
-
-
-KINDS = {
-    "str": Kind("text", str),
-    "int": Kind("a whole number", int),
-    "float": Kind("a number", float),
-    "Positive": Kind("a finite number above 0", float, lambda x: _is_number(x) and x > 0),
-    "NonNegative": Kind("a finite number of at least 0", float, lambda x: _is_number(x, 0)),
-    "Finite": Kind("a finite number", float, _is_number),
-    "Numbers": Kind(
-        "finite numbers",
-        lambda text: tuple(map(float, text.split("+"))),
-        lambda x: isinstance(x, tuple) and all(map(_is_number, x)),
-    ),
-    "Rank": Kind("a whole number of at least 2", int, lambda x: _is_whole(x, 2)),
-    "Count": Kind("a whole number of at least 0", int, lambda x: _is_whole(x, 0)),
-    "Sizes": Kind(
-        "a whole number of at least 1, or a tuple of such numbers", _parse_sizes, _is_sizes
-    ),
+KINDS: dict[str, Number | Choice | _Joined] = {
+    "Schedule": Choice(("constant", "sqrt", "linear")),
+    "int": Number(whole=True),
+    "float": Number(finite=False),
+    "Positive": Number(above=0),
+    "NonNegative": Number(minimum=0),
+    "Finite": Number(),
+    "Numbers": _Joined(Number(), plural=True),
+    "Rank": Number(whole=True, minimum=2),
+    "Count": Number(whole=True, minimum=0),
+    "Sizes": _Joined(Number(whole=True, minimum=1)),
 }
 """Kinds of parameters by the annotations of fields."""

@@ -77,19 +77,19 @@ def test_text_keeps_every_digit_of_the_parameters(value):
     [
         (LOSSES, "hinged", "loss 'hinged' is not known; choose one of hinge, squared-hinge"),
         (LOSSES, "hinge:width=2", "loss 'hinge' has no parameter 'width'; its parameters: none"),
-        (LOSSES, "huber:width=wide", "huber:width must be a finite number above 0, not 'wide'"),
+        (LOSSES, "huber:width=wide", "width of huber must be a finite number above 0, not 'wide'"),
         (LOSSES, "quantile:q=1", "q of quantile must be below 1, not 1.0"),
         (LOSSES, 3, "loss must be a name or an object of a class derived from dadagrad.Loss"),
         (REGULARIZERS, "l1-ball", "'l1-ball' needs radius; write l1-ball:radius=VALUE"),
         (
             REGULARIZERS,
             "group:strength=1,size=2+",
-            "group:size must be a whole number of at least 1",
+            "size of group must be a whole number of at least 1",
         ),
         (
             PRECONDITIONERS,
             "sketch:rank=1.5",
-            "sketch:rank must be a whole number of at least 2, not '1.5'",
+            "rank of sketch must be a whole number of at least 2, not '1.5'",
         ),
         (UPDATES, "pa-1:aggressiveness=1", "no parameter 'aggressiveness'; its .*: epsilon, C"),
         (UPDATES, "ftrl:step_size=1", "has no parameter 'step_size'; its parameters: none"),

@@ -17,10 +17,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array, Arrays, Ids, add_rows, rows_of, zeros
 from dadagrad.optim.preconditioners.base import PRECONDITIONERS, DiagonalPreconditioner, Step
-from dadagrad.optim.registry import NonNegative, register
+from dadagrad.optim.registry import NonNegative, Schedule, register
 
 POWERS = {"constant": 0.0, "sqrt": 0.5, "linear": 1.0}
 
@@ -91,14 +90,8 @@ class Identity(_Uniform):
     Keeps t, the importance up to and with the present step, as ``time``.
     """
 
-    schedule: str = "sqrt"
+    schedule: Schedule = "sqrt"
     total: ClassVar[str] = "time"
-
-    def __post_init__(self) -> None:
-        if self.schedule not in POWERS:
-            raise InputError(
-                f"schedule {self.schedule!r} is not known; choose one of {', '.join(POWERS)}"
-            )
 
     def _growth(self, step: Step) -> Array | float:
         return step.importance

@@ -24,7 +24,7 @@ def test_schedules_are_powers_of_the_importance_so_far(schedule, power):
         t += importance
         weights = weights - 0.3 / t**power * importance * gradient
         np.testing.assert_allclose(update.weights(state), weights, atol=1e-12)
-    with pytest.raises(InputError, match="schedule 'cubic' is not known; choose one of constant"):
+    with pytest.raises(InputError, match="'cubic' is not known; choose one of constant"):
         Identity("cubic")
 
 
