@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dadagrad.kernels.id_sets import DistinctIds
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator.merge import (
     features_after,
@@ -31,8 +32,7 @@ from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.schedule.base import Slice, Stretch
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
-from dadagrad.training.state.gradients import GradientSums
-from dadagrad.training.state.slices import FeatureSlice, SharedFeatures, Weights
+from dadagrad.training.state.slices import FeatureSlice, SharedFeatures, Weights, add_gradients
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class BatchStep(Combination):
     def __init__(self, problem: Problem, state: TrainingState) -> None:
         self._problem = problem
         self._state = state
-        self._sums = GradientSums(problem)
+        self._distinct = DistinctIds(problem.n_features)
         self._intercept: NDArray[np.float64] | None = None
 
     def give(self, stretch: Progress) -> SliceInput:
@@ -112,8 +112,8 @@ class BatchStep(Combination):
         importance = sum(metrics.weight for stretch in stretches for metrics in stretch.metrics)
         if not importance > 0.0:
             return 0
-        gradients = _features(stretches)
-        self._state.step(self._problem, self._sums.total(gradients), importance)
+        total = add_gradients(_features(stretches), self._distinct)
+        self._state.step(self._problem, total, importance)
         return 1
 
 

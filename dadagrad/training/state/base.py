@@ -20,7 +20,7 @@ from dadagrad.data.rows import Rows
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.parallel import Spread
 from dadagrad.problem import Problem
-from dadagrad.training.state.gradients import GradientSum
+from dadagrad.training.state.slices import FeatureSlice, Gradient
 
 Count: TypeAlias = Callable[[int, int | None], None]
 """Takes note that a group of outputs has learned, with the id of a feature whose sums are no longer
@@ -74,7 +74,7 @@ class TrainingState(ABC):
         """The (n_outputs,) intercepts at t, with which the next rows are predicted."""
 
     @abstractmethod
-    def step(self, problem: Problem, total: GradientSum, importance: float) -> None:
+    def step(self, problem: Problem, total: FeatureSlice[Gradient], importance: float) -> None:
         """Take one step with the mean gradient of rows whose gradients sum to `total`."""
 
     @abstractmethod

@@ -27,12 +27,12 @@ from dadagrad.training.state.base import (
     step_intercepts,
     zero_intercept,
 )
-from dadagrad.training.state.gradients import GradientSum
+from dadagrad.training.state.slices import FeatureSlice, Gradient
 
 FEATURE_ARRAYS = ("accumulators", "last_update", "averages", "momentum")
 """Names of the arrays of a state with numbers for each feature."""
 
-_NO_SCORES = np.zeros((0, 0))
+_NO_SCORES = _NO_SQUARES = np.zeros((0, 0))
 CHUNK_WEIGHTS = 1 << 20
 """Weights of all features that are made at a time."""
 
@@ -301,14 +301,15 @@ class State(TrainingState):
     def intercepts_now(self, problem: Problem) -> NDArray[np.float64]:
         return intercepts(problem, self.intercept, self.t)
 
-    def step(self, problem: Problem, total: GradientSum, importance: float) -> None:
-        share = self.pull(total.ids)
-        share._step_weights(problem, total.gradient / importance, total.squares / importance)
+    def step(self, problem: Problem, total: FeatureSlice[Gradient], importance: float) -> None:
+        share, sums = self.pull(total.ids), total.content
+        share._step_weights(problem, sums.gradient / importance, sums.squares / importance)
         culprit = overflowed(total.ids, np.moveaxis(share.accumulators, 1, 0))
         if culprit is not None and problem.n_settings == 1:
             raise TrainingError(OVERFLOW, culprit)
         self.push(total.ids, share)
-        mean, squares = total.intercept / importance, total.intercept_squares / importance
+        mean = sums.intercept[:1] / importance
+        squares = sums.intercept[1:] / importance if sums.squares.shape[1] else _NO_SQUARES
         step_intercepts(problem, self.intercept, self.t, mean, squares)
         self.t += 1.0
 

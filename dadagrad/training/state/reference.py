@@ -29,7 +29,7 @@ from dadagrad.training.state.base import (
     step_intercepts,
     zero_intercept,
 )
-from dadagrad.training.state.gradients import GradientSum
+from dadagrad.training.state.slices import FeatureSlice, Gradient
 
 Array = NDArray[np.float64]
 _NO_SQUARES = np.zeros((0, 0))
@@ -117,10 +117,9 @@ class PlainState(TrainingState):
         bias: Array = self._weights_at(np.array([problem.n_features]))[0]
         return bias
 
-    def step(self, problem: Problem, total: GradientSum, importance: float) -> None:
-        order = np.argsort(total.ids)
-        ids, gradient = total.ids[order], total.gradient[order] / importance
-        intercept = total.intercept / importance
+    def step(self, problem: Problem, total: FeatureSlice[Gradient], importance: float) -> None:
+        ids, gradient = total.ids, total.content.gradient / importance
+        intercept = total.content.intercept[:1] / importance
         if not isinstance(self.algorithm, GradientLearner):
             return self._step(problem, ids, gradient, intercept, 1.0)
         if problem.config.fit_intercept:

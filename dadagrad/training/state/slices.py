@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.errors import TrainingError
-from dadagrad.kernels.id_sets import look_up
+from dadagrad.kernels.id_sets import DistinctIds, add_at, look_up
 
 
 class Content(Protocol):
@@ -82,20 +82,47 @@ class Gradient:
 
     Attributes
     ----------
-    gradient : (k, n_outputs) float32
-    squares : (k, n_outputs) float32, or (0, 0)
+    gradient : (k, n_outputs) float32 of a slice of rows, float64 of a batch
+    squares : like `gradient`, or (0, 0)
         Sum of the squares of the rows' gradients, where the problem needs them.
     intercept : (2, n_outputs) float64
         Sums of the intercept's gradients and of their squares.
     """
 
-    gradient: NDArray[np.float32]
-    squares: NDArray[np.float32]
+    gradient: NDArray[Any]
+    squares: NDArray[Any]
     intercept: NDArray[np.float64]
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"gradient": self.gradient, "squares": self.squares, "intercept": self.intercept}
+
+
+def add_gradients(
+    slices: Sequence[FeatureSlice[Gradient]], distinct: DistinctIds
+) -> FeatureSlice[Gradient]:
+    """The sum of the gradients of some slices of rows, in float64 and in the order of `slices`."""
+    if len(slices) == 1:
+        ids, places = slices[0].ids, [np.arange(len(slices[0].ids))]
+    else:
+        ids, places = distinct.unite([each.ids for each in slices])
+
+    def add(terms: list[NDArray[Any]]) -> NDArray[np.float64]:
+        n_outputs = terms[0].shape[1]  # 0 of squares that the problem does not need
+        sums = np.zeros((len(ids) if n_outputs else 0, n_outputs))
+        for place, term in zip(places if n_outputs else (), terms, strict=False):
+            add_at(sums, place, term)
+        return sums
+
+    gradients = [each.content for each in slices]
+    return FeatureSlice(
+        ids,
+        Gradient(
+            add([each.gradient for each in gradients]),
+            add([each.squares for each in gradients]),
+            sum((each.intercept for each in gradients), start=np.zeros(())),
+        ),
+    )
 
 
 def not_finite(change: Content, n_settings: int) -> dict[str, NDArray[np.bool_]]:
