@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from dadagrad.training.engines.dask.streams.peers import ALIGNMENT, flattened, restored
+from dadagrad.training.engines.dask.streams.peers import ALIGNMENT, packed, unpacked
 
 arrays = st.sampled_from(["uint8", "uint16", "int64", "float32", "float64"]).flatmap(
     lambda dtype: arrays_of.arrays(dtype, arrays_of.array_shapes(min_dims=1, min_side=0))
@@ -29,7 +29,7 @@ def same(sent, arrived):
 
 @given(messages, st.integers(0, ALIGNMENT - 1))
 def test_a_message_arrives_as_it_was_sent_wherever_it_lies_in_memory(message, offset):
-    structure, content = flattened(message)
+    form, content = packed(message)
     memory = np.empty(offset + len(content), np.uint8)
     memory[offset:] = content
-    assert same(message, restored(structure, memory[offset:]))
+    assert same(message, unpacked(form, memory[offset:]))

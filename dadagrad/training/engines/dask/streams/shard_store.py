@@ -48,7 +48,7 @@ class ShardStore:
         self._lock = threading.RLock()
         operations: dict[str, Operation] = {
             "features": self._features,
-            "shard": lambda version, number: self._shard(number, version).state.feature_arrays,
+            "shard": lambda version, number: self._shard(number, version).state,
             "changes": self._changes_of,
             "follow": self._follow,
         }
@@ -82,9 +82,7 @@ class ShardStore:
                 state = State.zero(self.problem, stop - start)
             elif isinstance(source, str):
                 request = Request(source, "shard", {"number": number})
-                (arrays,) = self.peers.ask(layout.version, [request])
-                copies = {name: array.copy() for name, array in arrays.items()}  # to be changed
-                state = State.zero(self.problem, 0).with_features(copies)
+                (state,) = self.peers.ask(layout.version, [request])
             elif isinstance(source, StoredShard):
                 state = State.zero(self.problem, 0).with_features(source.read())
             else:
@@ -155,9 +153,7 @@ class ShardStore:
         state = State.zero(self.problem, len(ids), momentum=False)
         local_shards = by_holder.pop(self.peers.address, [])
         requests = [
-            Request(
-                holder, "features", {"ids": {str(each): pack(ids[parts[each]]) for each in numbers}}
-            )
+            Request(holder, "features", {"ids": {each: pack(ids[parts[each]]) for each in numbers}})
             for holder, numbers in by_holder.items()
         ]
         for number in local_shards:
@@ -165,7 +161,7 @@ class ShardStore:
             shard.state.pull_into(ids[part] - shard.start, state, part)
         for answer in self.peers.ask(layout.version, requests):
             for number, arrays in answer.items():
-                _fill(state, parts[int(number)], arrays)
+                _fill(state, parts[number], arrays)
         state.intercept, state.t = common.intercept.copy(), common.t
         return state
 
@@ -195,7 +191,7 @@ class ShardStore:
     def _merge_shards(self, layout: Layout, merging: MergeRemotely, numbers: list[int]) -> None:
         """Merge some shards, and send the numbers that they have then to the second holders."""
         version, changes = layout.version, merging.changes
-        edges = {str(each): layout.edges[each : each + 2].tolist() for each in numbers}
+        edges = {each: layout.edges[each : each + 2].tolist() for each in numbers}
         keys: dict[str, list[str]] = defaultdict(list)
         for change in changes:
             keys[change.worker].append(change.key)
@@ -204,12 +200,12 @@ class ShardStore:
             for worker, keys_of_worker in keys.items()
         ]
         answers = dict(zip(keys, self.peers.ask(version, requests), strict=True))
-        followers: dict[str, dict[str, Any]] = defaultdict(dict)
+        followers: dict[str, dict[int, Arrays]] = defaultdict(dict)
         for number in numbers:
             learned = []
             for change in changes:
-                arrays = answers[change.worker][f"{change.key} {number}"]
-                first, stop = edges[str(number)]
+                arrays = answers[change.worker][change.key, number]
+                first, stop = edges[number]
                 ids = unpack(arrays["ids"], np.int64) - first
                 learned.append(FeatureSlice(ids, change.common.with_features(arrays)))
                 fault = fault_in(learned[-1], stop - first, self.problem.n_settings)
@@ -218,7 +214,7 @@ class ShardStore:
                     raise PeerLost(f"{sender} cannot be right: {fault}")
             merged = self._merge_shard(version, number, learned, merging.begun)
             for holder in layout.holders[number][1:]:
-                followers[holder][str(number)] = merged
+                followers[holder][number] = merged
         requests = [Request(each, "follow", {"shards": sent}) for each, sent in followers.items()]
         self.peers.ask(version, requests)
 
@@ -252,17 +248,17 @@ class ShardStore:
 
     # Requests of other workers, on threads.
 
-    def _features(self, version: Version, ids: Arrays) -> dict[str, Arrays]:
+    def _features(self, version: Version, ids: dict[int, NDArray[np.int64]]) -> dict[int, Arrays]:
         answer = {}
         for number, packed in ids.items():
-            shard = self._shard(int(number), version)
+            shard = self._shard(number, version)
             positions = unpack(packed, np.int64) - shard.start
             answer[number] = shard.state.pull(positions, momentum=False).feature_arrays
         return answer
 
     def _changes_of(
-        self, version: Version, keys: list[str], edges: dict[str, list[int]]
-    ) -> dict[str, Arrays]:
+        self, version: Version, keys: list[str], edges: dict[int, list[int]]
+    ) -> dict[tuple[str, int], Arrays]:
         changes = {}
         for key in keys:
             with self._lock:
@@ -272,16 +268,16 @@ class ShardStore:
             arrays = change.content.feature_arrays
             for number, ends in edges.items():
                 part = slice(*np.searchsorted(change.ids, ends).tolist())
-                changes[f"{key} {number}"] = {
+                changes[key, number] = {
                     "ids": pack(change.ids[part]),
                     **{name: np.ascontiguousarray(arrays[name][:, part]) for name in arrays},
                 }
         return changes
 
-    def _follow(self, version: Version, shards: dict[str, Arrays]) -> dict[str, Arrays]:
+    def _follow(self, version: Version, shards: dict[int, Arrays]) -> bool:
         self.enter(version)
         for number, arrays in shards.items():
-            shard = self._shard(int(number), version, merged=True)
+            shard = self._shard(number, version, merged=True)
             with shard.lock:
                 self._check_epoch(version)
                 if shard.round == version.round:
@@ -289,7 +285,7 @@ class ShardStore:
                     shard.begin_merge(positions)
                     shard.state.push_features(positions, shard.state.with_features(arrays))
                     shard.round += 1
-        return {}
+        return True
 
     def _check_epoch(self, version: Version) -> None:
         if version.epoch != self._version.epoch:
