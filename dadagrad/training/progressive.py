@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from dadagrad.data.dataset import check_labels
 from dadagrad.errors import TrainingError
-from dadagrad.kernels.parallel import serial
+from dadagrad.kernels.parallel import Spread, serial
 from dadagrad.optim.calibration import FIRST_KEY, N_BINS
-from dadagrad.optim.losses import Loss, check_targets
+from dadagrad.optim.losses import check_targets
 
 if TYPE_CHECKING:
     from dadagrad.kernels.training import Batch
@@ -127,8 +127,20 @@ def best_setting(passes: Sequence[ProgressiveMetrics]) -> int:
     return int(np.argmin(np.where(diverged, np.inf, passes[0].loss)))
 
 
-class MetricsAccumulator:
-    """Counts the rows of a slice, group of outputs by group.
+def count(
+    problem: Problem,
+    batch: Batch,
+    scores: NDArray[np.float64],
+    place: str,
+    first_row: int,
+    *,
+    overflowed: Sequence[int | None] = (),
+    final_scores: NDArray[np.float64] | None = None,
+    share: int = 1,
+    t: float = 1e12,
+    spread: Spread = serial,
+) -> ProgressiveMetrics:
+    """Count rows by the scores that they had before they were learned from.
 
     Parameters
     ----------
@@ -136,170 +148,110 @@ class MetricsAccumulator:
     batch : Batch
         The rows, the first of which is row `first_row` of `place`.
     scores : (n_outputs, n_rows) float64
-        Those of a group must be there when it is counted, and stay.
+    overflowed : sequence of int or None
+        For each group of outputs that has learned, a feature whose sums are no longer finite.
+    final_scores : (n_outputs, n_rows) float64, optional
+        Scores of the weights that would be the model, if these are averages; NaN at rows that are
+        not counted in the histogram.
+    share : int
+        Rows for which one counts in the histogram.
     t : float
         Importance of the rows that were learned from before; so large that all rows count alike
         in the histogram, unless each is a step.
+    spread : Spread
+        Threads that count the outputs.
 
-    Attributes
-    ----------
-    final_scores : (n_outputs, n_rows) float64
-        Scores of the weights that would be the model: of their averages, if the model is that; NaN
-        at rows that are not counted in the histogram.
-    share : int
-        Rows for which one counts in the histogram.
+    Raises
+    ------
+    TrainingError
+        Every setting has diverged; names `place` and the first row whose score is not finite.
+    InputError
+        A label is not one of the classes, or no target of the loss; names `place`, the row and the
+        label.
     """
+    n_settings, n_targets = problem.n_settings, problem.n_targets
+    importance, labels = batch.importance, batch.labels.T
+    finite = np.array([np.isfinite(each).all() for each in np.split(scores, n_settings)])
+    culprits = np.array([each is not None for each in overflowed], bool)
+    if len(culprits):
+        finite &= ~culprits.reshape(n_settings, -1).any(axis=1)
+    if not finite.any():
+        culprit = next((each for each in overflowed if each is not None), None)
+        raise _not_finite(problem, scores, culprit, place, first_row)
+    if problem.loss.classifies:
+        check_labels(problem.label_columns, labels, place, first_row)
+    else:
+        check_targets(problem.loss, labels, place, first_row)
+    targets = np.ascontiguousarray(problem.settings[0].targets(labels).T)
+    couples = problem.loss.couples
+    losses = np.zeros((n_settings, 1 if couples else n_targets))
+    mistakes = np.zeros(losses.shape)
 
-    def __init__(
-        self,
-        problem: Problem,
-        batch: Batch,
-        scores: NDArray[np.float64],
-        place: str,
-        first_row: int,
-        t: float = 1e12,
-    ) -> None:
-        self.final_scores = scores
-        self.share = 1
-        self._problem = problem
-        self._batch = batch
-        self._scores = scores
-        self._place = place
-        self._first_row = first_row
-        self._t = t
-        self._loss = np.zeros(problem.n_groups if problem.loss.couples else problem.n_outputs)
-        self._mistakes = np.zeros(problem.n_outputs)
-        # Groups of which some row cannot be counted.
-        self._not_finite = np.zeros(problem.n_groups, np.bool_)
-        self._culprit: int | None = None
-        self._unknown = np.zeros(problem.n_groups, np.bool_)
-
-    def count(self, group: int, culprit: int | None = None) -> None:
-        """Count the rows by the scores of one group; several threads may count at a time.
-
-        `culprit` is a feature of which the sums of the group are no longer finite.
-        """
-        if culprit is not None:
-            self._not_finite[group] = True
-            self._culprit = culprit
-        problem = self._problem
-        outputs = range(group * problem.group_width, (group + 1) * problem.group_width)
-        scores = self._scores[outputs.start : outputs.stop]
-        if not np.isfinite(scores).all():
-            self._not_finite[group] = True
-            return
-        loss = problem.settings[group * problem.n_settings // problem.n_groups].loss
-        with np.errstate(over="ignore"):  # the loss of a score that is finite may be infinite
-            if loss.couples:  # all outputs of a setting are a group
-                is_class = problem.classes == self._batch.labels.T
-                losses = loss.value(scores.T, np.where(is_class, 1.0, -1.0))
-                self._loss[group] = self._weighted(losses)
-                return
-            for output in outputs:
-                self._count_output(group, output, loss)
-
-    def _count_output(self, group: int, output: int, loss: Loss) -> None:
-        problem, scores = self._problem, self._scores[output]
-        label_column = problem.kernel_targets.label_column[output]
-        labels = targets = self._batch.labels[label_column]
-        if loss.classifies:
-            targets = np.where(labels == problem.kernel_targets.positive[output], 1.0, -1.0)
-        if problem.task in ("binary", "multilabel"):
-            negative = problem.label_columns[label_column].values[0]
-            self._unknown[group] |= not ((targets > 0.0) | (labels == negative)).all()
-        self._loss[output] = self._weighted(np.asarray(loss.value(scores, targets), np.float64))
-        self._mistakes[output] = self._weighted((scores > 0.0) != (targets > 0.0))
-
-    def _weighted(self, rows: NDArray[Any]) -> float:
-        """The importance-weighted sum of (n_rows,) numbers."""
-        importance = self._batch.importance
+    def weigh(rows: NDArray[Any]) -> float:
         # No product with BLAS, which has other bits on another number of threads.
         return float((importance * rows).sum() if len(importance) else rows.sum())
 
-    def metrics(self) -> ProgressiveMetrics:
-        """Return the metrics, when all groups are counted.
+    def count_loss(number: int) -> None:
+        """Count one output, or all outputs of a setting whose loss couples them."""
+        setting, target = divmod(number, losses.shape[1])
+        if not finite[setting]:
+            losses[setting] = np.inf
+            return
+        loss = problem.settings[setting].loss
+        own = scores[setting * n_targets :][:n_targets]
+        with np.errstate(over="ignore"):  # the loss of a score that is finite may be infinite
+            if couples:
+                losses[setting] = weigh(loss.value(own.T, targets.T))
+            else:
+                value = loss.value(own[target], targets[target])
+                losses[setting, target] = weigh(np.asarray(value, np.float64))
+        if problem.task == "multiclass" and target == 0:
+            mistakes[setting] = weigh(problem.classes[own.argmax(axis=0)] != labels[:, 0])
+        elif problem.task in ("binary", "multilabel"):
+            mistakes[setting, target] = weigh((own[target] > 0.0) != (targets[target] > 0.0))
 
-        The loss of a setting that has diverged is infinite.
+    spread(count_loss, losses.size)
+    lengths = np.diff(batch.indptr)
+    counted = importance > 0.0 if len(importance) else np.ones(len(lengths), np.bool_)
+    return ProgressiveMetrics(
+        int(np.count_nonzero(counted)),
+        int(lengths[counted].sum()),
+        float(importance.sum()) if len(importance) else float(len(lengths)),
+        losses.mean(axis=1),
+        mistakes.mean(axis=1),
+        _histogram(problem, batch, scores if final_scores is None else final_scores, share, t),
+    )
 
-        Raises
-        ------
-        TrainingError
-            Every setting has a score that is not finite; names `place` and the first row of one.
-        InputError
-            A label is not one of the classes, or no target of the loss; names `place`, the row
-            and the label.
-        """
-        self._check()
-        problem, batch = self._problem, self._batch
-        loss = self._loss.reshape(problem.n_settings, -1).mean(axis=1)
-        loss[self._not_finite.reshape(problem.n_settings, -1).any(axis=1)] = np.inf
-        lengths = np.diff(batch.indptr)
-        n_rows = len(lengths)
-        counted = batch.importance > 0.0 if len(batch.importance) else np.ones(n_rows, np.bool_)
-        if problem.task == "multiclass":
-            mistakes = self._wrong_classes()
-        elif problem.task == "regression":
-            mistakes = np.zeros(problem.n_settings)
-        else:
-            mistakes = self._mistakes.reshape(problem.n_settings, -1).mean(axis=1)
-        return ProgressiveMetrics(
-            int(np.count_nonzero(counted)),
-            int(lengths[counted].sum()),
-            float(batch.importance.sum()) if len(batch.importance) else float(n_rows),
-            loss,
-            mistakes,
-            self._histogram(),
-        )
 
-    def _histogram(self) -> NDArray[np.float64]:
-        from dadagrad.kernels.training import count_by_score
+def _histogram(
+    problem: Problem, batch: Batch, scores: NDArray[np.float64], share: int, t: float
+) -> NDArray[np.float64]:
+    from dadagrad.kernels.training import count_by_score
 
-        problem, batch = self._problem, self._batch
-        histogram = np.zeros((problem.n_settings, n_bins_of(problem), 2))
-        if not histogram.size:
-            return histogram
-        compares = problem.task == "multiclass"
-        settings = self.final_scores.reshape(problem.n_settings, problem.n_targets, -1)
-        for scores, counts in zip(settings, histogram, strict=True):
+    histogram = np.zeros((problem.n_settings, n_bins_of(problem), 2))
+    if histogram.size:
+        settings = scores.reshape(problem.n_settings, problem.n_targets, -1)
+        for scores_of_setting, counts in zip(settings, histogram, strict=True):
             count_by_score(
-                scores, batch.labels, problem.kernel_targets, compares,
-                self.share, batch.importance, self._t, FIRST_KEY, counts,
+                scores_of_setting, batch.labels, problem.kernel_targets,
+                problem.task == "multiclass", share, batch.importance, t, FIRST_KEY, counts,
             )  # fmt: skip
-        return histogram
-
-    def _wrong_classes(self) -> NDArray[np.float64]:
-        """(n_settings,): rows of which another class has the largest score."""
-        problem, labels = self._problem, self._batch.labels[0]
-        settings = self._scores.reshape(problem.n_settings, problem.n_targets, -1)
-        return np.array(
-            [
-                self._weighted(problem.classes[scores.argmax(axis=0)] != labels)
-                for scores in settings
-            ]
-        )
-
-    def _check(self) -> None:
-        problem, labels = self._problem, self._batch.labels.T
-        if self._not_finite.reshape(problem.n_settings, -1).any(axis=1).all():
-            finite = np.isfinite(self._scores).all(axis=0)
-            for row in np.flatnonzero(~finite)[:1]:
-                raise TrainingError(
-                    f"{self._place}: the score of row {self._first_row + row} is not finite, so "
-                    "the weights have diverged or a value is too large; choose a step size below "
-                    f"{problem.hyperparameters.step_size.max():g}, or normalise the rows"
-                )
-            if self._culprit is not None:
-                raise TrainingError(f"{self._place}: {OVERFLOW}", self._culprit)
-        if not problem.loss.classifies:
-            check_targets(problem.loss, labels, self._place, self._first_row)
-        elif problem.task == "multiclass" or self._unknown.any():
-            check_labels(problem.label_columns, labels, self._place, self._first_row)
+    return histogram
 
 
-def count(
-    problem: Problem, batch: Batch, scores: NDArray[np.float64], place: str, first_row: int
-) -> ProgressiveMetrics:
-    """Count the rows of `batch` by their (n_outputs, n_rows) scores."""
-    accumulator = MetricsAccumulator(problem, batch, np.ascontiguousarray(scores), place, first_row)
-    serial(accumulator.count, problem.n_groups)
-    return accumulator.metrics()
+def _not_finite(
+    problem: Problem,
+    scores: NDArray[np.float64],
+    culprit: int | None,
+    place: str,
+    first_row: int,
+) -> TrainingError:
+    """Error of settings that have all diverged."""
+    rows = np.flatnonzero(~np.isfinite(scores).all(axis=0))
+    if not len(rows):
+        return TrainingError(f"{place}: {OVERFLOW}", culprit)
+    return TrainingError(
+        f"{place}: the score of row {first_row + rows[0]} is not finite, so the weights have "
+        "diverged or a value is too large; choose a step size below "
+        f"{problem.hyperparameters.step_size.max():g}, or normalise the rows"
+    )

@@ -258,14 +258,10 @@ class _Rival:
         averages = np.zeros(scores.shape if counts and problem.averages else (0, 0))
         if isinstance(state, State):
             self.state = state
-            state.learn(problem, rows, batch, scores, _ignore, spread, averages)
+            state.learn(problem, rows, batch, scores, spread, averages)
         else:
-            state.learn(problem, rows, batch, scores, _ignore, spread)
+            state.learn(problem, rows, batch, scores, spread)
         return [scores, averages] if problem.averages else [scores]
-
-
-def _ignore(group: int, culprit: int | None) -> None:
-    """Take no notice of a group that has learned: its scores tell whether it has diverged."""
 
 
 def _count(

@@ -30,7 +30,8 @@ def rows_of(labels):
 
 def count(problem, margins, rows, importance, where, first_row):
     """The metrics of `rows` with (n_rows, n_outputs) `margins`."""
-    return count_batch(problem, as_batch(rows, importance), margins.T, where, first_row)
+    scores = np.ascontiguousarray(margins.T)
+    return count_batch(problem, as_batch(rows, importance), scores, where, first_row)
 
 
 def test_a_tally_is_what_its_definition_says():

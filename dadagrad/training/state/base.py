@@ -10,7 +10,7 @@ t^2.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -21,10 +21,6 @@ from dadagrad.kernels import training as kernels
 from dadagrad.kernels.parallel import Spread
 from dadagrad.problem import Problem
 from dadagrad.training.state.slices import FeatureSlice, Gradient
-
-Count: TypeAlias = Callable[[int, int | None], None]
-"""Takes note that a group of outputs has learned, with the id of a feature whose sums are no longer
-finite."""
 
 Array = NDArray[np.float64]
 
@@ -84,13 +80,12 @@ class TrainingState(ABC):
         rows: Rows,
         batch: kernels.Batch,
         scores: NDArray[np.float64],
-        count: Count,
         spread: Spread,
-    ) -> None:
+    ) -> Sequence[int | None]:
         """Take one step for each of the `rows`, in order; `batch` are the same for the kernels.
 
-        The (n_outputs, n_rows) `scores` before each step are written; `count` is called for each
-        group of outputs when its scores are there. `spread` calls a function for each group.
+        The (n_outputs, n_rows) `scores` before each step are written. `spread` calls a function for
+        each group of outputs. Returns for each group a feature whose sums are no longer finite.
         """
 
 

@@ -20,7 +20,6 @@ from dadagrad.kernels.parallel import Spread
 from dadagrad.problem import Problem
 from dadagrad.training.progressive import OVERFLOW
 from dadagrad.training.state.base import (
-    Count,
     Shapes,
     TrainingState,
     intercepts,
@@ -108,10 +107,9 @@ class State(TrainingState):
         rows: Rows,
         batch: kernels.Batch,
         scores: NDArray[np.float64],
-        count: Count,
         spread: Spread,
         average_scores: NDArray[np.float64] = _NO_SCORES,
-    ) -> None:
+    ) -> list[int | None]:
         """Take one step for each of the `rows`; see `TrainingState`.
 
         The scores of the average weights are written into `average_scores`, if it is like `scores`,
@@ -119,17 +117,18 @@ class State(TrainingState):
         """
         width = problem.group_width
         after = np.empty(problem.n_groups)
+        overflows: list[int | None] = [None] * problem.n_groups
 
         def learn_group(group: int) -> None:
             outputs = slice(group * width, (group + 1) * width)
             scores_of_group = scores[outputs], average_scores[outputs]
-            after[group], culprit = self._learn_group(
+            after[group], overflows[group] = self._learn_group(
                 problem, group, rows.vocabulary, batch, *scores_of_group
             )
-            count(group, culprit)
 
         spread(learn_group, problem.n_groups)
         self.t = float(after[0])
+        return overflows
 
     def _learn_group(
         self,

@@ -22,7 +22,6 @@ from dadagrad.optim.baselines import GradientLearner, Learner, Row
 from dadagrad.optim.updates import GradientUpdate, Update, average_count
 from dadagrad.problem import Problem
 from dadagrad.training.state.base import (
-    Count,
     Shapes,
     TrainingState,
     intercepts,
@@ -161,9 +160,8 @@ class PlainState(TrainingState):
         rows: Rows,
         batch: Batch,
         scores: Array,
-        count: Count,
         spread: Spread,
-    ) -> None:
+    ) -> tuple[()]:
         targets = problem.targets(rows.labels)
         for row in range(rows.n_rows):
             ids, values = _entries(problem, rows, row)
@@ -177,8 +175,7 @@ class PlainState(TrainingState):
                 if number:
                     now = self._scores(problem, ids, values)
                 self._learn(problem, Row(ids, values, targets[row], now, part))
-        for group in range(problem.n_groups):
-            count(group, None)
+        return ()
 
     def _scores(self, problem: Problem, ids: NDArray[np.int64], values: Array) -> Array:
         if isinstance(self.algorithm, Learner):

@@ -16,7 +16,7 @@ from dadagrad.kernels.id_sets import mark, marked, relabel
 from dadagrad.kernels.parallel import Spread, serial
 from dadagrad.problem import Problem
 from dadagrad.training.messages import RemoteFeatures, Result, SliceInput
-from dadagrad.training.progressive import MetricsAccumulator, ProgressiveMetrics, count, n_bins_of
+from dadagrad.training.progressive import ProgressiveMetrics, count, n_bins_of
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
@@ -114,18 +114,20 @@ def _learn(
     spread: Spread,
 ) -> ProgressiveMetrics:
     """Take one step for each row, which changes `state`; the metrics before each step."""
-    batch = as_batch(rows, importance)
+    batch, t = as_batch(rows, importance), state.t
     scores = np.empty((problem.n_outputs, rows.n_rows))
-    accumulator = MetricsAccumulator(problem, batch, scores, *place, state.t)
-    learn = state.learn
+    learn, share, final_scores = state.learn, 1, None
     if isinstance(state, State) and problem.averages and n_bins_of(problem):
         # An average score costs as much as a score: some rows of many are enough.
-        accumulator.share = COUNTED_SHARE if state.t >= COUNTED_ROWS else 1
-        accumulator.final_scores = np.full_like(scores, np.nan)
-        accumulator.final_scores[:, :: accumulator.share] = 0.0
-        learn = partial(state.learn, average_scores=accumulator.final_scores)
-    learn(problem, rows, batch, scores, accumulator.count, spread)
-    return accumulator.metrics()
+        share = COUNTED_SHARE if t >= COUNTED_ROWS else 1
+        final_scores = np.full_like(scores, np.nan)
+        final_scores[:, ::share] = 0.0
+        learn = partial(state.learn, average_scores=final_scores)
+    overflowed = learn(problem, rows, batch, scores, spread)
+    return count(
+        problem, batch, scores, *place,
+        overflowed=overflowed, final_scores=final_scores, share=share, t=t, spread=spread,
+    )  # fmt: skip
 
 
 def _gradient(
@@ -148,7 +150,7 @@ def _gradient(
     scores, gradient, squares, intercept = (
         arrays[0] if len(arrays) == 1 else np.hstack(arrays) for arrays in zip(*parts, strict=True)
     )
-    metrics = count(problem, batch, scores.T, *place)
+    metrics = count(problem, batch, np.ascontiguousarray(scores.T), *place)
     moved = _moved(gradient)
     if len(squares):
         moved |= _moved(squares)
