@@ -35,8 +35,3 @@ def all_rows(part: Array, ids: Ids | None, n_rows: int) -> Array:
     whole = np.zeros((n_rows, *part.shape[1:]))
     whole[ids] = part
     return whole
-
-
-def zeros(n_features: int, n_outputs: int | None) -> Array:
-    """A vector of zeros: plain without `n_outputs`."""
-    return np.zeros(n_features if n_outputs is None else (n_features, n_outputs))

@@ -26,7 +26,7 @@ import numpy as np
 
 from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, rows_of
-from dadagrad.optim.preconditioners.base import Step, check_outputs
+from dadagrad.optim.preconditioners.base import Step
 from dadagrad.optim.registry import Positive, register
 from dadagrad.optim.updates import UPDATES, GradientUpdate, State
 
@@ -49,8 +49,7 @@ class ProjectedGradient(GradientUpdate):
     def weighs_ids(self) -> bool:
         return True
 
-    def init(self, n_features: int, n_outputs: int | None = None) -> State:
-        n_outputs = check_outputs(self.name, n_outputs)
+    def init(self, n_features: int, n_outputs: int) -> State:
         if not 1 <= n_features < 2**31:
             raise InputError(f"n_features must be from 1 to {2**31 - 1}, not {n_features}")
         kinds = {"places": np.int32, "order": np.int32}

@@ -47,8 +47,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self, cast
 
+import numpy as np
+
 from dadagrad.errors import InputError
-from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, add_rows, all_rows, rows_of, zeros
+from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, add_rows, all_rows, rows_of
 from dadagrad.optim.preconditioners import Diagonal, DiagonalPreconditioner, Preconditioner, Step
 from dadagrad.optim.registry import BOUND, Named, Positive, Registry, register
 from dadagrad.optim.regularizers import ElasticBox, Regularizer
@@ -60,8 +62,7 @@ class State:
 
     `primary`, (n_features, n_outputs) float64, is the gradient sum u of dual averaging, the
     corrected sum z of FTRL-proximal, or the weights w of mirror descent. `preconditioner` holds the
-    arrays of the preconditioner, by name. For diagonal preconditioners all of it may be plain
-    (n_features,) vectors.
+    arrays of the preconditioner, by name.
     """
 
     t: float
@@ -166,13 +167,10 @@ class GradientUpdate(Update):
 
     has_kernels: ClassVar[bool] = True
 
-    def init(self, n_features: int, n_outputs: int | None = None) -> State:
-        """The state before the first step: no gradient seen, all weights 0.
-
-        Without `n_outputs` vectors are plain (n_features,), which diagonal preconditioners take.
-        """
+    def init(self, n_features: int, n_outputs: int) -> State:
+        """The state before the first step: no gradient seen, all weights 0."""
         arrays = self.preconditioner.init(n_features, n_outputs)
-        return State(0.0, zeros(n_features, n_outputs), arrays)
+        return State(0.0, np.zeros((n_features, n_outputs)), arrays)
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         shapes = self._held_shapes(n_features, n_outputs)
@@ -247,7 +245,7 @@ class MirrorDescent(GradientUpdate):
 
     shrinks_lazily: ClassVar[bool] = True
 
-    def init(self, n_features: int, n_outputs: int | None = None) -> State:
+    def init(self, n_features: int, n_outputs: int) -> State:
         """The state before the first step: the weights of least norm in the domain."""
         state = GradientUpdate.init(self, n_features, n_outputs)
         if self.regularizer.zero_stays:

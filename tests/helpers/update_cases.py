@@ -26,11 +26,13 @@ def draw_gradients(
 def walk(
     update: GradientUpdate, gradients: np.ndarray, importance: float = 1.0
 ) -> Iterator[np.ndarray]:
-    """The weights after each step."""
-    state = update.init(*gradients.shape[1:])
-    for gradient in gradients:
+    """The weights after each step, shaped as a gradient."""
+    shape = gradients.shape[1:]
+    columns = gradients.reshape(*gradients.shape[:2], -1)
+    state = update.init(*columns.shape[1:])
+    for gradient in columns:
         state = update.step(state, gradient, importance)
-        yield update.weights(state)
+        yield update.weights(state).reshape(shape)
 
 
 def assert_alike(updates: list[GradientUpdate], gradients: np.ndarray, atol: float) -> None:

@@ -7,7 +7,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, rows_of
 from dadagrad.optim.preconditioners.prox import minimise
 from dadagrad.optim.registry import Named, Registry
@@ -53,11 +52,8 @@ class Preconditioner(Named, ABC):
     __slots__ = ()
 
     @abstractmethod
-    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
-        """The arrays before the first gradient.
-
-        Without `n_outputs` vectors are plain (n_features,).
-        """
+    def init(self, n_features: int, n_outputs: int) -> Arrays:
+        """The arrays before the first gradient."""
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         """Shapes of the arrays of `init`, found without the memory for them.
@@ -176,16 +172,6 @@ class MatrixPreconditioner(Preconditioner):
 
     __slots__ = ()
 
-    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
-        shapes = self.shapes(n_features, check_outputs(self.name, n_outputs))
+    def init(self, n_features: int, n_outputs: int) -> Arrays:
+        shapes = self.shapes(n_features, n_outputs)
         return {name: np.zeros(shape) for name, shape in shapes.items()}
-
-
-def check_outputs(name: str, n_outputs: int | None) -> int:
-    """The number of outputs, which a preconditioner that is not diagonal needs; `InputError`."""
-    if n_outputs is None:
-        raise InputError(
-            f"the preconditioner {name!r} takes vectors of shape (n_features, n_outputs); give "
-            "n_outputs"
-        )
-    return n_outputs

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dadagrad.optim.arrays import Array, Arrays, Ids, add_rows, rows_of, zeros
+from dadagrad.optim.arrays import Array, Arrays, Ids, add_rows, rows_of
 from dadagrad.optim.preconditioners.base import PRECONDITIONERS, DiagonalPreconditioner, Step
 from dadagrad.optim.registry import NonNegative, Schedule, register
 
@@ -33,8 +33,8 @@ class Diagonal(DiagonalPreconditioner):
 
     delta: NonNegative = 1e-6
 
-    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
-        return {"squares": zeros(n_features, n_outputs)}
+    def init(self, n_features: int, n_outputs: int) -> Arrays:
+        return {"squares": np.zeros((n_features, n_outputs))}
 
     def add(self, arrays: Arrays, step: Step) -> Arrays:
         return {"squares": add_rows(arrays["squares"], np.square(step.gradient), step.ids)}
@@ -44,15 +44,15 @@ class Diagonal(DiagonalPreconditioner):
 
 
 class _Uniform(DiagonalPreconditioner):
-    """Base of H = h I. Keeps a sum over steps as `total`: (n_outputs,), or () for plain vectors."""
+    """Base of H = h I. Keeps a sum over steps as `total`, (n_outputs,)."""
 
     __slots__ = ()
     local: ClassVar[bool] = False
     total: ClassVar[str]
 
-    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
+    def init(self, n_features: int, n_outputs: int) -> Arrays:
         # Nothing else tells the length of the diagonal.
-        return {self.total: zeros(1, n_outputs)[0, ...], "n_features": np.array(n_features)}
+        return {self.total: np.zeros(n_outputs), "n_features": np.array(n_features)}
 
     def add(self, arrays: Arrays, step: Step) -> Arrays:
         return {**arrays, self.total: np.asarray(arrays[self.total] + self._growth(step))}
@@ -139,13 +139,13 @@ class Normalized(DiagonalPreconditioner):
 
     delta: NonNegative = 1e-6
 
-    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
-        return {name: zeros(n_features, n_outputs) for name in ("squares", "largest")}
+    def init(self, n_features: int, n_outputs: int) -> Arrays:
+        return {name: np.zeros((n_features, n_outputs)) for name in ("squares", "largest")}
 
     def add(self, arrays: Arrays, step: Step) -> Arrays:
         sizes = np.abs(step.gradient)
         if step.scales is not None:
-            sizes = step.scales.reshape(-1, *[1] * (sizes.ndim - 1))
+            sizes = step.scales[:, None]
         squares = add_rows(arrays["squares"], np.square(step.gradient), step.ids)
         largest = np.maximum(rows_of(arrays["largest"], step.ids), sizes)
         if step.ids is not None:

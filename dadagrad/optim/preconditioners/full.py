@@ -44,7 +44,7 @@ class Blocks(MatrixPreconditioner):
     def sizes(self, n_features: int) -> Sizes:
         """The size of all blocks (the last may be smaller), or the size of each."""
 
-    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
+    def init(self, n_features: int, n_outputs: int) -> Arrays:
         arrays = MatrixPreconditioner.init(self, n_features, n_outputs)
         for size in _counts(self.sizes(n_features), n_features):
             arrays[f"vectors-{size}"][:] = np.eye(size)

@@ -51,7 +51,7 @@ class _Sketched(LowRank):
         """Rows of S: `rank` and the buffer, which has as many by default."""
         return self.rank + (self.rank if self.buffer is None else self.buffer)
 
-    def init(self, n_features: int, n_outputs: int | None = None) -> Arrays:
+    def init(self, n_features: int, n_outputs: int) -> Arrays:
         arrays = LowRank.init(self, n_features, n_outputs)
         return {**arrays, "filled": arrays["filled"].astype(np.int64)}
 

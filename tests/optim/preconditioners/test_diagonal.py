@@ -64,8 +64,8 @@ def test_normalized_does_not_see_the_scale_of_a_feature(name, told, seed, expone
 
 
 def test_a_tiny_first_slope_gives_no_huge_weight_with_scales():
-    update, row = DualAveraging(0.5, Normalized(0.0), ElasticBox()), np.array([2.0, -0.1])
-    state = update.step(update.init(2), 1e-12 * row, scales=np.abs(row))
-    np.testing.assert_allclose(update.weights(state) * row, [-0.5, -0.5], rtol=1e-12)
-    blind = update.step(update.init(2), 1e-12 * row)
+    update, row = DualAveraging(0.5, Normalized(0.0), ElasticBox()), np.array([[2.0], [-0.1]])
+    state = update.step(update.init(2, 1), 1e-12 * row, scales=np.abs(row[:, 0]))
+    np.testing.assert_allclose(update.weights(state) * row, [[-0.5], [-0.5]], rtol=1e-12)
+    blind = update.step(update.init(2, 1), 1e-12 * row)
     assert np.abs(update.weights(blind)).max() > 1e11

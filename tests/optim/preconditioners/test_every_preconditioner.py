@@ -6,8 +6,7 @@ from helpers.objects import preconditioner_of
 from helpers.update_cases import arrays_after, seeds
 from hypothesis import given, settings
 
-from dadagrad.errors import InputError
-from dadagrad.optim.preconditioners import PRECONDITIONERS, DiagonalPreconditioner
+from dadagrad.optim.preconditioners import PRECONDITIONERS
 
 each_name = pytest.mark.parametrize("name", list(PRECONDITIONERS))
 N_FEATURES = 7
@@ -37,13 +36,3 @@ def test_the_inverse_undoes_the_product_and_the_majorant_is_above(name, seed):
     np.testing.assert_array_equal(some, preconditioner.solve(arrays, product)[ids])
     largest = np.sum(preconditioner.majorant(arrays) * vector * vector, axis=0)
     assert (np.sum(product * vector, axis=0) <= largest * (1 + 1e-9)).all()
-
-
-@each_name
-def test_vectors_are_plain_only_in_a_diagonal_preconditioner(name):
-    preconditioner = preconditioner_of(name)
-    if isinstance(preconditioner, DiagonalPreconditioner):
-        preconditioner.init(N_FEATURES)
-    else:
-        with pytest.raises(InputError, match=f"'{name}' takes vectors of shape"):
-            preconditioner.init(N_FEATURES)
