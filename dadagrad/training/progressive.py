@@ -135,7 +135,7 @@ def count(
     first_row: int,
     *,
     overflowed: Sequence[int | None] = (),
-    final_scores: NDArray[np.float64] | None = None,
+    final_scores: NDArray[np.float64] = np.zeros((0, 0)),  # noqa: B008 (empty)
     share: int = 1,
     t: float = 1e12,
     spread: Spread = serial,
@@ -150,7 +150,7 @@ def count(
     scores : (n_outputs, n_rows) float64
     overflowed : sequence of int or None
         For each group of outputs that has learned, a feature whose sums are no longer finite.
-    final_scores : (n_outputs, n_rows) float64, optional
+    final_scores : (n_outputs, n_rows) or (0, 0) float64
         Scores of the weights that would be the model, if these are averages; NaN at rows that are
         not counted in the histogram.
     share : int
@@ -219,7 +219,7 @@ def count(
         float(importance.sum()) if len(importance) else float(len(lengths)),
         losses.mean(axis=1),
         mistakes.mean(axis=1),
-        _histogram(problem, batch, scores if final_scores is None else final_scores, share, t),
+        _histogram(problem, batch, final_scores if final_scores.size else scores, share, t),
     )
 
 

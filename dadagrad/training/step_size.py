@@ -33,7 +33,6 @@ from dadagrad.problem import Problem
 from dadagrad.training.schedule import Schedule, Slice
 from dadagrad.training.state import zero_state
 from dadagrad.training.state.base import TrainingState
-from dadagrad.training.state.compiled import State
 from dadagrad.training.worker.compute import as_batch, row_importance, rows_of
 from dadagrad.training.worker.partition_reader import Loader
 
@@ -71,15 +70,16 @@ def choose_step_size(
     """
     rows = _read(data, problem, schedule, threads, loader)
     importance = row_importance(problem, rows)
-    trial = _Trial(problem, rows, np.ones(rows.n_rows) if importance is None else importance)
-    if not trial.importance.any():
+    importance = np.ones(rows.n_rows) if importance is None else importance
+    if not importance.any():
         missing = "pair of rows of one query" if problem.loss.ranks else "row of positive weight"
         raise TrainingError(f"step_size='auto' found no {missing} in the first rows; give a number")
     scaled = problem.task == "regression" and problem.loss.link != "log"
     scale = _target_scale(rows.labels) if scaled else 1.0
     grid = [step_size * scale for step_size in GRID]
     with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad-trial") as pool:
-        best, average = trial.run(grid, threaded(pool, threads) if problem.compiled else serial)
+        spread = threaded(pool, threads) if problem.compiled else serial
+        best, average = _try(problem, grid, rows, importance, spread)
     if best is None:
         raise TrainingError(
             f"step_size='auto': the weights diverge with each of {', '.join(map(str, grid))}; give "
@@ -157,111 +157,98 @@ def _target_scale(labels: NDArray[np.float64]) -> float:
     return float(np.sqrt(np.mean(np.square(labels)))) or 1.0
 
 
-@dataclass
-class _Trial:
-    """Trial on `rows`, whose (n_rows,) `importance` is not 0 everywhere.
+def _try(
+    problem: Problem,
+    grid: Sequence[float],
+    rows: Rows,
+    importance: NDArray[np.float64],
+    spread: Spread,
+) -> tuple[float | None, bool]:
+    """Return the best step size, None if all diverge, and True if its average is better.
 
-    Each step size has a problem and a state. Its models are that of the last weights, that of their
-    average, or both.
+    Some (n_rows,) `importance` is not 0.
     """
-
-    problem: Problem
-    rows: Rows
-    importance: NDArray[np.float64]
-
-    def run(self, grid: Sequence[float], spread: Spread) -> tuple[float | None, bool]:
-        """Return the best step size, None if all diverge, and True if its average is better."""
-        rivals = [_Rival(self._with_step_size(step_size)) for step_size in grid]
-        step_size: float | None = None
-        average = False
-        for before, counted, n_left in self._stages():
-            losses, mistakes = self._learn(rivals, before, counted, spread)
-            errors = np.where(np.isinf(losses), np.inf, mistakes.sum(axis=1))
-            best = _best(losses, errors, mistakes)
-            rival, average = rivals[best % len(rivals)], best >= len(rivals)
-            step_size = rival.problem.step_size if np.isfinite(losses[best]) else None
-            order = np.lexsort((losses, errors)) % len(rivals)
-            better = list(dict.fromkeys(order.tolist()))[:n_left]
-            rivals = [rivals[number] for number in sorted(better)]
-        return step_size, average
-
-    def _with_step_size(self, step_size: float) -> Problem:
-        problem = self.problem.settings[0]
-        config = replace(
-            problem.config,
-            step_size=step_size,
-            batch_size=1,
-            streams=1,
-            rounds=SETTINGS["rounds"].default,
-            average=self.problem.chooses_average or problem.config.average is True,
-            calibration="none",
-        )
-        n_features = self.rows.n_local if problem.compiled else problem.n_features
-        return replace(problem, config=config, n_features=n_features, scales=None)
-
-    def _stages(self) -> Iterator[tuple[slice, slice, int]]:
-        """Rows to learn from alone, then rows that count, and the step sizes left after them.
-
-        The last third of all rows so far counts, when most weights have been seen to. Algorithms
-        that are not compiled have one stage: their states may be too large to be kept.
-        """
-        weighing, start = np.flatnonzero(self.importance), 0
-        for share, n_left in STAGES if self.problem.compiled else STAGES[-1:]:
-            n_rows = math.ceil(share * len(weighing))
-            stop = int(weighing[n_rows - 1]) + 1
-            if stop > start:
-                middle = max(start, int(weighing[n_rows - math.ceil(n_rows / 3)]))
-                yield slice(start, middle), slice(middle, stop), n_left
-            start = stop
-
-    def _learn(
-        self, rivals: Sequence[_Rival], before: slice, counted: slice, spread: Spread
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Learn with all rivals, and count what each model does on the rows `counted`.
-
-        Returns the (n_models,) sums of losses, infinite where a model has diverged, and the
-        (n_models, n_rows) mistakes by importance: of the last weights of all rivals, then of their
-        averages.
-        """
+    rivals = [_Rival(_with_step_size(problem, step_size, rows)) for step_size in grid]
+    step_size: float | None = None
+    average = False
+    for before, counted, n_left in _stages(importance, problem.compiled):
         parts = [
-            (rows, as_batch(rows, self.importance[each]))
+            (part, as_batch(part, importance[each]))
             for each in (before, counted)
-            for rows in [self.rows.slice(each.start, each.stop)]
+            for part in [rows.slice(each.start, each.stop)]
         ]
         results: list[list[tuple[float, NDArray[np.float64]]]] = [[] for _ in rivals]
 
         def learn(number: int) -> None:
-            rival = rivals[number]
-            rival.learn(*parts[0], spread, counts=False)
-            models = rival.learn(*parts[1], spread, counts=True)
-            results[number] = [_count(rival.problem, scores, *parts[1]) for scores in models]
+            results[number] = rivals[number].learn(parts, spread)  # noqa: B023 (called at once)
 
         spread(learn, len(rivals))
+        # The models are those of the last weights of all rivals, then of their averages.
         models = [model for models in zip(*results, strict=True) for model in models]
-        losses, mistakes = zip(*models, strict=True)
-        return np.array(losses), np.array(mistakes)
+        losses, mistakes = map(np.array, zip(*models, strict=True))
+        errors = np.where(np.isinf(losses), np.inf, mistakes.sum(axis=1))
+        best = _best(losses, errors, mistakes)
+        rival, average = rivals[best % len(rivals)], best >= len(rivals)
+        step_size = rival.problem.step_size if np.isfinite(losses[best]) else None
+        order = np.lexsort((losses, errors)) % len(rivals)
+        better = list(dict.fromkeys(order.tolist()))[:n_left]
+        rivals = [rivals[number] for number in sorted(better)]
+    return step_size, average
+
+
+def _with_step_size(problem: Problem, step_size: float, rows: Rows) -> Problem:
+    setting = problem.settings[0]
+    config = replace(
+        setting.config,
+        step_size=step_size,
+        batch_size=1,
+        streams=1,
+        rounds=SETTINGS["rounds"].default,
+        average=problem.chooses_average or setting.config.average is True,
+        calibration="none",
+    )
+    n_features = rows.n_local if problem.compiled else problem.n_features
+    return replace(setting, config=config, n_features=n_features, scales=None)
+
+
+def _stages(importance: NDArray[np.float64], compiled: bool) -> Iterator[tuple[slice, slice, int]]:
+    """Rows to learn from alone, then rows that count, and the step sizes left after them.
+
+    The last third of all rows so far counts, when most weights have been seen to. Algorithms
+    that are not compiled have one stage: their states may be too large to be kept.
+    """
+    weighing, start = np.flatnonzero(importance), 0
+    for share, n_left in STAGES if compiled else STAGES[-1:]:
+        n_rows = math.ceil(share * len(weighing))
+        stop = int(weighing[n_rows - 1]) + 1
+        if stop > start:
+            middle = max(start, int(weighing[n_rows - math.ceil(n_rows / 3)]))
+            yield slice(start, middle), slice(middle, stop), n_left
+        start = stop
 
 
 @dataclass
 class _Rival:
-    """A step size of a trial; only states of compiled updates are kept."""
+    """A step size of a trial, with its state if that is compiled."""
 
     problem: Problem
     state: TrainingState | None = None
 
     def learn(
-        self, rows: Rows, batch: Batch, spread: Spread, *, counts: bool
-    ) -> list[NDArray[np.float64]]:
-        """Take a step for each row; the (n_outputs, n_rows) scores of each model before it."""
+        self, parts: Sequence[tuple[Rows, Batch]], spread: Spread
+    ) -> list[tuple[float, NDArray[np.float64]]]:
+        """Take a step for each row of two parts; count the rows of the second by each model.
+
+        The models are that of the last weights and, if there is one, that of their average.
+        """
         problem, state = self.problem, self.state or zero_state(self.problem)
-        scores = np.empty((problem.n_outputs, rows.n_rows))
-        averages = np.zeros(scores.shape if counts and problem.averages else (0, 0))
-        if isinstance(state, State):
-            self.state = state
+        for (rows, batch), counts in zip(parts, (False, True), strict=True):
+            scores = np.empty((problem.n_outputs, rows.n_rows))
+            averages = np.zeros(scores.shape if counts and problem.averages else (0, 0))
             state.learn(problem, rows, batch, scores, spread, averages)
-        else:
-            state.learn(problem, rows, batch, scores, spread)
-        return [scores, averages] if problem.averages else [scores]
+        self.state = state if problem.compiled else None
+        models = [scores, averages] if problem.averages else [scores]
+        return [_count(problem, each, rows, batch) for each in models]
 
 
 def _count(

@@ -165,9 +165,9 @@ def test_near_ties_are_decided_by_the_rows_that_two_settings_predict_differently
 def test_only_the_best_step_sizes_learn_to_the_end(monkeypatch):
     steps, learn = [], module._Rival.learn
 
-    def spy(self, rows, batch, spread, *, counts):
-        steps.append(rows.n_rows)
-        return learn(self, rows, batch, spread, counts=counts)
+    def spy(self, parts, spread):
+        steps.extend(rows.n_rows for rows, _ in parts)
+        return learn(self, parts, spread)
 
     monkeypatch.setattr(module._Rival, "learn", spy)
     choose(make_noisy(4_000, 2), TrainConfig(batch_size=1))

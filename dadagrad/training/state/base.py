@@ -24,6 +24,8 @@ from dadagrad.training.state.slices import FeatureSlice, Gradient
 
 Array = NDArray[np.float64]
 
+NO_SCORES = np.zeros((0, 0))
+
 Shapes: TypeAlias = dict[str, tuple[tuple[int, ...], int]]
 """The shape of each array of a state, and the bytes of a number of it."""
 
@@ -81,11 +83,14 @@ class TrainingState(ABC):
         batch: kernels.Batch,
         scores: NDArray[np.float64],
         spread: Spread,
+        average_scores: Array = NO_SCORES,
     ) -> Sequence[int | None]:
         """Take one step for each of the `rows`, in order; `batch` are the same for the kernels.
 
         The (n_outputs, n_rows) `scores` before each step are written. `spread` calls a function for
-        each group of outputs. Returns for each group a feature whose sums are no longer finite.
+        each group of outputs. The scores of the average weights are written into `average_scores`,
+        if it is like `scores` and they are compiled, where it is not NaN. Returns for each group a
+        feature whose sums are no longer finite.
         """
 
 

@@ -20,6 +20,7 @@ from dadagrad.kernels.parallel import Spread
 from dadagrad.problem import Problem
 from dadagrad.training.progressive import OVERFLOW
 from dadagrad.training.state.base import (
+    NO_SCORES,
     Shapes,
     TrainingState,
     intercepts,
@@ -31,7 +32,7 @@ from dadagrad.training.state.slices import FeatureSlice, Gradient
 FEATURE_ARRAYS = ("accumulators", "last_update", "averages", "momentum")
 """Names of the arrays of a state with numbers for each feature."""
 
-_NO_SCORES = _NO_SQUARES = np.zeros((0, 0))
+_NO_SQUARES = np.zeros((0, 0))
 CHUNK_WEIGHTS = 1 << 20
 """Weights of all features that are made at a time."""
 
@@ -108,13 +109,8 @@ class State(TrainingState):
         batch: kernels.Batch,
         scores: NDArray[np.float64],
         spread: Spread,
-        average_scores: NDArray[np.float64] = _NO_SCORES,
+        average_scores: NDArray[np.float64] = NO_SCORES,
     ) -> list[int | None]:
-        """Take one step for each of the `rows`; see `TrainingState`.
-
-        The scores of the average weights are written into `average_scores`, if it is like `scores`,
-        where it is not NaN.
-        """
         width = problem.group_width
         after = np.empty(problem.n_groups)
         overflows: list[int | None] = [None] * problem.n_groups

@@ -22,6 +22,7 @@ from dadagrad.optim.baselines import GradientLearner, Learner, Row
 from dadagrad.optim.updates import GradientUpdate, Update, average_count
 from dadagrad.problem import Problem
 from dadagrad.training.state.base import (
+    NO_SCORES,
     Shapes,
     TrainingState,
     intercepts,
@@ -161,6 +162,7 @@ class PlainState(TrainingState):
         batch: Batch,
         scores: Array,
         spread: Spread,
+        average_scores: Array = NO_SCORES,
     ) -> tuple[()]:
         targets = problem.targets(rows.labels)
         for row in range(rows.n_rows):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,7 @@ from dadagrad.problem import Problem
 from dadagrad.training.messages import RemoteFeatures, Result, SliceInput
 from dadagrad.training.progressive import ProgressiveMetrics, count, n_bins_of
 from dadagrad.training.schedule.base import Slice
-from dadagrad.training.state.base import TrainingState
-from dadagrad.training.state.compiled import State
+from dadagrad.training.state.base import NO_SCORES, TrainingState
 from dadagrad.training.state.slices import (
     FeatureSlice,
     Gradient,
@@ -116,14 +114,13 @@ def _learn(
     """Take one step for each row, which changes `state`; the metrics before each step."""
     batch, t = as_batch(rows, importance), state.t
     scores = np.empty((problem.n_outputs, rows.n_rows))
-    learn, share, final_scores = state.learn, 1, None
-    if isinstance(state, State) and problem.averages and n_bins_of(problem):
+    share, final_scores = 1, NO_SCORES
+    if problem.averages and n_bins_of(problem):
         # An average score costs as much as a score: some rows of many are enough.
         share = COUNTED_SHARE if t >= COUNTED_ROWS else 1
         final_scores = np.full_like(scores, np.nan)
         final_scores[:, ::share] = 0.0
-        learn = partial(state.learn, average_scores=final_scores)
-    overflowed = learn(problem, rows, batch, scores, spread)
+    overflowed = state.learn(problem, rows, batch, scores, spread, final_scores)
     return count(
         problem, batch, scores, *place,
         overflowed=overflowed, final_scores=final_scores, share=share, t=t, spread=spread,
