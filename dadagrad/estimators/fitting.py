@@ -25,7 +25,6 @@ from dadagrad.training.checkpoints.snapshot import Start, check_settings
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.warm_up import warm_up
-from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.execution import Run, resolve_config
 from dadagrad.training.initial import InitialState, continue_problem, load_with_state
 from dadagrad.training.messages import Place
@@ -190,7 +189,7 @@ def partial_fit(
             assert before.state is not None
             first_pass = before.place.passes[:1]
             start = Start(before.state, Place(Cursor(), before.place.steps, first_pass))
-        watcher = Watcher(run.begin_event(start), _display(verbose, callbacks)["callbacks"])
+        watcher = run.watch(engine, start, _display(verbose, callbacks)["callbacks"])
         with watcher.events():
             coordinator, complete = run.learn(engine, start, watcher)
     if not complete:

@@ -143,15 +143,7 @@ class Run:
         compile_seconds = warm_up(self.problem, self.messages)
         start = start or self.begin(engine)
         url = None if saver is None else saver.url
-        watcher = Watcher(
-            self.begin_event(start, url, engine.client),
-            [start.curve, *callbacks],
-            saver=saver,
-            save_seconds=None if save_every is not None else save_seconds,
-            seconds_before=start.seconds,
-            holdout=start.holdout,
-            trace=engine.trace,
-        )
+        watcher = self.watch(engine, start, callbacks, saver, save_every, save_seconds)
         if saver is not None:
             choices = {name: getattr(self.problem.config, name) for name in CHOSEN}
             saver.config, saver.scales = replace(saver.config, **choices), self.problem.scales
@@ -175,13 +167,19 @@ class Run:
             )
         return watcher.result
 
-    def begin_event(
-        self, start: Start, checkpoints: str | None = None, client: Any = None
-    ) -> BeginEvent:
-        """Return the event at the begin of the run from `start` on."""
+    def watch(
+        self,
+        engine: Engine,
+        start: Start,
+        callbacks: Sequence[Callback],
+        saver: CheckpointSaver | None = None,
+        save_every: int | None = None,
+        save_seconds: float | None = None,
+    ) -> Watcher:
+        """Return the watcher of the run from `start` on."""
         problem = self.problem
         has_step_size = problem.config.update.has_step_size
-        return BeginEvent(
+        begin = BeginEvent(
             problem.config,
             self.data.url,
             problem.task,
@@ -190,9 +188,18 @@ class Run:
             problem.n_features,
             problem.n_targets,
             tuple(each.step_size if has_step_size else None for each in problem.settings),
-            checkpoints,
+            None if saver is None else saver.url,
             start.curve.to_json(),
-            client,
+            engine.client,
+        )
+        return Watcher(
+            begin,
+            [start.curve, *callbacks],
+            saver=saver,
+            save_seconds=None if save_every is not None else save_seconds,
+            seconds_before=start.seconds,
+            holdout=start.holdout,
+            trace=engine.trace,
         )
 
     def begin(self, engine: Engine) -> Start:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,15 +28,13 @@ from dadagrad.model.evaluate import evaluate
 from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.optim.registry import describe
 from dadagrad.problem import Problem
-from dadagrad.training.callbacks import Callback, Callbacks, LearningCurve, as_callbacks
+from dadagrad.training.callbacks import Callback, Callbacks, as_callbacks
 from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.warm_up import warm_up
-from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.execution import Run, resolve_config
-from dadagrad.training.messages import Report, Save
 from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.result import TrainResult, calibrate, make_model
 from dadagrad.training.schedule import Cursor
@@ -123,7 +121,12 @@ def sweep(
     with resources.engine(run.readable) as engine:
         run.check_memory(engine.workers(), checkpoints=False)
         warm_up(run.problem, run.messages)
-        return _Sweep(run, engine, receivers).execute()
+        start = run.begin(engine)
+        swept = _Sweep(run, engine, start, receivers)
+        with swept.watcher.events():
+            result = swept.execute(start)
+            swept.watcher.result = result.best
+        return result
 
 
 def make_grid(base: TrainConfig, losses: Sequence[Loss | str] = ()) -> list[TrainConfig]:
@@ -159,77 +162,40 @@ def _check_side_by_side(grid: Sequence[TrainConfig]) -> None:
         )
 
 
-class _SweepWatcher(Watcher):
-    """Watcher that reports the metrics of the whole grid.
-
-    Attributes
-    ----------
-    numbers : list of int
-        Settings of the grid that are still trained. Others get an immense loss.
-    """
-
-    numbers: Sequence[int]
-
-    def handle(self, instruction: Report | Save) -> None:
-        """Send the end of a round to the callbacks."""
-        if isinstance(instruction, Report):
-            passes = tuple(map(self._widen, instruction.place.passes))
-            instruction = replace(instruction, place=replace(instruction.place, passes=passes))
-        super().handle(instruction)
-
-    def _widen(self, metrics: ProgressiveMetrics) -> ProgressiveMetrics:
-        assert self.run is not None, "a sweep has events"
-        n_settings = len(self.run.step_sizes)
-        loss, mistakes = np.full(n_settings, np.finfo(float).max), np.zeros(n_settings)
-        loss[self.numbers], mistakes[self.numbers] = metrics.loss, metrics.mistakes
-        histogram = np.zeros((n_settings, *metrics.histogram.shape[1:]))
-        histogram[self.numbers] = metrics.histogram
-        return replace(metrics, loss=loss, mistakes=mistakes, histogram=histogram)
-
-
-@dataclass
 class _Sweep:
     """A sweep on an engine.
 
     Attributes
     ----------
-    numbers : list of int
-        Settings of the grid that are still trained.
+    watcher : Watcher
+        Its events have the metrics of the whole grid.
     """
 
-    run: Run
-    engine: Engine
-    callbacks: list[Callback]
-    curve: LearningCurve = field(init=False)
-    numbers: list[int] = field(init=False)
-    table: list[dict[str, Any]] = field(init=False)
-    watcher: _SweepWatcher = field(init=False)
+    def __init__(
+        self, run: Run, engine: Engine, start: Start, callbacks: Sequence[Callback]
+    ) -> None:
+        self._run, self._engine, self._curve = run, engine, start.curve
+        self._table = [_describe(setting) for setting in run.problem.settings]
+        self._numbers = list(range(len(self._table)))  # settings that are still trained
+        self.watcher = run.watch(engine, start, callbacks)
+        self.watcher.convert = self._widen
 
-    def execute(self) -> SweepResult:
-        """Train to the end, and measure the settings that are left."""
-        run = self.run
-        start = run.begin(self.engine)
-        self.curve = start.curve
-        self.watcher = _SweepWatcher(
-            run.begin_event(start, client=self.engine.client),
-            [start.curve, *self.callbacks],
-            seconds_before=start.seconds,
-            trace=self.engine.trace,
-        )
-        with self.watcher.events():
-            result = self._learn(start)
-            self.watcher.result = result.best
-        return result
+    def _widen(self, metrics: ProgressiveMetrics) -> ProgressiveMetrics:
+        """Metrics of the whole grid: settings that are no longer trained get an immense loss."""
+        n_settings = len(self._table)
+        loss, mistakes = np.full(n_settings, np.finfo(float).max), np.zeros(n_settings)
+        loss[self._numbers], mistakes[self._numbers] = metrics.loss, metrics.mistakes
+        histogram = np.zeros((n_settings, *metrics.histogram.shape[1:]))
+        histogram[self._numbers] = metrics.histogram
+        return replace(metrics, loss=loss, mistakes=mistakes, histogram=histogram)
 
-    def _learn(self, start: Start) -> SweepResult:
+    def execute(self, start: Start) -> SweepResult:
         """Train to the end, drop settings on the way, and measure those that are left."""
-        run = self.run
-        self.numbers = self.watcher.numbers = list(range(run.problem.n_settings))
-        self.table = [_describe(setting) for setting in run.problem.settings]
+        run = self._run
         complete, values = True, np.zeros(0)
         for stop in (*_stops(run), None):
             before = start.place.passes[0] if start.place.passes else None
-            coordinator, complete = run.learn(self.engine, start, self.watcher, stop=stop)
+            coordinator, complete = run.learn(self._engine, start, self.watcher, stop=stop)
             first = coordinator.place.passes[0]
             learned = first if before is None else first - before
             with np.errstate(invalid="ignore"):  # infinite losses of settings that diverged
@@ -243,15 +209,15 @@ class _Sweep:
 
     @property
     def _compares_errors(self) -> bool:
-        return len({entry["loss"] for entry in self.table}) > 1
+        return len({entry["loss"] for entry in self._table}) > 1
 
     def _record(self, coordinator: Coordinator) -> None:
         """Note the progressive metrics of the first pass in the table."""
         metrics = coordinator.place.passes[0]
         losses, errors = metrics.mean_loss(), metrics.error(coordinator.problem)
-        for place, number in enumerate(self.numbers):
+        for place, number in enumerate(self._numbers):
             finite = bool(np.isfinite(coordinator.metrics.loss[place]))
-            self.table[number] |= {
+            self._table[number] |= {
                 "rows": coordinator.metrics.rows,
                 "progressive_loss": float(losses[place]) if finite else None,
                 "progressive_error": float(errors[place])
@@ -267,26 +233,26 @@ class _Sweep:
         Rivals are the settings of one pair of penalties, or else all, if more than `PATH` are left.
         """
         rivals: dict[tuple[float, float], list[int]] = {}
-        for place, number in enumerate(self.numbers):
-            entry = self.table[number]
+        for place, number in enumerate(self._numbers):
+            entry = self._table[number]
             rivals.setdefault((entry["l1"], entry["l2"]), []).append(place)
         groups, fewest = list(rivals.values()), 1
-        if len(groups) == len(self.numbers) > PATH:
+        if len(groups) == len(self._numbers) > PATH:
             groups, fewest = [list(range(len(groups)))], PATH
         remaining: list[int] = []
         for places in groups:
             n_kept = len(places) if stop is None else max((len(places) + 1) // 2, fewest)
             remaining += sorted(places, key=lambda place: values[place])[:n_kept]
         remaining.sort()
-        dropped = [number for place, number in enumerate(self.numbers) if place not in remaining]
+        dropped = [number for place, number in enumerate(self._numbers) if place not in remaining]
         for number in dropped:
-            self.table[number]["dropped"] = True
+            self._table[number]["dropped"] = True
         if dropped:
-            self.run.messages(
-                f"{len(remaining)} of {len(self.numbers)} settings left after "
+            self._run.messages(
+                f"{len(remaining)} of {len(self._numbers)} settings left after "
                 f"{coordinator.metrics.rows:,} rows"
             )
-        self.numbers = self.watcher.numbers = [self.numbers[place] for place in remaining]
+        self._numbers = [self._numbers[place] for place in remaining]
         return self._select(coordinator, remaining)
 
     def _select(self, coordinator: Coordinator, settings: Sequence[int]) -> Start:
@@ -298,20 +264,20 @@ class _Sweep:
             passes = tuple(metrics.of_settings(settings) for metrics in place.passes)
             place = replace(place, passes=passes)
             configs = [problem.settings[number].config for number in settings]
-            self.run.problem = problem.with_configs(configs)
-        return Start(state, place, curve=self.curve)
+            self._run.problem = problem.with_configs(configs)
+        return Start(state, place, curve=self._curve)
 
     def _finish(
         self, coordinator: Coordinator, values: NDArray[np.float64], complete: bool
     ) -> SweepResult:
         """Measure what is left, and make the result of the best."""
-        run, problem = self.run, coordinator.problem
+        run, problem = self._run, coordinator.problem
         holdouts: dict[int, dict[str, Any]] = {}
         counts = np.zeros(0, np.int64)
         if complete and run.held_out is None:
             counts = count_nonzeros(problem, coordinator.state)
         for place in np.flatnonzero(np.isfinite(values)).tolist() if complete else ():
-            entry = self.table[self.numbers[place]]
+            entry = self._table[self._numbers[place]]
             if run.held_out is None:
                 entry["nonzeros"] = int(counts[place])
             else:
@@ -325,13 +291,13 @@ class _Sweep:
                 values[place] = measured["error" if self._compares_errors else "loss"]
         best_place = int(np.argmin(values))
         start = self._select(coordinator, [best_place])
-        sweep = [_summary(entry) for entry in self.table]
+        sweep = [_summary(entry) for entry in self._table]
         coordinator, seconds = run.coordinator(start), self.watcher.seconds
-        facts: dict[str, Any] = {"sweep": sweep, "seconds_by_part": self.engine.trace.seconds}
+        facts: dict[str, Any] = {"sweep": sweep, "seconds_by_part": self._engine.trace.seconds}
         if best_place in holdouts:
             facts["holdout"] = holdouts[best_place]
         best = run.result(coordinator, complete, seconds, None, start, **facts)
-        return SweepResult(best, self.table, complete)
+        return SweepResult(best, self._table, complete)
 
 
 def _describe(setting: Problem) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
@@ -13,6 +13,7 @@ from dadagrad.errors import signals_to_end
 from dadagrad.training.callbacks import BeginEvent, Callback, CheckpointEvent, EndEvent, RoundEvent
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, HoldoutRecord
 from dadagrad.training.messages import Report, Save, SaveRequested, StopRequested
+from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.result import TrainResult
 from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.trace import Trace
@@ -24,7 +25,7 @@ class Watcher:
     `save_seconds` is the time between two checkpoints, `seconds_before` the time that the run took
     before it was resumed. `run` describes the run to `callbacks`, and `holdout` has the losses on
     the rows held out. `stopped_by` is the signal that ends the run, if any has come; `n_workers` is
-    the number of workers of a cluster.
+    the number of workers of a cluster, and `convert` changes the metrics that callbacks see.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Watcher:
         self.stopped_by: signal.Signals | None = None
         self.result: TrainResult | None = None
         self.n_workers: int | None = None
+        self.convert: Callable[[ProgressiveMetrics], ProgressiveMetrics] = lambda metrics: metrics
         self._stop_requested = self._ready = False
         self._begun = self._last_save = time.monotonic()
         self._reported = Cursor()
@@ -138,7 +140,7 @@ class Watcher:
             self.run,
             place.steps,
             place.cursor,
-            place.passes,
+            tuple(map(self.convert, place.passes)),
             self._seconds_before + elapsed,
             rows_done / max(elapsed, 1e-9),
             losses[-1] if losses else None,
