@@ -155,8 +155,7 @@ class SharedFeatures:
 
         The arrays are the caller's to change.
         """
-        # The vocabulary is in memory that the next partition is read into.
-        ids = vocabulary.copy() if touched is None else look_up(vocabulary, touched)
+        ids = vocabulary if touched is None else look_up(vocabulary, touched)
         return FeatureSlice(ids, self.pull(ids))
 
     def send(
