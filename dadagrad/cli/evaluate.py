@@ -34,8 +34,7 @@ def evaluate(model: str, data: str, on_error: OnError, display: Display) -> None
     queries.
     """
     with display.bar("evaluating") as bar:
-        skipping: dict[str, Any] = {} if on_error == "raise" else {"on_error": on_error}
-        result = dadagrad.evaluate(model, data, progress=bar.update, **skipping)
+        result = dadagrad.evaluate(model, data, progress=bar.update, on_error=on_error)
     if display.as_json:
         display.show_result(result)
         return

@@ -1,20 +1,13 @@
-"""Dask arrays and data frames as datasets: a block is a partition, computed when it is read."""
+"""Dask arrays and data frames as matrices: a block of rows is computed when it is read."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.arrays import as_labels, block_from_arrays, finish_rows
-from dadagrad.data.blocks import take
-from dadagrad.data.dataset import Dataset, LabelColumn, Partition, Schema
-from dadagrad.data.labels import LabelCollector
-from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
 
 
@@ -65,7 +58,7 @@ class BlockedMatrix:
     def computed(self) -> Iterator[Any]:
         """Yield the blocks as arrays or sparse matrices, computed one at a time."""
         for number, block in enumerate(self.blocks):
-            yield as_matrix(block.compute(), f"{DaskDataset.url}, block {number}")
+            yield as_matrix(block.compute(), f"the dask collection, block {number}")
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -92,66 +85,6 @@ def _blocks(collection: Any) -> list[Any]:
     return blocks
 
 
-class DaskDataset(Dataset):
-    """A dask collection whose blocks are computed one at a time, when they are read.
-
-    `kept` is true for each row that is kept; `labels`, (n_kept, n_label_columns), and `weights` are
-    theirs. `shuffle` is the seed of the order of rows inside each block; None keeps their order.
-    """
-
-    url = "the dask collection"
-    is_temporary = True
-
-    def __init__(
-        self,
-        matrix: BlockedMatrix,
-        is_learned: NDArray[np.bool_],
-        labels: NDArray[np.float64],
-        weights: NDArray[Any] | None,
-        columns: tuple[LabelColumn, ...],
-        shuffle: int | None,
-    ) -> None:
-        self.schema = Schema(matrix.n_features, columns, weights is not None)
-        self._blocks = matrix.blocks
-        self._kept = np.split(is_learned, np.cumsum(matrix.rows)[:-1])
-        bounds = np.cumsum([np.count_nonzero(part) for part in self._kept])[:-1]
-        self._labels = np.split(labels, bounds)
-        self._weights = None if weights is None else np.split(weights, bounds)
-        self._shuffle = shuffle
-        # The content of a block is not known before it is computed: its key stands for it.
-        self.partitions = tuple(
-            Partition(f"block {number}", len(part), 0, 0, self._checksum(number))
-            for number, part in enumerate(self._labels)
-        )
-
-    def _checksum(self, number: int) -> str:
-        digest = hashlib.sha256(f"{self._blocks[number].key}, {self._shuffle}".encode())
-        digest.update(self._labels[number].tobytes())
-        if self._weights is not None:
-            digest.update(self._weights[number].tobytes())
-        return digest.hexdigest()
-
-    def read(self, partition: int) -> Rows:
-        place = f"{self.url}, block {partition}"
-        X = as_matrix(self._blocks[partition].compute(), place)
-        is_learned = self._kept[partition]
-        if X.shape != (len(is_learned), self.schema.n_features):
-            raise InputError(
-                f"{place}: X has shape {X.shape}; with as many rows as y and the columns of the "
-                f"whole it would be {(len(is_learned), self.schema.n_features)}"
-            )
-        # All rows are checked, so that an error counts rows as the user does.
-        block = block_from_arrays(X, np.zeros(len(is_learned)), None, place)
-        if not is_learned.all():
-            block = take(block, np.flatnonzero(is_learned))
-        weights = None if self._weights is None else self._weights[partition].astype(np.float32)
-        block = replace(block, labels=self._labels[partition], weights=weights)
-        if self._shuffle is not None:
-            order = np.random.default_rng([self._shuffle, partition]).permutation(block.n_rows)
-            block = take(block, order)
-        return finish_rows(block, np.asarray(block.labels))
-
-
 def as_matrix(block: Any, place: str) -> Any:
     """Return a computed block as an array or sparse matrix."""
     if not hasattr(block, "to_numpy"):
@@ -166,18 +99,3 @@ def as_matrix(block: Any, place: str) -> Any:
             f"{place}: X has a column of other things than numbers ({error}); give numbers, or "
             "train on the data frame with dadagrad.train((X, y))"
         ) from None
-
-
-def dataset_from_dask(X: Any, y: Any, shuffle: int | None = None) -> DaskDataset:
-    """Return a dask array or data frame X and its labels as a dataset.
-
-    The labels are computed at once, as arrays in `dataset_from_arrays` are given; None is none.
-    """
-    matrix = BlockedMatrix(X)
-    labels = np.zeros((sum(matrix.rows), 0)) if y is None else matrix.gather(y, "y")
-    n_rows = len(labels)
-    collector = LabelCollector()
-    encoded = collector.encode(as_labels(labels, n_rows, DaskDataset.url))
-    table = collector.settle()
-    is_learned = np.ones(n_rows, np.bool_)
-    return DaskDataset(matrix, is_learned, table.decode(encoded), None, table.columns, shuffle)

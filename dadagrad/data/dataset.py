@@ -308,11 +308,13 @@ class Dataset(ABC):
 class MemoryDataset(Dataset):
     """Partitions in memory."""
 
+    url = "memory"
+
     def __init__(
         self,
         parts: Sequence[Rows],
         schema: Schema,
-        url: str = "memory",
+        url: str = url,
         names: Mapping[int, str] | None = None,
     ) -> None:
         self.url = url

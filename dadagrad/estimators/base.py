@@ -19,8 +19,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dadagrad.config import SETTINGS, TrainConfig
 from dadagrad.data.arrays import check_queries, dataset_from_arrays
-from dadagrad.data.dask_blocks import BlockedMatrix, DaskDataset, is_dask
+from dadagrad.data.dask_blocks import BlockedMatrix, is_dask
 from dadagrad.data.dataset import Dataset, LabelColumn
+from dadagrad.data.ingest.sources import DaskMatrixSource
 from dadagrad.errors import InputError
 from dadagrad.estimators.arguments import (
     FLOATS,
@@ -42,6 +43,7 @@ from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.optim.registry import Registered
 from dadagrad.settings import parameter_docs
 from dadagrad.training.callbacks import Callbacks
+from dadagrad.training.engines.resources import read_source
 from dadagrad.training.result import TrainResult
 
 Columns: TypeAlias = tuple[LabelColumn, ...]
@@ -195,7 +197,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         ----------
         X : array, sparse matrix, data frame, dask array or data frame, Dataset, or URL of one
             (n_rows, n_features). Values are kept as float32. Dask blocks are computed one at a
-            time, in each pass; a dataset is read partition by partition.
+            time, once; a dataset is read partition by partition.
         y : (n_rows,), (n_rows, n_labels) of 0 and 1, or (n_rows, n_targets)
             Labels of any type that can be sorted, or the numbers of a regression; None for a
             dataset, which has its own.
@@ -292,16 +294,20 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         if sample_weight is not None:
             weights = check_weights(sample_weight, n_rows)
             kept = weights > 0
-            weights = weights[kept]
         if not kept.any():
             return None
         labels, columns = self._encode_labels(y, kept, new_labels=new_labels)
         order = seed if self.shuffle else None
         if matrix is not None:
-            return DaskDataset(matrix, kept, labels, weights, columns, order)
-        X = X if kept.all() else X[kept]
-        query = None if query is None else check_queries(query, n_rows, "the arguments")[kept]
-        data = dataset_from_arrays(X, labels, sample_weight=weights, query=query, shuffle=order)
+            whole = np.zeros((n_rows, labels.shape[1]))
+            whole[kept] = labels
+            source = DaskMatrixSource(matrix, whole, weights)
+            data: Dataset = read_source(source, self.client, order)
+        else:
+            X = X if kept.all() else X[kept]
+            query = None if query is None else check_queries(query, n_rows, "the arguments")[kept]
+            weights = None if weights is None else weights[kept]
+            data = dataset_from_arrays(X, labels, sample_weight=weights, query=query, shuffle=order)
         data.schema = replace(data.schema, label_columns=columns)
         return data
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from dadagrad.clusters import has_active_client
 from dadagrad.config import TrainConfig
-from dadagrad.data.dask_blocks import DaskDataset
 from dadagrad.data.dataset import Dataset, MemoryDataset
 from dadagrad.errors import InputError
 from dadagrad.model.model import Model
@@ -132,7 +131,8 @@ def fit(
 
     Raises `InputError` if `checkpoints` holds another run, `KeyboardInterrupt` if interrupted.
     """
-    if not isinstance(data, MemoryDataset) and not any(resources.values()) and has_active_client():
+    is_array = data.url == MemoryDataset.url
+    if not is_array and not any(resources.values()) and has_active_client():
         warnings.warn(
             "a Dask client is active, and training runs in this process; client='current' trains "
             "on its workers, and threads=N in this process without this warning",
@@ -198,7 +198,7 @@ def partial_fit(
     report = {name: report[name] for name in _CUMULATIVE}
     report["rows"] += sum(metrics.rows for metrics in later_passes)
     model = None
-    if not isinstance(data, MemoryDataset | DaskDataset):
+    if not isinstance(data, MemoryDataset):
         # The model is made while the dataset is open, which knows the names of features.
         model = make_model(coordinator.problem, coordinator.state, data, report)
     state = _state_at_end(coordinator, data, report, model)

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from dadagrad.config import CHOSEN, TrainConfig
-from dadagrad.data.dask_blocks import DaskDataset
-from dadagrad.data.dataset import Dataset, MemoryDataset
+from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import skipping
 from dadagrad.data.views import hold_out
 from dadagrad.errors import DadagradError, InputError, OnError, TrainingError, name_options
@@ -237,7 +236,7 @@ class Run:
         rows = loader.load(first)
         if in_order(rows.labels[:, 0], columns[0]):
             remedy = "write the data again with `dadagrad ingest`, which shuffles all rows"
-            if any(isinstance(source, MemoryDataset | DaskDataset) for source in self.data.sources):
+            if self.data.is_temporary:
                 remedy = "shuffle them"
                 if not self.problem.config.shuffle:
                     remedy += name_options(", or leave out --no-shuffle")

@@ -25,7 +25,13 @@ from dadagrad.data.ingest.collect import (
 )
 from dadagrad.data.ingest.output import Claim, check_output, claimed
 from dadagrad.data.ingest.readers import LINE_PARSERS
-from dadagrad.data.ingest.sources import MatrixSource, is_pair, is_raw, make_source
+from dadagrad.data.ingest.sources import (
+    DaskMatrixSource,
+    MatrixSource,
+    is_pair,
+    is_raw,
+    make_source,
+)
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool, worker_pool
 from dadagrad.data.reading.files import source_bytes
 from dadagrad.data.reading.options import OPTIONS
@@ -245,15 +251,20 @@ def as_dataset(
     if isinstance(data, list | tuple) and not is_pair(data):
         return join([as_dataset(each, like=like, shuffle=shuffle, **options) for each in data])
     source = None if isinstance(data, str | os.PathLike) else make_source(data)
-    if options:
-        raise InputError(
-            f"{next(iter(options))} says how rows become features, and the data are a dataset or a "
-            "matrix already; leave it out"
-        )
+    _check_known(options)
+    for name, value in options.items():
+        if value not in (None, OPTIONS[name].default):
+            raise InputError(
+                f"{name} says how rows become features, and the data are a dataset or a matrix "
+                "already; leave it out"
+            )
     if source is None:
         return open_dataset(os.fspath(data))
-    assert isinstance(source, MatrixSource)
-    return source.to_dataset(0 if shuffle else None)
+    seed = 0 if shuffle else None
+    if isinstance(source, MatrixSource):
+        return source.to_dataset(seed)
+    assert isinstance(source, DaskMatrixSource)
+    return read_dataset(source, shuffle=seed, no_labels=source.y is None)
 
 
 def split_options(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -58,10 +58,10 @@ def array_blocks(source: arrays.ArraySource, summary: SourceSummary) -> Iterator
     summary.spaces.append(source.feature_space)
     summary.names.update({name: feature for feature, name in source.names.items()})
     for block in source.blocks:
-        yield compact(_transform(block, summary.options)), 0
+        yield compact(transform(block, summary.options)), 0
 
 
-def _transform(block: Block, options: Options) -> Block:
+def transform(block: Block, options: Options) -> Block:
     """Apply binary and norm, and leave out labels that are not wanted."""
     if options.no_labels:
         block = replace(block, labels=np.zeros((block.n_rows, 0)))
@@ -71,7 +71,7 @@ def _transform(block: Block, options: Options) -> Block:
 def _parse_lines(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     """Parse lines with values that are final, unlike those of a table."""
     block = LINE_PARSERS[options.format](chunk, path=path, offset=offset, options=options)
-    return _transform(block, options)
+    return transform(block, options)
 
 
 def _parse_part(parse: Parser, part: Range) -> Iterator[tuple[Block, int]]:

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import scipy.sparse
+from numpy.typing import NDArray
 
-from dadagrad.data.arrays import dataset_from_arrays
+from dadagrad.data.arrays import block_from_arrays, dataset_from_arrays
 from dadagrad.data.blocks import Block, compact
-from dadagrad.data.dask_blocks import dataset_from_dask, is_dask
+from dadagrad.data.dask_blocks import BlockedMatrix, as_matrix, is_dask
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.ingest.arrays import ArraySource, matrix_source, open_arrays, stored_source
 from dadagrad.data.ingest.readers import (
@@ -32,6 +33,7 @@ from dadagrad.data.ingest.readers import (
     array_blocks,
     file_tasks,
     learn_table,
+    transform,
 )
 from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import BlockTask, WorkerPool
@@ -153,7 +155,7 @@ class FrameSource(Source):
 
 @dataclass
 class MatrixSource(Source):
-    """A matrix of NumPy, SciPy or dask and its labels, or a dataset."""
+    """A matrix of NumPy or SciPy and its labels, or a dataset."""
 
     X: Any
     y: Any = None
@@ -166,11 +168,9 @@ class MatrixSource(Source):
         return array_blocks(self._open(no_labels=summary.options.no_labels), summary)
 
     def to_dataset(self, shuffle: int | None) -> Dataset:
-        """Return a dataset in memory, or of the blocks of a dask array, with shuffled rows."""
+        """Return a dataset in memory, with shuffled rows."""
         if isinstance(self.X, Dataset):
             return self.X
-        if is_dask(self.X):
-            return dataset_from_dask(self.X, self.y, shuffle)
         y = np.zeros((np.shape(self.X)[0], 0)) if self.y is None else self.y
         return dataset_from_arrays(self.X, y, shuffle=shuffle)
 
@@ -178,18 +178,57 @@ class MatrixSource(Source):
         if isinstance(self.X, Dataset):
             return stored_source(self.X, no_labels=no_labels)
         if self.y is None and not no_labels:
-            raise InputError(
-                f"the data are {_described(self.X)} without labels; give a pair (X, y), or "
-                "no_labels=True for rows to be predicted"
-            )
-        if is_dask(self.X):  # blocks are computed one at a time
-            return stored_source(dataset_from_dask(self.X, self.y), no_labels=no_labels)
+            raise _no_labels(_described(self.X))
         X = self.X if hasattr(self.X, "shape") else np.asarray(self.X)
         return matrix_source(self.name, X, None if self.y is None else np.asarray(self.y), None)
 
 
+class DaskSource(Source):
+    """A dask collection, whose blocks are computed where they are parsed, one at a time."""
+
+    @abstractmethod
+    def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:
+        """Yield a task for each block."""
+
+    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
+        for blocks in run(operator.call, self.tasks(summary, run)):
+            yield from blocks
+
+
 @dataclass
-class DaskFrameSource(Source):
+class DaskMatrixSource(DaskSource):
+    """A dask array, or a data frame of numbers, and its labels and weights in memory."""
+
+    matrix: BlockedMatrix
+    y: NDArray[Any] | None = None
+    weights: NDArray[Any] | None = None
+    name = "the dask collection"
+
+    def guess_format(self) -> Format:
+        return "npz"
+
+    def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:
+        width = summary.n_features = self.matrix.n_features
+        summary.spaces.append(None)
+        if self.y is None and not summary.options.no_labels:
+            raise _no_labels(self.name)
+        labels, weights = map(self._split, (self.y, self.weights))
+        for number, (block, *columns) in enumerate(
+            zip(self.matrix.blocks, labels, weights, strict=False)
+        ):
+            place = f"{self.name}, block {number}"
+            parse = partial(_parse_matrix, summary.options, width, place, number, *columns)
+            yield BlockTask(parse, block)
+
+    def _split(self, column: NDArray[Any] | None) -> Iterable[Any]:
+        """Cut a column at the ends of blocks; yield None for each if there is none."""
+        if column is None:
+            return itertools.repeat(None)
+        return np.split(column, np.cumsum(self.matrix.rows)[:-1])
+
+
+@dataclass
+class DaskFrameSource(DaskSource):
     """A dask data frame, one block at a time."""
 
     frame: Any
@@ -202,10 +241,6 @@ class DaskFrameSource(Source):
             name = f"{self.name}, block {number}"
             yield from table_batches(to_table(block.compute(), name), name)
 
-    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
-        for blocks in run(operator.call, self.tasks(summary, run)):
-            yield from blocks
-
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:
         delayed = self.frame.to_delayed()
         heads = run(operator.call, (BlockTask(_head, block) for block in delayed))
@@ -216,6 +251,20 @@ class DaskFrameSource(Source):
         parse = learn_table(first.table, self.name, summary)
         for number, block in enumerate(delayed):
             yield BlockTask(partial(_parse_partition, parse, self.name, number), block)
+
+
+def _parse_matrix(
+    options: Options, width: int, name: str, number: int, y: Any, weights: Any, block: Any
+) -> Parsed:
+    X = as_matrix(block, name)
+    n_rows = X.shape[0] if y is None else len(y)
+    if X.shape != (n_rows, width):
+        raise InputError(
+            f"{name}: X has shape {X.shape}; with as many rows as y and the columns of the whole "
+            f"it would be {(n_rows, width)}"
+        )
+    rows = block_from_arrays(X, np.zeros((n_rows, 0)) if y is None else y, weights, name)
+    return [(replace(compact(transform(rows, options)), origin=(number, 0, 0)), 0)]
 
 
 def _head(frame: Any) -> Any:
@@ -242,6 +291,9 @@ def make_source(data: Any) -> Source:
         if is_dask_frame(X):
             label = _label_of(y, X.columns)
             return DaskFrameSource(X.assign(**{label: y}), label)
+        if is_dask(X):
+            matrix = BlockedMatrix(X)
+            return DaskMatrixSource(matrix, None if y is None else matrix.gather(y, "y"))
         if is_frame(X):
             table = to_table(X, FrameSource.name)
             label = _label_of(y, table.column_names)
@@ -257,6 +309,8 @@ def make_source(data: Any) -> Source:
         return DaskFrameSource(data)
     if is_frame(data):
         return FrameSource(data)
+    if is_dask(data):
+        return DaskMatrixSource(BlockedMatrix(data))
     if scipy.sparse.issparse(data) or len(getattr(data, "shape", ())) == 2:
         return MatrixSource(data)
     if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
@@ -301,6 +355,13 @@ def is_pair(data: Any) -> bool:
 def is_dask_frame(data: object) -> bool:
     """True for a dask data frame."""
     return is_dask(data) and hasattr(data, "columns") and hasattr(data, "to_delayed")
+
+
+def _no_labels(data: str) -> InputError:
+    return InputError(
+        f"the data are {data} without labels; give a pair (X, y), or no_labels=True for rows to be "
+        "predicted"
+    )
 
 
 def _described(data: Any) -> str:

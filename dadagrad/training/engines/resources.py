@@ -11,10 +11,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from dadagrad.data.dask_blocks import is_dask
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.ingest.collect import Shuffle
-from dadagrad.data.ingest.ingest import as_dataset, ingest
-from dadagrad.data.ingest.sources import is_raw, make_source
+from dadagrad.data.ingest.ingest import as_dataset, ingest, read_dataset
+from dadagrad.data.ingest.sources import Source, is_pair, is_raw, make_source
 from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.errors import InputError, OnError
 from dadagrad.training.engines import Engine
@@ -61,16 +62,22 @@ class Resources:
         """Threads of this process, which are used by all engines."""
         return self.threads or available_cores()
 
-    def dataset(self, data: Any, on_error: OnError = "raise", **options: Any) -> Dataset:
+    def dataset(
+        self, data: Any, on_error: OnError = "raise", shuffle: bool | None = None, **options: Any
+    ) -> Dataset:
         """Make a dataset of `data`, as `as_dataset` does; a cluster can read that of raw rows.
 
         `on_error` says what happens to raw rows that are wrong.
         """
-        if not is_raw(data):
-            return as_dataset(data, **options)
-        if not self.on_cluster:
-            return as_dataset(data, on_error=on_error, **options)
-        return _write_for_workers(data, self.client, on_error=on_error, **options)
+        if is_raw(data):
+            options["on_error"] = on_error
+            if self.on_cluster:
+                order: Shuffle = None if shuffle is False else "auto"
+                return _write_for_workers(make_source(data), self.client, order, **options)
+        elif self.on_cluster and is_dask(data[0] if is_pair(data) else data):
+            source = make_source(data)
+            return _write_for_workers(source, self.client, 0 if shuffle else None, **options)
+        return as_dataset(data, shuffle=shuffle, **options)
 
     @contextmanager
     def engine(self, data: Dataset) -> Iterator[Engine]:
@@ -109,11 +116,15 @@ class TemporaryDataset(ZarrDataset):
         self.remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
 
-def _write_for_workers(
-    data: Any, client: Any, *, shuffle: bool | None = None, **options: Any
-) -> Dataset:
-    """Write raw rows to a temporary dataset, with the workers of the `client` if there is one."""
-    source = make_source(data)
+def read_source(source: Source, client: Any, shuffle: Shuffle) -> Dataset:
+    """Read rows into memory or temporary files, or write them for the workers of a `client`."""
+    if client is None:
+        return read_dataset(source, shuffle=shuffle)
+    return _write_for_workers(source, client, shuffle)
+
+
+def _write_for_workers(source: Source, client: Any, shuffle: Shuffle, **options: Any) -> Dataset:
+    """Write rows to a temporary dataset, with the workers of the `client` if there is one."""
     folder = tempfile.mkdtemp(prefix="dadagrad-")
     try:
         if client is not None:
@@ -129,8 +140,7 @@ def _write_for_workers(
                     "client too"
                 )
         url = f"{folder}/data"
-        order: Shuffle = None if shuffle is False else "auto"
-        ingest(source, url, shuffle=order, client=client, **options)
+        ingest(source, url, shuffle=shuffle, client=client, **options)
         return TemporaryDataset(folder, url)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

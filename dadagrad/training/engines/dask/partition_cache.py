@@ -29,16 +29,13 @@ class PartitionCache:
         self._readings: dict[Key, Future[Rows]] = {}
         self._lock = threading.RLock()
 
-    def load(self, key: Key, read: Read, *, waits: bool = True) -> Rows:
-        """The rows of `key`, which `read` gives unless they are here or are being read.
-
-        Without `waits` they are read also if another thread reads them.
-        """
+    def load(self, key: Key, read: Read) -> Rows:
+        """The rows of `key`, which `read` gives unless they are here or are being read."""
         with self._lock:
             if key in self.kept:
                 return self.kept[key]
-            is_first = not waits or key not in self._readings
-            reading = self._readings.setdefault(key, Future()) if waits else Future()
+            is_first = key not in self._readings
+            reading = self._readings.setdefault(key, Future())
         if is_first:
             _carry_out(reading, read)
         try:

@@ -20,7 +20,6 @@ from distributed import get_worker
 
 from dadagrad._version import __version__
 from dadagrad.data.buffers import POOL
-from dadagrad.data.dask_blocks import DaskDataset
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.data.skipping import SkippingDataset, skipped_partitions
@@ -69,8 +68,6 @@ class Job:
 
     def read_ahead(self, partition: int, measured: Measured) -> None:
         """Begin to read a partition that will be wanted."""
-        if self._is_read_by_tasks:
-            return
         data = self.data.source if isinstance(self.data, SkippingDataset) else self.data
         read = partial(_read, data, partition, measured)
         partitions().read_ahead((self.digest, partition), read)
@@ -94,13 +91,7 @@ class Job:
 
     def _load(self, data: Dataset, partition: int, measured: Measured) -> Rows:
         read = partial(_read, data, partition, measured)
-        key, waits = (self.digest, partition), not self._is_read_by_tasks
-        return partitions().load(key, read, waits=waits)
-
-    @property
-    def _is_read_by_tasks(self) -> bool:
-        """True of dask collections: a worker that waits for a reading lacks a thread for it."""
-        return any(isinstance(source, DaskDataset) for source in self.data.sources)
+        return partitions().load((self.digest, partition), read)
 
 
 def _read(data: Dataset, partition: int, measured: Measured) -> Rows:
