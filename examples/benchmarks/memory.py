@@ -88,7 +88,7 @@ def prepare(folder: Path, corpus: Corpus) -> Path:
         data.parent.mkdir(parents=True, exist_ok=True)
         text = data.parent / "memory.svmlight"
         corpus.write_text(text)
-        ingest(text, str(data), n_features=corpus.n_features, zero_based=False, overwrite=True)
+        ingest(text, str(data), n_features=corpus.n_features, overwrite=True)
         text.unlink()
     return data
 

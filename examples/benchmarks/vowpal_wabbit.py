@@ -107,7 +107,6 @@ def ingest_text(folder: Path, n_features: int, workers: int = 1) -> None:
         folder / "train.svmlight",
         str(folder / "train"),
         n_features=n_features,
-        zero_based=False,
         workers=workers,
         overwrite=True,
     )

@@ -84,7 +84,7 @@ def test_errors_name_options_and_not_parameters(run, tmp_path):
     command = ("ingest", source, "--out", tmp_path / "out")
     assert run(*command, "--hash-bits", 99).error.startswith("--hash-bits is 99")
     assert run(*command, "--n-features", 0).error.startswith("--n-features is 0")
-    assert run(*command, "--zero-based").error.startswith("--zero-based is True")
+    assert run(*command, "--multilabel").error.startswith("--multilabel is True")
 
 
 def test_a_raw_table_is_trained_on_in_one_command(run, tmp_path):

@@ -208,7 +208,7 @@ def check_any_bytes(kind, chunk):
 @example(b"1 00000000000000000000000000003:1")
 def test_any_bytes_of_svmlight_give_rows_or_an_input_error(chunk):
     check_any_bytes("a.svm", chunk.replace(b",", b""))
-    for multilabel in (None, True, False):
+    for multilabel in (True, False):
         block = svm(chunk, on_error="skip", multilabel=multilabel)
         assert len(block.labels) == block.n_rows
         assert block.nnz == block.indptr[-1]
@@ -309,7 +309,6 @@ ERRORS = {
         "-INF": "label is '-INF'; it must be finite",
         "1e999 4:1": "label is '1e999'; that is too large",
         "1,x 4:1": "label is 'x'; it must be a number",
-        "1,3 4:1": "label is '1,3'; it must be one number, not a list",
         "1,1e999 4:1": "label is '1,1e999'; every label must be finite",
         "1 4:nan": "value of feature '4' is 'nan'; it must be finite",
         "1 4:1e39": "value of feature '4' is '1e39'; that is too large",
@@ -354,7 +353,7 @@ def test_errors_name_file_line_and_reason(tmp_path, kind, line):
     options: dict[str, Any] = {"format": "vw", "hash_bits": BITS}
     right, parse = "1 | a", vw.parse
     if kind == "a.svm":
-        options = {"format": "svmlight", "zero_based": False, "multilabel": False}
+        options = {"format": "svmlight", "zero_based": False}
         right, parse = "1 2:3", svmlight.parse
     check_error(tmp_path / kind, right, line, ERRORS[kind][line], parse, **options)
 

@@ -94,7 +94,7 @@ def _recipe_like(source: Source, settings: dict[str, Any], like: Schema) -> Reci
     changed = {name: value for name, value in settings.items() if name not in fixed}
     reading = space.get("reading", {})
     if space["format"] not in ("text", "table"):
-        options = {name: space[name] for name in fixed & set(space)}
+        options = {name: space[name] for name in (fixed | {"zero_based"}) & set(space)}
         return Recipe(
             Options(space["format"], **options, **_without(changed, "format", "label")),
             n_features=None if like.numbers_own_features else like.n_features,

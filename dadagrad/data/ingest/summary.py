@@ -85,7 +85,7 @@ class SourceSummary:
     @property
     def first_id(self) -> int:
         """Id that becomes 0 in the dataset."""
-        if self.options.format != "svmlight" or self.options.zero_based is True:
+        if self.options.format != "svmlight" or self.options.zero_based:
             return 0
         return int(not self.has_id_zero)
 

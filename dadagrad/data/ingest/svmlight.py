@@ -30,22 +30,22 @@ _MESSAGES = {
 def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     """Parse whole lines of svmlight text.
 
-    If ``options.multilabel`` is None, a list of labels in any line of the chunk makes all labels
-    texts, such as "1,3"; "" is a line without a label. Raises `InputError`, naming file and line,
+    With ``options.multilabel``, or a list of labels in any line of the chunk, all labels are texts,
+    such as "1,3"; "" is a line without a label. Raises `InputError`, naming file and line,
     for a malformed line, a missing label, a value or label that is not finite, an id that is
     negative, too large or 0 in a one-based file, and ids that are not increasing.
     """
-    label_optional = bool(options.multilabel or options.no_labels)
+    label_optional = options.multilabel or options.no_labels
     lines = Lines(chunk, path, offset, options, label_optional, _TOKEN_END)
     out = lines.out
     labels: NDArray[np.float64] | NDArray[np.object_] = out.labels[:, None]
     if options.multilabel or (lines.several and not options.no_labels):
-        labels = _label_texts(lines, options.multilabel is False)
+        labels = _label_texts(lines)
     else:
         lines.finish_labels()
     lines.finish_values(scaled=False)
     for entry in np.flatnonzero(out.ids == 0).tolist() if options.zero_based is False else ():
-        problem = "feature id is 0 in a file read as one-based; read it as zero-based"
+        problem = "feature id is 0 in a file read as one-based, like the data of the features"
         lines.report(row_of(out.indptr, entry), out.names[entry], problem)
     has_query = out.queries != parsing.NO_QUERY
     for row in np.flatnonzero(~has_query).tolist() if has_query.any() else ():
@@ -65,14 +65,12 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     return lines.finish(block, describe)
 
 
-def _label_texts(lines: Lines, forbidden: bool) -> NDArray[np.object_]:
-    """Label lists of the rows as text; reports labels that overflow, and lists if forbidden."""
+def _label_texts(lines: Lines) -> NDArray[np.object_]:
+    """Label lists of the rows as text; reports labels that overflow."""
     texts = np.empty(len(lines.out.labels), object)
     for row, at in enumerate(lines.out.first_labels.tolist()):
         token = lines.token(at) if at >= 0 else b""
         texts[row] = token.decode("ascii")
         if token and not np.isfinite([float(label) for label in token.split(b",")]).all():
             lines.report(row, at, f"label is {quote(token)}; every label must be finite")
-        elif forbidden and b"," in token:
-            lines.report(row, at, f"label is {quote(token)}; it must be one number, not a list")
     return texts

@@ -34,7 +34,6 @@ _FORMATS_OF: dict[str, tuple[Format, ...]] = {
     "delimiter": ("text", "csv"),
     "header": ("text", "csv"),
     "multilabel": ("svmlight",),
-    "zero_based": ("svmlight",),
     "keep_names": ("vw", *TABLE_FORMATS),
     "on_error": ("svmlight", "vw", *TABLE_FORMATS),
 } | dict.fromkeys(
@@ -100,7 +99,10 @@ class Crosses:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options for reading sources, checked when they are made."""
+    """Options for reading sources, checked when they are made.
+
+    Recorded is `zero_based`: whether svmlight's ids begin at 0, as they do if any id is 0.
+    """
 
     format: Format = setting(
         None,
@@ -211,13 +213,6 @@ class Options:
         "Features",
         research=True,
     )
-    alternate_sign: bool = setting(
-        True,
-        Switch(),
-        "Hash the sign of words, too. HashingVectorizer does so; collisions cancel in the mean.",
-        "Features",
-        research=True,
-    )
     keep_names: bool | None = setting(
         None,
         Switch(optional=True),
@@ -227,23 +222,13 @@ class Options:
         option="keep-names/--no-names",
         shown_default="those of tables, up to 2^20",
     )
-    multilabel: bool | None = setting(
-        None,
-        Switch(optional=True),
-        "Read labels as sets (svmlight). A set may be empty.",
+    multilabel: bool = setting(
+        False,
+        Switch(),
+        "Read labels as sets, which may be empty (svmlight).",
         "Rows",
         research=True,
-        option="multilabel/--single-label",
         shown_default="if any row has several",
-    )
-    zero_based: bool | Literal["auto"] = setting(
-        "auto",
-        Switch(auto=True),
-        "First feature id of svmlight files.",
-        "Rows",
-        research=True,
-        option="zero-based/--one-based",
-        shown_default="0 if any id is 0",
     )
     on_error: OnError = setting(
         "raise",
@@ -261,6 +246,7 @@ class Options:
         option="no-labels/--labels",
         shown_default="labels",
     )
+    zero_based: bool | None = None
     keep_lines: bool = False
     note_skipped: bool = True
 
@@ -278,7 +264,7 @@ class Options:
         if self.hash_bits is not None and not 1 <= self.hash_bits <= max_bits:
             raise InputError(f"hash_bits is {self.hash_bits}; it must be 1 to {max_bits}")
         for name in ("label", "multilabel"):
-            if self.no_labels and getattr(self, name) not in (None, False):
+            if self.no_labels and getattr(self, name):
                 raise InputError(f"no_labels and {name} exclude each other; give one of them")
 
 

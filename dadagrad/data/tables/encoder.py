@@ -27,7 +27,7 @@ HashedNames = Sequence[tuple[pa.Array, Hashes]]
 """Texts, and their hashes."""
 
 _READING = ("label", "row_name", "weight")
-_PLAIN = ("hash_bits", "ngrams", "alternate_sign", "binary", "norm")
+_PLAIN = ("hash_bits", "ngrams", "binary", "norm")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,6 @@ class TableEncoder:
     hash_bits: int | None = None
     crosses: tuple[tuple[str, ...], ...] = ()
     ngrams: int = 1
-    alternate_sign: bool = True
     binary: bool = False
     norm: str = "none"
     label: str | None = None
@@ -92,10 +91,7 @@ class TableEncoder:
     def to_json(self) -> dict[str, Any]:
         """The transformation as a feature space of plain JSON."""
         if self.is_text:
-            space = {"format": "text", "hash_bits": self.hash_bits, "ngrams": self.ngrams}
-            # The sign of a hash changes no value if values are all 1.
-            space["alternate_sign"] = self.alternate_sign and not self.binary
-            return {**space, "binary": self.binary, "norm": self.norm}
+            return {"format": "text"} | {name: getattr(self, name) for name in _PLAIN}
         names = (field.name for field in fields(self) if field.name not in _READING)
         plain = {name: getattr(self, name) for name in names}
         plain["columns"] = [asdict(column) for column in self.columns]

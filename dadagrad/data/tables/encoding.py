@@ -296,7 +296,7 @@ class _Encoding:
         hashed = self._hash(prefix, words)
         features = self.encoder.features_of(hashed)
         self._note(prefix, words, hashed)
-        signs = np.where((hashed < 0) & encoder.alternate_sign, -1, 1).astype(np.float32)
+        signs = np.where(hashed < 0, -1, 1).astype(np.float32)
         coded = np.array(codes, np.int64)
         self._add_matrix(features[coded], signs[coded], row_pointers(np.array(lengths, np.int64)))
         if encoder.binary:

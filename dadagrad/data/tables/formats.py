@@ -170,7 +170,6 @@ def learn_encoder(
         (options.hash_bits or DEFAULT_HASH_BITS) if hashed else None,
         options.cross,
         options.ngrams,
-        options.alternate_sign,
         options.binary,
         options.norm,
         *others,

@@ -109,7 +109,7 @@ class RowReader:
                 prefix = "" if encoder.is_text else f"{name}="
                 signed = [murmur(prefix + word) for word in self._analyze(row[name] or "")]
                 ids += [first + (abs(hashed) & mask) for hashed in signed]
-                if encoder.alternate_sign and not encoder.binary:
+                if not encoder.binary:
                     values += [1.0] * (len(ids) - len(signed) - len(values))
                     values += [-1.0 if hashed < 0 else 1.0 for hashed in signed]
         for cross in encoder.crosses:
@@ -127,9 +127,8 @@ def sign_of_names(space: dict[str, Any], names: Iterable[str | None]) -> list[fl
     encoder = TableEncoder.from_json(space)
     texts = tuple(f"{column.name}=" for column in encoder.columns if column.kind == "text")
     prefix = "" if encoder.is_text else texts
-    signed = encoder.alternate_sign and not encoder.binary
     return [
-        -1.0 if signed and name and name.startswith(prefix) and murmurhash3_32(name) < 0 else 1.0
+        -1.0 if name and name.startswith(prefix) and murmurhash3_32(name) < 0 else 1.0
         for name in names
     ]
 

@@ -177,7 +177,7 @@ def _tensors(model: LinearModel, space: dict[str, Any]) -> dict[str, Any]:
     """Constants of the graph by name."""
     weights = np.zeros((model.n_features, model.n_outputs), np.float32)
     weights[model.ids] = model.weights
-    signs = space.get("alternate_sign", False) and not space.get("binary", False)
+    signs = not space.get("binary", False)
     whole: dict[str, Any] = {
         "zero": [0], "one": [1], "two": [2], "minus_one": [-1], "end": [np.iinfo(np.int64).max],
         "n_features": model.n_features, "n_outputs": [model.n_outputs], "scalar_zero": 0,
