@@ -156,11 +156,7 @@ class Collected:
 
     def read(self, number: int) -> tuple[Rows, Block]:
         """Read a partition, and its block, which has tags and lines if the rows have any."""
-        block, summary = self._rows.read(self._bounds, number), self.summary
-        if summary.encoder is not None:
-            block = summary.encoder.finish(block)
-        if summary.first_id:
-            block = replace(block, ids=block.ids - block.ids.dtype.type(summary.first_id))
+        block = self.summary.finish(self._rows.read(self._bounds, number))
         labels = self._labels.decode(np.asarray(block.labels, np.float64))
         return finish_rows(block, labels), block
 

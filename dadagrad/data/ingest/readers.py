@@ -124,7 +124,7 @@ def _text_tasks(
         return
     meter = Meter()
     chunks: Iterable[tuple[bytes, int]] = read_chunks(
-        replace(ranges[0], stop=None), TASK_BYTES, meter
+        replace(ranges[0], stop=None), TASK_BYTES, meter, at_once=options.to_predict
     )
     can_seek = ranges[0].stop is not None
     if options.format in LINE_PARSERS:

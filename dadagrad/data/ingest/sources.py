@@ -39,7 +39,6 @@ from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import BlockTask, WorkerPool
 from dadagrad.data.reading.files import expand, guess_format, names_format, source_bytes
 from dadagrad.data.reading.options import ARRAY_FORMATS, Format, Options
-from dadagrad.data.tables.cells import Batch
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, is_table, table_batches, to_table
 from dadagrad.errors import InputError
@@ -141,12 +140,8 @@ class FrameSource(Source):
     frame: Any
     label: str | None = None
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield the rows, some at a time."""
-        return table_batches(to_table(self.frame, self.name), self.name)
-
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
-        batches = self.batches()
+        batches = table_batches(to_table(self.frame, self.name), self.name)
         head = next(batches)
         parse = learn_table(head.table, self.name, summary)
         for batch in chain([head], batches):
@@ -234,12 +229,6 @@ class DaskFrameSource(DaskSource):
     frame: Any
     label: str | None = None
     name = "the dask data frame"
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield the rows, computed a block at a time."""
-        for number, block in enumerate(self.frame.to_delayed()):
-            name = f"{self.name}, block {number}"
-            yield from table_batches(to_table(block.compute(), name), name)
 
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:
         delayed = self.frame.to_delayed()

@@ -107,6 +107,14 @@ class SourceSummary:
         self._check_queried(block.queries is not None)
         return replace(block, labels=self.labels.encode(block.labels))
 
+    def finish(self, block: Block) -> Block:
+        """Return a block with its final values and ids."""
+        if self.encoder is not None:
+            block = self.encoder.finish(block)
+        if self.first_id:
+            block = replace(block, ids=block.ids - block.ids.dtype.type(self.first_id))
+        return block
+
     def _count_lines(self, lines_of_files: Counter[int]) -> None:
         self.lines_of_files.update(lines_of_files)
         self.n_lines += lines_of_files.total()

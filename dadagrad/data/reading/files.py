@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import io
 import lzma
 import os
 import re
@@ -24,6 +25,7 @@ TASK_BYTES = 4 << 20
 
 COMPRESSED_NAME = re.compile(r"\.(gz|bz2|xz|zst)$")
 
+_STDIN = "/dev/stdin"
 _READ_BYTES = 1 << 20
 _MAX_XZ_MEMORY = 1 << 28  # bytes: xz -9 takes 65 MB, and a header can ask for 4 GB
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -64,7 +66,7 @@ def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
         sources = [sources]
     files: list[str] = []
     for source in [os.path.expanduser(os.fspath(source)) for source in sources]:
-        source = "/dev/stdin" if source == "-" else source
+        source = _STDIN if source == "-" else source
         if "://" in source or (os.path.exists(source) and not os.path.isdir(source)):
             files.append(source)
         elif os.path.isdir(source):
@@ -130,7 +132,8 @@ def plan_ranges(path: str, range_bytes: int = TASK_BYTES) -> list[Range]:
     range. An empty file has none.
     """
     whole = [Range(path, 0, None)]
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+    exists = path == _STDIN or (os.path.exists(path) and not os.path.isdir(path))
+    if exists and not os.path.isfile(path):
         return whole  # a pipe: bytes read from it here would be lost
     with readable_file(path), open(path, "rb") as file:
         if _compression(file.read(_MAX_MAGIC)) is not None:
@@ -140,20 +143,29 @@ def plan_ranges(path: str, range_bytes: int = TASK_BYTES) -> list[Range]:
     return [Range(path, start, min(start + range_bytes, size)) for start in starts]
 
 
+def _open(path: str) -> IO[bytes]:
+    """Open a file; standard input by its number, as a socket cannot be opened by name."""
+    by_number = path == _STDIN and not os.path.isfile(path)
+    return open(0 if by_number else path, "rb", closefd=not by_number)
+
+
 def read_chunks(
-    source: Range, chunk_bytes: int, meter: Meter | None = None
+    source: Range, chunk_bytes: int, meter: Meter | None = None, *, at_once: bool = False
 ) -> Iterator[tuple[bytes, int]]:
     """Read whole lines of `source`, about `chunk_bytes` at a time, with the offset of each chunk.
 
     Offsets count bytes of the decompressed file. Only the last line of a file can lack its
-    newline. A chunk exceeds `chunk_bytes` only if a line does. Raises `InputError` naming the file,
+    newline. A chunk exceeds `chunk_bytes` only if a line does. With `at_once`, lines of a pipe come
+    as soon as they are there. Raises `InputError` naming the file,
     if it cannot be read, is damaged or cut short, or a line exceeds `MAX_LINE_BYTES`.
     """
-    with readable_file(source.path), open(source.path, "rb") as file:
+    with readable_file(source.path), _open(source.path) as file:
         start, stop = source.start, source.stop
         reader: _Reader = file
         if stop is None and start == 0:
             reader = _decompressed(file)
+            if at_once and isinstance(reader, io.BufferedReader):
+                reader = _Arriving(reader)
         else:
             start = _first_line(file, start)
             stop = None if stop is None else _first_line(file, stop)
@@ -255,6 +267,13 @@ def _decompressed(file: IO[bytes]) -> _Reader:
     if kind is None:
         return file
     return _XzReader(file) if kind == "xz" else pa.CompressedInputStream(file, kind)
+
+
+class _Arriving:
+    """Bytes of a pipe as soon as they are there."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        self.read = file.read1
 
 
 class _XzReader:

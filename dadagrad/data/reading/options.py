@@ -101,7 +101,8 @@ class Crosses:
 class Options:
     """Options for reading sources, checked when they are made.
 
-    Recorded is `zero_based`: whether svmlight's ids begin at 0, as they do if any id is 0.
+    Recorded is `zero_based`: whether svmlight's ids begin at 0, as they do if any id is 0. Rows
+    `to_predict` come as soon as they are there, with the labels of a table as far as it has any.
     """
 
     format: Format = setting(
@@ -247,6 +248,7 @@ class Options:
         shown_default="labels",
     )
     zero_based: bool | None = None
+    to_predict: bool = False
     keep_lines: bool = False
     note_skipped: bool = True
 

@@ -58,8 +58,8 @@ class TableParser:
     @classmethod
     def from_options(cls, encoder: TableEncoder, options: Options) -> TableParser:
         """Parser with these options."""
-        keep_names = options.keep_names is not False
-        labelled = not options.no_labels
+        keep_names = options.keep_names is not False and not options.to_predict
+        labelled = None if options.to_predict else not options.no_labels
         parser = cls(encoder, options.on_error, keep_names, labelled, options.keep_lines)
         return replace(parser, weighted=options.weight is not None)
 
