@@ -16,6 +16,7 @@ import scipy.sparse
 from helpers.blocks import dense_dataset
 from helpers.line_formats import COMPRESS
 from helpers.processes import local_cluster
+from helpers.zarr_cases import read_anndata
 from sklearn.datasets import dump_svmlight_file
 
 from dadagrad.data import external_shuffle, open_dataset
@@ -122,7 +123,7 @@ def test_vw_weights_names_and_tags(tmp_path):
     assert rows.weights is not None
     assert rows.weights.tolist() == [2, 1]
     assert set(dataset.names(rows.vocabulary).values()) == {"w^red", "w^blue"}
-    tags = anndata.read_zarr(tmp_path / "out" / "part-00000").obs["tag"]
+    tags = read_anndata(tmp_path / "out" / "part-00000").obs["tag"]
     assert tags.tolist() == ["x", ""]
     root = json.loads((tmp_path / "out" / "zarr.json").read_text())
     assert root["attributes"]["provenance"]["zero_weight"] == 1
@@ -459,7 +460,7 @@ def test_rows_to_predict_need_no_labels(tmp_path, name, monkeypatch):
     assert len(rows.partitions) > 1
     # Weights are not labels: row 0 of vw has one if it has a label.
     np.testing.assert_array_equal(dense, expected)
-    assert anndata.read_zarr(tmp_path / "out" / "part-00000").n_vars == rows.read(0).n_local
+    assert read_anndata(tmp_path / "out" / "part-00000").n_vars == rows.read(0).n_local
     with refused(rf"{name}, line \d.*label.*no_labels=True", tmp_path / "out"):
         write_and_ingest(
             tmp_path, {name: MISSING[name]}, format="text" if name == "a.tsv" else None

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import anndata
 import numpy as np
+import pytest
 
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
@@ -41,3 +43,9 @@ def some_rows(seed: int = 0, *, n_labels: int = 2, plain: bool = False) -> Rows:
     values = random.normal(size=rows.nnz).astype(np.float32)
     weights, row_scale = random.random((2, 40)).astype(np.float32)
     return replace(rows, values=values, weights=weights, row_scale=row_scale)
+
+
+def read_anndata(folder: Any) -> anndata.AnnData:
+    """A partition as `anndata` reads it, which warns that it makes texts of the feature ids."""
+    with pytest.warns(anndata.ImplicitModificationWarning, match="to str index"):
+        return anndata.read_zarr(folder)

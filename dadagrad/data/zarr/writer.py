@@ -22,12 +22,12 @@ import reprlib
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import pairwise, repeat
+from itertools import repeat
 from typing import Any
 
 import google_crc32c
 import numpy as np
-from numcodecs import blosc, zstd
+from numcodecs import blosc
 from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Partition, Schema, checksum
@@ -43,7 +43,8 @@ _RESERVED_COLUMNS = frozenset({"weight", "row_scale", "query", "tag", "line", "_
 
 _PARTITION_NAME = re.compile(r"part-[0-9]{5,9}")
 _SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE}
-_MAX_COMPRESSED = 0.9  # of the uncompressed bytes: above this, values are stored as they are
+_MAX_COMPRESSED = 0.9  # of the uncompressed bytes: above this, numbers are stored as they are
+_MAX_BITSHUFFLED = 0.97  # of the bytes after another shuffle, which is faster to decode
 
 
 def check_partition_name(name: Any) -> str:
@@ -119,7 +120,9 @@ def write_partition(
     local = list(map(names.get, rows.vocabulary.tolist(), repeat(""))) if names else []
     if any(local):
         strings["var/name"] = local
-    objects = _encode(rows, numbers | {"var/feature": rows.vocabulary}, strings)
+    # AnnData requires an index of the rows; that of the columns is the vocabulary.
+    numbers |= {"obs/_index": np.arange(rows.n_rows), "var/feature": rows.vocabulary}
+    objects = _encode(rows, numbers, strings)
     document = _partition_document(objects, checksum(rows))
     storage.put_many({f"{name}/{key}": data for key, data in objects.items()})
     # Last, so that a partition with this object is whole.
@@ -183,39 +186,41 @@ def _encode(
     root.create_group("X", attributes={**kind, "shape": [rows.n_rows, rows.n_local]})
     _add_values(root, rows)
     indptr = rows.indptr - rows.indptr[0]
-    _add_numbers(root, "X/indices", rows.indices.astype(np.int32, copy=False), "bitshuffle")
+    indices = rows.indices.astype(np.int32, copy=False)
+    _add_numbers(root, "X/indices", indices, _shuffle_of(indices))
     _add_numbers(root, "X/indptr", indptr.astype(pointer_type(rows.nnz), copy=False))
-    kind = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"}
-    for frame in ("obs", "var"):
-        order = [path[4:] for path in (*numbers, *strings) if path.startswith(frame)]
-        root.create_group(frame, attributes={**kind, "column-order": order})
+    frame_kind = {"encoding-type": "dataframe", "encoding-version": "0.2.0"}
+    for frame, index in (("obs", "_index"), ("var", "feature")):
+        columns = [path[4:] for path in (*numbers, *strings) if path.startswith(frame)]
+        columns.remove(index)
+        attributes = {**frame_kind, "_index": index, "column-order": columns}
+        root.create_group(frame, attributes=attributes)
     kind = {"encoding-type": "array", "encoding-version": "0.2.0"}
     for path, column in numbers.items():
         _add_numbers(root, path, column, attributes=kind)
     for path, texts in strings.items():
-        _add_strings(root, path, len(texts), None)[:] = np.array(texts, object)
-    indexes = {"obs/_index": np.arange(rows.n_rows), "var/_index": rows.vocabulary}
-    for path, index in indexes.items():
-        zstd_codec = {"name": "zstd", "configuration": {"level": 1}}
-        _add_strings(root, path, len(index), zstd_codec)
-    objects = {key: buffer.to_bytes() for key, buffer in buffers.items()}
-    for path, index in indexes.items():
-        if len(index):
-            objects[f"{path}/c/0"] = zstd.compress(_decimal_strings(index), 1)
-    return objects
+        _add_strings(root, path, texts)
+    return {key: buffer.to_bytes() for key, buffer in buffers.items()}
 
 
 def _add_values(root: Any, rows: Rows) -> None:
-    """Add the values, compressed only if that saves enough; values of 1 take no chunk at all."""
+    """Add the values; values of 1 take no chunk at all."""
     if rows.values is None:
         options = {"chunks": (chunk_grid(rows.nnz)[1],), "fill_value": 1.0, "compressors": None}
         root.create_array("X/data", shape=(rows.nnz,), dtype="float32", **options)
         return
-    sample = np.ascontiguousarray(rows.values[: 1 << 16])
+    _add_numbers(root, "X/data", rows.values, _shuffle_of(rows.values))
+
+
+def _shuffle_of(numbers: NDArray[Any]) -> str | None:
+    """The shuffle to compress numbers after, by the first of them; None for no compression."""
+    sample = np.ascontiguousarray(numbers[: 1 << 16])
     sizes = {name: len(blosc.compress(sample, b"lz4", 5, code)) for name, code in _SHUFFLES.items()}
     best = min(sizes, key=lambda name: sizes[name])
-    pays = sizes[best] < _MAX_COMPRESSED * sample.nbytes
-    _add_numbers(root, "X/data", rows.values, best if pays else None)
+    smallest, bitshuffled = sizes[best], len(blosc.compress(sample, b"lz4", 5, blosc.BITSHUFFLE))
+    if bitshuffled < _MAX_BITSHUFFLED * smallest:
+        best, smallest = "bitshuffle", bitshuffled
+    return best if smallest < _MAX_COMPRESSED * sample.nbytes else None
 
 
 def _add_numbers(
@@ -237,39 +242,18 @@ def _add_numbers(
     )
 
 
-def _add_strings(root: Any, path: str, length: int, compressor: Any) -> Any:
-    """Add an array of strings without content.
-
-    Strings that are read are not compressed: the size of their chunk limits the memory of decoding.
-    """
-    return root.create_array(
+def _add_strings(root: Any, path: str, texts: Sequence[str] | NDArray[Any]) -> None:
+    """Add strings, not compressed: the size of their chunk limits the memory of decoding."""
+    array = root.create_array(
         path,
-        shape=(length,),
+        shape=(len(texts),),
         dtype="string",
-        chunks=(max(length, 1),),
-        compressors=compressor,
+        chunks=(max(len(texts), 1),),
+        compressors=None,
         attributes={"encoding-type": "string-array", "encoding-version": "0.2.0"},
         config={"write_empty_chunks": True},
     )
-
-
-def _decimal_strings(numbers: NDArray[np.int64]) -> bytes:
-    """The decimal forms of increasing `numbers` >= 0, laid out as the codec ``vlen-utf8`` does.
-
-    AnnData requires that indexes are strings. No Python string is made for them.
-    """
-    pieces = [len(numbers).to_bytes(4, "little")]
-    bounds = [0, *np.searchsorted(numbers, 10 ** np.arange(1, 19)).tolist(), len(numbers)]
-    for width, (start, stop) in enumerate(pairwise(bounds), start=1):
-        table = np.empty((stop - start, 4 + width), np.uint8)
-        table[:, :4] = width, 0, 0, 0
-        rest = numbers[start:stop]
-        for column in range(3 + width, 3, -1):
-            tenth = rest // 10
-            table[:, column] = rest - 10 * tenth + ord("0")
-            rest = tenth
-        pieces.append(table.tobytes())
-    return b"".join(pieces)
+    array[:] = np.array(texts, object)
 
 
 def _partition_document(objects: dict[str, bytes], content_checksum: str) -> bytes:
