@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import os
 import pickle
 import shutil
@@ -15,7 +14,6 @@ from typing import Any
 
 import anndata
 import h5py
-import numcodecs.pickles
 import numpy as np
 import pytest
 import scipy.sparse
@@ -207,7 +205,7 @@ def test_two_arrays_of_one_name(tmp_path):
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """The same data as ``a.h5ad``, and as a Zarr store of both versions of the format."""
+    """A folder with a file of AnnData, ``a.h5ad``."""
     import anndata
     import pandas
 
@@ -215,61 +213,10 @@ def stores(tmp_path_factory):
     obs = pandas.DataFrame({"label": LABELS}, index=[f"r{row}" for row in range(12)])
     data = anndata.AnnData(MATRIX.astype(np.float32), obs=obs)
     data.write_h5ad(folder / "a.h5ad")
-    for version in (2, 3):
-        with anndata.settings.override(zarr_write_format=version):
-            data.write_zarr(folder / f"v{version}.zarr")
     return folder
 
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
-
-
-def edit_zarr(folder, path, change):
-    """Change the metadata of an array, which is then consolidated no more."""
-    (folder / ".zmetadata").unlink(missing_ok=True)
-    for document in folder.rglob("zarr.json"):
-        plain = json.loads(document.read_text())
-        plain.pop("consolidated_metadata", None)
-        document.write_text(json.dumps(plain))
-    document = folder / path / ("zarr.json" if (folder / "zarr.json").exists() else ".zarray")
-    document.write_text(json.dumps(json.loads(document.read_text()) | change))
-
-
-@pytest.mark.parametrize("where", ["filters", "compressor", "codecs", "sharding"])
-@pytest.mark.parametrize("name", ["pickle", "somebodys_own"])
-def test_no_codec_of_zarr_unpickles(stores, where, name, tmp_path, monkeypatch):
-    # Whatever the release of numcodecs is: not all of them ask before they unpickle.
-    monkeypatch.setattr(numcodecs.pickles, "ALLOW_UNSAFE_PICKLE_DECODE", True, raising=False)
-    version = 2 if where in ("filters", "compressor") else 3
-    folder = Path(shutil.copytree(stores / f"v{version}.zarr", tmp_path / "a.zarr"))
-
-    inner = {"codecs": [{"name": name}], "index_codecs": [{"name": "bytes"}]}
-    changes: dict[str, dict[str, Any]] = {
-        "filters": {"filters": [{"id": name}], "compressor": None},
-        "compressor": {"compressor": {"id": name}},
-        "codecs": {"codecs": [{"name": f"numcodecs.{name}", "configuration": {}}]},
-        "sharding": {"codecs": [{"name": "sharding_indexed", "configuration": inner}]},
-    }
-    edit_zarr(folder, "obs/label", changes[where])
-    for chunk in (folder / "obs/label").rglob("*0"):
-        chunk.write_bytes(pickle.dumps(Bomb(tmp_path / "trace")))
-    with pytest.raises(InputError, match=f"obs/label.*codec '.*{name}'"), only_our_errors(False):
-        ingest(folder, str(tmp_path / "out"), format="anndata")
-    assert not (tmp_path / "trace").exists()
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_shapes_of_zarr_that_lie(stores, version, tmp_path):
-    huge = [2**40]
-    grid = {"name": "regular", "configuration": {"chunk_shape": huge}}
-    chunks: dict[str, Any] = {"chunks": huge} if version == 2 else {"chunk_grid": grid}
-    for path in ("X/indptr", "obs/label", "var/_index"):
-        for change in ({"shape": huge}, chunks):
-            folder = Path(shutil.copytree(stores / f"v{version}.zarr", tmp_path / "a.zarr"))
-            edit_zarr(folder, path, change)
-            with pytest.raises(InputError, match=f"{path} declares"), only_our_errors(False):
-                ingest(folder, str(tmp_path / "out"), format="anndata")
-            shutil.rmtree(folder)
 
 
 def test_h5ad_that_lies(stores, tmp_path, monkeypatch):
@@ -351,6 +298,6 @@ def test_objects_in_an_h5ad_are_not_unpickled(stores, tmp_path):
 def test_valid_stores_are_read(stores, tmp_path, monkeypatch):
     monkeypatch.setattr(array_checks, "free_memory", lambda: 0)
     anndata.read_h5ad(stores / "a.h5ad").write_h5ad(stores / "gz.h5ad", compression="gzip")
-    for name in ("a.h5ad", "gz.h5ad", "v2.zarr", "v3.zarr"):
+    for name in ("a.h5ad", "gz.h5ad"):
         report = ingest(stores / name, str(tmp_path / f"out-{name}"), format="anndata")
         assert (report.rows, report.nnz) == (12, MATRIX.nnz)

@@ -5,15 +5,11 @@ Nothing is unpickled, and no memory is allocated because of a size in a header a
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import json
-import lzma
 import math
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -21,7 +17,6 @@ import numpy as np
 
 from dadagrad.errors import DadagradError, InputError, OutOfMemory
 from dadagrad.storage.memory import check_free_memory, free_memory
-from dadagrad.storage.store import check_regular
 
 MAX_RATIO = 1000
 """Largest ratio of the bytes that a file declares to its size."""
@@ -29,28 +24,12 @@ MAX_RATIO = 1000
 _ALWAYS_ALLOWED = 64 << 20  # bytes that a file may declare whatever its size
 _MAX_REASON = 500
 _MAX_HEADER = 1024
-_MAX_METADATA = 64 << 20
 _MAX_ARRAYS = 1 << 17
 _MAX_DEPTH = 4
 _UNINFLATED = 1 << 30
 _MAX_CHECKSUM = 16
 _PIECE = 1 << 20  # bytes that are inflated at once
 _MAX_INFLATION = 1032  # of deflate, https://zlib.net/zlib_tech.html
-
-# Codecs of Zarr's versions 2 and 3, without those that unpickle or come from other packages.
-_CODECS = {
-    *("bytes", "endian", "transpose", "sharding_indexed", "vlen-utf8", "vlen-bytes", "delta"),
-    *("crc32c", "crc32", "adler32", "fletcher32", "shuffle"),
-    *("blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma"),
-}
-_COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma"}
-# Chunks of these do not tell how many bytes they have.
-_STREAMS: dict[str, Callable[[str], IO[bytes]]] = {
-    "gzip": gzip.open,  # type: ignore[dict-item]
-    "bz2": bz2.open,
-    "lzma": lzma.open,
-}
-_CODEC_KEYS = ("codecs", "index_codecs", "filters", "compressor", "compressors", "serializer")
 
 
 @contextmanager
@@ -107,81 +86,24 @@ def check_npy(place: str, stream: IO[bytes], size: int) -> None:
         )
 
 
-def guarded_zarr(path: str) -> Any:
-    """Zarr group in the folder `path`; reading metadata with an unknown codec is an error."""
-    import zarr
-    from zarr.storage import LocalStore, WrapperStore
-
-    class Guarded(WrapperStore[Any]):
-        async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
-            value = await super().get(key, *arguments, **options)
-            if value is not None and key.endswith(("zarr.json", ".zarray", ".zmetadata")):
-                _check_codecs(value.to_bytes(), f"{path}, {key}")
-            return value
-
-    return zarr.open_group(Guarded(LocalStore(path, read_only=True)), mode="r")
-
-
-def _check_codecs(document: bytes, place: str) -> None:
-    if len(document) > _MAX_METADATA:
-        raise InputError(
-            f"{place} has {len(document)} bytes; metadata must have {_MAX_METADATA} or less"
-        )
-    for codec in _codecs(json.loads(document), named=False):
-        if codec.removeprefix("numcodecs.") not in _CODECS:
-            raise InputError(
-                f"{place} names the codec {codec[:40]!r}, which is not known to be harmless; "
-                f"write the data again with one of {', '.join(sorted(_CODECS))}"
-            )
-
-
-def _codecs(plain: Any, *, named: bool) -> Iterator[str]:
-    """Names of all codecs in a document; `named` if `plain` is a codec or a list of them."""
-    if isinstance(plain, list):
-        for item in plain:
-            yield from _codecs(item, named=named)
-    elif isinstance(plain, dict):
-        if named:
-            yield str(plain.get("id", plain.get("name")))
-        # The attributes of a node are the user's own.
-        is_node = type(plain.get("zarr_format")) is int
-        for key, value in plain.items():
-            if not (is_node and key == "attributes") and not key.endswith(".zattrs"):
-                yield from _codecs(value, named=key in _CODEC_KEYS)
-    elif named and plain is not None:
-        yield str(plain)
-
-
-def stored_bytes(path: str) -> int:
-    """Size of a file, or of all files in a folder; all must be regular files or links to such."""
-    files = [path]
-    if os.path.isdir(path):
-        files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-    for file in files:
-        if os.path.exists(file):
-            check_regular(file, os.stat(file).st_mode)
-    return sum(os.lstat(file).st_size for file in files)
-
-
 def check_stored(path: str, item: Any, stored: int, depth: int = 0, *, sliced: bool = False) -> int:
-    """Check an array, or all arrays in a group, of an HDF5 file or a Zarr store; count them.
+    """Check an array, or all arrays in a group, of an HDF5 file; count them.
 
     Raises `InputError` for arrays too large to come out of `stored` bytes, or in other files, and
     `OutOfMemory` for those too large for the memory. Of arrays read in slices, a chunk must fit.
     """
     name = f"{path}, {item.name}"
     if hasattr(item, "shape"):
-        chunk = item.chunks if isinstance(item.chunks, tuple) else ()
+        chunk = item.chunks or ()
         for shape in (item.shape, chunk):
             declared = math.prod(shape) * np.dtype(item.dtype).itemsize
             refuse_too_large(name, declared, stored)
             if shape is chunk or not sliced:
                 check_free_memory(declared, name)
-        if getattr(item, "external", None) or getattr(item, "is_virtual", False):
+        if item.external or item.is_virtual:
             raise InputError(f"{name} lies in another file; write all data into one file")
         if chunk:
             _check_inflated(name, item, math.prod(chunk))
-            _check_chunks(path, item, declared)
         return 1
     if depth > _MAX_DEPTH:
         raise InputError(f"{name} lies too deep; this is not an AnnData file")
@@ -202,8 +124,6 @@ def _check_inflated(name: str, item: Any, n_values: int) -> None:
     """
     import h5py  # type: ignore[import-untyped]
 
-    if not isinstance(item, h5py.Dataset):
-        return
     limit = min(free_memory(), _UNINFLATED) // _MAX_INFLATION
     properties = item.id.get_create_plist()
     filters = [properties.get_filter(number)[0] for number in range(properties.get_nfilters())]
@@ -224,41 +144,10 @@ def _check_inflated(name: str, item: Any, n_values: int) -> None:
     for offset in offsets:
         _, data = item.id.read_direct_chunk(offset)
         if _inflated(data, allowed) > allowed:
-            _refuse_chunk(f"the chunk at {offset} of {name}", declared)
-
-
-def _check_chunks(path: str, item: Any, declared: int) -> None:
-    """Raise `InputError` for a chunk of a Zarr array with more bytes than `declared`."""
-    metadata = getattr(item, "metadata", None)
-    codecs = [] if metadata is None else list(_codecs(metadata.to_dict(), named=False))
-    codecs = [codec.removeprefix("numcodecs.") for codec in codecs]
-    compressors = [codec for codec in codecs if codec in _COMPRESSORS]
-    if not {*_STREAMS, "zlib"} & set(compressors):
-        return
-    if len(compressors) > 1 or "sharding_indexed" in codecs:
-        raise InputError(
-            f"{path}, {item.name} has the codecs {', '.join(codecs)}, which do not tell the size "
-            "of a chunk; write it again with zstd or blosc"
-        )
-    texts = any(codec.startswith("vlen") for codec in codecs)
-    allowed = _UNINFLATED if texts else 2 * declared + _MAX_CHECKSUM
-    for folder, _, files in os.walk(os.path.join(path, item.path)):
-        for file in sorted(set(files) - {".zarray", ".zattrs", "zarr.json"}):
-            chunk = os.path.join(folder, file)
-            if _inflated_bytes(chunk, compressors[0], allowed) > allowed:
-                _refuse_chunk(chunk, declared)
-
-
-def _inflated_bytes(path: str, codec: str, allowed: int) -> int:
-    """Bytes of a compressed file, counted until there are more than `allowed`."""
-    n_bytes = 0
-    if codec == "zlib":
-        with open(path, "rb") as file:
-            return _inflated(file.read(), allowed)
-    with _STREAMS[codec](path) as stream:
-        while n_bytes <= allowed and (data := stream.read(_PIECE)):
-            n_bytes += len(data)
-    return n_bytes
+            raise InputError(
+                f"the chunk at {offset} of {name} declares {declared} bytes and has more; the file "
+                "is damaged or was made to do harm: get another copy"
+            )
 
 
 def _inflated(data: bytes, allowed: int) -> int:
@@ -268,13 +157,6 @@ def _inflated(data: bytes, allowed: int) -> int:
         n_bytes += len(inflater.decompress(data, _PIECE))
         data = inflater.unconsumed_tail
     return n_bytes
-
-
-def _refuse_chunk(name: str, declared: int) -> None:
-    raise InputError(
-        f"{name} declares {declared} bytes and has more; the file is damaged or was made to do "
-        "harm: get another copy"
-    )
 
 
 def refuse_link(path: str, group: Any, name: str) -> None:

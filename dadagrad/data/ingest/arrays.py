@@ -21,16 +21,14 @@ from dadagrad.data.ingest.array_checks import (
     check_npy,
     check_npz,
     check_stored,
-    guarded_zarr,
     readable,
     refuse_link,
     refuse_too_large,
-    stored_bytes,
 )
 from dadagrad.data.reading.options import Options
 from dadagrad.errors import InputError
 from dadagrad.storage.memory import check_free_memory
-from dadagrad.storage.store import open_regular
+from dadagrad.storage.store import check_regular, open_regular
 
 BLOCK_NNZ = 2_000_000
 """Approximate number of entries in a block of a large matrix."""
@@ -175,11 +173,10 @@ def _matrix_blocks(
 
 
 def _open_anndata(path: str, options: Options) -> ArraySource:
-    """An AnnData file (.h5ad) or Zarr store: ``X``, and the labels from a column of ``obs``.
+    """An AnnData file (.h5ad): ``X``, and the labels from a column of ``obs``.
 
-    Refused are codecs that could run code, links to other files, and arrays that declare more than
-    `MAX_RATIO` times the bytes stored. Weights are the column ``weight`` of ``obs``, if there is
-    one.
+    Refused are links to other files, and arrays that declare more than `MAX_RATIO` times the bytes
+    stored. Weights are the column ``weight`` of ``obs``, if there is one.
     """
     try:
         import anndata.io
@@ -188,11 +185,12 @@ def _open_anndata(path: str, options: Options) -> ArraySource:
         raise InputError(
             f"{path} is an AnnData file; reading it needs a library: pip install anndata"
         ) from error
-    if not os.path.exists(path):
-        raise InputError(f"there is no file {path}")
+    if not os.path.exists(path) or os.path.isdir(path):
+        raise InputError(f"there is no file {path}; AnnData is read from files (.h5ad)")
     with readable(path, "AnnData"):
-        stored = stored_bytes(path)
-        group = guarded_zarr(path) if os.path.isdir(path) else h5py.File(path, "r")
+        check_regular(path, os.stat(path).st_mode)
+        group = h5py.File(path, "r")
+        stored = os.path.getsize(path)
         for name in ("obs", "var", "X"):
             refuse_link(path, group, name)
             check_stored(path, group[name], stored)

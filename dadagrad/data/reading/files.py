@@ -217,7 +217,7 @@ def guess_format(path: str) -> Format:
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
     if os.path.isdir(path):
-        return "anndata" if os.path.isdir(os.path.join(path, "obs")) else "parquet"
+        return "parquet"
     if "://" in path:
         raise InputError(
             f"cannot tell the format of {path}; give one with --format (text formats are read from "
