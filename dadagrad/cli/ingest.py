@@ -146,7 +146,6 @@ common, rows, parallel, output = map(grouped, ("Common", "Rows", "Parallel", "Ou
     "--scheduler", "client", metavar="ADDRESS", help="Parse on the workers of a Dask cluster."
 )
 @output("--partition-nnz", default=2_000_000, metavar="N", help="Non-zeros of a partition.")
-@output("--temporary", metavar="FOLDER", help="Folder for data that exceeds the memory.")
 @output("--overwrite", is_flag=True, help="Replace an existing dataset.")
 @output_options
 def ingest(

@@ -133,14 +133,14 @@ class SavedRun(Run):
 
 
 class TemporaryRun(SavedRun):
-    """A run in a file without a name in `folder`, which goes with the run or the process."""
+    """A run in a file without a name, which goes with the run or the process."""
 
-    def __init__(self, run: LocalRun, folder: str | None) -> None:
+    def __init__(self, run: LocalRun) -> None:
         self.n_rows, self.nnz, self._lock = run.n_rows, run.nnz, threading.Lock()
         self.arrays, content = run.layout()
         try:
             with ExitStack() as stack:
-                self._file: Any = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+                self._file: Any = stack.enter_context(tempfile.TemporaryFile())
                 self._file.writelines(content)
                 self._file.flush()
                 weakref.finalize(self, stack.pop_all().close)
@@ -148,8 +148,8 @@ class TemporaryRun(SavedRun):
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             reason = "is full" if full else f"failed: {error}"
             raise StorageError(
-                f"writing temporary files to {folder or tempfile.gettempdir()} {reason}; free "
-                "space there (about 8 bytes for each non-zero of the data), or name another folder "
+                f"writing temporary files to {tempfile.gettempdir()} {reason}; free space there "
+                "(about 8 bytes for each non-zero of the data), or name another folder "
                 "in the environment variable TMPDIR"
             ) from error
 
@@ -261,15 +261,11 @@ class ShuffledRows:
 class ExternalShuffle(ShuffledRows):
     """Collects blocks and returns the rows of partitions.
 
-    Temporary files lie in `folder`, by default the system's. A `seed` of None keeps the order of
-    the rows.
+    A `seed` of None keeps the order of the rows.
     """
 
-    def __init__(
-        self, *, seed: int | None, folder: str | None = None, run_bytes: int | None = None
-    ) -> None:
+    def __init__(self, *, seed: int | None, run_bytes: int | None = None) -> None:
         super().__init__([], seed)
-        self._folder = folder
         self._run_bytes = RUN_BYTES if run_bytes is None else run_bytes
         self._blocks: list[Block] = []
         self._keys: list[Keys] = []
@@ -312,7 +308,7 @@ class ExternalShuffle(ShuffledRows):
 
     def _store(self, run: LocalRun) -> Run:
         """Return the run outside of the memory."""
-        return TemporaryRun(run, self._folder)
+        return TemporaryRun(run)
 
 
 def _sample(run: Run, place: Any) -> Block:

@@ -19,8 +19,8 @@ from dadagrad.errors import StorageError
 row_lengths = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=8), min_size=1, max_size=8)
 
 
-def partitions(blocks, folder, *, seed, run_bytes, nnz=20):
-    collected = ExternalShuffle(seed=seed, folder=str(folder), run_bytes=run_bytes)
+def partitions(blocks, *, seed, run_bytes, nnz=20):
+    collected = ExternalShuffle(seed=seed, run_bytes=run_bytes)
     for block in blocks:
         collected.append(block)
     collected.finish()
@@ -30,23 +30,19 @@ def partitions(blocks, folder, *, seed, run_bytes, nnz=20):
 
 @given(row_lengths, st.integers(1, 40), st.sampled_from([1, 500, 1 << 30]))
 @settings(max_examples=30)
-def test_without_a_seed_rows_keep_their_order(tmp_path_factory, lengths, nnz, run_bytes):
+def test_without_a_seed_rows_keep_their_order(lengths, nnz, run_bytes):
     blocks = [make_block(sizes, 10 * number, number) for number, sizes in enumerate(lengths)]
-    folder = tmp_path_factory.mktemp("shuffle")
-    parts = partitions(blocks, folder, seed=None, run_bytes=run_bytes, nnz=nnz)
+    parts = partitions(blocks, seed=None, run_bytes=run_bytes, nnz=nnz)
     assert block_rows(concatenate(parts)) == block_rows(concatenate(blocks))
     longest = max(max(sizes) for sizes in lengths) + 1
     assert all(part.n_rows > 0 and part.nnz + part.n_rows < nnz + longest for part in parts)
 
 
 @given(row_lengths, st.integers(0, 5), st.integers(1, 40))
-def test_a_shuffle_keeps_rows_whole_and_depends_only_on_the_seed(
-    tmp_path_factory, lengths, seed, nnz
-):
+def test_a_shuffle_keeps_rows_whole_and_depends_only_on_the_seed(lengths, seed, nnz):
     blocks = [make_block(sizes, 10 * number, number) for number, sizes in enumerate(lengths)]
-    folder = tmp_path_factory.mktemp("shuffle")
     results = [
-        block_rows(concatenate(partitions(blocks, folder, seed=seed, run_bytes=size, nnz=cut_at)))
+        block_rows(concatenate(partitions(blocks, seed=seed, run_bytes=size, nnz=cut_at)))
         for size, cut_at in ((1, nnz), (700, 7), (1 << 30, nnz))
     ]
     assert results[0] == results[1] == results[2]
@@ -54,7 +50,7 @@ def test_a_shuffle_keeps_rows_whole_and_depends_only_on_the_seed(
 
 
 @pytest.mark.parametrize("queried", [False, True])
-def test_every_order_is_equally_likely(tmp_path, queried):
+def test_every_order_is_equally_likely(queried):
     """The test before shows that the order depends on the seed, and not on files."""
     n_seeds = 600
     blocks = [make_block([1, 1], 0), make_block([1, 9], 2)]
@@ -62,7 +58,7 @@ def test_every_order_is_equally_likely(tmp_path, queried):
         blocks = [replace(block, queries=None) for block in blocks]
     orders: Counter[tuple[float, ...]] = Counter()
     for seed in range(n_seeds):
-        parts = partitions(blocks, tmp_path, seed=seed, run_bytes=1 << 30, nnz=4)
+        parts = partitions(blocks, seed=seed, run_bytes=1 << 30, nnz=4)
         orders[tuple(concatenate(parts).labels[:, 0].tolist())] += 1
     expected = n_seeds / 24
     assert len(orders) == 24
@@ -70,10 +66,11 @@ def test_every_order_is_equally_likely(tmp_path, queried):
     assert chi_square < 49.7  # 23 degrees of freedom: a chance of 0.001, and the seeds are fixed
 
 
-def test_only_large_data_goes_to_files_which_have_no_names(tmp_path):
+def test_only_large_data_goes_to_files_which_have_no_names(tmp_path, monkeypatch):
     """Files without names go with the process, however it ends."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for run_bytes, n_files in ((None, 0), (1, 1)):
-        collected = ExternalShuffle(seed=1, folder=str(tmp_path), run_bytes=run_bytes)
+        collected = ExternalShuffle(seed=1, run_bytes=run_bytes)
         collected.append(make_block([3] * 50))
         collected.finish()
         opened = [path for path in Path("/proc/self/fd").iterdir() if str(tmp_path) in target(path)]
@@ -85,9 +82,9 @@ def target(link):
     return str(link.readlink()) if link.is_symlink() else ""
 
 
-def test_memory_does_not_grow_with_the_rows_that_were_read(tmp_path):
+def test_memory_does_not_grow_with_the_rows_that_were_read():
     """All 64 MB are read from files, 1 MB at a time."""
-    collected = ExternalShuffle(seed=1, folder=str(tmp_path), run_bytes=1 << 20)
+    collected = ExternalShuffle(seed=1, run_bytes=1 << 20)
     for _ in range(64):
         collected.append(make_block([100] * 1000))
     bounds = collected.bounds(100_000)
@@ -106,11 +103,12 @@ def memory():
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's full device")
 def test_a_disk_that_cannot_be_written_is_explained(tmp_path, monkeypatch):
-    collected = ExternalShuffle(seed=None, folder=str(tmp_path / "none"), run_bytes=1)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    collected = ExternalShuffle(seed=None, run_bytes=1)
     with pytest.raises(StorageError, match=r"temporary files to .*none failed: .* TMPDIR"):
         collected.append(make_block([1]))
     full = partial(open, "/dev/full", "wb")
-    monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: full())
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
     with pytest.raises(StorageError, match=r"temporary files to .* is full; free space there"):
         collected.append(make_block([1]))
 

@@ -225,8 +225,7 @@ def test_the_bytes_depend_neither_on_workers_nor_on_memory(tmp_path, monkeypatch
     for workers, run_bytes in ((1, 1 << 27), (2, 10_000), (4, 1 << 27)):
         monkeypatch.setattr(external_shuffle, "RUN_BYTES", run_bytes)
         out = tmp_path / f"out{workers}"
-        options: dict[str, Any] = {"workers": workers, "temporary": str(tmp_path)}
-        ingest(tmp_path / "a.svm", str(out), shuffle=shuffle, partition_nnz=400, **options)
+        ingest(tmp_path / "a.svm", str(out), shuffle=shuffle, partition_nnz=400, workers=workers)
         results.append(files_of(out))
     assert results[0] == results[1] == results[2]
     matrix, _ = dense_dataset(open_dataset(str(tmp_path / "out1")))

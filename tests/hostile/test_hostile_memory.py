@@ -13,7 +13,6 @@ import lzma
 import shutil
 import struct
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import scipy.sparse
-import zarr
 import zstandard
 from helpers.hostile_cases import in_little_memory, sealed
 
 from dadagrad import TrainConfig, ingest, train
 from dadagrad.data.zarr.writer import attributes_checksum
-from dadagrad.errors import InputError, OutOfMemory
+from dadagrad.errors import OutOfMemory
 from dadagrad.storage import memory
 from dadagrad.storage.documents import unseal
 
@@ -186,7 +183,6 @@ def files(folder):
         ("npz", write(folder, "zeros.npz", zipped(zeros, zipfile.ZIP_BZIP2))),
         ("read", write(folder, "a.parquet", billion_rows())),
         ("parquet", write(folder, "texts.parquet", long_texts())),
-        ("anndata", chunk_of_zeros(folder / "zeros.zarr")),
     ]
 
 
@@ -197,44 +193,6 @@ def long_texts():
     columns = {"label": np.arange(10_000) % 2, "text": text}
     pq.write_table(pa.table(columns), sink, compression="zstd", store_schema=False)
     return sink.getvalue()
-
-
-ZEROS = bytes(1 << 20)
-STREAMS = {
-    "gzip": gzip.compress(ZEROS) * 20,
-    "bz2": bz2.compress(ZEROS) * 20,
-    "lzma": lzma.compress(ZEROS) * 20,
-    "zlib": zlib.compress(ZEROS * 20),
-}
-
-
-@pytest.mark.parametrize("codec", STREAMS)
-def test_a_chunk_that_does_not_tell_its_size_is_read_to_what_is_declared(codec, tmp_path):
-    path = with_chunk(tmp_path / "zeros.zarr", {"id": codec}, STREAMS[codec])
-    with pytest.raises(InputError, match=r"X/data/0 declares 40 bytes and has more"):
-        ingest(path, str(tmp_path / "out"), format="anndata")
-
-
-def chunk_of_zeros(path):
-    """AnnData with a chunk of 10 GB where 40 bytes are declared."""
-    frame = zstandard.ZstdCompressor(level=1).compressobj(size=10 << 30)
-    pieces = [frame.compress(bytes(1 << 24)) for _ in range(640)]
-    codec = {"id": "zstd", "level": 1, "checksum": False}
-    return with_chunk(path, codec, b"".join([*pieces, frame.flush()]))
-
-
-def with_chunk(path, codec, chunk):
-    """AnnData with one chunk of its own."""
-    group = zarr.open_group(path, mode="w", zarr_format=2)
-    labels = pd.DataFrame({"label": [0, 1] * 5}, index=list("abcdefghij"))
-    matrix = scipy.sparse.csr_array(np.eye(10, dtype=np.float32))
-    for name, content in (("obs", labels), ("var", labels[[]]), ("X", matrix)):
-        anndata.io.write_elem(group, name, content)
-    declared = json.loads((path / "X/data/.zarray").read_text())
-    declared["compressor"] = codec
-    (path / "X/data/.zarray").write_text(json.dumps(declared))
-    (path / "X/data/0").write_bytes(chunk)
-    return str(path)
 
 
 def billion_rows():

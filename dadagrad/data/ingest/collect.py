@@ -33,6 +33,7 @@ from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.scaling import MAX_SAMPLE, MAX_SAMPLE_ROWS, learn_scale
 from dadagrad.errors import InputError
 from dadagrad.kernels import is_compiled, parsing
+from dadagrad.storage.store import Storage
 
 logger = logging.getLogger(__name__)
 
@@ -234,13 +235,13 @@ def collect(
     partition_nnz: int = DEFAULT_PARTITION_NNZ,
     shuffle: Shuffle = "auto",
     pool: WorkerPool | None = None,
-    temporary: str | None = None,
+    runs: Storage | None = None,
     progress: Progress | None = None,
 ) -> Collected:
     """Read all sources; see `dadagrad.ingest`.
 
-    The workers of a cluster leave the rows in the folder `temporary`, which all of them can reach;
-    other workers return them, and this process has them in memory, or in files in `temporary`.
+    The workers of a cluster leave the rows in the folder `runs`, which all of them can reach; other
+    workers return them, and this process has them in memory, or in temporary files.
     """
     options = recipe.options
     seed = (None if options.no_labels else 0) if shuffle == "auto" else shuffle
@@ -271,10 +272,10 @@ def collect(
     tasks = source.tasks(summary, pool) if isinstance(pool, ClusterPool) else None
     rows: ShuffledRows
     if tasks is not None:
-        assert temporary is not None
-        rows = ShuffledRows(store_runs(tasks, summary, seed, temporary, pool, report), seed, pool)
+        assert runs is not None
+        rows = ShuffledRows(store_runs(tasks, summary, seed, runs, pool, report), seed, pool)
     else:
-        rows = local = ExternalShuffle(seed=seed, folder=temporary)
+        rows = local = ExternalShuffle(seed=seed)
         for block, n_bytes in source.blocks(summary, pool):
             if (block := summary.add(block)).n_rows:
                 local.append(block)

@@ -77,7 +77,6 @@ def ingest(
     overwrite: bool = False,
     progress: Progress | None = None,
     n_features: int | None = None,
-    temporary: str | None = None,
     like: Any = None,
     **options: Any,
 ) -> IngestReport:
@@ -91,7 +90,9 @@ def ingest(
         pyarrow or dask, or a list of dicts; a pair (X, y) of a matrix (NumPy, SciPy, dask) or a
         data frame and its labels; or a dataset.
     out
-        Path or URL of the dataset, which becomes visible when it is complete.
+        Path or URL of the dataset, which becomes visible when it is complete. Rows that exceed
+        128 MiB lie in temporary files meanwhile: in the system's folder (TMPDIR), or with a
+        `client` beside `out`.
     partition_nnz
         Size of a partition: its non-zeros, and one more for each row. Rows of one query (svmlight
         ``qid``, for rankings) stay in one partition.
@@ -112,9 +113,6 @@ def ingest(
         Called with the bytes done, the bytes of all sources, and the rows so far.
     n_features
         The number of features, if more than the sources show; an id beyond it is an error.
-    temporary
-        Folder for temporary files, used if the data exceeds 128 MiB; default: the system's. With a
-        `client`, a folder that all workers reach; default: beside `out`.
     like
         A model or a dataset, or the URL of one, whose features the rows get: the same columns,
         hashing, scales and format. Options that change features cannot be given with it.
@@ -138,10 +136,11 @@ def ingest(
     check_output(storage, overwrite=overwrite)
     # Threads start faster, and are as fast as processes where parsing releases the GIL.
     threads = not source.paths or recipe.options.format in LINE_PARSERS
+    runs = None
     with ExitStack() as stack:
         pool = stack.enter_context(worker_pool(workers, client, threads=threads))
         if isinstance(pool, ClusterPool):
-            temporary = stack.enter_context(_folder_of_runs(temporary, storage))
+            runs = stack.enter_context(_folder_of_runs(storage))
         collected = collect(
             source,
             recipe,
@@ -149,7 +148,7 @@ def ingest(
             partition_nnz=partition_nnz,
             shuffle=shuffle,
             pool=pool,
-            temporary=temporary,
+            runs=runs,
             progress=progress,
         )
         if not isinstance(pool, ClusterPool):
@@ -199,13 +198,12 @@ def _check_known(options: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _folder_of_runs(folder: str | None, out: Storage) -> Iterator[str]:
-    """Yield a folder that all workers reach, in `folder` or beside the dataset; remove it later."""
-    name = f"runs-{uuid4().hex[:12]}"
-    url = f"{out.local_path() if out.is_local else out.url.rstrip('/')}.{name}"
-    storage = Storage(url if folder is None else f"{folder}/{name}")
+def _folder_of_runs(out: Storage) -> Iterator[Storage]:
+    """Yield a folder beside the dataset, which all workers reach; remove it later."""
+    place = out.local_path() if out.is_local else out.url.rstrip("/")
+    storage = Storage(f"{place}.runs-{uuid4().hex[:12]}")
     try:
-        yield storage.url
+        yield storage
     finally:
         storage.delete_prefix()
 

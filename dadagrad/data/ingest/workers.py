@@ -196,7 +196,7 @@ def store_runs(
     tasks: Iterable[Any],
     summary: SourceSummary,
     seed: int | None,
-    folder: str,
+    folder: Storage,
     pool: WorkerPool,
     report: Callable[[int, int], None],
 ) -> list[Run]:
@@ -210,7 +210,7 @@ def store_runs(
     numbers = itertools.count()
     empty = (summary.empty() for _ in numbers)  # made after each task, which may learn the encoder
     names = (f"run-{number:06d}" for number in itertools.count())
-    same = itertools.repeat(seed), itertools.repeat(Storage(folder))
+    same = itertools.repeat(seed), itertools.repeat(folder)
     for part, part_runs, n_bytes in pool(_make_runs, tasks, empty, names, *same):
         first_line = summary.n_lines
         codes = summary.merge(part)
