@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dadagrad.data.buffers import POOL
 from dadagrad.data.dataset import Dataset, LabelColumn, Schema, check_labels
 from dadagrad.data.ingest.ingest import as_dataset
 from dadagrad.data.rows import Rows
@@ -230,6 +231,7 @@ def _read_ahead(data: Dataset) -> Iterator[Rows]:
             rows = pending.pop().result()
             pending = [pool.submit(data.read, after) for after in numbers[number + 1 : number + 2]]
             yield rows
+    POOL.release()
 
 
 def _targets(model: Model, labels: Array) -> Array:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dadagrad.config import CHOSEN, TrainConfig
+from dadagrad.data.buffers import POOL
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import skipping
 from dadagrad.data.views import hold_out
@@ -224,6 +225,9 @@ class Run:
             chosen = self.problem.config
             average = " of averaged weights" if chosen.average is True else ""
             self.messages(f"step size {chosen.step_size:g}{average}")
+        if engine.loader is None:  # the workers read from now on
+            loader.clear()
+            POOL.release()
         seconds = time.perf_counter() - begun
         return Start(zero_state(self.problem), seconds=seconds)
 
