@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import njit
@@ -18,6 +18,9 @@ PER_ROW = ("labels", "weights", "row_scale", "queries", "tags", "lines")
 
 MAX_NOTES = 3
 """Rows left out of a block, or of all sources, that are described."""
+
+Note: TypeAlias = tuple[object, str]
+"""A place, which is found when it is shown, and what is wrong there."""
 
 _MISSING: dict[str, Any] = {
     "values": 1.0,
@@ -47,8 +50,8 @@ class Block:
         Lines or rows of what was parsed.
     skipped : int
         Rows left out because they were wrong and the user asked for that.
-    notes : tuple of str
-        Places of the first of these rows, and what was wrong.
+    notes : tuple of Note
+        The first of these rows.
     names : dict of str to int
         Feature ids by name, where the source has names and they were asked for.
     hashed_names : tuple of pairs
@@ -68,7 +71,7 @@ class Block:
     lines: NDArray[np.int64] | None = None
     n_lines: int = 0
     skipped: int = 0
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     names: dict[str, int] = field(default_factory=dict)
     hashed_names: tuple[tuple[Any, NDArray[np.int64]], ...] = ()
     origin: tuple[int, ...] = ()
@@ -84,34 +87,21 @@ class Block:
 
 @dataclass
 class LeftOut:
-    """Rows that were wrong and left out: the first are described in the log, all are counted.
-
-    A worker of a cluster has a list for `notes`, which are logged when they are merged.
-    """
+    """Rows that were wrong and left out: all are counted, and the first described."""
 
     n_rows: int = 0
-    n_noted: int = 0
-    notes: list[str] | None = None
+    notes: list[Note] = field(default_factory=list)
 
-    def add(self, block: Block) -> None:
-        self._add(block.skipped, block.notes)
-
-    def merge(self, later: LeftOut) -> None:
-        """Add rows that a worker has left out."""
-        self._add(later.n_rows, later.notes or ())
-
-    def _add(self, n_rows: int, notes: Sequence[str]) -> None:
+    def add(self, n_rows: int, notes: Sequence[Note]) -> None:
+        """Add rows that were left out of a block, or by a worker."""
         self.n_rows += n_rows
-        for note in notes[: MAX_NOTES - self.n_noted]:
-            self.n_noted += 1
-            if self.notes is None:
-                logger.warning("left out %s", note)
-            else:
-                self.notes.append(note)
+        self.notes += notes[: MAX_NOTES - len(self.notes)]
 
-    def log_number(self) -> None:
-        """Log the number of all rows, if it is larger than that of those described."""
-        if self.n_rows > self.n_noted:
+    def log(self) -> None:
+        """Log the rows that are described, and the number of all if it is larger."""
+        for place, problem in self.notes:
+            logger.warning("left out %s: %s", place, problem)
+        if self.n_rows > len(self.notes):
             logger.warning("left out %s wrong rows in all", f"{self.n_rows:,}")
 
 

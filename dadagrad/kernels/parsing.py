@@ -456,10 +456,11 @@ def rows(
     Vowpal Wabbit, `scratch` is longer than the text, and names are hashed unless `hash_bits` is 0.
 
     Returns rows, lines skipped, True if any row has several labels, and the outcome with the
-    positions of the wrong line and token (if it is an error). `NEEDS_HASHING` is never skipped: it
-    is the options that are wrong, not the line.
+    positions of the first wrong line and token (if it is an error). `NEEDS_HASHING` is never
+    skipped: it is the options that are wrong, not the line.
     """
     at = row = entry = skipped = 0
+    first, first_line, first_at = DONE, 0, 0
     any_several = False
     out.indptr[0] = 0
     while at < len(text):
@@ -484,11 +485,13 @@ def rows(
             row += 1
             out.indptr[row] = entry
         elif skip and outcome != NEEDS_HASHING:
+            if not skipped:
+                first, first_line, first_at = outcome, line, at
             skipped += 1
             at = _next_line(text, at)
         else:
             return row, skipped, any_several, outcome, line, at
-    return row, skipped, any_several, DONE, at, at
+    return row, skipped, any_several, first, first_line, first_at
 
 
 @njit(cache=True, nogil=True)

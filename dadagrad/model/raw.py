@@ -74,12 +74,12 @@ def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[Ra
         )
         first_line = 0
         for block, _ in each.blocks(summary, WorkerPool(None)):
-            left_out.add(block)
+            left_out.add(block.skipped, block.notes)
             if block.n_rows:
                 rows = _finish(summary.finish(block), first_line, each.name)
                 yield replace(rows, file=each.name if len(sources) > 1 else None)
             first_line += block.n_lines
-    left_out.log_number()
+    left_out.log()
 
 
 def _finish(block: Block, first_line: int, path: str) -> RawRows:

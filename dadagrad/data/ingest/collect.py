@@ -281,7 +281,7 @@ def collect(
                 local.append(block)
             report(n_bytes, rows.n_rows)
         local.finish()
-    summary.wrong_rows.log_number()
+    summary.wrong_rows.log()
     if not rows.n_rows:
         reason = f" ({summary.skipped} were wrong and skipped)" if summary.skipped else ""
         reason += f" ({summary.zero_weight} have weight 0)" if summary.zero_weight else ""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NoReturn
 
 import numpy as np
 
 from dadagrad.data.blocks import MAX_NOTES, Block, take
-from dadagrad.data.reading.files import place
+from dadagrad.data.reading.files import Place, place
 from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import row_of
 from dadagrad.errors import InputError
@@ -44,7 +43,6 @@ class Lines:
         self.chunk = chunk if chunk.endswith(b"\n") else chunk + b"\n"
         self._path, self._offset, self._token_end = path, offset, token_end
         self._skip = options.on_error == "skip"
-        self._note_skipped = self._skip and options.note_skipped
         self._keep_lines = options.keep_lines
         self._problems: dict[int, tuple[int, str]] = {}
         text, is_vw = np.frombuffer(self.chunk, np.uint8), options.format == "vw"
@@ -54,22 +52,15 @@ class Lines:
         n_entries = int(np.count_nonzero(may_begin_entry))
         scratch = np.empty(len(text) + 1, np.uint8) if is_vw else None
 
-        def parse(skip: bool) -> tuple[Any, ...]:
-            out = parsing.allocate(self._n_lines, n_entries)
-            return out, *parsing.rows(
-                text, label_optional, skip, options.hash_bits or 0, scratch, out
-            )
-
-        out, n_rows, self._skipped, self.several, *self._wrong = parse(self._skip)
+        out = parsing.allocate(self._n_lines, n_entries)
+        n_rows, self._skipped, self.several, *self._wrong = parsing.rows(
+            text, label_optional, self._skip, options.hash_bits or 0, scratch, out
+        )
         self.out = out.first(n_rows)
-        self._first_skipped: list[Any] = []
-        if self._skipped and self._note_skipped:
-            *_, outcome, line, at = parse(False)  # stops at the first wrong line
-            self._first_skipped = [outcome, line, at]
 
     @property
     def outcome(self) -> int:
-        """Outcome of the line at which the kernel stopped."""
+        """Outcome of the first wrong line."""
         return int(self._wrong[0])
 
     def token(self, at: int, end: re.Pattern[bytes] | None = None) -> bytes:
@@ -111,13 +102,17 @@ class Lines:
     def finish(self, block: Block, describe: Callable[[int, int, int], str]) -> Block:
         """`block` without wrong rows; raises `InputError` about the first unless skipping.
 
-        `describe` gives the message about a line at which the kernel stopped, by the outcome and
-        the positions of line and token.
+        `describe` gives the message about the first line that the kernel refused, by the outcome
+        and the positions of line and token.
         """
-        if self._problems and not self._skip:
-            self._reject(*self._problems[min(self._problems)])
-        if self._wrong[0] != parsing.DONE:
-            self._reject(self._wrong[1], describe(*self._wrong))
+        problems = [self._problems[row] for row in sorted(self._problems)[:MAX_NOTES]]
+        if self.outcome != parsing.DONE:
+            problems.append((int(self._wrong[1]), describe(*self._wrong)))
+        notes = tuple((self._place(position), problem) for position, problem in sorted(problems))
+        if notes and not self._skip:
+            raise InputError("{}: {}".format(*notes[0]))
+        if self.outcome == parsing.NEEDS_HASHING:
+            raise InputError("{}: {}".format(*notes[-1]))
         if self._keep_lines:
             lines = np.arange(block.n_rows)
             if block.n_rows != self._n_lines:  # some are blank, comments or wrong
@@ -126,21 +121,11 @@ class Lines:
             block = replace(block, lines=lines, n_lines=self._n_lines)
         right = np.delete(np.arange(block.n_rows), list(self._problems))
         block = take(block, right) if self._problems else block
-        notes = self._notes(describe) if self._note_skipped else ()
-        return replace(block, skipped=self._skipped + len(self._problems), notes=notes)
+        skipped = self._skipped + len(self._problems)
+        return replace(block, skipped=skipped, notes=notes[:MAX_NOTES])
 
-    def _notes(self, describe: Callable[[int, int, int], str]) -> tuple[str, ...]:
-        """Messages about the first rows that were left out."""
-        problems = [self._problems[row] for row in sorted(self._problems)[:MAX_NOTES]]
-        if self._first_skipped:
-            problems.append((self._first_skipped[1], describe(*self._first_skipped)))
-        return tuple(self._message(*problem) for problem in sorted(problems)[:MAX_NOTES])
-
-    def _message(self, position: int, problem: str) -> str:
-        return f"{place(self._path, self.chunk, self._offset, position)}: {problem}"
-
-    def _reject(self, position: int, problem: str) -> NoReturn:
-        raise InputError(self._message(position, problem))
+    def _place(self, position: int) -> Place:
+        return place(self._path, self.chunk, self._offset, position)
 
 
 def explain(outcome: int, token: bytes, messages: dict[int, str], label: str) -> str:

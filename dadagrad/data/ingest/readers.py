@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dadagrad.data.blocks import MAX_NOTES, Block, compact, transform_values
+from dadagrad.data.blocks import Block, compact, transform_values
 from dadagrad.data.ingest import arrays, svmlight, vw
 from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.parquet_footer import RowGroup
@@ -154,13 +154,10 @@ def _text_tasks(
 
 
 def _current(parse: Any, summary: SourceSummary) -> Any:
-    """`parse` without names if there are too many of them, and without notes after the first."""
-    changes: dict[str, Any] = {}
-    if summary.wrong_rows.n_noted >= MAX_NOTES:  # no other row will be described
-        changes["note_skipped"] = False
-    if not isinstance(parse, TableParser):
-        return partial(parse.func, options=replace(summary.options, **changes))
-    return replace(parse, **changes, keep_names=parse.keep_names and not summary.too_many_names)
+    """`parse` without names if there are too many of them."""
+    if not isinstance(parse, TableParser) or not summary.too_many_names:
+        return parse
+    return replace(parse, keep_names=False)
 
 
 def learn_table(head: pa.RecordBatch, path: str, summary: SourceSummary) -> TableParser:

@@ -96,7 +96,7 @@ class SourceSummary:
         self._count_lines(Counter({block.origin[0] if block.origin else 0: block.n_lines}))
         block, dropped = drop_zero_weights(block)
         self.zero_weight += dropped
-        self.wrong_rows.add(block)
+        self.wrong_rows.add(block.skipped, block.notes)
         self.weighted |= block.weights is not None
         self._add_names(block.names, [block.hashed_names])
         if block.nnz:
@@ -144,7 +144,7 @@ class SourceSummary:
         return SourceSummary(
             self.options,
             LabelCollector(several=self.labels.several),
-            LeftOut(notes=[]),
+            LeftOut(),
             encoder=self.encoder,
             columns=self.columns,
             learned=self.learned,
@@ -152,7 +152,7 @@ class SourceSummary:
 
     def merge(self, later: SourceSummary) -> NDArray[np.int64] | None:
         """Add the facts about later rows; return the final numbers of their text labels."""
-        self.wrong_rows.merge(later.wrong_rows)
+        self.wrong_rows.add(later.wrong_rows.n_rows, later.wrong_rows.notes)
         self.zero_weight += later.zero_weight
         self.weighted |= later.weighted
         self.has_id_zero |= later.has_id_zero

@@ -182,23 +182,35 @@ def count_lines(chunk: bytes) -> int:
     return chunk.count(b"\n") + (not chunk.endswith(b"\n") and bool(chunk))
 
 
-def place(path: str, chunk: bytes, offset: int, position: int) -> str:
-    """Name the file and the line of ``chunk[position]`` for an error message.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a file in messages: line `line`, from 0, of the chunk at `offset`.
 
-    `offset` is the position of the chunk in its file. Lines are counted only here, after an
-    error: a range does not know the number of its first line.
+    The lines before the chunk are counted only when the place is shown: a range does not know the
+    number of its first line. `position` is that in the chunk.
     """
-    line, done = 1 + chunk.count(b"\n", 0, position), 0
-    if offset == 0:
-        return f"{path}, line {line}"
-    if not os.path.isfile(path):  # a pipe cannot be read a second time
-        return f"{path}, line at byte {offset + position}"
-    with readable_file(path), open(path, "rb") as file:
-        reader = _decompressed(file)
-        while data := _read(path, reader, min(_READ_BYTES, offset - done), done):
-            line += data.count(b"\n")
-            done += len(data)
-    return f"{path}, line {line}"
+
+    path: str
+    offset: int
+    position: int
+    line: int
+
+    def __str__(self) -> str:
+        line, done = 1 + self.line, 0
+        if self.offset and not os.path.isfile(self.path):  # a pipe cannot be read a second time
+            return f"{self.path}, line at byte {self.offset + self.position}"
+        if self.offset:
+            with readable_file(self.path), open(self.path, "rb") as file:
+                reader = _decompressed(file)
+                while data := _read(self.path, reader, min(_READ_BYTES, self.offset - done), done):
+                    line += data.count(b"\n")
+                    done += len(data)
+        return f"{self.path}, line {line}"
+
+
+def place(path: str, chunk: bytes, offset: int, position: int) -> Place:
+    """Return the place of ``chunk[position]``; `offset` is that of the chunk in its file."""
+    return Place(path, offset, position, chunk.count(b"\n", 0, position))
 
 
 def _suffix(path: str) -> str:

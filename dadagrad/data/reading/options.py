@@ -250,7 +250,6 @@ class Options:
     zero_based: bool | None = None
     to_predict: bool = False
     keep_lines: bool = False
-    note_skipped: bool = True
 
     def __post_init__(self) -> None:
         for name, described in OPTIONS.items():

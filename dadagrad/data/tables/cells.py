@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
+from dadagrad.data.blocks import Note
 from dadagrad.data.parquet_columns import is_list, is_text
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "\\N")
@@ -32,10 +33,10 @@ class Batch:
     """
 
     table: pa.RecordBatch
-    place: Callable[[int], str]
+    place: Callable[[int], object]
     skipped: int = 0
     lines: Callable[[], NDArray[np.int64]] | None = None
-    notes: Callable[[], list[str]] = list
+    notes: tuple[Note, ...] = ()
 
 
 def is_number(kind: pa.DataType) -> bool:

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
-from dadagrad.data.blocks import MAX_NOTES
-from dadagrad.data.reading.files import COMPRESSED_NAME, count_lines, place
+from dadagrad.data.blocks import MAX_NOTES, Note
+from dadagrad.data.reading.files import COMPRESSED_NAME, Place, count_lines, place
 from dadagrad.data.reading.options import Delimiter
 from dadagrad.data.tables.cells import MISSING, Batch, as_number
 from dadagrad.data.tables.columns import shown
@@ -191,20 +191,19 @@ def read_batch(
     elif has_header:
         table, positions = table.slice(1), positions[1:]
 
-    def place_of(position: int) -> str:
+    def place_of(position: int) -> Place:
         rows = _rows(chunk, layout.delimiter)
         _, start = next(itertools.islice(rows, position, None), (b"", 0))
         return place(path, chunk, offset, start)
 
-    def width_problem(row: Any) -> str:
-        return (
-            f"{place_of(row.number - 1 + (has_header and is_utf8))}: "
+    def width_note(row: Any) -> Note:
+        return place_of(row.number - 1 + (has_header and is_utf8)), (
             f"{layout.fields(row.actual_columns)}, but the first row of the file has "
             f"{len(layout.names)}; every row must have the same columns"
         )
 
     if wrong and on_error == "raise":
-        raise InputError(width_problem(wrong[0]))
+        raise InputError("{}: {}".format(*width_note(wrong[0])))
     skipped, not_text = len(wrong), np.zeros(0, np.int64)
     if not is_utf8:
         table, right = _from_latin1(table)
@@ -218,10 +217,10 @@ def read_batch(
         lambda row: place_of(int(positions[row])),
         skipped,
         lambda: _line_numbers(chunk, layout.delimiter, positions, n_rows + has_header),
-        lambda: [
-            *(width_problem(row) for row in wrong[:MAX_NOTES]),
-            *(f"{place_of(int(at))}: {NOT_UTF8}" for at in not_text[:MAX_NOTES]),
-        ],
+        (
+            *map(width_note, wrong[:MAX_NOTES]),
+            *((place_of(int(at)), NOT_UTF8) for at in not_text[:MAX_NOTES]),
+        ),
     )
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import scipy.sparse
 from numpy.typing import NDArray
 
-from dadagrad.data.blocks import MAX_NOTES, Block, row_pointers, take
+from dadagrad.data.blocks import MAX_NOTES, Block, Note, row_pointers, take
 from dadagrad.data.reading.files import count_lines
 from dadagrad.data.reading.options import Delimiter, Options
 from dadagrad.data.tables.cells import (
@@ -52,7 +52,6 @@ class TableParser:
     keep_lines: bool = False
     read: Callable[..., Batch] | None = None
     delimiter: Delimiter | None = None
-    note_skipped: bool = True
     weighted: bool = False
 
     @classmethod
@@ -87,7 +86,7 @@ class _Encoding:
 
     def __init__(self, parser: TableParser, batch: Batch) -> None:
         self.parser, self.encoder, self.batch = parser, parser.encoder, batch
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
         self.ids: list[NDArray[np.int64]] = []
         self.values: list[NDArray[np.float32] | None] = []
         self.texts: list[Any] = []
@@ -144,9 +143,7 @@ class _Encoding:
             tags=self._tags(),
             hashed_names=tuple(self.names),
             skipped=self.batch.skipped,
-            notes=tuple([*self.batch.notes(), *self.notes][:MAX_NOTES])
-            if self.parser.note_skipped
-            else (),
+            notes=(*self.batch.notes, *self.notes)[:MAX_NOTES],
             lines=self._lines() if self.parser.keep_lines else None,
             n_lines=n_rows,
         )
@@ -160,17 +157,16 @@ class _Encoding:
         return no_column(names, name, "the first file or the model", self._source())
 
     def _source(self) -> str:
-        place = self.batch.place(0)
+        place = str(self.batch.place(0))
         return place.rpartition(", ")[0] or place
 
     def _refuse(self, wrong: NDArray[np.bool_], problem: Callable[[int], str]) -> None:
         """Raise `InputError` about the first `wrong` row, or describe those that are left out."""
-        is_noted = self.parser.on_error == "raise" or self.parser.note_skipped
-        for row in np.flatnonzero(wrong)[:MAX_NOTES].tolist() if is_noted else ():
-            message = f"{self.batch.place(row)}: {problem(row)}"
+        for row in np.flatnonzero(wrong)[:MAX_NOTES].tolist():
+            note = self.batch.place(row), problem(row)
             if self.parser.on_error == "raise":
-                raise InputError(message)
-            self.notes.append(message)
+                raise InputError("{}: {}".format(*note))
+            self.notes.append(note)
 
     def _add(self, ids: NDArray[np.int64], values: NDArray[np.float32] | None = None) -> None:
         self.ids.append(ids)

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from dadagrad.data.blocks import MAX_NOTES
 from dadagrad.data.parquet import arrow_errors
 from dadagrad.data.parquet_footer import RowGroup, read_row_groups
-from dadagrad.data.reading.files import place
+from dadagrad.data.reading.files import Place, place
 from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Delimiter, Options
 from dadagrad.data.tables.cells import Batch
 from dadagrad.data.tables.columns import find_column, learn_columns, no_column, shown
@@ -188,7 +188,7 @@ def read_json(
     line_numbers = np.flatnonzero([bool(line.strip()) for line in lines])
     n_rows = len(line_numbers)
 
-    def place_of(line: int) -> str:
+    def place_of(line: int) -> Place:
         return place(path, chunk, offset, int(starts[line]))
 
     problems = [(n, reason) for n, line in enumerate(lines) if (reason := _json_problem(line))]
@@ -229,7 +229,7 @@ def read_json(
         lambda row: place_of(int(line_numbers[row])),
         n_rows - len(line_numbers),
         lambda: line_numbers,
-        lambda: [f"{place_of(line)}: {reason}" for line, reason in problems[:MAX_NOTES]],
+        tuple((place_of(line), reason) for line, reason in problems[:MAX_NOTES]),
     )
 
 
