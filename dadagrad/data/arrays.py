@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from dadagrad.data.blocks import Block, compact, drop_entries, row_pointers, take
 from dadagrad.data.dataset import MemoryDataset, Schema
 from dadagrad.data.external_shuffle import ExternalShuffle
-from dadagrad.data.labels import LabelCollector, rename
+from dadagrad.data.labels import LabelCollector
 from dadagrad.data.rows import Rows, check_column, row_of
 from dadagrad.errors import InputError
 
@@ -170,7 +170,6 @@ def dataset_from_arrays(
     query: ArrayLike | None = None,
     partition_nnz: int = DEFAULT_PARTITION_NNZ,
     shuffle: int | None = None,
-    label_names: Sequence[str] | None = None,
 ) -> MemoryDataset:
     """Make a dataset in memory of a matrix and labels.
 
@@ -189,8 +188,6 @@ def dataset_from_arrays(
         query is never divided between partitions.
     shuffle
         Seed of a random order of the rows, or of the queries; None keeps their order.
-    label_names
-        Names of the label columns; default ``label``, or ``label_0`` and so on.
 
     Raises
     ------
@@ -219,7 +216,7 @@ def dataset_from_arrays(
     parts = [finish_rows(piece, table.decode(np.asarray(piece.labels))) for piece in pieces]
     schema = Schema(
         int(np.shape(X)[1]),
-        rename(table.columns, label_names),
+        table.columns,
         block.weights is not None,
         queried=query is not None,
     )

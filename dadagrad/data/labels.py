@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -153,19 +152,6 @@ def recode(labels: NDArray[np.float64], codes: NDArray[np.int64]) -> NDArray[np.
     numbers = codes[recoded[is_text].view(np.int64) & _TEXT_NUMBER]
     recoded[is_text] = (numbers | _NAN).view(np.float64)
     return recoded
-
-
-def rename(
-    columns: tuple[LabelColumn, ...], names: Sequence[str] | None
-) -> tuple[LabelColumn, ...]:
-    """The label columns under other names, one for each."""
-    if names is None:
-        return columns
-    if len(names) != len(columns):
-        raise InputError(
-            f"label_names has {len(names)} names; there are {len(columns)} label columns"
-        )
-    return tuple(replace(column, name=str(n)) for column, n in zip(columns, names, strict=True))
 
 
 def keep_class_names(

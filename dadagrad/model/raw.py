@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from dadagrad.data.arrays import finish_rows
 from dadagrad.data.blocks import Block, LeftOut
 from dadagrad.data.dataset import Schema
-from dadagrad.data.ingest.collect import make_recipe
+from dadagrad.data.ingest.collect import plan_reading
 from dadagrad.data.ingest.sources import FileSource, Source, is_raw, make_source
-from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import WorkerPool
-from dadagrad.data.labels import LabelCollector
 from dadagrad.data.rows import Rows
 
 
@@ -62,16 +60,10 @@ def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[Ra
     sources: list[Source] = [FileSource(path) for path in source.paths] or [source]
     left_out = LeftOut()
     for each in sources:
-        recipe = make_recipe(each, {"on_error": on_error}, trained)
-        no_labels = recipe.encoder is None
-        summary = SourceSummary(
-            replace(recipe.options, to_predict=True, keep_lines=True, no_labels=no_labels),
-            LabelCollector(),
-            left_out,
-            encoder=recipe.encoder,
-            columns=list(recipe.columns),
-            learned=True,
-        )
+        settings = {"on_error": on_error, "to_predict": True, "keep_lines": True}
+        summary = plan_reading(each, settings, trained)
+        if summary.encoder is None:
+            summary.options = replace(summary.options, no_labels=True)
         first_line = 0
         for block, _ in each.blocks(summary, WorkerPool(None)):
             left_out.add(block.skipped, block.notes)

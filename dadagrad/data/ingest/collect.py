@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from dadagrad.data.ingest import vw
 from dadagrad.data.ingest.sources import Source
 from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import ClusterPool, StoredRun, WorkerPool, store_runs
-from dadagrad.data.labels import LabelCollector, LabelTable, keep_class_names
+from dadagrad.data.labels import LabelTable, keep_class_names
 from dadagrad.data.reading.files import names_format, source_bytes
 from dadagrad.data.reading.options import OPTIONS, TABLE_FORMATS, Options
 from dadagrad.data.rows import Rows
@@ -52,33 +52,25 @@ _KERNELS: dict[Any, tuple[Any, ...]] = {
 _MAX_SHOWN = 6  # classes, or columns of a kind, in the description of a dataset
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """Options for reading sources, and the features that they get if these are known before."""
-
-    options: Options
-    encoder: TableEncoder | None = None
-    columns: tuple[str, ...] = ()
-    n_features: int | None = None
-
-
-def make_recipe(source: Source, settings: dict[str, Any], like: Schema | None) -> Recipe:
-    """Options from `settings`; those that make features are of `like`, if there is one."""
+def plan_reading(
+    source: Source, settings: dict[str, Any], like: Schema | None = None
+) -> SourceSummary:
+    """Summary of no rows yet, with options from `settings`, or of the features of `like`."""
     settings = {name: value for name, value in settings.items() if value is not None}
     if source.label is not None:
         if "label" in settings:
             raise InputError("a pair (X, y) and label exclude each other; give one of them")
         settings["label"] = source.label
     if like is not None:
-        return _recipe_like(source, settings, like)
+        return _plan_like(source, settings, like)
     settings["format"] = settings.get("format") or source.guess_format()
     is_vw = settings["format"] == "vw"
     if is_vw and "hash_bits" not in settings and vw.needs_hashing(source.paths[0]):
         settings["hash_bits"] = VW_HASH_BITS
-    return Recipe(Options(**settings))
+    return SourceSummary(Options(**settings))
 
 
-def _recipe_like(source: Source, settings: dict[str, Any], like: Schema) -> Recipe:
+def _plan_like(source: Source, settings: dict[str, Any], like: Schema) -> SourceSummary:
     space = like.feature_space
     if space is None or "format" not in space:
         raise InputError(
@@ -96,9 +88,9 @@ def _recipe_like(source: Source, settings: dict[str, Any], like: Schema) -> Reci
     reading = space.get("reading", {})
     if space["format"] not in ("text", "table"):
         options = {name: space[name] for name in (fixed | {"zero_based"}) & set(space)}
-        return Recipe(
+        return SourceSummary(
             Options(space["format"], **options, **_without(changed, "format", "label")),
-            n_features=None if like.numbers_own_features else like.n_features,
+            n_needed=None if like.numbers_own_features else like.n_features,
         )
     encoder = TableEncoder.from_json(space)
     # A line of text may look like a row of several columns, so only a name says that it is one.
@@ -118,7 +110,12 @@ def _recipe_like(source: Source, settings: dict[str, Any], like: Schema) -> Reci
             )
     if changed["format"] in ("text", "csv") and as_recorded:
         changed.setdefault("delimiter", reading.get("delimiter"))
-    return Recipe(Options(**_without(changed, "label")), encoder, tuple(reading.get("columns", ())))
+    return SourceSummary(
+        Options(**_without(changed, "label")),
+        encoder=encoder,
+        columns=list(reading.get("columns", ())),
+        learned=True,
+    )
 
 
 def _without(settings: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -229,7 +226,7 @@ def _classes(column: LabelColumn) -> str:
 
 def collect(
     source: Source,
-    recipe: Recipe,
+    summary: SourceSummary,
     *,
     n_features: int | None = None,
     partition_nnz: int = DEFAULT_PARTITION_NNZ,
@@ -238,12 +235,12 @@ def collect(
     runs: Storage | None = None,
     progress: Progress | None = None,
 ) -> Collected:
-    """Read all sources; see `dadagrad.ingest`.
+    """Read all sources, and complete their `summary`; see `dadagrad.ingest`.
 
     The workers of a cluster leave the rows in the folder `runs`, which all of them can reach; other
     workers return them, and this process has them in memory, or in temporary files.
     """
-    options = recipe.options
+    options = summary.options
     seed = (None if options.no_labels else 0) if shuffle == "auto" else shuffle
     seed = None if seed is False else seed
     minimum = {"partition_nnz": 1, "shuffle": 0, "n_features": 1}
@@ -254,13 +251,6 @@ def collect(
     kernels = _KERNELS.get(options.format)
     if kernels is not None and not any(map(is_compiled, kernels)):
         logger.info("compiling the reader of rows (once on this machine, a few seconds)")
-    summary = SourceSummary(
-        options,
-        LabelCollector(several=options.format == "svmlight"),
-        encoder=recipe.encoder,
-        columns=list(recipe.columns),
-        learned=recipe.encoder is not None,
-    )
 
     def report(n_bytes: int, n_rows: int) -> None:
         nonlocal done_bytes
@@ -286,7 +276,7 @@ def collect(
         reason = f" ({summary.skipped} were wrong and skipped)" if summary.skipped else ""
         reason += f" ({summary.zero_weight} have weight 0)" if summary.zero_weight else ""
         raise InputError(f"no rows in {source.name}{reason}; give sources with at least one")
-    return Collected(rows, summary, n_features or recipe.n_features, partition_nnz)
+    return Collected(rows, summary, n_features or summary.n_needed, partition_nnz)
 
 
 def _learn_scales(

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import repeat
 from typing import Any
 from uuid import uuid4
@@ -21,7 +21,7 @@ from dadagrad.data.ingest.collect import (
     Shuffle,
     collect,
     describe,
-    make_recipe,
+    plan_reading,
 )
 from dadagrad.data.ingest.output import Claim, check_output, claimed
 from dadagrad.data.ingest.readers import LINE_PARSERS
@@ -130,12 +130,11 @@ def ingest(
     source = make_source(sources)
     if client is not None:  # workers have folders of their own
         source.paths = [path if "://" in path else os.path.abspath(path) for path in source.paths]
-    recipe = make_recipe(source, options, schema_of(like))
-    recipe = replace(recipe, options=replace(recipe.options, keep_lines=True))
+    summary = plan_reading(source, options | {"keep_lines": True}, schema_of(like))
     storage = Storage(out)
     check_output(storage, overwrite=overwrite)
     # Threads start faster, and are as fast as processes where parsing releases the GIL.
-    threads = not source.paths or recipe.options.format in LINE_PARSERS
+    threads = not source.paths or summary.options.format in LINE_PARSERS
     runs = None
     with ExitStack() as stack:
         pool = stack.enter_context(worker_pool(workers, client, threads=threads))
@@ -143,7 +142,7 @@ def ingest(
             runs = stack.enter_context(_folder_of_runs(storage))
         collected = collect(
             source,
-            recipe,
+            summary,
             n_features=n_features,
             partition_nnz=partition_nnz,
             shuffle=shuffle,
@@ -155,10 +154,10 @@ def ingest(
             # Several at a time: compression releases the GIL.
             writers = min(workers, os.cpu_count() or 1)
             pool = stack.enter_context(worker_pool(writers, threads=True))
-        schema, summary = collected.schema, collected.summary
+        schema = collected.schema
         provenance = {
             "sources": source.paths,
-            "options": asdict(recipe.options),
+            "options": asdict(summary.options),
             "lines": [summary.lines_of_files[number] for number in range(len(source.paths))],
             "shuffle": shuffle,
             "skipped": summary.skipped,
@@ -285,8 +284,8 @@ def read_dataset(
     """
     _check_known(options)
     source = make_source(sources)
-    recipe = make_recipe(source, options, schema_of(like))
-    return collect(source, recipe, shuffle=shuffle, progress=progress).to_dataset(source.name)
+    summary = plan_reading(source, options, schema_of(like))
+    return collect(source, summary, shuffle=shuffle, progress=progress).to_dataset(source.name)
 
 
 def schema_of(like: Any) -> Schema | None:

@@ -26,12 +26,14 @@ MAX_NAMES = 1 << 20
 class SourceSummary:
     """Facts about all sources, complete when the last block was added.
 
-    The `encoder` of tables, which have the `columns`, was `learned` before, or from the first rows.
-    The `delimiter` is that of the first file. Lines are counted over all sources in their order.
+    Features are `n_needed`, if that is known. The `encoder` of tables, which have the `columns`,
+    was `learned` before, or from the first rows. The `delimiter` is that of the first file. Lines
+    are counted over all sources in their order.
     """
 
     options: Options
-    labels: LabelCollector
+    n_needed: int | None = None
+    labels: LabelCollector = field(init=False)
     wrong_rows: LeftOut = field(default_factory=LeftOut)
     zero_weight: int = 0
     weighted: bool = False
@@ -50,6 +52,9 @@ class SourceSummary:
     spaces: list[dict[str, Any] | None] = field(default_factory=list)
     n_lines: int = 0
     lines_of_files: Counter[int] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.labels = LabelCollector(several=self.options.format == "svmlight")
 
     def feature_names(self) -> dict[int, str]:
         """Names by feature; of several names of one feature one, always the same."""
@@ -142,12 +147,7 @@ class SourceSummary:
     def empty(self) -> SourceSummary:
         """A summary of no rows yet, for a part of the sources."""
         return SourceSummary(
-            self.options,
-            LabelCollector(several=self.labels.several),
-            LeftOut(),
-            encoder=self.encoder,
-            columns=self.columns,
-            learned=self.learned,
+            self.options, encoder=self.encoder, columns=self.columns, learned=self.learned
         )
 
     def merge(self, later: SourceSummary) -> NDArray[np.int64] | None:
