@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from dadagrad.cli import dadagrad
 from dadagrad.data.synthetic import Corpus
-from dadagrad.progress.bars import Bar, RunTable
+from dadagrad.progress.display import Bar, RunTable
 from dadagrad.training.callbacks import RoundEvent
 
 N_FEATURES = 400

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from dadagrad import Model, TrainConfig, ingest, open_dataset, train
 from dadagrad.cli.display import Display
-from dadagrad.progress.bars import Line, RunTable
+from dadagrad.progress.display import Line, RunTable
 from dadagrad.summary import run_lines
 from dadagrad.training.callbacks import BeginEvent, RoundEvent
 from dadagrad.training.progressive import ProgressiveMetrics

@@ -18,7 +18,7 @@ from helpers.training_cases import bits
 from dadagrad import ingest
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.training.engines.dask import monitor
-from dadagrad.training.engines.dask.batches.driver import BatchDriver
+from dadagrad.training.engines.dask.batches import BatchDriver
 from dadagrad.training.run import train
 
 MEMORY_LIMIT = 600 << 20

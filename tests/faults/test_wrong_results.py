@@ -22,7 +22,7 @@ from dadagrad.training.state.slices import FeatureSlice, Gradient
 
 def break_results(n_broken, what="numbers"):
     """Have this worker make as many wrong results; negative: without end."""
-    from dadagrad.training.engines.dask.batches import tasks as batch_tasks
+    from dadagrad.training.engines.dask import batches
     from dadagrad.training.engines.dask.streams import tasks as stream_tasks
     from dadagrad.training.worker.compute import compute
 
@@ -39,7 +39,7 @@ def break_results(n_broken, what="numbers"):
             numbers[...] = np.nan
         return result
 
-    batch_tasks.compute = stream_tasks.compute = breaking
+    batches.compute = stream_tasks.compute = breaking
 
 
 @pytest.fixture

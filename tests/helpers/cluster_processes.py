@@ -31,7 +31,7 @@ import distributed.cli.dask_scheduler, distributed.cli.dask_worker
 import dask.__main__, dask.cli
 import dadagrad.cli, dadagrad.cli.train, dadagrad.training.run
 import dadagrad.training.engines.dask.driver
-import dadagrad.training.engines.dask.batches.tasks, dadagrad.training.engines.dask.streams.tasks
+import dadagrad.training.engines.dask.batches, dadagrad.training.engines.dask.streams.tasks
 import dadagrad.training.engines.warm_up
 import dadagrad.data.zarr.dataset, dadagrad.training.checkpoints.snapshot
 import dadagrad.training.engines.threads

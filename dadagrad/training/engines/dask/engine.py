@@ -22,7 +22,7 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
-from dadagrad.training.engines.dask.batches.driver import BatchDriver
+from dadagrad.training.engines.dask.batches import BatchDriver
 from dadagrad.training.engines.dask.driver import DaskDriver
 from dadagrad.training.engines.dask.streams.driver import StreamDriver
 from dadagrad.training.engines.watcher import Watcher

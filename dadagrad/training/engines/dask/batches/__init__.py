@@ -1,1 +1,0 @@
-"""Batches on a Dask cluster: weights go to the workers, gradients come back."""
