@@ -115,18 +115,11 @@ class Bar:
             )
         )
 
-
-class RunBar:
-    """Progress of a run in one line."""
-
-    def __init__(self, bar: Bar) -> None:
-        self._bar = bar
-
-    def update(self, event: RoundEvent) -> None:
+    def update_run(self, event: RoundEvent) -> None:
         """Show the pass, its error and loss; those of later passes are called training errors."""
         number, passes = event.pass_number, event.run.config.passes
-        self._bar.title = f"pass {number}" + (f"/{passes}" if passes > 1 else "")
-        self._bar.update(event.rows, event.run.rows * passes, *_facts(event))
+        self.title = f"pass {number}" + (f"/{passes}" if passes > 1 else "")
+        self.update(event.rows, event.run.rows * passes, *_facts(event))
 
 
 def _facts(event: RoundEvent) -> list[str]:
@@ -246,13 +239,13 @@ class ProgressDisplay:
                 yield Bar(show, LINE_SECONDS, title, unit, before)
 
     @contextmanager
-    def run(self, rows_before: int, *, has_errors: bool) -> Iterator[RunBar | RunTable]:
-        """Yield the progress of a run, to be updated with the ends of its rounds."""
+    def run(self, rows_before: int, *, has_errors: bool) -> Iterator[Callable[[RoundEvent], None]]:
+        """Yield a function that shows the progress of a run at the end of a round."""
         if self._as_table and not self._quiet:
-            yield RunTable(self.say, rows_before, has_errors=has_errors)
+            yield RunTable(self.say, rows_before, has_errors=has_errors).update
         else:
             with self.bar("pass 1", before=rows_before) as bar:
-                yield RunBar(bar)
+                yield bar.update_run
 
 
 class _LogLines(logging.Handler):
@@ -276,17 +269,17 @@ class RunDisplay(Callback):
     def __init__(self, display: ProgressDisplay) -> None:
         self._display = display
         self._stack = ExitStack()
-        self._shown: RunBar | RunTable | None = None
+        self._show: Callable[[RoundEvent], None] | None = None
 
     def on_begin(self, event: BeginEvent) -> None:
         if event.rows_done and event.checkpoints is not None:
             self._display.say(f"resuming after {event.rows_done:,} rows")
         run = self._display.run(event.rows_done, has_errors=event.has_errors)
-        self._shown = self._stack.enter_context(run)
+        self._show = self._stack.enter_context(run)
 
     def on_round(self, event: RoundEvent) -> None:
-        assert self._shown is not None, "a run begins before its rounds"
-        self._shown.update(event)
+        assert self._show is not None, "a run begins before its rounds"
+        self._show(event)
 
     def on_end(self, event: EndEvent) -> None:
         self._stack.close()

@@ -36,13 +36,6 @@ class RemoteChange:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteFeatures:
-    """Features of a state that is on the workers of a cluster; `common` has its intercept and t."""
-
-    common: State
-
-
-@dataclass(frozen=True, slots=True)
 class Place:
     """Place of a run between two rounds.
 
@@ -65,8 +58,9 @@ class Place:
         return sum(metrics.rows for metrics in self.passes)
 
 
-SliceInput: TypeAlias = SharedFeatures | SentFeatures | RemoteFeatures | TrainingState
-"""Input of the work on a slice: some features, or the state itself, which is changed in place."""
+SliceInput: TypeAlias = SharedFeatures | SentFeatures | TrainingState
+"""Input of the work on a slice: some features, or the state itself, which is changed in place; or,
+where workers of a cluster hold the features, the rest of the state."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from dadagrad.training.messages import (
     Merge,
     MergeRemotely,
     RemoteChange,
-    RemoteFeatures,
     Result,
     SliceInput,
 )
@@ -154,8 +153,8 @@ class RemoteMerge(Combination):
     problem: Problem
     state: State
 
-    def give(self, stretch: Progress) -> RemoteFeatures:
-        return RemoteFeatures(self.state.common())
+    def give(self, stretch: Progress) -> State:
+        return self.state.common()
 
     def merges(self, stretches: list[Progress]) -> list[MergeRemotely]:
         return [MergeRemotely(tuple(self._changes(stretches)), self.state.t)]

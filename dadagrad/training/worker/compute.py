@@ -14,7 +14,7 @@ from dadagrad.kernels import training as kernels
 from dadagrad.kernels.id_sets import mark, marked, relabel
 from dadagrad.kernels.parallel import Spread, serial
 from dadagrad.problem import Problem
-from dadagrad.training.messages import RemoteFeatures, Result, SliceInput
+from dadagrad.training.messages import Result, SliceInput
 from dadagrad.training.progressive import ProgressiveMetrics, count, n_bins_of
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.base import NO_SCORES, TrainingState
@@ -59,9 +59,6 @@ def compute(
     part = rows_of(problem, rows, slice_, place)
     importance = row_importance(problem, part)
     place_of_rows = place, slice_.start
-    assert not isinstance(slice_input, RemoteFeatures), (
-        "a worker of a cluster asks for the features"
-    )
     if not isinstance(slice_input, SharedFeatures | SentFeatures):
         if 0 < 4 * part.nnz < part.n_local:  # the state of fewer features is copied out and back
             positions, part = _compact(part, True)

@@ -37,7 +37,6 @@ from dadagrad.training.messages import (
     Merged,
     MergeRemotely,
     Open,
-    RemoteFeatures,
     Report,
     Save,
 )
@@ -148,10 +147,10 @@ class StreamDriver(DaskDriver):
     def _send(self, worker: str | None, computes: list[Compute], ahead: list[int]) -> None:
         """Submit some stretches as one task, which then reads partitions ahead."""
         stretches = tuple(compute.slices for compute in computes)
-        features, skipped = computes[0].input, skipped_partitions(self._data)
-        assert isinstance(features, RemoteFeatures)
+        common, skipped = computes[0].input, skipped_partitions(self._data)
+        assert isinstance(common, State)
         layout = self._holders.layout
-        work = StreamWork(self._run, stretches, layout, features.common, tuple(ahead), skipped)
+        work = StreamWork(self._run, stretches, layout, common, tuple(ahead), skipped)
 
         def to_events(reply: Reply) -> list[Event]:
             self._note(reply)
