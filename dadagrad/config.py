@@ -31,7 +31,6 @@ from dadagrad.settings import (
     Spec,
     Switch,
     parameter_docs,
-    parse_number,
     setting,
 )
 
@@ -300,7 +299,7 @@ class TrainConfig:
                 values[name] = value
         for bound in ("low", "high"):
             if isinstance(values.get(bound), str):
-                values[bound] = parse_number(bound, values[bound])
+                values[bound] = SETTINGS[bound].kind.parse(bound, values[bound])
         return make_config(None, values)
 
 

@@ -253,33 +253,16 @@ class Setting:
     help: str
     kind: Kind
     default: Any
-    group: str
-    option: str
-    research: bool
+    group: str = "Algorithm"
+    option: str = ""
+    research: bool = False
     shown_default: str = ""
 
 
-def setting(
-    default: Any,
-    kind: Kind,
-    help: str,
-    group: str = "Algorithm",
-    *,
-    option: str = "",
-    research: bool = False,
-    shown_default: str = "",
-) -> Any:
-    """Field of a configuration; see `Setting`."""
-    described = Setting(help, kind, default, group, option, research, shown_default)
+def setting(default: Any, kind: Kind, help: str, group: str = "Algorithm", **more: Any) -> Any:
+    """Field of a configuration; see `Setting`, whose other attributes are `more`."""
+    described = Setting(help, kind, default, group, **more)
     return field(default=default, metadata={"setting": described})
-
-
-def parse_number(name: str, value: Any) -> float:
-    """Return a setting of a JSON document as a number; `InputError` if it is none."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must be a number, not {value!r}") from None
 
 
 def parameter_docs(settings: Mapping[str, Setting]) -> str:

@@ -135,24 +135,22 @@ class Run:
         engine: Engine,
         saver: CheckpointSaver | None = None,
         start: Start | None = None,
-        save_every: int | None = None,
-        save_seconds: float | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> TrainResult:
         """Run to the end, or until somebody asks to stop; from the beginning if `start` is None."""
         compile_seconds = warm_up(self.problem, self.messages)
         start = start or self.begin(engine)
         url = None if saver is None else saver.url
-        watcher = self.watch(engine, start, callbacks, saver, save_every, save_seconds)
+        watcher = self.watch(engine, start, callbacks, saver)
         if saver is not None:
             choices = {name: getattr(self.problem.config, name) for name in CHOSEN}
             saver.config, saver.scales = replace(saver.config, **choices), self.problem.scales
             saver.holdout, saver.curve = start.holdout, start.curve
         with watcher.events():
             if self.problem.config.early_stopping:
-                coordinator, complete = self._learn_by_pass(engine, start, watcher, save_every)
+                coordinator, complete = self._learn_by_pass(engine, start, watcher)
             else:
-                coordinator, complete = self.learn(engine, start, watcher, save_every)
+                coordinator, complete = self.learn(engine, start, watcher)
             steps, moved = coordinator.place.steps - start.place.steps, engine.bytes_moved
             watcher.result = self.result(
                 coordinator,
@@ -173,8 +171,6 @@ class Run:
         start: Start,
         callbacks: Sequence[Callback],
         saver: CheckpointSaver | None = None,
-        save_every: int | None = None,
-        save_seconds: float | None = None,
     ) -> Watcher:
         """Return the watcher of the run from `start` on."""
         problem = self.problem
@@ -196,7 +192,6 @@ class Run:
             begin,
             [start.curve, *callbacks],
             saver=saver,
-            save_seconds=None if save_every is not None else save_seconds,
             seconds_before=start.seconds,
             holdout=start.holdout,
             trace=engine.trace,
@@ -251,7 +246,7 @@ class Run:
         loader.keep(first, rows)
 
     def _learn_by_pass(
-        self, engine: Engine, start: Start, watcher: Watcher, save_every: int | None
+        self, engine: Engine, start: Start, watcher: Watcher
     ) -> tuple[Coordinator, bool]:
         """Train until a pass lowers the loss on the holdout by less than `MIN_GAIN`.
 
@@ -273,9 +268,7 @@ class Run:
             if passes >= self.problem.config.passes or (passes == len(losses) and not falls):
                 coordinator.state = record.best or coordinator.state
                 return coordinator, True
-            coordinator, complete = self.learn(
-                engine, start, watcher, save_every, Cursor(passes + 1)
-            )
+            coordinator, complete = self.learn(engine, start, watcher, Cursor(passes + 1))
             if not complete:
                 return coordinator, False
             start = replace(start, state=coordinator.state, place=coordinator.place)
@@ -285,18 +278,13 @@ class Run:
         return evaluate(model, self.held_out, loss=self.problem.loss, curves=curves)
 
     def learn(
-        self,
-        engine: Engine,
-        start: Start,
-        watcher: Watcher,
-        save_every: int | None = None,
-        stop: Cursor | None = None,
+        self, engine: Engine, start: Start, watcher: Watcher, stop: Cursor | None = None
     ) -> tuple[Coordinator, bool]:
         """Train from `start` to `stop`, or to the end of the run.
 
         Returns the coordinator at the end, and False if a stop was requested.
         """
-        coordinator = self.coordinator(start, save_every, stop)
+        coordinator = self.coordinator(start, watcher.save_every, stop)
         try:
             with watcher.on_interrupt():
                 complete = engine.run(coordinator, watcher)

@@ -143,10 +143,11 @@ def train(
         if checkpoints is None:
             return run.execute(engine, start=start, callbacks=receivers)
         with CheckpointSaver(
-            checkpoints, run.readable, config, keep=keep, notes=metadata or {}, new=True
-        ) as saver:
+            checkpoints, run.readable, config, keep=keep, notes=metadata or {}, new=True,
+            every=save_every, seconds=save_seconds,
+        ) as saver:  # fmt: skip
             saver.begin(start)
-            return run.execute(engine, saver, start, save_every, save_seconds, receivers)
+            return run.execute(engine, saver, start, receivers)
 
 
 def resume(
@@ -232,6 +233,7 @@ def resume(
     with resources.engine(run.readable) as engine:
         run.check_memory(engine.workers(), checkpoints=True)
         with CheckpointSaver(
-            checkpoints, run.readable, config, keep=keep, notes=meta["notes"]
-        ) as saver:
-            return run.execute(engine, saver, start, save_every, save_seconds, receivers)
+            checkpoints, run.readable, config, keep=keep, notes=meta["notes"],
+            every=save_every, seconds=save_seconds,
+        ) as saver:  # fmt: skip
+            return run.execute(engine, saver, start, receivers)

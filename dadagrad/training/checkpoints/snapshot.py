@@ -44,6 +44,7 @@ class HoldoutRecord:
 class CheckpointSaver(CheckpointWriter):
     """Writer of a training run's checkpoints, with the plain JSON `notes` of the user.
 
+    A checkpoint is due after `every` steps or, where that is None, so many `seconds`.
     `config` and `scales` are replaced when they have been chosen on the first rows.
     """
 
@@ -55,9 +56,12 @@ class CheckpointSaver(CheckpointWriter):
         *,
         keep: int,
         notes: dict[str, Any],
+        every: int | None = None,
+        seconds: float | None = None,
         new: bool = False,
     ) -> None:
         super().__init__(url, keep=keep, new=new)
+        self.every, self.seconds = every, None if every is not None else seconds
         self.config = config
         self.scales: NDArray[np.float32] | None = None
         self._source = data

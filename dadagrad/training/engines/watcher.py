@@ -22,10 +22,10 @@ from dadagrad.training.trace import Trace
 class Watcher:
     """Requests to the coordinator (save, stop), and the events of the run for callbacks.
 
-    `save_seconds` is the time between two checkpoints, `seconds_before` the time that the run took
-    before it was resumed. `run` describes the run to `callbacks`, and `holdout` has the losses on
-    the rows held out. `stopped_by` is the signal that ends the run, if any has come; `n_workers` is
-    the number of workers of a cluster, and `convert` changes the metrics that callbacks see.
+    `seconds_before` is the time that the run took before it was resumed. `run` describes the
+    run to `callbacks`, and `holdout` has the losses on the rows held out. `stopped_by` is the
+    signal that ends the run, if any has come; `n_workers` is the number of workers of a
+    cluster, and `convert` changes the metrics that callbacks see.
     """
 
     def __init__(
@@ -34,7 +34,6 @@ class Watcher:
         callbacks: Sequence[Callback] = (),
         *,
         saver: CheckpointSaver | None = None,
-        save_seconds: float | None = None,
         seconds_before: float = 0.0,
         holdout: HoldoutRecord | None = None,
         trace: Trace | None = None,
@@ -42,7 +41,8 @@ class Watcher:
         self.run = run
         self._callbacks = () if run is None else callbacks
         self._saver = saver
-        self._save_seconds = save_seconds if saver is not None else None
+        self._save_seconds = None if saver is None else saver.seconds
+        self.save_every = None if saver is None else saver.every
         self._seconds_before = seconds_before
         self._holdout = holdout or HoldoutRecord()
         self._trace = trace or Trace()
