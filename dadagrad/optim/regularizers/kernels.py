@@ -145,8 +145,8 @@ def l_infinity_norms(
     """argmin_w  sum_s strength |w_s|_inf + 1/2 sum_i curvature_i (w_i - center_i)^2, into `out`.
 
     |w| is cut at the level M where sum_i curvature_i [|center_i| - M]_+ = strength. That sum is
-    convex and piecewise linear in M, so Newton's method from M = 0 ends at the root after at most
-    as many steps as a segment is long: for short segments.
+    convex and piecewise linear in M, so Newton's method from M = 0 ends at the root in few steps,
+    and at most as many as a segment is long.
     """
     for s in range(len(starts) - 1):
         level = 0.0
@@ -160,7 +160,7 @@ def l_infinity_norms(
             if step == 0 and not total > strength:
                 level = 0.0 if total <= strength else np.nan
                 break
-            if slope == 0.0 or not (total - strength) / slope > 0.0:
+            if slope == 0.0 or not level + (total - strength) / slope > level:
                 break
             level += (total - strength) / slope
         for i in range(starts[s], starts[s + 1]):

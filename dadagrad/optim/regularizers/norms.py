@@ -1,7 +1,7 @@
 """Norms, not squared, that set many weights to 0 together.
 
 The dual of each is a projection (Duchi, Hazan and Singer 2011, sections 5.3 to 5.5): on the l2 ball
-for the l2 norm (a bisection, fig. 4), on the weighted l1 ball for the l-infinity norm (fig. 3).
+for the l2 norm (fig. 4), on the weighted l1 ball for the l-infinity norm, both by Newton's method.
 
 A mixed norm is a norm of each row of the weights, summed over the rows. A row is one feature over
 all outputs, so whole features vanish (section 5.5). With one output both are the l1 norm.
@@ -9,25 +9,20 @@ all outputs, so whole features vanish (section 5.5). With one output both are th
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.optim.arrays import Array
-from dadagrad.optim.projections import threshold
 from dadagrad.optim.registry import NonNegative, Sizes, register
 from dadagrad.optim.regularizers.base import (
-    MIN_CURVATURE,
     REGULARIZERS,
     Coupling,
     Regularizer,
     as_columns,
     block_lengths,
-    by_column,
     everywhere,
 )
 
@@ -37,51 +32,51 @@ SegmentKernel = Literal["l2_norms", "l2_balls", "l_infinity_norms"]
 
 @dataclass(frozen=True, slots=True)
 class _Norm(Regularizer):
-    """Base of the norms."""
+    """strength times the sum of the norms, of the order `order`, of blocks of weights."""
 
     strength: NonNegative
 
     zero_stays: ClassVar[bool] = True
+    order: ClassVar[float]
 
-
-class _BlockNorm(_Norm):
-    """strength sum_b |w_b|_2 over blocks b of features that stand side by side."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def lengths(self, n_features: int) -> Starts:
-        """Features in every block."""
+    def lengths(self, n_features: int) -> Starts | None:
+        """Features in every block of an output; None if each row of all outputs is a block."""
+        return np.array([n_features])
 
     def value(self, weights: Array) -> float:
-        lengths = self.lengths(len(weights))
-        starts = np.cumsum(lengths) - lengths
-        squares = np.add.reduceat(np.square(as_columns(weights)), starts, axis=0)
-        return float(self.strength * np.sqrt(squares).sum())
+        columns, lengths = as_columns(weights), self.lengths(len(weights))
+        if lengths is None:
+            sizes = np.linalg.norm(columns, self.order, axis=1)
+        else:
+            blocks = np.split(columns, np.cumsum(lengths)[:-1])
+            sizes = np.array([np.linalg.norm(block, self.order, axis=0) for block in blocks])
+        return float(self.strength * sizes.sum())
 
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        lengths = self.lengths(len(center))
-        return prox_of_segments("l2_norms", center, curvature, scale * self.strength, lengths)
+        kernel: SegmentKernel = "l2_norms" if self.order == 2 else "l_infinity_norms"
+        size, lengths = scale * self.strength, self.lengths(len(center))
+        return prox_of_segments(kernel, center, curvature, size, lengths)
 
 
 @register(REGULARIZERS, "l2-norm")
-class L2Norm(_BlockNorm):
+class L2Norm(_Norm):
     """phi(w) = strength |w|_2, not squared: all weights of an output vanish together, or none.
 
     The prox is 0 exactly where |H center|_2 <= scale strength.
     """
 
-    def lengths(self, n_features: int) -> Starts:
-        return np.array([n_features])
+    order: ClassVar[float] = 2
 
 
 @register(REGULARIZERS, "group")
-class GroupL2(_BlockNorm):
+class GroupL2(_Norm):
     """phi(w) = strength sum_b |w_b|_2 over blocks b of features: whole blocks vanish.
 
     Blocks are runs of consecutive features. `size` is the number of features in each block (the
     last may be shorter), or the lengths of all blocks, which must sum to the number of features.
     """
+
+    order: ClassVar[float] = 2
 
     size: Sizes
 
@@ -96,64 +91,31 @@ class LInfinityNorm(_Norm):
     All are 0 exactly where sum |H center| <= scale strength.
     """
 
-    def value(self, weights: Array) -> float:
-        return float(self.strength * np.abs(as_columns(weights)).max(axis=0, initial=0.0).sum())
-
-    def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        return by_column(center, curvature, partial(_cut, strength=scale * self.strength))
-
-
-class _RowNorm(_Norm):
-    """strength times the sum of the norms of all rows, of the order `order`."""
-
-    __slots__ = ()
-    couples: ClassVar[Coupling] = "outputs"
-    order: ClassVar[float]
-    kernel: ClassVar[SegmentKernel]
-
-    def value(self, weights: Array) -> float:
-        sizes = np.linalg.norm(as_columns(weights), self.order, axis=1)
-        return float(self.strength * sizes.sum())
-
-    def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        return prox_of_segments(self.kernel, center, curvature, scale * self.strength)
+    order: ClassVar[float] = np.inf
 
 
 @register(REGULARIZERS, "mixed-l2")
-class MixedL2(_RowNorm):
+class MixedL2(_Norm):
     """phi(W) = strength sum_i |row_i|_2 (l1/l2).
 
     The weights of feature i are 0 exactly where |H_i center_i|_2 <= scale strength.
     """
 
+    couples: ClassVar[Coupling] = "outputs"
     order: ClassVar[float] = 2
-    kernel: ClassVar[SegmentKernel] = "l2_norms"
+
+    def lengths(self, n_features: int) -> None:
+        return None
 
 
 @register(REGULARIZERS, "mixed-l-infinity")
-class MixedLInfinity(_RowNorm):
+class MixedLInfinity(MixedL2):
     """phi(W) = strength sum_i |row_i|_inf (l1/l-infinity).
 
     The weights of feature i are 0 exactly where sum_k |H_ik center_ik| <= scale strength.
     """
 
     order: ClassVar[float] = np.inf
-    kernel: ClassVar[SegmentKernel] = "l_infinity_norms"
-
-
-def _cut(center: Array, curvature: Array, strength: float) -> Array:
-    """sign(c) min(|c|, M) with sum_i H_i [|c_i| - M]_+ = strength, for one output."""
-    weights = np.zeros_like(center)
-    counts = np.flatnonzero((curvature > MIN_CURVATURE) & (center != 0))
-    center, curvature = center[counts], curvature[counts]
-    if strength == 0:
-        weights[counts] = center
-        return weights
-    dual = curvature * np.abs(center)
-    if dual.sum() > strength:
-        level = max(threshold(dual, curvature, strength), 0.0)
-        weights[counts] = np.copysign(np.minimum(np.abs(center), level), center)
-    return weights
 
 
 def prox_of_segments(
