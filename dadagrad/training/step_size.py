@@ -15,7 +15,6 @@ import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from dadagrad.data.blocks import Block, concatenate
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import TrainingError
-from dadagrad.kernels.id_sets import look_up, relabel, unite
+from dadagrad.kernels.id_sets import DistinctIds, look_up, relabel
 from dadagrad.kernels.parallel import Spread, serial, threaded
 from dadagrad.kernels.training import Batch
 from dadagrad.problem import Problem
@@ -127,11 +126,12 @@ def _read(
         vocabularies.append(look_up(rows.vocabulary, used))
         blocks.append(Block(rows.indptr, indices, rows.values, rows.labels, rows.weights,
                             rows.row_scale))  # fmt: skip
-    vocabulary = reduce(lambda ids, others: unite(ids, others)[0], vocabularies)
+    vocabulary = vocabularies[0]
     if len(blocks) > 1:
-        for number, ids in enumerate(vocabularies):
-            places = unite(ids, vocabulary)[1].astype(np.int32)
-            blocks[number] = replace(blocks[number], ids=look_up(places, blocks[number].ids))
+        vocabulary, places = DistinctIds(problem.n_features).unite(vocabularies)
+        for number, positions in enumerate(places):
+            ids = look_up(positions.astype(np.int32), blocks[number].ids)
+            blocks[number] = replace(blocks[number], ids=ids)
     block = concatenate(blocks)
     read_first = schedule.first.order(0)[:KEPT]
     for (partition, _), kept in zip(parts, loaded, strict=True):

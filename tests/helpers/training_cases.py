@@ -193,7 +193,7 @@ class ByHand:
     def run(self, requests: dict[int, Event] | None = None) -> ByHand:
         """Until it finishes. `requests` are events to put in before the n-th other event."""
         handled = 0
-        self._go_on_after(self.coordinator.start())
+        self._go_on_after(self.coordinator.go_on())
         while self.complete is None:
             if requests and handled in requests:
                 self._go_on_after(self.coordinator.handle(requests[handled]))

@@ -128,7 +128,7 @@ def test_what_is_saved_at_any_moment_can_be_gone_on_from(config, when, request):
 
 def test_a_stop_before_anything_is_open_ends_at_once():
     coordinator = new_coordinator(DATA, TrainConfig(step_size=0.3, batch_size=9))
-    coordinator.start()
+    coordinator.go_on()
     save, finish = coordinator.handle(StopRequested())
     assert isinstance(save, Save)
     assert (save.place.cursor, save.place.steps, finish) == (Cursor(), 0, Finish(False))
@@ -155,7 +155,7 @@ def test_rounds_that_metadata_only_declares_are_not_planned():
     config = TrainConfig(step_size=0.1, batch_size=64, partitions_per_batch=1)
     problem, state = new_coordinator(data, config).problem, new_coordinator(data, config).state
     schedule = make_schedule(config, (2**31 - 1,) * 3)
-    assert Coordinator(problem, schedule, state).start()
+    assert Coordinator(problem, schedule, state).go_on()
 
 
 @each_mode

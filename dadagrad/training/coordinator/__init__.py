@@ -152,8 +152,8 @@ class RoundQueue:
 class Coordinator:
     """Drives a run from one round to the next.
 
-    An engine carries out all instructions that it gets before it calls again: `start` first, then
-    `go_on` for as long as that has instructions, then `handle` with the next event.
+    An engine carries out all instructions that it gets before it calls again: `go_on`
+    for as long as that has instructions, then `handle` with the next event.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ class Coordinator:
         self.go_back(place)
 
     def go_back(self, place: Place) -> None:
-        """Go to a place between two rounds, where `start` begins.
+        """Go to a place between two rounds, where `go_on` begins.
 
         The results of tasks and of readings that are under way must not be reported any more.
         """
@@ -224,10 +224,6 @@ class Coordinator:
     def metrics(self) -> ProgressiveMetrics:
         """Metrics of all passes so far."""
         return sum(self.place.passes, start=ProgressiveMetrics.zero(self.problem))
-
-    def start(self) -> list[Instruction]:
-        """The first instructions."""
-        return self.go_on()
 
     def handle(self, event: Event) -> list[Instruction]:
         """Take note of `event`; the next instructions."""
@@ -326,7 +322,10 @@ class Coordinator:
         self._round = None
         self._is_working, self._n_merges = False, None
         report = Report(self.place, self.count_nonzeros)
-        return [report, *(self._save() if self._save_is_due() else [])]
+        due = self._save_wanted or (
+            self._next_save is not None and self.place.steps >= self._next_save
+        )
+        return [report, *(self._save() if due else [])]
 
     def count_nonzeros(self) -> int:
         """Weights other than 0 of the setting with the least progressive loss."""
@@ -346,10 +345,6 @@ class Coordinator:
     def _first_save_after(self, steps: int) -> int | None:
         every = self._save_every
         return None if every is None else (steps // every + 1) * every
-
-    def _save_is_due(self) -> bool:
-        due = self._next_save
-        return self._save_wanted or (due is not None and self.place.steps >= due)
 
     def _save(self) -> list[Instruction]:
         """Have the state kept, unless it has been."""

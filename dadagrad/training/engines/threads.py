@@ -58,7 +58,7 @@ class LocalEngine(Engine):
             reader = ThreadPoolExecutor(self._threads, thread_name_prefix="dadagrad-reader")
         try:
             watcher.begin()
-            instructions = coordinator.start()
+            instructions = coordinator.go_on()
             while True:
                 with self.trace.measured("coordinate"):
                     for instruction in instructions:

@@ -298,7 +298,12 @@ class State(TrainingState):
 
     def step(self, problem: Problem, total: FeatureSlice[Gradient], importance: float) -> None:
         share, sums = self.pull(total.ids), total.content
-        share._step_weights(problem, sums.gradient / importance, sums.squares / importance)
+        means = sums.gradient / importance, sums.squares / importance
+        step = share.averages, problem.hyperparameters, share.t, *means
+        if problem.config.update.shrinks_lazily:
+            kernels.apply_mirror(share.accumulators, share.last_update, *step)
+        else:
+            kernels.apply_dual(share.accumulators, *step)
         culprit = overflowed(total.ids, np.moveaxis(share.accumulators, 1, 0))
         if culprit is not None and problem.n_settings == 1:
             raise TrainingError(OVERFLOW, culprit)
@@ -307,18 +312,6 @@ class State(TrainingState):
         squares = sums.intercept[1:] / importance if sums.squares.shape[1] else _NO_SQUARES
         step_intercepts(problem, self.intercept, self.t, mean, squares)
         self.t += 1.0
-
-    def _step_weights(
-        self,
-        problem: Problem,
-        gradient: NDArray[np.float64],
-        squares: NDArray[np.float64],
-    ) -> None:
-        step = self.averages, problem.hyperparameters, self.t, gradient, squares
-        if problem.config.update.shrinks_lazily:
-            kernels.apply_mirror(self.accumulators, self.last_update, *step)
-        else:
-            kernels.apply_dual(self.accumulators, *step)
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -132,7 +132,7 @@ class DaskDriver(ABC):
 
     def _begin(self) -> list[Instruction]:
         """Return the first instructions."""
-        return self._coordinator.start()
+        return self._coordinator.go_on()
 
     def _next_instructions(self) -> list[Instruction]:
         """Wait a short time for events, and return the instructions that follow from them."""

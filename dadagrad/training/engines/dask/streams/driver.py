@@ -202,7 +202,7 @@ class StreamDriver(DaskDriver):
         assert isinstance(base.state, State)
         self._state.push(np.empty(0, np.int64), base.state)
         self._coordinator.go_back(base.place)
-        return self._coordinator.start()
+        return self._coordinator.go_on()
 
     def _drop_tasks(self) -> None:
         self._merging = None
