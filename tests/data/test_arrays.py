@@ -112,7 +112,6 @@ def test_labels_that_are_rounded_are_named(caplog):
         (np.array([["a", "b"]]), [1], {}, "it must hold real numbers"),
         (np.ones((1, 1)) * 1j, [1], {}, "it must hold real numbers"),
         (np.ones((2, 2)), ["a", None], {}, "both texts and other things"),
-        (np.eye(2), [0, 1], {"label_names": ["a", "b"]}, "label_names has 2 names; there are 1 l"),
         (np.eye(2), [0, 1], {"query": [0.5, 1]}, "query has dtype float64"),
     ],
 )
