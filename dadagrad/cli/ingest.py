@@ -21,7 +21,6 @@ from dadagrad.cli.options import (
     setting_option,
 )
 from dadagrad.data.reading.options import OPTIONS
-from dadagrad.errors import OnError
 from dadagrad.summary import counted, duration
 
 if TYPE_CHECKING:
@@ -66,46 +65,27 @@ def open_data(
     data: Sequence[str],
     reading: dict[str, Any],
     display: Display,
-    *,
-    like: str | None = None,
-    shuffle: bool | None = None,
-    needed_by: Sequence[str] = (),
-    on_error: OnError = "raise",
+    resources: dict[str, Any],
+    **options: Any,
 ) -> Dataset:
     """Open datasets, or read raw files with the options `reading`, and say what was read as what.
 
-    With `like`, the URL of a model, the rows of raw files get its features. They come in a random
-    order unless `shuffle` is False. The options `needed_by` do without raw files. `on_error` says
-    what happens to a raw row that is wrong.
+    Other `options` are those of `Resources.dataset`.
     """
     from dadagrad.data.ingest.collect import describe  # loads slowly, and the next
-    from dadagrad.data.ingest.ingest import as_dataset, read_dataset
     from dadagrad.data.ingest.sources import is_raw
+    from dadagrad.training.engines.resources import Resources
 
-    if not all(map(is_raw, data)):
-        dataset = as_dataset([absolute(each) for each in data])
-        if reading:
-            option = next(iter(reading)).replace("_", "-")
-            raise click.UsageError(
-                f"--{option} has no effect on a dataset, whose rows were read before; give raw "
-                "files, or leave it out"
-            )
-        return dataset
-    if needed_by:
-        raise click.UsageError(
-            f"{needed_by[0]} needs a dataset, which other processes can read, too; make one of the "
-            f"files with `dadagrad ingest {data[0]} --out URL`"
-        )
+    raw = all(map(is_raw, data))
     with display.bar("reading", unit="bytes") as bar:
-        rows = read_dataset(
-            list(data),
-            like=like,
-            on_error=on_error,
-            shuffle=None if shuffle is False else "auto",
+        rows = Resources(**resources).dataset(
+            list(data) if raw else [absolute(each) for each in data],
             progress=lambda done, total, rows: bar.update(done, total, f"{rows:,} rows"),
+            **options,
             **reading,
         )
-    display.say(describe(rows.schema))
+    if raw:
+        display.say(describe(rows.schema))
     return rows
 
 

@@ -104,11 +104,7 @@ def sweep(
     make_grid(config, names)
     check_destinations(model, overwrite=overwrite, probe=False)
     on_cluster = cluster_options(resources)
-    shuffle = settings["shuffle"]
-    on_error = reading.pop("on_error", "raise")
-    rows = open_data(
-        data, reading, display, shuffle=shuffle, needed_by=on_cluster, on_error=on_error
-    )
+    rows = open_data(data, reading, display, resources, shuffle=settings["shuffle"])
     check_data(rows, config, None, on_cluster=bool(on_cluster))
     check_destinations(model, overwrite=overwrite)
     result = dadagrad.sweep(

@@ -133,6 +133,7 @@ def train(
     bit by bit.
     """
     # These modules need numba, which loads slowly.
+    from dadagrad.data.ingest.sources import is_raw
     from dadagrad.training.checkpoints.reader import CheckpointReader
     from dadagrad.training.initial import InitialState
 
@@ -143,12 +144,16 @@ def train(
         raise click.UsageError("Missing option '--model'")
     if model is not None and not (dry_run or or_resume):
         check_destinations(model, checkpoints, overwrite=overwrite, probe=False)
-    needed_by = [*(["--checkpoints"] if checkpoints else []), *cluster_options(resources)]
     values = {} if file is None else _read_settings(file)
     values |= {name: value for name, value in settings.items() if value is not None}
+    if checkpoints is not None and all(map(is_raw, data)):
+        raise click.UsageError(
+            "--checkpoints needs a dataset, which a later process can read, too; make one of the "
+            f"files with `dadagrad ingest {data[0]} --out URL`"
+        )
     rows = open_data(
-        data, reading, display,
-        like=initial_model, shuffle=values.get("shuffle"), needed_by=needed_by, on_error=on_error,
+        data, reading, display, resources,
+        like=initial_model, shuffle=values.get("shuffle"), on_error=on_error,
     )  # fmt: skip
     share = None if holdout is None else _share(holdout)
     if share is not None:

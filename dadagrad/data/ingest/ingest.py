@@ -223,7 +223,12 @@ def _write_partition(collected: Collected, storage: Storage, number: int) -> Par
 
 
 def as_dataset(
-    data: Any, *, like: Any = None, shuffle: bool | None = None, **options: Any
+    data: Any,
+    *,
+    like: Any = None,
+    shuffle: bool | None = None,
+    progress: Progress | None = None,
+    **options: Any,
 ) -> Dataset:
     """Make a dataset of whatever holds rows.
 
@@ -233,7 +238,7 @@ def as_dataset(
         A dataset or its URL, as it is. A matrix, with its labels as a pair (X, y), keeps its
         numbers. Anything else that `ingest` reads is read into memory, or into temporary
         files if it exceeds 128 MiB. A list of datasets is joined, in order.
-    like
+    like, progress
         As in `ingest`.
     shuffle
         True for a random order of the rows that are not a dataset, which is always the same; by
@@ -242,12 +247,12 @@ def as_dataset(
         Options of `ingest` for rows that are not a dataset yet, such as ``label``.
     """
     if is_raw(data):
-        return read_dataset(
-            data, like=like, shuffle=None if shuffle is False else "auto", **options
-        )
+        order: Shuffle = None if shuffle is False else "auto"
+        return read_dataset(data, like=like, shuffle=order, progress=progress, **options)
     if isinstance(data, list | tuple) and not is_pair(data):
         return join([as_dataset(each, like=like, shuffle=shuffle, **options) for each in data])
-    source = None if isinstance(data, str | os.PathLike) else make_source(data)
+    is_url = isinstance(data, str | os.PathLike)
+    source = make_source(open_dataset(os.fspath(data)) if is_url else data)
     _check_known(options)
     for name, value in options.items():
         if value not in (None, OPTIONS[name].default):
@@ -255,8 +260,6 @@ def as_dataset(
                 f"{name} says how rows become features, and the data are a dataset or a matrix "
                 "already; leave it out"
             )
-    if source is None:
-        return open_dataset(os.fspath(data))
     seed = 0 if shuffle else None
     if isinstance(source, MatrixSource):
         return source.to_dataset(seed)
