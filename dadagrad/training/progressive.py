@@ -171,12 +171,12 @@ def count(
     """
     n_settings, n_targets = problem.n_settings, problem.n_targets
     importance, labels = batch.importance, batch.labels.T
-    finite = np.array([np.isfinite(each).all() for each in np.split(scores, n_settings)])
-    culprits = np.array([each is not None for each in overflowed], bool)
-    if len(culprits):
-        finite &= ~culprits.reshape(n_settings, -1).any(axis=1)
+    finite = np.asarray(np.isfinite(scores).reshape(n_settings, -1).all(axis=1))
+    culprits = {group: each for group, each in enumerate(overflowed) if each is not None}
+    for group in culprits:
+        finite[group * n_settings // problem.n_groups] = False
     if not finite.any():
-        culprit = next((each for each in overflowed if each is not None), None)
+        culprit = next(iter(culprits.values()), None)
         raise _not_finite(problem, scores, culprit, place, first_row)
     if problem.loss.classifies:
         check_labels(problem.label_columns, labels, place, first_row)
