@@ -36,7 +36,7 @@ from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.warm_up import warm_up
 from dadagrad.training.execution import Run, resolve_config
 from dadagrad.training.progressive import ProgressiveMetrics
-from dadagrad.training.result import TrainResult, calibrate, make_model
+from dadagrad.training.result import TrainResult, calibrate, make_model, make_report
 from dadagrad.training.schedule import Cursor
 from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.compiled import State
@@ -213,17 +213,10 @@ class _Sweep:
 
     def _record(self, coordinator: Coordinator) -> None:
         """Note the progressive metrics of the first pass in the table."""
-        metrics = coordinator.place.passes[0]
-        losses, errors = metrics.mean_loss(), metrics.error(coordinator.problem)
-        for place, number in enumerate(self._numbers):
-            finite = bool(np.isfinite(coordinator.metrics.loss[place]))
-            self._table[number] |= {
-                "rows": coordinator.metrics.rows,
-                "progressive_loss": float(losses[place]) if finite else None,
-                "progressive_error": float(errors[place])
-                if finite and errors is not None
-                else None,
-            }
+        report = make_report(coordinator, self._run.readable, False, 1.0)
+        for number, setting in zip(self._numbers, report["settings"], strict=True):
+            measured = {name: setting[name] for name in ("progressive_loss", "progressive_error")}
+            self._table[number] |= {"rows": report["rows"], **measured}
 
     def _drop(
         self, coordinator: Coordinator, values: NDArray[np.float64], stop: Cursor | None
