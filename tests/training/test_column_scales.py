@@ -63,17 +63,17 @@ def test_a_run_is_the_plain_update_in_the_normalized_preconditioner(update):
     means = np.abs(x).sum(axis=0) / np.maximum((x != 0.0).sum(axis=0), 1)
     scales = np.where(means > 0.0, means, np.median(means[means > 0.0]))
     plain = CLASSES.classes[update](0.3, Normalized(delta=0.0))
-    state, loss = plain.init(N_FEATURES), Logistic()
+    state, loss = plain.init(N_FEATURES, 1), Logistic()
     for features, label in zip(x, y, strict=True):
-        score = features @ plain.weights(state)
+        score = features @ plain.weights(state)[:, 0]
         slope = loss.slope(score, label)
-        state = plain.step(state, slope * features, scales=scales)
+        state = plain.step(state, slope * features[:, None], scales=scales)
     run = train(data, loss="logistic", update=update, step_size=0.3, batch_size=1,
                 preconditioner="diagonal:delta=0", fit_intercept=False,
                 scale_columns=True)  # fmt: skip
     weights = np.zeros(N_FEATURES)
     weights[run.model.ids] = run.model.weights[:, 0]
-    expected = plain.weights(state)
+    expected = plain.weights(state)[:, 0]
     assert np.abs(weights - expected).max() <= 1e-6 * np.abs(expected).max()
 
 

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,13 +102,5 @@ def stored_state(
     if sum(sizes) != problem.n_features or sorted(by_number) != list(range(len(sizes))):
         raise CorruptionError(f"{place}: its shards do not have the {problem.n_features} features")
     edges = np.array([0, *accumulate(sizes)])
-    return StoredState(
-        common.accumulators,
-        common.last_update,
-        common.averages,
-        common.momentum,
-        common.intercept,
-        common.t,
-        edges=edges,
-        shards=tuple(shards),
-    )
+    named: dict[str, Any] = common.arrays
+    return StoredState(**named, t=common.t, edges=edges, shards=tuple(shards))

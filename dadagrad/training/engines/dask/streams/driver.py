@@ -232,12 +232,9 @@ class StreamDriver(DaskDriver):
     def _gather_weights(self) -> State:
         """Get the weights other than 0 from the holders of the state."""
         ids, values = zip(*self._holders.call(ShardStore.weights, self._state.t), strict=True)
-        end = self._state.common()
-        return RemoteWeights(
-            *(end.accumulators, end.last_update, end.averages, end.momentum, end.intercept, end.t),
-            ids=np.concatenate(ids),
-            values=np.concatenate(values),
-        )
+        end, weights = self._state.common(), (np.concatenate(ids), np.concatenate(values))
+        named: dict[str, Any] = end.arrays
+        return RemoteWeights(**named, t=end.t, ids=weights[0], values=weights[1])
 
     def _count_nonzeros(self) -> int:
         """See `Report`."""
