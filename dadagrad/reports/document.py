@@ -20,7 +20,8 @@ from dadagrad.model.facts import changed_settings, commands, largest_weights, si
 from dadagrad.model.model import Model
 from dadagrad.storage.documents import Content, content_at
 from dadagrad.storage.store import Storage
-from dadagrad.training.checkpoints.reader import CheckpointReader, Snapshot
+from dadagrad.training.checkpoints.manifest import Snapshot
+from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.checkpoints.snapshot import IN_MEMORY, restore
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.execution import Run

@@ -18,7 +18,7 @@ from helpers.training_cases import bits
 
 from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.errors import TrainingError
-from dadagrad.training.engines.dask import futures
+from dadagrad.training.engines.dask import monitor
 from dadagrad.training.engines.dask.streams import tasks
 from dadagrad.training.engines.dask.streams.driver import MAX_FAILURES, StreamDriver
 from dadagrad.training.run import train
@@ -33,7 +33,7 @@ N_WORKERS = [5, 1, 5, 4, 3, 2, 1]
 @pytest.mark.parametrize("config", [CONFIG, STREAMS], ids=["batches", "streams"])
 def test_one_to_five_workers_by_adaptive_scaling(config, data, monkeypatch):
     """If both holders of a part of the state leave, the run goes back to its start."""
-    monkeypatch.setattr(futures, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.05)
     wanted = list(N_WORKERS)
 
     class Swinging(Adaptive):
@@ -73,7 +73,7 @@ def test_workers_that_are_retired_are_no_failures_of_a_round(data, monkeypatch):
             client.retire_workers([worker])
         may_go_on.set()
 
-    monkeypatch.setattr(futures, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(tasks, "compute", wait_and_compute)
     monkeypatch.setattr(StreamDriver, "_go_back", note_and_go_back)
     with local_cluster(MAX_FAILURES + 2, processes=False) as cluster, Client(cluster) as client:

@@ -17,7 +17,7 @@ from helpers.processes import START_SECONDS, wait_until
 
 from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.errors import TrainingError
-from dadagrad.training.engines.dask import futures
+from dadagrad.training.engines.dask import monitor
 from dadagrad.training.run import train
 
 
@@ -60,7 +60,7 @@ def test_a_run_ends_in_time_if_its_cluster_does_not_come_back(
     settings = dask.config.config["dadagrad"]
     monkeypatch.setitem(settings, "no-workers-timeout", "2s")
     monkeypatch.setitem(settings, "connect-timeout", "3s")
-    monkeypatch.setattr(futures, "WARN_SECONDS", 0.5)
+    monkeypatch.setattr(monitor, "WARN_SECONDS", 0.5)
     message, seconds = LOSSES[loss]
     at = At(25, lambda: loss(cluster))
     with pytest.raises(TrainingError) as caught:
@@ -177,7 +177,7 @@ def test_a_result_on_a_worker_that_froze_comes_from_another(cluster):
         assert client.submit(os.getpid, key="known", **on_frozen).result(10) == process_of[frozen]
         kept = client.submit(os.getpid, key="kept", **on_frozen)
         wait_until(kept.done, START_SECONDS, "the result")
-        watching = futures.ClusterMonitor(client, set)
+        watching = monitor.ClusterMonitor(client, set)
         try:
             wait_until(lambda: watching.take_status() is not None, 10, "the monitor to know both")
             process.send(signal.SIGSTOP)

@@ -14,7 +14,7 @@ from helpers.fault_cases import CONFIG, STREAMS, At
 from helpers.processes import wait_until
 from helpers.training_cases import bits
 
-from dadagrad.training.engines.dask import driver, futures
+from dadagrad.training.engines.dask import driver, monitor
 from dadagrad.training.engines.dask.streams.driver import StreamDriver
 from dadagrad.training.run import train
 
@@ -90,7 +90,7 @@ FAST = (kill_one, kill_all)
 @pytest.fixture
 def often(monkeypatch):
     """Look for workers so often that a short run sees them come and go."""
-    monkeypatch.setattr(futures, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.1)
 
 
 @pytest.mark.parametrize("config", [CONFIG, STREAMS], ids=["batches", "streams"])

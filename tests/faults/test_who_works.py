@@ -17,7 +17,7 @@ from helpers.training_cases import bits
 
 from dadagrad import ingest
 from dadagrad.errors import InputError, TrainingError
-from dadagrad.training.engines.dask import futures
+from dadagrad.training.engines.dask import monitor
 from dadagrad.training.engines.dask.batches import BatchDriver
 from dadagrad.training.run import train
 
@@ -35,7 +35,7 @@ def worked(monkeypatch):
         return validate(self, computes, results, worker)
 
     monkeypatch.setattr(BatchDriver, "_validate", spy)
-    monkeypatch.setattr(futures, "LOOK_SECONDS", 0.1)  # a short run sees workers come and go
+    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.1)  # a short run sees workers come and go
     return addresses
 
 
@@ -66,7 +66,7 @@ def n_held(dask_worker):
 
 
 def test_a_worker_that_joins_holds_a_part_of_the_state_of_streams(cluster, data, monkeypatch):
-    monkeypatch.setattr(futures, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.1)
     cluster.have_workers(1)
 
     def join():
@@ -153,7 +153,7 @@ def test_workers_that_pause_get_no_work(small_cluster, data, expected, worked, n
 @pytest.mark.slow
 def test_a_run_ends_if_all_workers_pause_for_too_long(small_cluster, data, monkeypatch):
     monkeypatch.setitem(dask.config.config["dadagrad"], "no-workers-timeout", "2s")
-    monkeypatch.setattr(futures, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.1)
     workers = list(small_cluster.names().values())
     with pytest.raises(TrainingError, match=r"all workers of the cluster \(2\) have paused, b"):
         At(10, lambda: pause(small_cluster, workers), pause=0.1).train(small_cluster, data)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dadagrad.errors import StorageError
 from dadagrad.storage.store import Storage
-from dadagrad.training.checkpoints.reader import Snapshot, read_manifest
+from dadagrad.training.checkpoints.manifest import Snapshot, read_manifest
 
 
 def memory_url() -> str:

@@ -19,7 +19,8 @@ from dadagrad.errors import CorruptionError, DadagradError, InputError
 from dadagrad.model.model import Model
 from dadagrad.storage.documents import unseal
 from dadagrad.storage.store import Storage
-from dadagrad.training.checkpoints.reader import CheckpointReader, Snapshot
+from dadagrad.training.checkpoints.manifest import Snapshot
+from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.checkpoints.writer import CheckpointWriter
 
 ROWS = Rows.from_csr(

@@ -20,7 +20,8 @@ from dadagrad.errors import CorruptionError, InputError, StorageError
 from dadagrad.storage import arrays as parts
 from dadagrad.storage.documents import seal, unseal
 from dadagrad.storage.store import Storage
-from dadagrad.training.checkpoints.reader import CheckpointReader, Snapshot
+from dadagrad.training.checkpoints.manifest import Snapshot
+from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.checkpoints.writer import CheckpointWriter
 
 FIRST = "manifest-000000000001.json"

@@ -14,7 +14,8 @@ from dadagrad.storage.arrays import write_arrays
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints import lease
 from dadagrad.training.checkpoints.lease import TakenOver
-from dadagrad.training.checkpoints.reader import CheckpointReader, Snapshot
+from dadagrad.training.checkpoints.manifest import Snapshot
+from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.checkpoints.writer import CheckpointWriter
 
 both_kinds = pytest.mark.parametrize("kind", [Storage, Ignores], ids=["create-only", "degraded"])

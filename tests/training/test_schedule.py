@@ -9,7 +9,7 @@ from operator import itemgetter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad.training.checkpoints.reader import VERSION
+from dadagrad.training.checkpoints.manifest import VERSION
 from dadagrad.training.schedule import Cursor
 from dadagrad.training.schedule import streams as streams_module
 from dadagrad.training.schedule.batches import BatchSchedule, OnlineSchedule

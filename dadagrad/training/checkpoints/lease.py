@@ -25,7 +25,7 @@ from uuid import uuid4
 
 from dadagrad.errors import AlreadyExists, InputError, MissingKey, StorageError
 from dadagrad.storage.store import Storage
-from dadagrad.training.checkpoints.reader import manifest_keys, read_manifests
+from dadagrad.training.checkpoints.manifest import manifest_keys, read_manifests
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.problem import SCALES, Problem
 from dadagrad.training.callbacks import LearningCurve
-from dadagrad.training.checkpoints.reader import Snapshot
+from dadagrad.training.checkpoints.manifest import Snapshot
 from dadagrad.training.checkpoints.shards import join_shards, stored_state
 from dadagrad.training.checkpoints.writer import CheckpointWriter
 from dadagrad.training.messages import Place, Save

@@ -29,7 +29,7 @@ from dadagrad.storage.arrays import ArrayRecord, sync, write_arrays
 from dadagrad.storage.documents import UnknownVersion
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.lease import PROBE, Lease, TakenOver, now
-from dadagrad.training.checkpoints.reader import (
+from dadagrad.training.checkpoints.manifest import (
     Manifest,
     Snapshot,
     folders,
