@@ -126,7 +126,7 @@ class LinearModel:
         A word whose sign is hashed may have the value -1: its effect is minus the weight.
         """
         space = self.feature_space or {}
-        if space.get("format") not in ("text", "table") or space["binary"] or not self.names:
+        if space.get("format") not in ("text", "table") or space.get("binary") or not self.names:
             return self.weights
         from dadagrad.data.tables.single_row import sign_of_names
 
