@@ -198,17 +198,17 @@ def count(
             losses[setting] = np.inf
             return
         loss = problem.settings[setting].loss
-        own = scores[setting * n_targets :][:n_targets]
+        of_setting = scores[setting * n_targets :][:n_targets]
         with np.errstate(over="ignore"):  # the loss of a score that is finite may be infinite
             if couples:
-                losses[setting] = weigh(loss.value(own.T, targets.T))
+                losses[setting] = weigh(loss.value(of_setting.T, targets.T))
             else:
-                value = loss.value(own[target], targets[target])
+                value = loss.value(of_setting[target], targets[target])
                 losses[setting, target] = weigh(np.asarray(value, np.float64))
         if problem.task == "multiclass" and target == 0:
-            mistakes[setting] = weigh(problem.classes[own.argmax(axis=0)] != labels[:, 0])
+            mistakes[setting] = weigh(problem.classes[of_setting.argmax(axis=0)] != labels[:, 0])
         elif problem.task in ("binary", "multilabel"):
-            mistakes[setting, target] = weigh((own[target] > 0.0) != (targets[target] > 0.0))
+            mistakes[setting, target] = weigh((of_setting[target] > 0.0) != (targets[target] > 0.0))
 
     spread(count_loss, losses.size)
     lengths = np.diff(batch.indptr)
