@@ -242,7 +242,8 @@ class ProgressDisplay:
     def run(self, rows_before: int, *, has_errors: bool) -> Iterator[Callable[[RoundEvent], None]]:
         """Yield a function that shows the progress of a run at the end of a round."""
         if self._as_table and not self._quiet:
-            yield RunTable(self.say, rows_before, has_errors=has_errors).update
+            table = RunTable(self.say, rows_before, has_errors=has_errors)
+            yield lambda event: table.update(event)
         else:
             with self.bar("pass 1", before=rows_before) as bar:
                 yield bar.update_run
