@@ -13,7 +13,7 @@ probabilities. Seconds (medians) are from the rows on disk in the tool's form to
 without imports and compilation; "CPU s" adds those of all threads. Memory is the peak of the whole
 process. "MB on disk" is what the tool reads: dadagrad's dataset, VW's cache, or NumPy arrays.
 Non-zero weights are a share of the columns that the training rows have. Bold are the least error
-of one pass and what is within 1 % of it. The last table sets the better line of dadagrad beside the
+of one pass and what is within 1 % of it. The last table sets the best line of dadagrad beside the
 best of the other tools of one pass, and beside the fastest (by CPU time: the machine may be busy)
 of those within 1 % of that one.
 """
@@ -200,7 +200,7 @@ def one_pass(outcomes: list[Outcome]) -> list[tuple[Outcome, float]]:
 
 
 def compare(outcomes: list[Outcome]) -> list[str]:
-    """The better of dadagrad's lines beside the other tools of one pass."""
+    """The best of dadagrad's lines beside the other tools of one pass."""
     all_lines = one_pass(outcomes)
     ours = [line for line in all_lines if line[0].tool.package == "dadagrad"]
     others = [line for line in all_lines if line[0].tool.package != "dadagrad"]

@@ -28,6 +28,7 @@ Settings = dict[str, Any]
 PASSES = 20  # at most, of scikit-learn's SAGA
 CSR_PARTS = ("data", "indices", "indptr")
 RATES = (0.25, 0.5, 2.0)
+FTRL_RATES = (0.1, 0.03, 0.3, 0.01, 1.0, 0.003)
 ALPHAS = (1e-6, 1e-5, 1e-4)
 STRENGTHS = (1.0, 10.0, 0.1, 100.0, 0.01, 1000.0)  # of C; the likely ones first
 DENSE_COLUMNS = 1000
@@ -301,11 +302,16 @@ TOOLS = (
         for loss in ("hinge", "logistic")
         for step_size, average in ((0.4, False), (0.8, False), (1.6, True))
     ]),
+    Tool("dadagrad, FTRL", fit_dadagrad, "dadagrad", "dataset", [
+        {"update": "ftrl", "preconditioner": "diagonal:delta=1", "loss": "logistic",
+         "average": False, "step_size": rate}
+        for rate in FTRL_RATES
+    ]),
     Tool("VW, adaptive", fit_vw, "vowpalwabbit", "cache", [
         {"loss": loss, "learning_rate": rate} for loss in ("hinge", "logistic") for rate in RATES
     ]),
     Tool("VW, FTRL", fit_vw, "vowpalwabbit", "cache", [
-        {"ftrl": True, "ftrl_alpha": rate} for rate in (0.1, 0.03, 0.3, 0.01, 1.0, 0.003)
+        {"ftrl": True, "ftrl_alpha": rate} for rate in FTRL_RATES
     ]),
     Tool("VW, coin", fit_vw, "vowpalwabbit", "cache", [
         {"coin": True, "loss": loss, "ftrl_alpha": rate}
