@@ -9,11 +9,17 @@ rows, of one grid for all methods; the paper does not say how it chose them. Fig
 seeds, which set the first weights, the order of the rows and the dropout. Seconds are CPU time of
 the steps.
 
-By default the network has 4 and 8 channels and a dense layer of 32, so that ADA-FULL is possible,
-and learns 10,000 rows in 5 epochs, with 3 seeds and a grid of step sizes 1e-3 to 1 and deltas 1e-6
-to 1. With `--full` it is the network of the paper with 55,000 rows, 12 epochs, 5 seeds and the
-paper's grid (1e-8 to 1), without ADA-FULL. The paper prints no figures: by its text ADA-FD is ahead
-of the others in training loss and test accuracy.
+A small network with 4 and 8 channels and a dense layer of 32, where ADA-FULL is possible, learns
+10,000 rows in 5 epochs, with 3 seeds. With `--full` the network of the paper, for which ADA-FULL is
+too large, learns 55,000 rows as well: 2 epochs with 2 seeds, where the paper has 5 seeds and its
+Keras example 12 epochs. The grid has step sizes of 1e-3 to 1 and deltas of 1e-6 to 1; that of the
+paper begins at 1e-8. The paper prints no figures: by its text ADA-FD is ahead of the others in
+training loss and test accuracy.
+
+In two epochs of the network of the paper, the methods with sketches and projections are ahead of
+ADA-DIAG, and within 0.1 % of each other on the test rows. RADAGRAD, with the largest step size and
+delta of the grid, has the least training loss. An epoch takes up to 10 % more time than with
+ADA-DIAG.
 """
 
 from __future__ import annotations
@@ -58,19 +64,14 @@ class Size(NamedTuple):
     n_epochs: int
     n_seeds: int
     n_tuned: int
-    step_sizes: tuple[float, ...]
-    deltas: tuple[float, ...]
+    step_sizes: tuple[float, ...] = (1e-3, 0.01, 0.1, 1.0)
+    deltas: tuple[float, ...] = (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0)
     batch_size: int = 128
 
 
-def powers(first: int, step: int = 1) -> tuple[float, ...]:
-    """Powers of ten up to 1."""
-    return tuple(10.0**power for power in range(first, 1, step))
-
-
 QUICK = Size((4, 8), 64, 800, 2, 1, 300, (0.01, 0.1), (0.01, 1.0), 10)
-USUAL = Size((4, 8), 32, 10_000, 5, 3, 8_000, powers(-3), powers(-6))
-FULL = Size((32, 64), 128, 55_000, 12, 5, 10_000, powers(-8), powers(-8))
+USUAL = Size((4, 8), 32, 10_000, 5, 3, 8_000)
+FULL = Size((32, 64), 128, 55_000, 2, 2, 5_000)
 
 
 class Setting(NamedTuple):
@@ -103,16 +104,25 @@ def run(options: Options) -> Outcome:
     if torch is None:
         raise MissingData("needs PyTorch; pip install 'dadagrad[torch]'")
     torch.set_num_threads(1)
-    size = QUICK if options.quick else FULL if options.full else USUAL
     data = sets.images(options)
     mixed = np.random.default_rng(0).permutation(len(data.y))
     images, test = load(data.x[mixed], data.y[mixed]), load(data.test_x, data.test_y)
-    n_validation = min(5_000 if options.full else 2_000, len(data.y) // 10)
-    validation, rows = images.part(0, n_validation), images.part(n_validation, len(data.y))
+    sizes = (QUICK,) if options.quick else (USUAL, FULL) if options.full else (USUAL,)
+    outcomes = [compare(size, images, test) for size in sizes]
+    return Outcome(
+        [table for each in outcomes for table in each.tables],
+        [plot for each in outcomes for plot in each.plots],
+    )
+
+
+def compare(size: Size, images: Images, test: Images) -> Outcome:
+    """All methods on one network."""
+    n_validation = min(2_000, len(images.y) // 10)
+    validation, rows = images.part(0, n_validation), images.part(n_validation, len(images.y))
     few, rows = rows.part(0, size.n_tuned), rows.part(0, size.n_rows)
     lines, curves, dense = [], {}, None
     for name in METHODS:
-        if name == "ADA-FULL" and options.full:
+        if name == "ADA-FULL" and size is FULL:
             continue
         best = tune(name, size, few, validation, dense)
         dense = dense or best  # ADA-DIAG is first
@@ -127,9 +137,10 @@ def run(options: Options) -> Outcome:
     columns += ("test accuracy", "standard deviation", "seconds an epoch")
     title = f"{len(rows.y):,} rows, {size.channels[0]} and {size.channels[1]} channels"
     epochs = list(range(1, size.n_epochs + 1))
+    file = "digits_network_full" if size is FULL else "digits_network"
     plots = [
         Plot(
-            f"digits_network_{kind}",
+            f"{file}_{kind}",
             f"A convolutional network, {title}",
             "epochs" if kind == "epochs" else "CPU seconds",
             "test error (1 - accuracy)",
@@ -144,19 +155,21 @@ def run(options: Options) -> Outcome:
         )
         for kind in ("epochs", "seconds")
     ]
-    return Outcome([Table(title, columns, lines)], plots)
+    return Outcome([Table(f"{title}, {size.n_epochs} epochs", columns, lines)], plots)
 
 
-def claims(rows: list[dict[str, Any]]) -> list[Claim]:
-    losses = {row["method"]: row["training loss"] for row in rows}
-    errors = {row["method"]: 1 - row["test accuracy"] for row in rows}
+def claims(*tables: list[dict[str, Any]]) -> list[Claim]:
     return [
         Claim(
-            f"ADA-FD has a lower {name} than ADA-DIAG, RADAGRAD and FD-SON.",
+            f"ADA-FD has a lower {name} than ADA-DIAG, RADAGRAD and FD-SON: {network}.",
             all(figures["ADA-FD"] < figures[each] for each in ("ADA-DIAG", "RADAGRAD", "FD-SON")),
             order(figures),
         )
-        for name, figures in (("training loss", losses), ("test error", errors))
+        for network, rows in zip(("small network", "network of the paper"), tables, strict=False)
+        for name, figures in (
+            ("training loss", {row["method"]: row["training loss"] for row in rows}),
+            ("test error", {row["method"]: 1 - row["test accuracy"] for row in rows}),
+        )
     ]
 
 

@@ -207,9 +207,9 @@ def page(sections: Iterable[str], claims: Sequence[Sequence[Cell]]) -> str:
         "this page. This command runs all of them,\n\n"
         "```sh\npython -m examples.papers all --data FOLDER\n```\n\n"
         "at sizes that take some minutes on one core. `--full` has the sizes of the papers, and "
-        "takes 5 to 40 minutes for an experiment, and five hours for `digits_network`; the command "
-        "of each section says at which size its figures were taken. Times were taken on a busy "
-        "machine with two cores. The figures below meet or refute each claim of the papers:"
+        "takes 5 to 40 minutes for an experiment; the command of each section says at which size "
+        "its figures were taken. Times were taken on a busy machine with two cores. The figures "
+        "below meet or refute each claim of the papers:"
     )
     table = Table("Claims", ("experiment", "claim", "here", "figures"), claims).markdown()
     return "\n\n".join([head, table, *sections]) + "\n"

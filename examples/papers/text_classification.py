@@ -3,8 +3,8 @@
 Errors and proportions of non-zero weights of six online algorithms with hinge loss and 0/1
 features. A row of the table is the mean of two experiments, with `--full` of the four of the paper,
 each with 25 % of the rows held out and one pass over the others. Step sizes, C and r are those with
-the fewest mistakes in a pass. RDA, FB and both forms of AdaGrad have the same l1 strength, with
-which RDA keeps about a tenth of its weights.
+the fewest mistakes in a pass (in "multiple passes" in the paper). RDA, FB and both forms of AdaGrad
+have the same l1 strength, with which RDA keeps about a tenth of its weights.
 
 The paper learns from the stemmed bigrams of RCV1 (2 million features), which cannot be had. Here
 are the words and pairs of words of IMDB that are in 100 reviews or more, the words of 20 Newsgroups
@@ -16,6 +16,10 @@ On the made-up corpus AdaGrad-RDA is ahead of AROW, as in the paper. On the othe
 ahead, because a tenth of the small vocabularies is not enough: without l1 AdaGrad-RDA is ahead on
 IMDB and RCV1, and within a quarter on the 14,000 rows of 20 Newsgroups. These are few for one pass:
 after three passes it is level or ahead on all sets.
+
+Three passes in place of one would choose other values, on the made-up corpus a step size of 0.04 in
+place of 0.02 for AdaGrad-RDA and r = 10 in place of 100 for AROW, with test errors of 0.0636 and
+0.0712 in the first experiment, in place of 0.0649 and 0.0683: the order stays.
 """
 
 from __future__ import annotations
