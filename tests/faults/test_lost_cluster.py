@@ -76,15 +76,19 @@ def test_a_run_ends_in_time_if_its_cluster_does_not_come_back(
 
 
 class KillingDataset(ZarrDataset):
-    """A dataset that ends the process which reads its partition 3."""
+    """A dataset that ends the worker which reads its partition 3."""
+
+    def __init__(self, url, client=None):
+        super().__init__(url)
+        self.client = client or os.getpid()
 
     def read(self, partition):
-        if partition == 3:
+        if partition == 3 and os.getpid() != self.client:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().read(partition)
 
     def __reduce__(self):
-        return KillingDataset, (self.url,)
+        return KillingDataset, (self.url, self.client)
 
 
 @pytest.mark.slow
