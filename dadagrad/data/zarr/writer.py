@@ -42,7 +42,11 @@ FORMAT_VERSION = 2
 _RESERVED_COLUMNS = frozenset({"weight", "row_scale", "query", "tag", "line", "_index", "index"})
 
 _PARTITION_NAME = re.compile(r"part-[0-9]{5,9}")
-_SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE}
+_SHUFFLES = {
+    "noshuffle": blosc.NOSHUFFLE,
+    "shuffle": blosc.SHUFFLE,
+    "bitshuffle": blosc.BITSHUFFLE,
+}
 _MAX_COMPRESSED = 0.9  # of the uncompressed bytes: above this, numbers are stored as they are
 _MAX_BITSHUFFLED = 0.97  # of the bytes after another shuffle, which is faster to decode
 
@@ -186,8 +190,7 @@ def _encode(
     root.create_group("X", attributes={**kind, "shape": [rows.n_rows, rows.n_local]})
     _add_values(root, rows)
     indptr = rows.indptr - rows.indptr[0]
-    indices = rows.indices.astype(np.int32, copy=False)
-    _add_numbers(root, "X/indices", indices, _shuffle_of(indices))
+    _add_numbers(root, "X/indices", rows.indices.astype(np.int32, copy=False))
     _add_numbers(root, "X/indptr", indptr.astype(pointer_type(rows.nnz), copy=False))
     frame_kind = {"encoding-type": "dataframe", "encoding-version": "0.2.0"}
     for frame, index in (("obs", "_index"), ("var", "feature")):
@@ -204,23 +207,19 @@ def _encode(
 
 
 def _add_values(root: Any, rows: Rows) -> None:
-    """Add the values; values of 1 take no chunk at all."""
+    """Add the values, compressed only if that saves enough; values of 1 take no chunk at all."""
     if rows.values is None:
         options = {"chunks": (chunk_grid(rows.nnz)[1],), "fill_value": 1.0, "compressors": None}
         root.create_array("X/data", shape=(rows.nnz,), dtype="float32", **options)
         return
-    _add_numbers(root, "X/data", rows.values, _shuffle_of(rows.values))
-
-
-def _shuffle_of(numbers: NDArray[Any]) -> str | None:
-    """The shuffle to compress numbers after, by the first of them; None for no compression."""
-    sample = np.ascontiguousarray(numbers[: 1 << 16])
-    sizes = {name: len(blosc.compress(sample, b"lz4", 5, code)) for name, code in _SHUFFLES.items()}
+    sample = np.ascontiguousarray(rows.values[: 1 << 16])
+    sizes: dict[str, float] = {
+        name: len(blosc.compress(sample, b"lz4", 5, code)) for name, code in _SHUFFLES.items()
+    }
+    sizes["bitshuffle"] /= _MAX_BITSHUFFLED
     best = min(sizes, key=lambda name: sizes[name])
-    smallest, bitshuffled = sizes[best], len(blosc.compress(sample, b"lz4", 5, blosc.BITSHUFFLE))
-    if bitshuffled < _MAX_BITSHUFFLED * smallest:
-        best, smallest = "bitshuffle", bitshuffled
-    return best if smallest < _MAX_COMPRESSED * sample.nbytes else None
+    pays = sizes[best] < _MAX_COMPRESSED * sample.nbytes
+    _add_numbers(root, "X/data", rows.values, best if pays else None)
 
 
 def _add_numbers(
