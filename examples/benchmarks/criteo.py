@@ -154,6 +154,7 @@ def ingest_part(folder: Path, part: str, bits: int) -> None:
         str(folder / part),
         format="vw",
         n_features=1 << bits,
+        shuffle=None,  # Vowpal Wabbit and the true odds have the rows in this order
         workers=2,
         overwrite=True,
     )
