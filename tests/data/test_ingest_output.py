@@ -17,7 +17,7 @@ from dadagrad import ingest, open_dataset
 from dadagrad.cli import dadagrad
 from dadagrad.data.ingest import ingest as module
 from dadagrad.data.ingest import output
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, StorageError
 from dadagrad.storage.store import Storage
 
 ROWS = {"a.svm": 300, "b.svm": 200}
@@ -76,6 +76,20 @@ def test_one_of_two_ingests_makes_the_dataset_in_a_store(sources, tmp_path, monk
         server.set_environment(monkeypatch)
         for number in range(2):
             race(sources, f"s3://{BUCKET}/out{number}")
+
+
+def test_a_claim_that_another_ingest_removed_unfinished_is_lost(sources, tmp_path, monkeypatch):
+    put = Storage.put
+
+    def put_after_the_other(storage, key, content, **options):
+        """The other claims the place, and removes the file that this one was writing."""
+        monkeypatch.setattr(Storage, "put", put)
+        put(storage, key, b"of another")
+        raise StorageError(f"cannot write {key}: No such file or directory")
+
+    monkeypatch.setattr(Storage, "put", put_after_the_other)
+    with pytest.raises(InputError, match="another ingest is writing"):
+        write(sources[0], tmp_path / "out")
 
 
 def patch_write(monkeypatch, at, action):
@@ -141,7 +155,7 @@ import zarr
 from dadagrad import ingest, open_dataset
 from dadagrad.data.ingest import output
 from dadagrad.data.ingest.ingest import read_dataset
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, StorageError
 
 source, = arguments
 n_rows = read_dataset(source).n_rows  # loads what all the others need

@@ -113,9 +113,13 @@ class Claim:
         content = f'{{"owner":"{self._owner}","beats":{self._beats}}}\n'.encode()
         try:
             self._storage.put(self._key, content, create=create)
-        except AlreadyExists:
-            # A client that lost the answer to its write sends it again, and finds its own claim.
-            if _claims(self._storage).get(self._key) != content:
+        except StorageError as error:
+            # A client that lost the answer to its write sends it again, and finds its own claim. An
+            # ingest that has just claimed the place removes what others have begun to write.
+            claim = _claims(self._storage).get(self._key) if create else None
+            if claim is None and not isinstance(error, AlreadyExists):
+                raise
+            if claim != content:
                 raise _busy(self._storage) from None
 
 
