@@ -310,16 +310,18 @@ class Dataset(ABC):
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+IN_MEMORY = "memory"
+"""The place of data that have no URL, in messages and checkpoints."""
+
+
 class MemoryDataset(Dataset):
     """Partitions in memory."""
-
-    url = "memory"
 
     def __init__(
         self,
         parts: Sequence[Rows],
         schema: Schema,
-        url: str = url,
+        url: str = IN_MEMORY,
         names: Mapping[int, str] | None = None,
     ) -> None:
         self.url = url

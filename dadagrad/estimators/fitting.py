@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dadagrad.clusters import has_active_client
 from dadagrad.config import TrainConfig
-from dadagrad.data.dataset import Dataset, MemoryDataset
+from dadagrad.data.dataset import IN_MEMORY, Dataset, MemoryDataset
 from dadagrad.errors import InputError
 from dadagrad.model.model import Model
 from dadagrad.problem import Problem
@@ -131,8 +131,8 @@ def fit(
 
     Raises `InputError` if `checkpoints` holds another run, `KeyboardInterrupt` if interrupted.
     """
-    is_array = data.url == MemoryDataset.url
-    if not is_array and not any(resources.values()) and has_active_client():
+    are_arrays = data.url == IN_MEMORY
+    if not are_arrays and not any(resources.values()) and has_active_client():
         warnings.warn(
             "a Dask client is active, and training runs in this process; client='current' trains "
             "on its workers, and threads=N in this process without this warning",

@@ -25,6 +25,9 @@ from rich.text import Text
 from dadagrad.summary import percent, short, significant
 from dadagrad.training.callbacks import BeginEvent, Callback, EndEvent, RoundEvent
 
+if TYPE_CHECKING:
+    from dadagrad.training.progressive import ProgressiveMetrics
+
 PLAIN_SECONDS = 5.0
 """Seconds between two plain lines of progress without a terminal."""
 LINE_SECONDS = 0.1
@@ -284,8 +287,3 @@ class RunDisplay(Callback):
 
     def on_end(self, event: EndEvent) -> None:
         self._stack.close()
-
-
-if TYPE_CHECKING:
-    from dadagrad.training.callbacks import RoundEvent
-    from dadagrad.training.progressive import ProgressiveMetrics

@@ -13,6 +13,7 @@ import numpy as np
 
 from dadagrad._version import __version__
 from dadagrad.config import TrainConfig
+from dadagrad.data.dataset import IN_MEMORY
 from dadagrad.data.ingest.ingest import as_dataset
 from dadagrad.errors import DadagradError, InputError, OnError
 from dadagrad.model.evaluate import evaluate
@@ -22,7 +23,7 @@ from dadagrad.storage.documents import Content, content_at
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.manifest import Snapshot
 from dadagrad.training.checkpoints.reader import CheckpointReader
-from dadagrad.training.checkpoints.snapshot import IN_MEMORY, restore
+from dadagrad.training.checkpoints.snapshot import restore
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.execution import Run
 from dadagrad.training.result import TrainResult

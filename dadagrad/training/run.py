@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from dadagrad.config import TrainConfig, make_config
-from dadagrad.data.dataset import Schema
+from dadagrad.data.dataset import IN_MEMORY, Schema
 from dadagrad.data.ingest.ingest import split_options
 from dadagrad.data.views import with_label_columns
 from dadagrad.errors import InputError, OnError
@@ -17,7 +17,7 @@ from dadagrad.optim.regularizers import Regularizer
 from dadagrad.optim.updates import Update
 from dadagrad.training.callbacks import Callbacks, as_callbacks
 from dadagrad.training.checkpoints.reader import CheckpointReader
-from dadagrad.training.checkpoints.snapshot import IN_MEMORY, CheckpointSaver, Start, restore
+from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start, restore
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.execution import Run, resolve_config, split_holdout
 from dadagrad.training.initial import InitialModel, InitialState

@@ -156,8 +156,8 @@ def read_chunks(
 
     Offsets count bytes of the decompressed file. Only the last line of a file can lack its
     newline. A chunk exceeds `chunk_bytes` only if a line does. With `at_once`, lines of a pipe come
-    as soon as they are there. Raises `InputError` naming the file,
-    if it cannot be read, is damaged or cut short, or a line exceeds `MAX_LINE_BYTES`.
+    as soon as they are there. Raises `InputError` naming the file if it cannot be read, is damaged
+    or cut short, or a line exceeds `MAX_LINE_BYTES`.
     """
     with readable_file(source.path), _open(source.path) as file:
         start, stop = source.start, source.stop

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.config import TrainConfig
-from dadagrad.data.dataset import Dataset
+from dadagrad.data.dataset import IN_MEMORY, Dataset
 from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.problem import SCALES, Problem
@@ -28,9 +28,6 @@ from dadagrad.training.state.compiled import State
 
 _BEST = "best."
 """Prefix of the names of the arrays of `HoldoutRecord.best`."""
-
-IN_MEMORY = "memory"
-"""URL in the checkpoints of a run whose data are in memory."""
 
 
 @dataclass(slots=True)

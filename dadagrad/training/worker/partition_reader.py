@@ -1,4 +1,4 @@
-"""Reading partitions before a run, which keeps those that it will want first."""
+"""Reading of partitions, some of which are kept from the first look at the rows for the run."""
 
 from __future__ import annotations
 
