@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from crc32c import crc32c
 
 from dadagrad.data.dataset import (
     MAX_FEATURES,
@@ -166,7 +166,7 @@ class ParquetDataset(Dataset):
         checksum = 0
         for checked in (rows.vocabulary, rows.indptr, rows.indices, rows.labels, *optional):
             if checked is not None:
-                checksum = google_crc32c.extend(checksum, checked)
+                checksum = crc32c(checked.data, checksum)
         self.compare_content({self.partitions[partition].name: checksum})
         return rows
 

@@ -92,15 +92,15 @@ class Rows:
 
     def slice(self, start: int, stop: int) -> Rows:
         """Rows ``start:stop`` over the same vocabulary; only the row pointers are copied."""
-        first, last = self.indptr[start], self.indptr[stop]
-        optional = {name: getattr(self, name) for name in ("weights", "row_scale", "queries")}
-        return replace(
-            self,
-            indptr=self.indptr[start : stop + 1] - first,
-            indices=self.indices[first:last],
-            values=None if self.values is None else self.values[first:last],
-            labels=self.labels[start:stop],
-            **{name: column[start:stop] for name, column in optional.items() if column is not None},
+        entries = slice(self.indptr[start], self.indptr[stop])
+        optional: tuple[Any, ...] = self.weights, self.row_scale, self.queries
+        return Rows(
+            self.vocabulary,
+            self.indptr[start : stop + 1] - self.indptr[start],
+            self.indices[entries],
+            None if self.values is None else self.values[entries],
+            self.labels[start:stop],
+            *(None if column is None else column[start:stop] for column in optional),
         )
 
     def divide_columns(self, scales: NDArray[np.float32]) -> Rows:

@@ -97,8 +97,7 @@ class Storage:
     def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         """Read an object; `MissingKey` if there is none, `TooLarge` if it exceeds `max_bytes`."""
         if self.is_local:
-            with self._open_local(key, max_bytes) as file:
-                return cast(bytes, file.read())
+            return self._read_local(key, max_bytes, io.FileIO.readall)
 
         def fetch() -> bytes:
             result = self._store.get(self._path(key))
@@ -114,11 +113,14 @@ class Storage:
             data = self.get(key, max_bytes=len(view))
             view[: len(data)] = data
             return len(data)
-        filled = 0
-        with self._open_local(key, len(view)) as file:
-            while n_read := file.readinto(view[filled:]):
+
+        def fill(file: io.FileIO) -> int:
+            filled = 0
+            while filled < len(view) and (n_read := file.readinto(view[filled:])):
                 filled += n_read
-        return filled
+            return filled
+
+        return self._read_local(key, len(view), fill)
 
     def read_many(self, buffers: Mapping[str, WriteableBuffer]) -> Sequence[int]:
         """Read each object into its buffer, in parallel from afar; return their sizes."""
@@ -265,14 +267,13 @@ class Storage:
 
         return self._ask("list", prefix, entries)
 
-    @contextmanager
-    def _open_local(self, key: str, max_bytes: int | None) -> Iterator[io.FileIO]:
+    def _read_local(self, key: str, max_bytes: int | None, read: Callable[[io.FileIO], T]) -> T:
         with (
             self._explained("read", key),
             open(self.local_path(key), "rb", buffering=0, opener=open_regular) as file,
         ):
             self._check_size(key, os.fstat(file.fileno()).st_size, max_bytes)
-            yield file
+            return read(file)
 
     def _check_size(self, key: str, size: int, limit: int | None) -> None:
         if limit is not None and size > limit:

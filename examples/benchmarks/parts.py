@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import reporting
+from crc32c import crc32c
 from memory import prepare
 
 from dadagrad import Dataset, open_dataset, train
@@ -46,7 +46,7 @@ def main() -> None:
     contents = [path.read_bytes() for path in chunks]
     buffer = memoryview(bytearray(max(map(len, contents))))
     files = least(lambda: [read_into(path, buffer) for path in chunks])
-    checksums = least(lambda: [google_crc32c.value(content) for content in contents])
+    checksums = least(lambda: [crc32c(content) for content in contents])
     reading = least(lambda: sum(data.read(number).nnz for number in range(len(data.partitions))))
     copies = copies_of_state(data, least)
     train(data, step_size=0.2, threads=1)  # compiles

@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import google_crc32c
 import numpy as np
 import reporting
 import zarr
+from crc32c import crc32c
 from zarr.buffer import cpu
 
 from dadagrad import TrainConfig, ingest, open_dataset, train
@@ -45,7 +45,7 @@ def main() -> None:
             for path in ("", *ARRAYS):
                 for file in (root / path).glob("zarr.json" if not path else "c/*"):
                     content = file.read_bytes()
-                    google_crc32c.value(content)
+                    crc32c(content)
                     chunks[str(file.relative_to(root))] = cpu.Buffer.from_bytes(content)
             group = zarr.open_group(zarr.storage.MemoryStore(chunks), mode="r")
             arrays = {path: group[path][:] for path in ARRAYS}

@@ -9,6 +9,7 @@ this saves of a pass.
 from __future__ import annotations
 
 import reprlib
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -79,9 +80,10 @@ class ArrayDecoder:
         self._array = POOL.empty(n_chunks * self._chunk, self.dtype)
         self._decoded = list(self._array.view(np.uint8).reshape(n_chunks, -1)) if n_chunks else []
         self._stored = self._decoded
-        if self._compressed and n_chunks:
+        if self._compressed:
             stored = POOL.empty(sum(self.sizes), np.uint8)
-            self._stored = np.split(stored, np.cumsum(self.sizes[:-1], dtype=np.int64))
+            ends = accumulate(self.sizes, initial=0)
+            self._stored = [stored[start:stop] for start, stop in pairwise(ends)]
         return self._stored
 
     def decode(self) -> NDArray[Any]:

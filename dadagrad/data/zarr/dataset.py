@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import google_crc32c
 import numpy as np
+from crc32c import crc32c
 from numpy.typing import NDArray
 
 from dadagrad.data.buffers import POOL
@@ -257,7 +257,7 @@ class _PartitionReader:
             path, _, number = key.rpartition("/c/")
             if size != len(chunk):
                 raise self._corrupt(path, f"chunk {number} has {size} bytes, not {len(chunk)}")
-            if google_crc32c.value(chunk) != self._seals[path][int(number)][1]:
+            if crc32c(chunk.data) != self._seals[path][int(number)][1]:
                 raise self._corrupt(path, f"chunk {number} does not match its checksum")
 
     def _check(self, path: str, array: NDArray[Any]) -> None:

@@ -25,8 +25,8 @@ from dataclasses import asdict, replace
 from itertools import repeat
 from typing import Any
 
-import google_crc32c
 import numpy as np
+from crc32c import crc32c
 from numcodecs import blosc
 from numpy.typing import NDArray
 
@@ -172,7 +172,7 @@ def attributes_checksum(attributes: Mapping[str, Any]) -> str:
 
 def seal(chunk: bytes) -> list[int]:
     """Size and CRC-32C of a chunk."""
-    return [len(chunk), google_crc32c.value(chunk)]
+    return [len(chunk), crc32c(chunk)]
 
 
 def _encode(
