@@ -94,7 +94,8 @@ def check_labels(
             known = (numbers == values[0]) | (numbers == values[1])
         else:
             known = np.isin(numbers, values)
-        for row in np.flatnonzero(~known)[:1]:
+        if not known.all():
+            row = int(known.argmin())
             raise InputError(
                 f"{place}: row {first + row} has label {numbers[row]:g} in column "
                 f"{column.name!r}, which is not one of the declared classes "
@@ -363,15 +364,3 @@ def checksum(rows: Rows) -> str:
             digest.update(f"{column.dtype}{column.shape}".encode())
             digest.update(np.ascontiguousarray(column).data)
     return digest.hexdigest()
-
-
-def describe_labels(labels: NDArray[np.float64], names: Sequence[str]) -> tuple[LabelColumn, ...]:
-    """The label columns of (n_rows, n_label_columns) `labels`, with their distinct values."""
-    columns = []
-    for number, name in enumerate(names):
-        values, counts = np.unique(labels[:, number], return_counts=True)
-        if len(values) > MAX_LISTED_VALUES:
-            columns.append(LabelColumn(name))
-        else:
-            columns.append(LabelColumn(name, tuple(values.tolist()), tuple(counts.tolist())))
-    return tuple(columns)

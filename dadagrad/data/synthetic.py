@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import Block, concatenate, cut
-from dadagrad.data.dataset import MemoryDataset, Schema, describe_labels
+from dadagrad.data.dataset import MemoryDataset, Schema
+from dadagrad.data.labels import LabelCollector
 from dadagrad.data.rows import Rows
 from dadagrad.errors import InputError
 
@@ -75,22 +78,17 @@ class Corpus:
         """The corpus as a dataset in memory; partitions consist of whole blocks."""
         merged = max(1, rows_per_partition // BLOCK_ROWS)
         blocks = list(self.blocks())
-        parts = []
+        parts, collector = [], LabelCollector()
         for start in range(0, len(blocks), merged):
             block = concatenate(blocks[start : start + merged])
-            labels = np.asarray(block.labels, np.float64)
+            labels = collector.encode(block.labels)
             parts.append(Rows.from_csr(block.indptr, block.ids, block.values, labels))
-        labels = np.concatenate([part.labels for part in parts])
-        return MemoryDataset(parts, Schema(self.n_features, describe_labels(labels, ["label"])))
+        return MemoryDataset(parts, Schema(self.n_features, collector.settle().columns))
 
     def write_text(self, path: str | os.PathLike[str], format: TextFormat = "svmlight") -> int:
-        """Write the corpus as text to a new file; returns the number of bytes.
-
-        The first feature has number 1 in svmlight and 0 in vw.
-        """
-        to_text = _Text(self.n_features, format)
+        """Write the corpus as text to a new file; returns the number of bytes."""
         with open(path, "wb") as file:
-            return sum(file.write(to_text(block)) for block in self.blocks())
+            return sum(file.write(_text_of(block, format)) for block in self.blocks())
 
 
 class _Words:
@@ -140,34 +138,16 @@ class _Words:
         )
 
 
-class _Text:
-    """Conversion of blocks to lines of text.
-
-    Each entry becomes a record of fixed width from tables of all possible texts. The zero bytes
-    that pad records are then removed all at once.
-    """
-
-    def __init__(self, n_features: int, format: TextFormat) -> None:
-        first = {"svmlight": 1, "vw": 0}[format]
-        self._ids = np.array([b" %d:" % (first + number) for number in range(n_features)])
-        scale = 10**DIGITS
-        values = (f"{number / scale:.{DIGITS}f}" for number in range(scale + 1))
-        self._values = np.array([value.encode() for value in values])
-        self._labels = np.array({"svmlight": [b"-1", b"+1"], "vw": [b"-1 |", b"1 |"]}[format])
-        columns = {"label": self._labels, "id": self._ids, "value": self._values}
-        widths = [(name, table.dtype) for name, table in columns.items()]
-        self._record = np.dtype([*widths, ("end", "S1")])
-
-    def __call__(self, block: Block) -> bytes:
-        assert block.values is not None
-        records = np.zeros(block.nnz, self._record)
-        positive = np.asarray(block.labels, np.float64)[:, 0] > 0
-        # Every document has a word.
-        records["label"][block.indptr[:-1]] = self._labels[positive.astype(np.int64)]
-        records["id"] = self._ids[block.ids]
-        records["value"] = self._values[np.rint(block.values * 10.0**DIGITS).astype(np.int64)]
-        records["end"][block.indptr[1:] - 1] = b"\n"
-        return records.tobytes().translate(None, b"\0")
+def _text_of(block: Block, format: TextFormat) -> bytes:
+    """Lines of text, in which features are numbered from 1 in svmlight and from 0 in vw."""
+    first, ends = {"svmlight": (1, ""), "vw": (0, " |")}[format]
+    ids = pc.cast(pa.array(block.ids + first), pa.string())
+    values = pc.cast(pa.array(block.values), pa.string())
+    entries = pc.binary_join_element_wise(ids, values, ":")
+    features = pc.binary_join(pa.LargeListArray.from_arrays(block.indptr, entries), " ")
+    labels = pc.cast(pa.array(np.asarray(block.labels, np.int64)[:, 0]), pa.string())
+    lines = pc.binary_join_element_wise(labels, features, f"{ends} ")
+    return "".join(f"{line}\n" for line in lines.to_pylist()).encode()
 
 
 def _rank(uniform: NDArray[np.float64], n_features: int) -> NDArray[np.int64]:

@@ -22,7 +22,8 @@ import numpy as np
 import reporting
 from dask_processes import dask_cluster
 
-from dadagrad.data.dataset import Schema, describe_labels
+from dadagrad.data.dataset import Schema
+from dadagrad.data.labels import LabelCollector
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.writer import write_partition, write_root
 from dadagrad.storage.store import Storage
@@ -110,7 +111,9 @@ def prepare(folder: Path, bits: int, n_rows: int, words: int, in_partition: int 
         rows = draw(number, min(in_partition, n_rows - first), words, bits)
         partitions.append(write_partition(storage, f"part-{number:05d}", rows, ["label"]))
         labels.append(rows.labels)
-    columns = describe_labels(np.concatenate(labels), ["label"])
+    collector = LabelCollector()
+    collector.encode(np.concatenate(labels))
+    columns = collector.settle().columns
     schema = Schema(1 << bits, columns, False, {"format": "text", "hash_bits": bits})
     write_root(storage, schema, partitions, {})
     return dataset

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,6 @@ _ROW["\t"] = rb"[^\n]*+\n"
 _SEPARATED = {",": "comma", ";": "semicolon", "|": "bar", "\t": "tab"}
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 NOT_UTF8 = "the row is not UTF-8 text; convert the file, for example with iconv -t utf-8"
-_SMALL = 4096  # bytes of a chunk that is read without Arrow's reader
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 _ARFF = re.compile(rb"\s*(%[^\n]*\n\s*)*@relation\b.*?^@data\b[^\n]*\n", re.I | re.S | re.M)
 _ATTRIBUTE = re.compile(rb"""^\s*@attribute\s+('[^'\n]*'|"[^"\n]*"|\S+)""", re.I | re.M)
@@ -292,8 +291,6 @@ def _arrow_table(
         wrong.append(row)
         return "skip"
 
-    if names is not None and len(chunk) <= _SMALL and b'"' not in chunk:
-        return _few_rows(chunk.decode(), delimiter, names, wrong, included_names)
     width = chunk.count(delimiter.encode()) + 1 if names is None else len(names)
     # Names of one's own: those of a file can be any texts.
     kinds = [pa.float64() if names and name in numbers else pa.string() for name in names or ()]
@@ -340,31 +337,3 @@ def _arrow_table(
         wrong.clear()
         return _arrow_table(chunk, delimiter, names, wrong, frozenset(), included_names)
     return columns
-
-
-class _WrongRow(NamedTuple):
-    """A row with another number of fields, described as Arrow does it."""
-
-    number: int
-    actual_columns: int
-
-
-def _few_rows(
-    text: str,
-    delimiter: Delimiter,
-    names: tuple[str, ...],
-    wrong: list[Any],
-    included_names: frozenset[str] | None,
-) -> list[Any]:
-    """Columns of a few rows without quotes: Arrow's reader takes milliseconds to start."""
-    lines = (line.removesuffix("\r") for line in text.split("\n"))
-    rows = [line.split(delimiter) for line in lines if line]
-    wrong += [
-        _WrongRow(number, len(row)) for number, row in enumerate(rows, 1) if len(row) != len(names)
-    ]
-    right = [row for row in rows if len(row) == len(names)]
-    return [
-        pa.array([row[number] for row in right], pa.string())
-        for number, name in enumerate(names)
-        if included_names is None or name in included_names
-    ]

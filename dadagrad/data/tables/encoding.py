@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import scipy.sparse
 from numpy.typing import NDArray
 
-from dadagrad.data.blocks import MAX_NOTES, Block, Note, row_pointers, take
+from dadagrad.data.blocks import MAX_NOTES, Block, Note, take
 from dadagrad.data.reading.files import count_lines
 from dadagrad.data.reading.options import Delimiter, Options
 from dadagrad.data.tables.cells import (
@@ -27,6 +27,7 @@ from dadagrad.data.tables.cells import (
 )
 from dadagrad.data.tables.columns import PLURALS, Column, no_column, shown
 from dadagrad.data.tables.encoder import TableEncoder
+from dadagrad.data.tables.words import runs_of_words
 from dadagrad.errors import InputError, OnError
 from dadagrad.kernels import parsing
 
@@ -264,37 +265,30 @@ class _Encoding:
         hashed = self._hash(f"{name}=", texts)
         features = self.encoder.features_of(hashed)
         self._note(f"{name}=", texts.slice(0, len(texts) - 1), hashed[:-1])
-        self._add_matrix(features[codes], np.ones(len(codes), np.float32), row_pointers(lengths))
+        rows, values = np.repeat(np.arange(len(lengths)), lengths), np.ones(len(codes), np.float32)
+        self._add_matrix(features[codes], values, rows)
 
     def _add_matrix(
-        self, ids: NDArray[np.int64], values: NDArray[np.float32], indptr: NDArray[np.int64]
+        self, ids: NDArray[np.int64], values: NDArray[np.float32], rows: NDArray[np.int64]
     ) -> None:
-        shape = (len(indptr) - 1, self.encoder.first_missing + len(self.encoder.numbers))
-        matrix = scipy.sparse.csr_array((values, ids, indptr), shape=shape)
-        matrix.sum_duplicates()
-        self.texts.append(matrix)
+        """Add entries of the `rows`; those of one row and feature are summed."""
+        n_features = self.encoder.first_missing + len(self.encoder.numbers)
+        shape = (self.batch.table.num_rows, n_features)
+        self.texts.append(scipy.sparse.coo_array((values, (rows, ids)), shape=shape).tocsr())
 
     def _add_text(self, name: str, texts: list[str]) -> None:
         """Add the runs of 1 to n words of two letters or more, in lower case."""
-        from sklearn.feature_extraction.text import HashingVectorizer  # loads slowly
-
-        encoder = self.encoder
-        analyze = HashingVectorizer(ngram_range=(1, encoder.ngrams)).build_analyzer()
-        vocabulary: dict[str, int] = {}
-        codes: list[int] = []
-        lengths = []
-        for text in texts:
-            words = analyze(text)
-            codes += [vocabulary.setdefault(word, len(vocabulary)) for word in words]
-            lengths.append(len(words))
-        prefix = "" if encoder.is_text else f"{name}="
-        words = pa.array(vocabulary, pa.string())
-        hashed = self._hash(prefix, words)
-        features = self.encoder.features_of(hashed)
-        self._note(prefix, words, hashed)
-        signs = np.where(hashed < 0, -1, 1).astype(np.float32)
-        coded = np.array(codes, np.int64)
-        self._add_matrix(features[coded], signs[coded], row_pointers(np.array(lengths, np.int64)))
+        encoder, prefix = self.encoder, "" if self.encoder.is_text else f"{name}="
+        ids: list[NDArray[np.int64]] = []
+        values: list[NDArray[np.float32]] = []
+        rows: list[NDArray[np.int64]] = []
+        for runs, codes, numbers in runs_of_words(texts, encoder.ngrams):
+            hashed = self._hash(prefix, runs)
+            self._note(prefix, runs, hashed)
+            ids.append(encoder.features_of(hashed)[codes])
+            values.append(np.where(hashed < 0, -1, 1).astype(np.float32)[codes])
+            rows.append(numbers)
+        self._add_matrix(np.concatenate(ids), np.concatenate(values), np.concatenate(rows))
         if encoder.binary:
             self.texts[-1].data.fill(1)
         else:

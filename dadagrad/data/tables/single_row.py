@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from dadagrad.data.tables.columns import no_column, shown
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.scaling import LINEAR
+from dadagrad.data.tables.words import runs_of_text
 from dadagrad.errors import InputError
 
 _FNV_PRIME, _MASK_64, _MASK_31 = 16777619, 2**64 - 1, 2**31 - 1
@@ -29,8 +30,7 @@ class RowReader:
     """Reader of a row, which is a dict of cells by column, or a text if that is all there is."""
 
     def __init__(self, encoder: TableEncoder) -> None:
-        from sklearn.feature_extraction.text import HashingVectorizer  # loads slowly
-        from sklearn.utils import murmurhash3_32
+        from sklearn.utils import murmurhash3_32  # loads slowly
 
         self._encoder, self._murmur = encoder, murmurhash3_32
         self._mask = 2 ** (encoder.hash_bits or 0) - 1
@@ -39,8 +39,6 @@ class RowReader:
         self._columns = [(column.name, column.kind) for column in encoder.columns]
         self._has_dates = any(kind == "date" for _, kind in self._columns)
         self._is_scaled = any((c.center, c.scale) != (0.0, 1.0) for c in self._numbers)
-        vectorizer = HashingVectorizer(ngram_range=(1, encoder.ngrams))
-        self._analyze: Callable[[str], list[str]] = vectorizer.build_analyzer()
 
     def __call__(self, row: Any) -> Entries:
         encoder = self._encoder
@@ -107,7 +105,8 @@ class RowReader:
                 ids += [first + (abs(murmur(word)) & mask) for word in words]
             elif kind == "text":
                 prefix = "" if encoder.is_text else f"{name}="
-                signed = [murmur(prefix + word) for word in self._analyze(row[name] or "")]
+                runs = runs_of_text(row[name] or "", encoder.ngrams)
+                signed = [murmur(prefix + run) for run in runs]
                 ids += [first + (abs(hashed) & mask) for hashed in signed]
                 if not encoder.binary:
                     values += [1.0] * (len(ids) - len(signed) - len(values))
