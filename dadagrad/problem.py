@@ -331,19 +331,16 @@ def make_problem(config: TrainConfig, schema: Schema, batch_size: int) -> Proble
             "without --no-labels (in Parquet, the column must be named 'label'; a matrix in memory "
             "is given with its labels, as a pair (X, y))"
         )
-    # The intercepts of the two rows of a pair cancel.
-    ranks = config.loss.ranks
+    task, ranks = _task(config, columns), config.loss.ranks
     if ranks and not schema.queried:
         raise InputError(
             "the ranking loss compares rows of one query, and the data has no queries: ingest "
             "svmlight with a qid:N in each line, give Parquet a column 'query', or arrays a query="
         )
-    problem = Problem(
-        replace(config, batch_size=batch_size, fit_intercept=config.fit_intercept and not ranks),
-        _task(config, columns),
-        columns,
-        schema.n_features,
-    )
+    # The intercepts of the two rows of a pair cancel.
+    intercept = config.fit_intercept and not ranks
+    config = replace(config, batch_size=batch_size, fit_intercept=intercept)
+    problem = Problem(config, task, columns, schema.n_features)
     if config.class_weight is not None:
         _ = problem.class_importance
     return problem

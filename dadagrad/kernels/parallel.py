@@ -1,15 +1,35 @@
-"""Jobs on threads, which compiled loops share."""
+"""Jobs on threads, which compiled loops share, and the cores that there are for them."""
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable
 from concurrent.futures import Executor
 from itertools import count
+from pathlib import Path
 from typing import TypeAlias
 
 Spread: TypeAlias = Callable[[Callable[[int], None], int], None]
 """Calls a function with each number below another one, in any order; returns after the last.
 """
+
+
+def available_cores() -> int:
+    """Return the cores that this process may use, by its affinity and the quota of its container.
+
+    Like `dask.system.CPU_COUNT`, whose import takes longer than a small run.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        cores = min(cores, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError):
+        pass  # no container, or "max": no quota
+    return cores
 
 
 def serial(job: Callable[[int], None], n_jobs: int) -> None:
@@ -26,6 +46,8 @@ def threaded(pool: Executor, threads: int) -> Spread:
     """
 
     def spread(job: Callable[[int], None], n_jobs: int) -> None:
+        if n_jobs == 1:
+            return job(0)
         numbers = count()
 
         def work() -> None:

@@ -367,7 +367,7 @@ class Work(NamedTuple):
     averages : (n_local * width,) or (0,)
         With averaging, what the average lags behind the weights, times t^2.
     intercept : (width, 2) float64, or (width, 3) with averaging
-    ones : (longest,) float32
+    ones : (longest,) or (0,) float32
         The values of rows that have none stored.
     scores, slopes, moves : (width,) float64
         Of each output for the present row: the slope, whose square is added up, and the mean slope
@@ -421,7 +421,7 @@ def make_work(
         np.zeros(0) if last_update is None else last_update,
         np.zeros(0, real) if averages is None else averages.reshape(-1),
         intercept,
-        np.ones(longest, np.float32),
+        np.ones(0 if len(batch.values) else longest, np.float32),
         scores,
         slopes,
         moves,
@@ -435,7 +435,7 @@ def make_work(
 
 def longest_row(batch: Batch) -> int:
     """The most entries of a row."""
-    return int(np.diff(batch.indptr).max(initial=0))
+    return int((batch.indptr[1:] - batch.indptr[:-1]).max(initial=0))
 
 
 @_inlined

@@ -26,8 +26,8 @@ from dadagrad.problem import Task, has_classes
 Vector = NDArray[np.float64]
 _MAX_SINGLE = 64  # rows that are read one by one
 
-_MANY_IDS = 32
-"""Weights for each feature of the rows from which on a search is faster than a merge."""
+_MANY_FEATURES = 32
+"""Ratio of the features of a model to those of rows from which on a search beats a table."""
 
 
 def refuse_not_finite(scores: Vector, place: str, numbers: NDArray[np.int64] | None = None) -> None:
@@ -136,25 +136,42 @@ class LinearModel:
 
     def common_features(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Positions in the vocabulary of `rows` and in `ids` of the features of both."""
-        from dadagrad.kernels.id_sets import common  # needs numba, which loads slowly
+        if not len(self.ids):
+            return self.ids, self.ids
+        if self.n_features < _MANY_FEATURES * rows.n_local:
+            from dadagrad.kernels.id_sets import look_up  # needs numba, which loads slowly
 
-        if len(self.ids) < _MANY_IDS * rows.n_local:
-            in_rows, in_model = common(rows.vocabulary, self.ids)
-            return in_rows, in_model
-        position = np.searchsorted(self.ids[:-1], rows.vocabulary)  # of the last, if beyond it
-        in_rows = np.flatnonzero(self.ids[position] == rows.vocabulary)
+            inside = rows.vocabulary[: np.searchsorted(rows.vocabulary, self.n_features)]
+            position = look_up(self._positions, inside).astype(np.int64)
+            in_rows = np.flatnonzero(position >= 0)
+        else:
+            position = np.searchsorted(self.ids[:-1], rows.vocabulary)  # of the last, if beyond it
+            in_rows = np.flatnonzero(self.ids[position] == rows.vocabulary)
         return in_rows, position[in_rows]
+
+    @cached_property
+    def _positions(self) -> NDArray[np.int32]:
+        """The position in `ids` of every feature; -1 for a feature without a weight."""
+        positions = np.full(self.n_features, -1, np.int32)
+        positions[self.ids] = np.arange(len(self.ids))
+        return positions
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the positions out of pickles and copies: they may be larger than the weights."""
+        return {name: kept for name, kept in self.__dict__.items() if name != "_positions"}
 
     def scores(self, rows: Rows) -> Vector:
         """<w, x> + b of every row and output, (n_rows, n_outputs) float64.
 
         Features that the model does not know weigh 0.
         """
-        from scipy.sparse import csr_array
+        from scipy.sparse import csr_array, get_index_dtype
 
         first, last = rows.indptr[0], rows.indptr[-1]
         values = np.ones(rows.nnz) if rows.values is None else rows.values[first:last]
-        entries = values, rows.indices[first:last], rows.indptr - first
+        # Of the type of the positions if that can count the entries, or SciPy would copy these.
+        pointers = (rows.indptr - first).astype(get_index_dtype(maxval=rows.nnz))
+        entries = values, rows.indices[first:last], pointers
         matrix = csr_array(entries, shape=(rows.n_rows, rows.n_local))
         weights = np.zeros((rows.n_local, self.n_outputs))
         in_rows, in_model = self.common_features(rows)

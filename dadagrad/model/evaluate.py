@@ -1,16 +1,17 @@
 """Evaluation of a model on labelled data, one partition at a time.
 
-Memory holds three partitions, and for a binary model at most `MAX_SCORES` scores, whatever the
-size of the data.
+Memory holds a partition for each thread and two more, and for a binary model at most `MAX_SCORES`
+scores, whatever the size of the data.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from dadagrad.data.ingest.ingest import as_dataset
 from dadagrad.data.rows import Rows
 from dadagrad.data.views import check_features, with_label_columns
 from dadagrad.errors import InputError
+from dadagrad.kernels.parallel import available_cores
 from dadagrad.model.base import refuse_not_finite
 from dadagrad.model.metrics import ClassMetrics, RegressionMetrics, count_unseen
 from dadagrad.model.model import Model
@@ -38,6 +40,8 @@ RowsDone = Callable[[int, int], None]
 """Receives the number of rows that are done, and of all rows."""
 
 Array = NDArray[np.float64]
+Scored = tuple[int, Rows, Array]
+T = TypeVar("T")
 
 
 def evaluate(
@@ -47,6 +51,7 @@ def evaluate(
     loss: Loss | str | None = None,
     curves: bool = False,
     progress: RowsDone | None = None,
+    threads: int | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Measure the loss, error and area under the ROC curve of `model` on labelled `data`.
@@ -67,6 +72,8 @@ def evaluate(
         (recall and precision) of two classes, at most `MAX_POINTS` points each, and "calibration"
         (mean probability of the predicted class, share of right rows, weight) of each bin.
     progress : callable or None
+    threads : int or None
+        Number of threads that read and score partitions; by default one for each core.
     **options
         Options of `ingest` that may differ from the recorded ones, such as ``label="y"``.
 
@@ -98,25 +105,28 @@ def evaluate(
         The model or the data cannot be read.
     """
     begun = time.perf_counter()
+    if threads is not None and (type(threads) is not int or threads < 1):
+        raise InputError(f"threads must be a whole number of at least 1, not {threads!r}")
     model, data = open_both(model, data, **options)
     data = suit(model.task, model.schema, data)
+    scored = score_partitions(model, data, progress, threads)
     if model.task == "ranking":
-        result = _evaluate_ranking(model, data, progress)
+        result = _evaluate_ranking(data, scored)
     else:
         loss = LOSSES.make(model.loss if loss is None else loss)
-        result = _evaluate_labels(model, data, loss, progress, curves=curves)
+        result = _evaluate_labels(model, data, loss, scored, curves=curves)
     return result | {"seconds": time.perf_counter() - begun}
 
 
 def _evaluate_labels(
-    model: Model, data: Dataset, loss: Loss, progress: RowsDone | None, *, curves: bool
+    model: Model, data: Dataset, loss: Loss, scored: Iterator[Scored], *, curves: bool
 ) -> dict[str, Any]:
     two_classes = model.task == "binary" or (model.task == "multiclass" and model.n_outputs == 2)
     curve = _Curve() if two_classes else None
     classes = ClassMetrics(model) if model.task in ("binary", "multiclass") else None
     numbers = RegressionMetrics(len(model.label_columns)) if model.task == "regression" else None
     n_rows, total, loss_sum, mistakes, n_unseen = 0, 0.0, 0.0, 0.0, 0
-    for first, rows, scores in score_partitions(model, data, progress):
+    for first, rows, scores in scored:
         labels = rows.labels
         if model.has_classes:
             check_labels(model.label_columns, labels, data.url, first)
@@ -158,9 +168,9 @@ def _evaluate_labels(
     return result if classes is None else result | classes.result()
 
 
-def _evaluate_ranking(model: Model, data: Dataset, progress: RowsDone | None) -> dict[str, Any]:
+def _evaluate_ranking(data: Dataset, scored: Iterator[Scored]) -> dict[str, Any]:
     totals = RankingScores()
-    for _, rows, scores in score_partitions(model, data, progress):
+    for _, rows, scores in scored:
         assert rows.queries is not None
         totals.add(rows.labels[:, 0], rows.queries, scores[:, 0])
     if not totals.paired:
@@ -209,12 +219,19 @@ def open_both(
 
 
 def score_partitions(
-    model: Model, data: Dataset, progress: RowsDone | None = None
-) -> Iterator[tuple[int, Rows, Array]]:
-    """Yield the number of the first row, the rows and their scores, for each partition."""
+    model: Model, data: Dataset, progress: RowsDone | None = None, threads: int | None = None
+) -> Iterator[Scored]:
+    """Yield the number of the first row, the rows and their scores, for each partition.
+
+    All cores, or so many threads, read and score partitions, some of them ahead.
+    """
+
+    def score(number: int) -> tuple[Rows, Array]:
+        rows = data.read(number)
+        return rows, model.scores(rows)
+
     first = 0
-    for number, rows in enumerate(_read_ahead(data)):
-        scores = model.scores(rows)
+    for number, (rows, scores) in enumerate(_ahead(score, len(data.partitions), threads)):
         refuse_not_finite(scores, f"{data.url}, partition {data.partitions[number].name}, row")
         yield first, rows, scores
         first += rows.n_rows
@@ -222,15 +239,21 @@ def score_partitions(
             progress(first, data.n_rows)
 
 
-def _read_ahead(data: Dataset) -> Iterator[Rows]:
-    """Yield the partitions in order, and read the next one meanwhile."""
-    with ThreadPoolExecutor(1, thread_name_prefix="dadagrad") as pool:
-        numbers = range(len(data.partitions))
-        pending = [pool.submit(data.read, number) for number in numbers[:1]]
-        for number in numbers:
-            rows = pending.pop().result()
-            pending = [pool.submit(data.read, after) for after in numbers[number + 1 : number + 2]]
-            yield rows
+def _ahead(function: Callable[[int], T], n: int, threads: int | None) -> Iterator[T]:
+    """Yield `function` of each number below `n`, in order, and call it ahead on threads."""
+    threads = threads or available_cores()
+    pending: deque[Future[T]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad") as pool:
+        try:
+            for number in range(n):
+                pending.append(pool.submit(function, number))
+                if len(pending) > threads:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
     POOL.release()
 
 

@@ -34,7 +34,12 @@ from dadagrad.training.memory.available import WorkerMemory
 from dadagrad.training.memory.check import memory_shortage
 from dadagrad.training.memory.estimate import Estimate, estimate_run
 from dadagrad.training.result import TrainResult, make_model, make_report
-from dadagrad.training.schedule import Cursor, make_schedule, with_batch_size
+from dadagrad.training.schedule import (
+    Cursor,
+    make_schedule,
+    n_prefetched,
+    with_batch_size,
+)
 from dadagrad.training.schedule.base import CHUNK_ROWS, PLAIN_CHUNK_ROWS
 from dadagrad.training.state import zero_state
 from dadagrad.training.step_size import choose_step_size
@@ -275,7 +280,9 @@ class Run:
 
     def _evaluate(self, model: Model, *, curves: bool = False) -> dict[str, Any]:
         assert self.held_out is not None
-        return evaluate(model, self.held_out, loss=self.problem.loss, curves=curves)
+        threads = self.resources.local_threads
+        loss = self.problem.loss
+        return evaluate(model, self.held_out, loss=loss, curves=curves, threads=threads)
 
     def learn(
         self, engine: Engine, start: Start, watcher: Watcher, stop: Cursor | None = None
@@ -284,7 +291,7 @@ class Run:
 
         Returns the coordinator at the end, and False if a stop was requested.
         """
-        coordinator = self.coordinator(start, watcher.save_every, stop)
+        coordinator = self.coordinator(start, watcher.save_every, stop, engine.threads)
         try:
             with watcher.on_interrupt():
                 complete = engine.run(coordinator, watcher)
@@ -317,9 +324,13 @@ class Run:
                 error.feature_name = names.get(error.feature, "")
 
     def coordinator(
-        self, start: Start, save_every: int | None = None, stop: Cursor | None = None
+        self,
+        start: Start,
+        save_every: int | None = None,
+        stop: Cursor | None = None,
+        threads: int = 1,
     ) -> Coordinator:
-        """The coordinator of the run from `start` on."""
+        """The coordinator of the run from `start` on, for an engine of so many threads."""
         return Coordinator(
             self.problem,
             self.schedule,
@@ -327,6 +338,7 @@ class Run:
             place=start.place,
             stop=stop,
             save_every=save_every,
+            prefetch=n_prefetched(self.problem.config.n_streams, threads),
             remote=self.resources.on_cluster,
         )
 

@@ -211,14 +211,16 @@ def count(
             mistakes[setting, target] = weigh((of_setting[target] > 0.0) != (targets[target] > 0.0))
 
     spread(count_loss, losses.size)
-    lengths = np.diff(batch.indptr)
-    counted = importance > 0.0 if len(importance) else np.ones(len(lengths), np.bool_)
+    n_rows, n_entries, weight = len(labels), int(batch.indptr[-1]), float(len(labels))
+    if len(importance):
+        counted, weight = importance > 0.0, float(importance.sum())
+        n_rows, n_entries = int(counted.sum()), int(np.diff(batch.indptr)[counted].sum())
     return ProgressiveMetrics(
-        int(np.count_nonzero(counted)),
-        int(lengths[counted].sum()),
-        float(importance.sum()) if len(importance) else float(len(lengths)),
-        losses.mean(axis=1),
-        mistakes.mean(axis=1),
+        n_rows,
+        n_entries,
+        weight,
+        losses.sum(axis=1) / losses.shape[1],
+        mistakes.sum(axis=1) / losses.shape[1],
         _histogram(problem, batch, final_scores if final_scores.size else scores, share, t),
     )
 

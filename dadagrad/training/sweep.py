@@ -279,7 +279,10 @@ class _Sweep:
                 model = make_model(problem, coordinator.state, run.readable, report)
                 loss = problem.settings[place].loss
                 entry["nonzeros"] = int(np.count_nonzero(model.weights))
-                holdouts[place] = measured = evaluate(model, run.held_out, loss=loss, curves=True)
+                threads = run.resources.local_threads
+                holdouts[place] = measured = evaluate(
+                    model, run.held_out, loss=loss, curves=True, threads=threads
+                )
                 entry["holdout"] = {name: measured[name] for name in measured if name != "curves"}
                 values[place] = measured["error" if self._compares_errors else "loss"]
         best_place = int(np.argmin(values))

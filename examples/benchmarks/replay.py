@@ -3,7 +3,9 @@
 The tasks of a trace (`dadagrad train --trace`) are given to threads again, as the local engine
 does: a thread that is free takes the next task that is ready, and reads for later only where there
 is no other work. A slice needs its partition and the merge of the round before; a merge needs all
-slices of its round. What tasks cost each other by sharing caches and memory is left out.
+slices of its round. Threads share the lock of Python: no round is shorter than its tasks hold it
+together, which is about as long as tasks with few rows take. What tasks cost each other by sharing
+caches and memory is left out.
 
 Without a trace, one is recorded here, on one thread, and the replay is held against the measured
 time on as many threads as this machine has.
@@ -14,16 +16,17 @@ from __future__ import annotations
 import argparse
 import heapq
 import json
+import statistics
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import reporting
 from memory import prepare
 
-from dadagrad import open_dataset, train
+from dadagrad import ingest, open_dataset, train
 from dadagrad.data.synthetic import Corpus
-from dadagrad.training.memory.available import available_cores
+from dadagrad.kernels.parallel import available_cores
 
 THREADS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -38,11 +41,15 @@ class Round:
 
 @dataclass(frozen=True)
 class Run:
-    """The tasks of a run, and the seconds that the coordinator took between them."""
+    """The tasks of a run, and the seconds that the coordinator took between them.
+
+    `locked` are the seconds for which a task of each name holds the lock of Python.
+    """
 
     rounds: list[Round]
     reads: dict[int, float]
     coordination: float
+    locked: dict[str, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -58,6 +65,7 @@ def main() -> None:
         run, measured = load(options.trace), {}
     else:
         run, measured = record(options)
+    run = replace(run, locked=locked(options.streams))
     alone = replay(run, 1)
     rows = []
     for threads in THREADS:
@@ -66,7 +74,11 @@ def main() -> None:
         rows.append([str(threads), f"{seconds:.2f}", f"{alone / seconds:.1f}", beside])
     table = reporting.table(["threads", "seconds", "speed-up", "measured"], rows)
     share = run.coordination / run.seconds
-    intro = f"{len(run.rounds)} rounds; the coordinator takes {share:.1%} of the time of all tasks:"
+    held = ", ".join(f"{1e6 * seconds:.0f} us to {name}" for name, seconds in run.locked.items())
+    intro = (
+        f"{len(run.rounds)} rounds; the coordinator takes {share:.1%} of the time of all tasks. "
+        f"A task holds the lock of Python for {held}:"
+    )
     reporting.publish("replay", f"{intro}\n\n{table}", options.markdown)
 
 
@@ -97,6 +109,20 @@ def record(options: argparse.Namespace) -> tuple[Run, dict[int, float]]:
         return load(path), measured
 
 
+def locked(streams: int) -> dict[str, float]:
+    """Median seconds of the tasks of a run on few rows, by their names."""
+    with tempfile.TemporaryDirectory() as folder:
+        text, data, trace = (Path(folder) / name for name in ("text", "data", "trace"))
+        Corpus(20_000, 2_000, 10.0).write_text(text)
+        ingest(text, str(data), format="svmlight", partition_nnz=5_000)
+        train(str(data), step_size=0.2, streams=streams, threads=1, trace=str(trace))
+        tasks = json.loads(trace.read_text())["traceEvents"]
+    return {
+        name: statistics.median(task["dur"] / 1e6 for task in tasks if task["name"] == name)
+        for name in ("read", "learn", "merge")
+    }
+
+
 def load(path: Path) -> Run:
     """The tasks of a trace, in rounds: the slices after a merge begin the next."""
     rounds, reads, coordination = [Round()], {}, 0.0
@@ -124,6 +150,7 @@ def replay(run: Run, threads: int) -> float:
     now = 0.0
     pause = run.coordination / max(1, len(run.rounds))
     for each in run.rounds:
+        begun, n_read = now, len(opened)
         needed = dict.fromkeys(reading for reading, _ in each.slices)
         for reading in needed:
             if reading not in opened:
@@ -137,7 +164,11 @@ def replay(run: Run, threads: int) -> float:
         for reading in order:
             if reading not in opened and free[0] + run.reads.get(reading, 0.0) <= now:
                 opened[reading] = _give(free, 0.0, run.reads.get(reading, 0.0))
-        now = max([now, *(_give(free, now, seconds) for seconds in each.merges)]) + pause
+        now = max([now, *(_give(free, now, seconds) for seconds in each.merges)])
+        n_tasks = {"read": len(opened) - n_read, "learn": len(each.slices)}
+        n_tasks["merge"] = len(each.merges)
+        held = sum(n * run.locked.get(name, 0.0) for name, n in n_tasks.items())
+        now = max(now, begun + held) + pause
     return now
 
 

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.processes import run_python
 from helpers.training_cases import UPDATES, as_dataset, make_data
 
+from dadagrad import train
 from dadagrad.data.rows import Rows
 from dadagrad.kernels import training as kernels
-from dadagrad.training.run import train
 
 SETTINGS = {"batch_size": 1, "step_size": 0.3}
 
@@ -64,13 +65,8 @@ print(*(sum(counts.values()) for counts in subtract_lags.stats[1:]))
 def test_a_second_process_finds_the_cache(tmp_path):
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
 
-    def run():
-        command = [sys.executable, "-c", SECOND_PROCESS]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        return done.stdout.split()
-
-    assert run() == ["0", "1"]
-    assert run() == ["1", "0"]
+    for expected in ("0 1", "1 0"):
+        assert run_python("-c", SECOND_PROCESS, env=environment).stdout == f"{expected}\n"
 
 
 FIRST_RUN = """

@@ -10,7 +10,7 @@ from dadagrad.kernels.parallel import serial, threaded
 
 @pytest.mark.parametrize(("threads", "n_jobs"), [(1, 2), (2, 0), (2, 50), (5, 1)])
 def test_each_job_is_done_once(threads, n_jobs):
-    done: list[int] = []
+    done = []
     with ThreadPoolExecutor(threads) as pool:
         threaded(pool, threads)(done.append, n_jobs)
     assert sorted(done) == list(range(n_jobs))
@@ -28,7 +28,7 @@ def test_other_threads_help():
 
 def test_a_pool_that_is_busy_is_not_waited_for():
     """The only thread of the pool shares out jobs, and a second one holds it up for ever."""
-    done: list[int] = []
+    done = []
     with ThreadPoolExecutor(1) as pool:
         pool.submit(threaded(pool, 3), done.append, 4).result(timeout=60)
     assert done == [0, 1, 2, 3]

@@ -11,15 +11,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import sklearn.metrics as sk
+from helpers.training_cases import label_columns
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad.data.dataset import LabelColumn, MemoryDataset, Schema, describe_labels
+from dadagrad import InputError, Model, StorageError, evaluate, predict
+from dadagrad.data.dataset import LabelColumn, MemoryDataset, Schema
 from dadagrad.data.rows import Rows
-from dadagrad.errors import InputError, StorageError
-from dadagrad.model.evaluate import evaluate
-from dadagrad.model.model import Model
-from dadagrad.model.predict import predict
 from dadagrad.storage.store import Storage
 
 N_FEATURES = 30
@@ -42,7 +40,7 @@ def make_data(labels, *, weights=None, names=None, seed=0, n_features=N_FEATURES
             )
         )
         start += size
-    columns = describe_labels(labels, [f"y{number}" for number in range(labels.shape[1])])
+    columns = label_columns(labels, "y")
     if names is not None:
         columns = tuple(
             LabelColumn(column.name, column.values, column.counts, names) for column in columns

@@ -8,19 +8,17 @@ import numpy as np
 import pytest
 from helpers.training_cases import as_dataset, train_until
 
-from dadagrad.config import TrainConfig
+from dadagrad import InputError, TrainConfig, resume, train
 from dadagrad.data.rows import Rows
-from dadagrad.errors import InputError
 from dadagrad.optim.losses import LOSSES as ALL_LOSSES
 from dadagrad.optim.preconditioners import PRECONDITIONERS
 from dadagrad.optim.updates import UPDATES as ALL_UPDATES
 from dadagrad.training import execution
 from dadagrad.training.engines import warm_up
-from dadagrad.training.run import resume, train
 
 N_ROWS, N_FEATURES = 48, 6
 
-PENALTIES: dict[str, dict[str, object]] = {
+PENALTIES = {
     "none": {},
     "l1": {"l1": 0.02},
     "l2": {"l2": 0.1},
@@ -83,7 +81,7 @@ def objective(loss, penalty, weights):
     """Mean loss plus phi, which a run with a batch of all rows minimises."""
     x, classes, targets = matrix()
     wanted = targets if loss in LOSSES["numbers"] else classes
-    phi = TrainConfig(**PENALTIES[penalty]).penalties  # type: ignore[arg-type]
+    phi = TrainConfig(**PENALTIES[penalty]).penalties
     smooth = ALL_LOSSES.make(loss).value(x @ weights, wanted).mean()
     return float(smooth + phi.value(weights[:, None]))
 
@@ -93,7 +91,7 @@ def optimum(loss, penalty):
     """The least objective, by proximal gradient steps of constant length, and that at 0."""
     x, classes, targets = matrix()
     wanted = targets if loss in LOSSES["numbers"] else classes
-    phi, compute = TrainConfig(**PENALTIES[penalty]).penalties, ALL_LOSSES.make(loss)  # type: ignore[arg-type]
+    phi, compute = TrainConfig(**PENALTIES[penalty]).penalties, ALL_LOSSES.make(loss)
     curvature = np.linalg.norm(x, 2) ** 2 / N_ROWS
     weights = np.zeros((N_FEATURES, 1))
     before = np.ones_like(weights)

@@ -1,8 +1,6 @@
 """Predictions of the memory and steps of a run: exact or near the truth; refusals before it."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,21 +8,20 @@ import dask.config
 import numpy as np
 import pytest
 from helpers.objects import TEXTS
-from helpers.processes import local_cluster
+from helpers.processes import local_cluster, run_python
 from helpers.training_cases import ByHand, make_data
 from helpers.wide_cases import hashed_rows, write_wide
 
 import dadagrad
-from dadagrad import TrainConfig, train
+from dadagrad import InputError, TrainConfig, train
 from dadagrad.data.dataset import LabelColumn, Partition, Schema
-from dadagrad.errors import InputError
 from dadagrad.optim.preconditioners import PRECONDITIONERS
 from dadagrad.optim.updates import UPDATES
 from dadagrad.problem import make_problem
 from dadagrad.storage import memory
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.memory import check
-from dadagrad.training.memory.estimate import estimate_run, touched_features
+from dadagrad.training.memory.estimate import decoded_bytes, estimate_run, touched_features
 from dadagrad.training.schedule import make_schedule
 from dadagrad.training.state import feature_bytes, state_bytes, zero_state
 
@@ -81,6 +78,15 @@ def test_steps_and_open_partitions_are_those_of_the_coordinator(batch_size, tmp_
     assert 0.6 * by_hand.most_open <= open_bytes / largest <= by_hand.most_open
 
 
+def test_each_thread_needs_memory_to_score_rows_that_are_held_out(tmp_path):
+    url = write_wide(tmp_path / "data", 16, 20, 500)
+    data = dadagrad.open_dataset(url)
+    config = TrainConfig(step_size=0.3, holdout=0.5)
+    predicted = dadagrad.dry_run(url, config, threads=8).coordinator
+    scored = [decoded_bytes(data, each) + 8 * each.nnz for each in data.partitions]
+    assert predicted["total"] - predicted["process"] - predicted["state"] > 8 * max(scored)
+
+
 MEASURE = """
 import json, sys
 sys.path[:0] = json.loads(sys.argv[1])
@@ -111,9 +117,7 @@ def wide(tmp_path_factory):
 def test_the_peak_of_a_run_is_near_the_prediction(wide, tmp_path, values, checkpoints):
     arguments = [wide, values, str(tmp_path / "run") if checkpoints else None]
     paths = json.dumps([str(folder) for folder in Path(__file__).parents[:2]])
-    command = [sys.executable, "-c", MEASURE, paths, json.dumps(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
-    measured = json.loads(done.stdout)
+    measured = json.loads(run_python("-c", MEASURE, paths, json.dumps(arguments)).stdout)
     assert measured["peak"] == pytest.approx(measured["total"], rel=0.15)
     # Most of it is the run, and not libraries or what compiling them took.
     assert measured["total"] - measured["process"] > measured["state"] >= 8 << 22
@@ -141,7 +145,7 @@ def test_a_run_that_cannot_fit_is_refused_before_anything_is_made(
     monkeypatch.setattr(check, "free_memory", lambda: 64 << 30)  # the same for both
     data = with_features(1 << 40)
     config = TrainConfig(**{"step_size": 0.1, **values})
-    announced: list[str] = []
+    announced = []
     with pytest.raises(InputError, match="are free") as caught:
         train(data, config, checkpoints=str(tmp_path / "run"), messages=announced.append)
     message = str(caught.value)
@@ -231,4 +235,4 @@ def test_a_limit_of_addresses_counts():
         "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
         "assert 50 << 20 < free_memory() <= 100 << 20, free_memory()\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    run_python("-c", script)

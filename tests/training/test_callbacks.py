@@ -3,7 +3,6 @@
 import json
 from dataclasses import FrozenInstanceError, replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from helpers.training_cases import make_data, train_until
@@ -27,7 +26,7 @@ class Recorder(Callback):
     """Events in the order in which they came."""
 
     def __init__(self):
-        self.events: list[tuple[str, Any]] = []
+        self.events = []
 
     def on_begin(self, event):
         self.events.append(("begin", event))

@@ -3,15 +3,13 @@
 import logging
 import threading
 import tracemalloc
-from collections.abc import Callable
 from concurrent.futures import wait
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from helpers.checkpoint_stores import Failing, json_values, memory_url, orphans, same, snapshot
+from helpers.checkpoint_stores import Fails, json_values, memory_url, orphans, same, snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -56,7 +54,7 @@ def test_meta_comes_back_exactly(meta):
     [
         (Snapshot(-1, {}, {}), "step of a checkpoint is -1"),
         (Snapshot(1, {"x": np.array([None])}, {}), "'x' is object"),
-        (Snapshot(1, {"x": [1]}, {}), "'x' is list"),  # type: ignore[dict-item]
+        (Snapshot(1, {"x": [1]}, {}), "'x' is list"),
         (Snapshot(1, {}, {"a": {"b": [object()]}}), r"meta\.a\.b\[0\] is a object"),
         (Snapshot(1, {}, {"a": {1: 2}}), r"meta\.a has the key 1"),
     ],
@@ -136,7 +134,7 @@ def test_submit_never_waits_for_the_store_and_a_newer_snapshot_replaces_a_waitin
 @pytest.fixture
 def failed_writer():
     """A writer whose last write in the background has failed."""
-    storage = Failing(memory_url(), at=0, how="raises")
+    storage = Fails(memory_url(), at=0, how="raises")
     writer = CheckpointWriter(storage)
     storage.at = storage.writes + 1
     writer.submit(snapshot(1))
@@ -169,7 +167,7 @@ def test_close_commits_all_that_was_submitted():
     assert not [thread for thread in threading.enumerate() if "checkpoint" in thread.name]
 
 
-DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+DAMAGES = {
     "truncated": lambda data: data[: len(data) // 2],
     "flipped": lambda data: data[:9] + bytes([data[9] ^ 1]) + data[10:],
 }
@@ -228,7 +226,7 @@ def test_a_store_that_cannot_be_read_is_not_taken_for_damage():
 
 def rewrite(url, path, value):
     """Change the body of the manifest of step 1 at `path`, and seal it again."""
-    body: Any = unseal(Storage(url).get(FIRST), FIRST)
+    body = unseal(Storage(url).get(FIRST), FIRST)
     place = body
     *outer, last = path.split()
     for key in outer:

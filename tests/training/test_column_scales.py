@@ -4,19 +4,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from distributed import Client
 from helpers.processes import local_cluster
 from helpers.training_cases import N_FEATURES, UPDATES, as_dataset, bits, dense_rows, make_data
 
-from dadagrad import AdaGradClassifier
-from dadagrad.config import TrainConfig
-from dadagrad.data.arrays import dataset_from_arrays
-from dadagrad.errors import TrainingError
-from dadagrad.model.evaluate import evaluate
+from dadagrad import (
+    AdaGradClassifier,
+    TrainConfig,
+    TrainingError,
+    dataset_from_arrays,
+    evaluate,
+    train,
+)
 from dadagrad.optim.losses import Logistic
 from dadagrad.optim.preconditioners import Normalized
 from dadagrad.optim.updates import UPDATES as CLASSES
-from dadagrad.training.run import train
 
 UNITS = 2.0 ** np.random.default_rng(5).integers(-12, 18, N_FEATURES)
 MODES = {
@@ -128,18 +129,22 @@ def test_later_calls_of_partial_fit_keep_the_scales_of_the_first():
     assert np.array_equal(here.decision_function(x[0]), there.decision_function(x[0] * units))
 
 
-@pytest.mark.parametrize("settings", [{}, {"streams": 3}, {"batch_size": 10}], ids=str)
-def test_sums_that_overflow_end_the_run_with_the_name_of_the_feature(settings):
+def train_on_overflow(expected, **settings):
+    """Else the weight would be 0 from then on, and nobody would know."""
     rows = [{"label": n % 2, "x": n % 3, "time": 1e20 * (n % 5 == 0)} for n in range(120)]
-    with pytest.raises(TrainingError, match=r"feature \d+ \('time'\) have left .* scale the"):
-        train(rows, scale="none", scale_columns=False, step_size=0.5, **settings)
+    with pytest.raises(TrainingError, match=expected):
+        train(rows, scale="none", scale_columns=False, **settings)
+
+
+NAMED = r"feature \d+ \('time'\) have left .* scale the"
+
+
+@pytest.mark.parametrize("mode", [{"batch_size": 1}, {"streams": 3}, {"batch_size": 10}], ids=str)
+def test_sums_that_overflow_end_the_run_with_the_name_of_the_feature(mode):
+    train_on_overflow(NAMED, step_size=0.5, **mode)
+    train_on_overflow(f"{NAMED}|step_size='auto'", step_size="auto", **mode)
 
 
 def test_an_error_of_a_worker_names_the_feature():
-    rows = [{"label": n % 2, "x": n % 3, "time": 1e20 * (n % 5 == 0)} for n in range(120)]
-    with (
-        local_cluster(1, threads_per_worker=1, processes=False) as cluster,
-        Client(cluster) as client,
-        pytest.raises(TrainingError, match=r"feature \d+ \('time'\) have left .* scale the"),
-    ):
-        train(rows, scale="none", scale_columns=False, step_size=0.5, batch_size=10, client=client)
+    with local_cluster(1, processes=False) as cluster:
+        train_on_overflow(NAMED, step_size=0.5, batch_size=10, client=cluster.scheduler_address)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from helpers.training_cases import as_dataset, make_data
 
-from dadagrad.model.evaluate import evaluate
-from dadagrad.training.run import train
+from dadagrad import evaluate, train
 
 LABELS = np.repeat([1.0, 2.0, 4.0], [50, 30, 20])
 SHARES = np.array([0.5, 0.3, 0.2])

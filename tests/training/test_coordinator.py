@@ -13,7 +13,7 @@ from helpers.training_cases import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad.config import TrainConfig
+from dadagrad import TrainConfig
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.messages import (
     Close,
@@ -161,7 +161,7 @@ def test_rounds_that_metadata_only_declares_are_not_planned():
 @each_mode
 def test_slices_are_named_before_their_weights_are_wanted(mode):
     """All slices but those of streams that come later to an open partition."""
-    known: set[tuple[int, int]] = set()
+    known = set()
     missed = 0
     for entry in finished(TrainConfig(step_size=0.3, **mode)).log:
         match entry:

@@ -4,10 +4,10 @@ import asyncio
 import ipaddress
 import os
 import shutil
-import signal
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import dask.config
@@ -16,20 +16,16 @@ import pytest
 from distributed import Client, SpecCluster
 from helpers.cluster_processes import Cluster, Nursery
 from helpers.processes import local_cluster, wait_until
-from helpers.training_cases import bits, make_data
+from helpers.training_cases import bits, interrupt_at, make_data
 from helpers.zarr_cases import write_zarr
 
-from dadagrad import clusters, dry_run  # noqa: F401 (adds its defaults to the configuration)
-from dadagrad.config import TrainConfig
-from dadagrad.data import open_dataset
+from dadagrad import TrainConfig, clusters, dry_run, open_dataset, resume, train  # noqa: F401 (adds its defaults to the configuration)
 from dadagrad.errors import CorruptionError, InputError, TrainingError
-from dadagrad.training.callbacks import RoundEvent
 from dadagrad.training.engines import warm_up
 from dadagrad.training.engines.dask import driver as dask_driver
 from dadagrad.training.engines.dask import tasks
 from dadagrad.training.engines.dask.streams import shard_store
 from dadagrad.training.memory import estimate
-from dadagrad.training.run import resume, train
 
 CONFIG = TrainConfig(step_size=0.3, batch_size=60, l1=1e-4, passes=2)
 
@@ -124,7 +120,7 @@ def test_weights_are_counted_on_the_workers_as_here(scheduler, data):
     streams = replace(CONFIG, streams=3, rounds=4, batch_size=1, l1=1e-2, passes=1)
 
     def counts(**resources):
-        seen: list[int] = []
+        seen = []
         train(
             data,
             streams,
@@ -144,15 +140,8 @@ def test_workers_write_the_checkpoints_of_a_state_that_stays_with_them(
     folder, copy = str(tmp_path / "run"), str(tmp_path / "copy")
     settings = {"average": True, "l1": 0.0} if update == "ftrl" else {"l1": 1e-3}
     streams = replace(CONFIG, update=update, streams=3, rounds=6, batch_size=1, **settings)
-    seen: list[RoundEvent] = []
-
-    def stop(event):
-        seen.append(event)
-        if len(seen) == 5:
-            signal.raise_signal(signal.SIGINT)
-
-    options = {"checkpoints": folder, "save_every": 100}
-    assert not train(data, streams, client=scheduler, callbacks=[stop], **options).complete
+    options = {"checkpoints": folder, "save_every": 100, "callbacks": [interrupt_at(150)]}
+    assert not train(data, streams, client=scheduler, **options).complete
     shutil.copytree(folder, copy)
     expected = train(data, streams).model.digest
     assert resume(folder, client=scheduler).model.digest == expected
@@ -168,15 +157,9 @@ def test_pairs_of_few_rows_get_the_features_of_their_partners(scheduler, tmp_pat
 
 def test_stopped_on_a_cluster_and_resumed_on_threads_and_back(scheduler, data, tmp_path):
     folder = str(tmp_path / "run")
-    seen: list[RoundEvent] = []
-
-    def stop(event):
-        seen.append(event)
-        if len(seen) in (4, 8):
-            signal.raise_signal(signal.SIGINT)
-
-    assert not train(data, CONFIG, client=scheduler, checkpoints=folder, callbacks=[stop]).complete
-    assert not resume(folder, callbacks=[stop]).complete
+    stop = {"checkpoints": folder, "callbacks": [interrupt_at(200)]}
+    assert not train(data, CONFIG, client=scheduler, **stop).complete
+    assert not resume(folder, callbacks=[interrupt_at(450)]).complete
     assert bits(resume(folder, client=scheduler)) == bits(train(data, CONFIG))
 
 
@@ -231,18 +214,18 @@ def test_an_address_without_a_scheduler_is_refused(data, scheduler, tmp_path):
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        for address, reason in (
-            ("tcp://127.0.0.1:1", r"Timed out trying to connect.*\); check that `dask scheduler`"),
-            ("nonsense://x", ""),
-            ("tcp://", ""),
-            ("tls://127.0.0.1:1", ""),
-            (f"tcp://127.0.0.1:{silent.getsockname()[1]}", "no answer within 1 seconds"),
-            (worker, "a Dask worker answers"),
+        for address, seconds, reason in (
+            ("tcp://127.0.0.1:1", 0.2, r"Timed out trying .*\); check that `dask scheduler`"),
+            ("nonsense://x", 5, ""),
+            ("tcp://", 5, ""),
+            ("tls://127.0.0.1:1", 5, ""),
+            (f"tcp://127.0.0.1:{silent.getsockname()[1]}", 0.2, "no answer within 0.2 seconds"),
+            (worker, 5, "a Dask worker answers"),
         ):
-            announced: list[str] = []
+            announced = []
             begun = time.monotonic()
             with (
-                dask.config.set({"dadagrad.connect-timeout": 1}),
+                dask.config.set({"dadagrad.connect-timeout": seconds}),
                 pytest.raises(InputError, match=rf"no Dask scheduler answers at.* \({reason}"),
             ):
                 train(
@@ -259,9 +242,9 @@ def test_an_address_without_a_scheduler_is_refused(data, scheduler, tmp_path):
 
 def test_a_cluster_without_workers_is_refused_after_a_while(data):
     with (
-        dask.config.set({"dadagrad.workers-timeout": 1}),
+        dask.config.set({"dadagrad.workers-timeout": 0.2}),
         local_cluster(0) as cluster,
-        pytest.raises(InputError, match="has had no worker for 1 seconds; start some"),
+        pytest.raises(InputError, match=r"has had no worker for 0\.2 seconds; start some"),
     ):
         train(data, CONFIG, client=cluster.scheduler_address)
 
@@ -292,7 +275,7 @@ def test_what_is_wrong_with_the_rows_is_named(scheduler, tmp_path, fault, error,
 
 def test_a_worker_gives_signs_of_life_while_it_compiles(data, monkeypatch):
     """Compiling takes long on a slow machine; a silent worker would be given up as frozen."""
-    loops: list[object] = []
+    loops = []
 
     def look(problem, announce):
         loops.append(asyncio._get_running_loop())
@@ -345,6 +328,15 @@ def listening():
     }
 
 
+def living_children():
+    """Processes below this one; Python's own resource tracker stays until its end."""
+    children = set()
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            children |= {process} if "resource_tracker" not in str(process.cmdline()) else set()
+    return children
+
+
 def test_a_cluster_that_is_started_has_its_settings_listens_here_alone_and_ends(data, monkeypatch):
     names = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
     # A cluster started earlier in this process leaves its setting in the environment.
@@ -369,13 +361,10 @@ def test_a_cluster_that_is_started_has_its_settings_listens_here_alone_and_ends(
             opened.extend(listening() - before)
 
     before, opened, seen = listening(), [], []
-    children = set(psutil.Process().children(recursive=True))
+    children = living_children()
     check_bits(data, CONFIG, workers=1, callbacks=[look])
     assert seen == [[str(128 << 20), "1000000", False, 10], {10}]
     assert len(opened) >= 4
     assert all(ipaddress.ip_address(address.ip).is_loopback for address in opened)
-    started = set(psutil.Process().children(recursive=True)) - children
-    _, alive = psutil.wait_procs(started, timeout=10)
-    for process in alive:  # Python's own resource tracker stays, once for the whole process
-        assert "resource_tracker" in " ".join(process.cmdline())
+    wait_until(lambda: not (living_children() - children), 10, "the processes to end")
     assert not [thread for thread in threading.enumerate() if "dadagrad" in thread.name]

@@ -9,7 +9,7 @@ from helpers.training_cases import N_FEATURES, UPDATES, as_dataset, dense_rows, 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dadagrad.config import TrainConfig
+from dadagrad import TrainConfig, train
 from dadagrad.data.rows import Rows
 from dadagrad.kernels.training import KINK
 from dadagrad.optim.losses import LOSSES
@@ -17,7 +17,6 @@ from dadagrad.optim.preconditioners import Diagonal
 from dadagrad.optim.regularizers import ElasticBox
 from dadagrad.optim.updates import State, average_count
 from dadagrad.problem import make_problem
-from dadagrad.training.run import train
 from dadagrad.training.schedule import Cursor, make_schedule
 from dadagrad.training.worker.pairs import pair_rows
 
@@ -105,7 +104,6 @@ class PlainRun:
     """A run by the formulas alone, in float64, with the intercept as an update of its own."""
 
     def __init__(self, data, config):
-        assert isinstance(config.batch_size, int)
         self.data, self.config = data, config
         self.problem = make_problem(config, data.schema, config.batch_size)
         kind, given = type(config.update), (config.step_size, self.problem.preconditioner)
@@ -117,7 +115,7 @@ class PlainRun:
             for update, size in zip(self.updates, sizes, strict=True)
         ]
         self.loss = self.weight = 0.0
-        self.average: list[np.ndarray | float] = [0.0, 0.0]
+        self.average = [0.0, 0.0]
         moves = not (config.l1 or config.l2)
         momentum = np.zeros((N_FEATURES, self.problem.n_outputs)) if moves else None
         n_rows = [partition.n_rows for partition in data.partitions]

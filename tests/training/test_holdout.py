@@ -1,13 +1,16 @@
 """A share of the rows that is held out, and training that ends when its loss stops falling."""
 
+import threading
+import time
+
 import numpy as np
 import pytest
 from helpers.training_cases import make_data, train_until
 from helpers.zarr_cases import write_zarr
 
-from dadagrad import InputError, TrainConfig, dry_run, evaluate, resume, train
+from dadagrad import AdaGradClassifier, InputError, TrainConfig, dry_run, evaluate, resume, train
+from dadagrad.data.dataset import MemoryDataset
 from dadagrad.data.views import hold_out
-from dadagrad.estimators import AdaGradClassifier
 from dadagrad.training import execution
 
 SIZES = (300, 200, 350, 150)
@@ -23,6 +26,25 @@ def test_the_model_is_that_of_the_other_rows_and_is_measured_on_those_held_out()
     assert reported | {"seconds": 0} == measured | {"seconds": 0}
     assert (result.report["rows"], measured["rows"]) == (800, 200)
     assert dry_run(data, holdout=0.2).rows == 800
+
+
+def test_a_run_of_one_thread_reads_one_partition_at_a_time():
+    reading, together = threading.Lock(), []
+
+    class Watched(MemoryDataset):
+        def read(self, partition):
+            if not reading.acquire(blocking=False):
+                together.append(partition)
+                return super().read(partition)
+            time.sleep(0.01)
+            rows = super().read(partition)
+            reading.release()
+            return rows
+
+    data = make_data((20,) * 12)
+    parts = [data.read(number) for number in range(12)]
+    train(Watched(parts, data.schema), step_size=0.3, holdout=0.5, threads=1)
+    assert not together
 
 
 def overfitting():

@@ -1,18 +1,12 @@
 """Softmax, multiclass hinge, Poisson and quantile in training: what is counted, and what comes."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from helpers.training_cases import make_data
 from sklearn.metrics import roc_auc_score
 
-from dadagrad import AdaGradClassifier, AdaGradRegressor
-from dadagrad.config import TrainConfig
-from dadagrad.errors import InputError
-from dadagrad.problem import make_problem
+from dadagrad import AdaGradClassifier, AdaGradRegressor, InputError, TrainConfig, train
 from dadagrad.training.engines import warm_up
-from dadagrad.training.run import train
 
 COUPLED = ("softmax", "multiclass-hinge")
 each_coupled = pytest.mark.parametrize("loss", COUPLED)
@@ -36,13 +30,6 @@ def test_two_classes_are_two_outputs(loss):
         np.testing.assert_allclose(probabilities[:, 1], 1 / (1 + np.exp(-decision)), rtol=1e-9)
     else:
         assert not hasattr(classifier, "predict_proba")
-
-
-@pytest.mark.parametrize("loss", [*COUPLED, "ranking"])
-def test_losses_for_one_label_column_refuse_several(loss):
-    schema = replace(make_data(labels="multilabel").schema, queried=True)
-    with pytest.raises(InputError, match=f"the {loss} loss is for one label column.* has 3"):
-        make_problem(TrainConfig(loss=loss), schema, 1)
 
 
 def test_a_count_below_zero_is_named(monkeypatch):

@@ -11,14 +11,9 @@ from helpers.zarr_cases import write_zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad.config import TrainConfig
-from dadagrad.data import open_dataset
+from dadagrad import InputError, TrainConfig, evaluate, open_dataset, predict, train
 from dadagrad.data.dataset import MemoryDataset, Schema
 from dadagrad.data.rows import Rows, query_begins
-from dadagrad.errors import InputError
-from dadagrad.model.evaluate import evaluate
-from dadagrad.model.predict import predict
-from dadagrad.training.run import train
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.worker.pairs import draw_partners, pair_rows
 

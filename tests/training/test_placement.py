@@ -85,11 +85,7 @@ def test_partitions_are_only_at_workers_that_are_there(changes, tasks):
         assert {placement.open(reading, reading) for reading in range(8)} <= set(threads)
 
 
-@given(
-    st.lists(st.integers(1, 5), min_size=1, max_size=4),
-    st.integers(1, 12),
-    st.integers(1, 30),
-)
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(1, 12), st.integers(1, 30))
 def test_every_slice_is_in_one_task_and_tasks_are_as_many_as_threads(threads, n_readings, tasks):
     workers = {f"w{number}": count for number, count in enumerate(threads)}
     placement, _ = placed(workers, tasks, n_readings)

@@ -1,17 +1,11 @@
 """Progressive validation: exact counts of what was predicted before it was learned."""
 
-import json
-
 import numpy as np
 import pytest
 from helpers.training_cases import make_data, method_of
-from hypothesis import given
-from hypothesis import strategies as st
 
-from dadagrad.config import TrainConfig
+from dadagrad import TrainConfig
 from dadagrad.data.rows import Rows
-from dadagrad.optim.calibration import N_BINS
-from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.progressive import count as count_batch
 from dadagrad.training.worker.compute import as_batch
 
@@ -63,15 +57,3 @@ def test_mistakes_of_several_outputs(labels, margins, rows, mistakes):
     signs = np.where(problem.targets(np.array(rows)) > 0, 1.0, -1.0)
     losses = np.log1p(np.exp(-signs * margins)).mean(axis=1)
     np.testing.assert_allclose(metrics.loss, [losses.sum()])
-
-
-@given(st.floats(0, 1e300), st.lists(st.floats(0, 1e300), min_size=1, max_size=4))
-def test_json_keeps_every_bit(weight, loss):
-    histogram = np.zeros((len(loss), N_BINS, 2))
-    histogram[-1, [0, 7, -1], 1] = 1.0, weight, 1e-9
-    metrics = ProgressiveMetrics(3, 2**60, weight, np.array(loss), np.array([weight]), histogram)
-    again = ProgressiveMetrics.from_json(json.loads(json.dumps(metrics.to_json())))
-    assert (again.rows, again.entries, again.weight) == (3, 2**60, weight)
-    assert again.loss.tobytes() == metrics.loss.tobytes()
-    assert again.mistakes.tobytes() == metrics.mistakes.tobytes()
-    assert again.histogram.tobytes() == metrics.histogram.tobytes()

@@ -5,16 +5,14 @@ import signal
 import time
 
 import pytest
-from helpers.training_cases import bits, make_data
+from helpers.training_cases import bits, interrupt_at, make_data
 from helpers.zarr_cases import write_zarr
 
-from dadagrad.config import TrainConfig
+from dadagrad import InputError, TrainConfig, TrainingError, resume, train
 from dadagrad.data import external_shuffle
 from dadagrad.data.ingest.ingest import as_dataset
-from dadagrad.errors import InputError, TrainingError
 from dadagrad.training import execution
 from dadagrad.training.checkpoints.reader import CheckpointReader
-from dadagrad.training.run import resume, train
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +63,7 @@ def test_a_finished_run_is_only_looked_at_any_number_of_times(tmp_path, batch_si
     folder = str(tmp_path / "run")
     finished = train(url, config, checkpoints=folder)
     before = content_of(tmp_path / "run")
-    announced: list[str] = []
+    announced = []
     for _ in range(2):
         again = resume(folder, client=client, messages=announced.append)
         assert content_of(tmp_path / "run") == before
@@ -127,18 +125,6 @@ def test_the_same_bits_on_any_threads_and_from_any_checkpoint(case, tmp_path):
         again = resume(copy, data=data)
         assert everything(again) == undisturbed
         assert again.report["seconds"] > 0
-
-
-def interrupt_at(rows, number=signal.SIGINT):
-    """Progress that has a signal sent once, when so many rows are done."""
-    interrupted: list[bool] = []
-
-    def progress(event):
-        if event.rows >= rows and not interrupted:
-            interrupted.append(True)
-            signal.raise_signal(number)
-
-    return progress
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ import pytest
 from helpers.training_cases import UPDATES, as_dataset, dense_rows, make_data
 from scipy.integrate import solve_ivp
 
-from dadagrad.config import TrainConfig
+from dadagrad import TrainConfig, train
 from dadagrad.data.rows import Rows
 from dadagrad.optim.preconditioners import Diagonal
-from dadagrad.training.run import train
 
 
 def with_weights(rows, weights):
@@ -103,8 +102,7 @@ def test_mirror_descent_shrinks_by_l2_for_the_weight_of_the_rows(preconditioner)
 
 
 @pytest.mark.parametrize(
-    ("loss", "labels"),
-    [("logistic", "binary"), ("squared-hinge", "binary"), ("squared", "real")],
+    ("loss", "labels"), [("logistic", "binary"), ("squared-hinge", "binary"), ("squared", "real")]
 )
 @pytest.mark.parametrize("update", ["mirror-descent", "ftrl"])
 def test_a_row_of_weight_h_is_h_rows_in_the_limit_of_many_small_parts(update, loss, labels):

@@ -24,10 +24,7 @@ COMMON = {
 }
 online = st.builds(OnlineSchedule, **COMMON)
 batches = st.builds(
-    BatchSchedule,
-    **COMMON,
-    batch_size=st.integers(1, 50),
-    partitions_per_batch=st.integers(1, 5),
+    BatchSchedule, **COMMON, batch_size=st.integers(1, 50), partitions_per_batch=st.integers(1, 5)
 )
 streams = st.builds(
     StreamSchedule, **COMMON, streams=st.integers(1, 12), first_rounds=st.integers(1, 12)
@@ -101,8 +98,8 @@ def test_from_any_cursor_the_same_rounds_follow(schedule, data):
 @given(st.one_of(online, batches))
 def test_the_rows_of_a_partition_come_in_order_and_few_partitions_are_open(schedule):
     most = getattr(schedule, "partitions_per_batch", 1)
-    reached: dict[int, int] = {}
-    begun: set[int] = set()
+    reached = {}
+    begun = set()
     for round_ in all_rounds(schedule):
         readings = [slice_.reading for slice_ in round_.slices]
         assert len(set(readings)) == len(readings)
@@ -145,8 +142,8 @@ def test_each_stream_learns_from_its_own_block_in_order(schedule):
     n_rows = sum(schedule.partition_rows)
     for pass_number in range(schedule.passes):
         places = in_order(schedule, pass_number)
-        learned: dict[int, list[int]] = defaultdict(list)
-        readers: dict[int, set[int]] = defaultdict(set)
+        learned = defaultdict(list)
+        readers = defaultdict(set)
         alone = 0
         for round_ in all_rounds(schedule):
             if round_.cursor.pass_number != pass_number:

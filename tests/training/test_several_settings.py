@@ -8,11 +8,8 @@ from helpers.training_cases import UPDATES, make_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dadagrad.config import TrainConfig
-from dadagrad.errors import InputError, TrainingError
-from dadagrad.estimators import AdaGradClassifier
+from dadagrad import AdaGradClassifier, InputError, TrainConfig, TrainingError, train
 from dadagrad.training.result import make_model
-from dadagrad.training.run import train
 
 MANY = {"step_size": [0.05, 0.4, 1.5], "l1": [0.0, 1e-2]}
 MODES = ({"batch_size": 1}, {"batch_size": 9}, {"streams": 3, "rounds": 4})

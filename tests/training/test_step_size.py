@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 from helpers.training_cases import as_dataset, make_data, make_schedule_of, method_of
 
-from dadagrad.config import TrainConfig
+from dadagrad import TrainConfig, TrainingError, evaluate, train
 from dadagrad.data.rows import Rows
-from dadagrad.errors import TrainingError
-from dadagrad.model.evaluate import evaluate
 from dadagrad.training import step_size as module
-from dadagrad.training.run import train
 from dadagrad.training.step_size import GRID, choose_step_size
 from dadagrad.training.worker.partition_reader import Loader
 

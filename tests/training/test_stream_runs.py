@@ -18,16 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dadagrad.training.coordinator.merge as merging
-from dadagrad.config import TrainConfig
-from dadagrad.data import open_dataset
-from dadagrad.errors import TrainingError
+from dadagrad import TrainConfig, TrainingError, open_dataset, train
 from dadagrad.training import execution
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.memory.estimate import decoded_bytes, estimate_run, reading_bytes
 from dadagrad.training.messages import Close, Open
-from dadagrad.training.run import train
+from dadagrad.training.schedule import n_prefetched
 from dadagrad.training.schedule.base import Slice
-from dadagrad.training.schedule.streams import StreamSchedule
 from dadagrad.training.state import zero_state
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import SentFeatures, Weights
@@ -56,7 +53,6 @@ def test_one_stream_is_the_online_pass_bit_for_bit(update, labels_and_loss, pena
     online = ByHand(data, new_coordinator(data, replace(config, streams=1, rounds=40))).run()
     online = online.coordinator
     problem, schedule = online.problem, make_schedule_of(data, config)
-    assert isinstance(schedule, StreamSchedule)
     one_stream = Coordinator(problem, replace(schedule, streams=1), zero_state(problem))
     ByHand(data, one_stream).run()
     assert state_bytes(one_stream.state) == state_bytes(online.state)
@@ -78,14 +74,17 @@ def test_models_depend_on_streams_and_rounds_but_not_on_threads(monkeypatch):
     assert len(models) == 4
 
 
+@pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("sizes", [(9,) * 30, (90, 70, 40), (400,)])
-def test_partitions_are_open_as_long_as_predicted(sizes, tmp_path):
+def test_partitions_are_open_as_long_as_predicted(sizes, threads, tmp_path):
     data = open_dataset(write_zarr(make_data(sizes), tmp_path / "data"))
     config = replace(STREAMS, streams=5, passes=1)
-    driven = ByHand(data, new_coordinator(data, config)).run()
+    coordinator = new_coordinator(data, config, prefetch=n_prefetched(5, threads))
+    driven = ByHand(data, coordinator).run()
     problem, schedule = driven.coordinator.problem, make_schedule_of(data, config)
-    predicted = estimate_run(data, problem, schedule, on_cluster=False).process["rows"]
-    is_open: dict[int, int] = {}
+    estimate = estimate_run(data, problem, schedule, on_cluster=False, threads=threads)
+    predicted = estimate.process["rows"]
+    is_open = {}
     most = 0
     for entry in driven.log:
         if isinstance(entry, Open):
@@ -94,7 +93,9 @@ def test_partitions_are_open_as_long_as_predicted(sizes, tmp_path):
             del is_open[entry.reading]
         most = max(most, sum(is_open.values()))
     reading = max(reading_bytes(data, partition) for partition in data.partitions)
-    assert most <= predicted <= 2 * most + reading
+    assert most <= predicted <= 2 * most + threads * reading
+    if len(sizes) == 30:
+        assert driven.most_open == config.streams + max(threads, 2)
     if len(sizes) == 30:  # blocks end where partitions do: none is read twice
         assert sum(isinstance(entry, Open) for entry in driven.log) == 30
 

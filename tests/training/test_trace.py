@@ -7,9 +7,7 @@ from helpers.processes import local_cluster
 from helpers.training_cases import make_data
 from helpers.zarr_cases import write_zarr
 
-from dadagrad.config import TrainConfig
-from dadagrad.errors import StorageError
-from dadagrad.training.run import train
+from dadagrad import StorageError, TrainConfig, train
 
 SIZES = (30, 17, 41)
 STREAMS = TrainConfig(step_size=0.3, streams=3, rounds=4)
@@ -47,7 +45,7 @@ def test_tasks_of_workers_are_in_lanes_of_their_own(tmp_path):
 
 def test_a_trace_that_cannot_be_written_ends_the_run_before_its_first_row(tmp_path):
     (tmp_path / "file").write_text("")
-    seen: list[object] = []
+    seen = []
     url = str(tmp_path / "file" / "trace.json")
     with pytest.raises(StorageError, match=r"trace\.json"):
         train(make_data(SIZES), STREAMS, trace=url, callbacks=[seen.append])

@@ -3,8 +3,8 @@
 import json
 import os
 import sqlite3
-import subprocess
-import sys
+
+from helpers.processes import run_python
 
 PROGRAM = """
 import numpy as np
@@ -29,10 +29,7 @@ def test_trackio_and_mlflow_get_the_numbers_of_a_run(tmp_path):
         "MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true",
         "HF_HUB_OFFLINE": "1",
     }  # fmt: skip
-    command, environment = [sys.executable, "-c", PROGRAM], os.environ | stores
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    loss = float(done.stdout.split()[-1])
+    loss = float(run_python("-c", PROGRAM, env=os.environ | stores).stdout.split()[-1])
     with sqlite3.connect(tmp_path / "reviews.db") as store:
         rows = [json.loads(row) for (row,) in store.execute("SELECT metrics FROM metrics")]
         (config,) = (json.loads(row) for (row,) in store.execute("SELECT config FROM configs"))

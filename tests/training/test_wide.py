@@ -13,9 +13,8 @@ from helpers.training_cases import bits, make_data
 from helpers.wide_cases import kept, peak_memory, set_cache, write_wide
 
 import dadagrad
-from dadagrad.config import TrainConfig
+from dadagrad import TrainConfig, train
 from dadagrad.training.memory.available import cache_bytes
-from dadagrad.training.run import train
 from dadagrad.training.state import compiled as states
 
 BITS = 25
@@ -54,7 +53,6 @@ def ask(address, function, *arguments):
 def test_a_worker_trains_a_model_that_is_wider_than_its_memory(cluster, wide):
     first = ask(cluster, os.getpid)
     predicted = dadagrad.dry_run(wide, CONFIG, client=cluster)
-    assert predicted.worker is not None
     assert predicted.coordinator["state"] > LIMIT - predicted.worker["libraries"]
     assert predicted.worker["total"] < predicted.worker["limit"] == LIMIT
     on_cluster = train(wide, CONFIG, client=cluster)
@@ -64,7 +62,6 @@ def test_a_worker_trains_a_model_that_is_wider_than_its_memory(cluster, wide):
     assert ask(cluster, os.getpid) == first, "it was killed and another started"
     assert ask(cluster, peak_memory) < LIMIT
     moved = predicted.bytes_per_step
-    assert moved is not None
     assert moved["down"] + moved["up"] == pytest.approx(report["bytes_per_step"], rel=0.3)
 
 
@@ -110,7 +107,7 @@ def test_partitions_dropped_from_the_cache_are_read_again_to_the_same_bits(clust
     config = TrainConfig(step_size=0.3, batch_size=40, passes=2)
     data = dadagrad.open_dataset(narrow)
     most_bytes = n_kept * max(data.read(number).nbytes for number in range(len(data.partitions)))
-    seen: list[tuple[int, int]] = []
+    seen = []
     ask(cluster, set_cache, most_bytes)
 
     def look(event):
@@ -129,7 +126,7 @@ def test_partitions_dropped_from_the_cache_are_read_again_to_the_same_bits(clust
     ids=str,
 )
 def test_a_last_pass_keeps_what_is_open_and_others_all_there_is(cluster, narrow, settings):
-    most: dict[int, list[int]] = {0: [], 1: []}
+    most = {0: [], 1: []}
     ask(cluster, set_cache, 1 << 30)
 
     def look(event):

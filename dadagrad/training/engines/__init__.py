@@ -24,6 +24,8 @@ class Engine(ABC):
         Client of a cluster.
     loader : Loader or None
         Reader of partitions, if they are read in this process.
+    threads : int
+        Threads that compute, of all workers.
     trace : Trace
         Trace to which the tasks are added.
     """
@@ -31,6 +33,7 @@ class Engine(ABC):
     bytes_moved: int | None = None
     client: Any = None
     loader: Loader | None = None
+    threads: int = 1
     trace: Trace = Trace()
 
     @abstractmethod

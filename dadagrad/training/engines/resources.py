@@ -18,9 +18,9 @@ from dadagrad.data.ingest.ingest import as_dataset, ingest, read_dataset
 from dadagrad.data.ingest.sources import Source, is_pair, is_raw, make_source
 from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.errors import InputError, OnError
+from dadagrad.kernels.parallel import available_cores
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.threads import LocalEngine
-from dadagrad.training.memory.available import available_cores
 from dadagrad.training.trace import Trace
 
 

@@ -40,7 +40,7 @@ class LocalEngine(Engine):
 
     def __init__(self, data: Dataset, threads: int) -> None:
         self._data = data
-        self._threads = threads
+        self.threads = threads
         self._events: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
         self.loader: Loader = Loader(data)
         self._rows: dict[int, Rows] = {}
@@ -51,11 +51,11 @@ class LocalEngine(Engine):
         An interrupt (Ctrl-C) ends the run after the present round, with a checkpoint; a second one
         at once. Errors of reading, computing and saving are raised here.
         """
-        pool = ThreadPoolExecutor(self._threads, thread_name_prefix="dadagrad")
+        pool = ThreadPoolExecutor(self.threads, thread_name_prefix="dadagrad")
         # What is read for later must not hold up what is computed now.
         reader = pool
-        if self._threads > 1:
-            reader = ThreadPoolExecutor(self._threads, thread_name_prefix="dadagrad-reader")
+        if self.threads > 1:
+            reader = ThreadPoolExecutor(self.threads, thread_name_prefix="dadagrad-reader")
         try:
             watcher.begin()
             instructions = coordinator.go_on()
@@ -110,7 +110,7 @@ class LocalEngine(Engine):
         (slice_,) = instruction.slices
         rows = self._rows[slice_.reading]
         place = f"{self._data.url}, partition {self._data.partitions[slice_.partition].name}"
-        spread = threaded(pool, self._threads)
+        spread = threaded(pool, self.threads)
         details = {"task": instruction.task, "reading": slice_.reading, "rows": slice_.n_rows}
         with self.trace.measured("learn", **details):
             result = compute(coordinator.problem, rows, slice_, instruction.input, place, spread)

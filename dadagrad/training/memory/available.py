@@ -1,12 +1,11 @@
-"""Memory and cores that are available to the workers of a cluster and to this process."""
+"""Memory and threads of the workers of a cluster."""
 
 from __future__ import annotations
 
-import math
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from dadagrad.kernels.parallel import available_cores
 
 CACHE_SHARE = 0.4
 """Share of the memory of a worker beside its libraries that keeps decoded partitions; the rest is
@@ -57,23 +56,6 @@ def cache_bytes(memory_limit: int | None, used: int) -> int:
 def threads_of_worker(n_workers: int) -> int:
     """Return the threads of each of the workers that share the cores of this machine."""
     return max(1, available_cores() // n_workers)
-
-
-def available_cores() -> int:
-    """Return the cores that this process may use, by its affinity and the quota of its container.
-
-    Like `dask.system.CPU_COUNT`, whose import takes longer than a small run.
-    """
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        cores = min(cores, math.ceil(int(quota) / int(period)))
-    except (OSError, ValueError):
-        pass  # no container, or "max": no quota
-    return cores
 
 
 def usable_share() -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, MemoryDataset, Partition
 from dadagrad.kernels.id_sets import packed_bytes
+from dadagrad.model.evaluate import MAX_SCORES
 from dadagrad.problem import Problem
 from dadagrad.training.memory.available import WorkerMemory, cache_bytes
-from dadagrad.training.schedule import Cursor, Schedule, Slice
+from dadagrad.training.schedule import Cursor, Schedule, Slice, n_prefetched
 from dadagrad.training.state import feature_bytes, state_bytes
 from dadagrad.training.state.compiled import CHUNK_WEIGHTS
 from dadagrad.training.step_size import GRID, first_rows
@@ -31,8 +32,6 @@ HOLDERS_SHARE = 0.4
 """Share of the memory of all workers that a state may take which is held twice."""
 MAX_GATHERED = 256 << 20
 """Bytes of a state that comes from the workers to this process at the end."""
-PREFETCH = 2
-"""Number of partitions that are opened ahead of their use."""
 MAX_BATCHES = 1_000
 MAX_SLICES = 20_000
 """Number of batches, or of slices of streams, that are looked at."""
@@ -41,6 +40,8 @@ _READING, _READING_PARQUET = 0.75, 3.0
 """Memory to read a partition of Zarr or Parquet, as a share of its decoded bytes."""
 _SCORES, _COUPLED_SCORES = 3, 6
 """Arrays of (rows, outputs) in a slice's work; more if the loss couples outputs."""
+_SORTED_SCORE = 112
+"""Bytes of a score that is sorted with others for a ROC curve, with the weights of its classes."""
 _PLAIN_VECTORS = 8
 """Arrays of (features, outputs) in a step of an algorithm that is not compiled."""
 _MESSAGES = 3
@@ -93,7 +94,8 @@ def estimate_run(
     trial = _trial_bytes(data, problem, schedule, threads)
     if problem.chooses_average:  # it may choose the larger state
         problem = problem.choose(1.0, average=True)
-    rounds, n_open = _first_rounds(schedule, problem.config)
+    n_threads = sum(worker.threads for worker in workers) if on_cluster else threads
+    rounds, n_open = _first_rounds(schedule, problem.config, n_threads)
     of_rounds = [
         np.array([_slice_sizes(problem, data.partitions[each.partition], each) for each in slices])
         for slices in rounds
@@ -126,7 +128,8 @@ def estimate_run(
         state = 0
     model = _model_bytes(data, problem)
     libraries = _CLIENT_LIBRARIES if on_cluster else 0
-    learning = (1 + checkpoints) * state + max(rows + step, model)
+    evaluation = _evaluation_bytes(data, problem, threads)
+    learning = (1 + checkpoints) * state + max(rows + step, model + evaluation)
     process = {
         "state": state,
         "checkpoint": checkpoints * state,
@@ -238,17 +241,21 @@ def reading_bytes(data: Dataset, partition: Partition) -> int:
     return int(share * decoded_bytes(data, partition))
 
 
-def _first_rounds(schedule: Schedule, config: TrainConfig) -> tuple[list[list[Slice]], int]:
+def _first_rounds(
+    schedule: Schedule, config: TrainConfig, threads: int
+) -> tuple[list[list[Slice]], int]:
     """Return the slices of some rounds, and how many partitions are open at the same time."""
+    n_ahead = n_prefetched(config.n_streams, threads)
     if config.n_streams == 1:
         n_readings = schedule.passes * sum(map(bool, schedule.partition_rows))
         batches = [r.slices for r in islice(schedule.rounds(Cursor()), MAX_BATCHES)]
-        return batches, min(max(map(len, batches)) + PREFETCH, n_readings)
+        return batches, min(max(map(len, batches)) + n_ahead, n_readings)
     rounds = list(islice(schedule.rounds(Cursor()), config.rounds))
     n_used = max(len({stretch[0].reading for stretch in r.stretches}) for r in rounds)
     slices = [r.slices for r in rounds]
+    n_readings = schedule.passes * len({each.reading for each in chain(*slices)})
     # The last rounds are the largest.
-    return slices[-max(1, MAX_SLICES // max(map(len, slices))) :], n_used + PREFETCH
+    return slices[-max(1, MAX_SLICES // max(map(len, slices))) :], min(n_used + n_ahead, n_readings)
 
 
 def _slice_sizes(problem: Problem, partition: Partition, slice_: Slice) -> Sizes:
@@ -325,6 +332,25 @@ def _model_bytes(data: Dataset, problem: Problem) -> int:
     copied = feature_bytes(problem) // problem.n_outputs if problem.n_groups > 1 else 0
     n_features = distinct_features(problem.n_features, data.partitions)
     return n_features * (8 + 4 * problem.n_outputs) + (9 + copied) * chunk
+
+
+def _evaluation_bytes(data: Dataset, problem: Problem, threads: int) -> int:
+    """Bytes of an evaluation on the rows that are held out: partitions, and scores to sort."""
+    share = problem.config.holdout
+    if not share:
+        return 0
+    n_partitions = math.ceil(len(data.partitions) * share / (1.0 - share)) + 1
+    decoded = max(decoded_bytes(data, partition) for partition in data.partitions)
+    scoring = max(
+        reading_bytes(data, each)
+        + 8 * each.nnz
+        + 8 * problem.n_outputs * (each.n_rows + each.n_local)
+        for each in data.partitions
+    )
+    n_scores = min(data.n_rows * share / (1.0 - share), 2 * MAX_SCORES)
+    # Beside those that are read and scored, one is done and another is measured.
+    rows = min(threads + 2, n_partitions) * decoded + min(threads + 1, n_partitions) * scoring
+    return rows + _SORTED_SCORE * int(n_scores)
 
 
 def _trial_bytes(data: Dataset, problem: Problem, schedule: Schedule, threads: int) -> int:

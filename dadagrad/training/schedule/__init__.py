@@ -28,8 +28,21 @@ __all__ = [
     "Stretch",
     "auto_batch_size",
     "make_schedule",
+    "n_prefetched",
     "with_batch_size",
 ]
+
+MIN_PREFETCH = 2
+"""Partitions that are opened ahead of their use, at least."""
+
+
+def n_prefetched(n_streams: int, threads: int) -> int:
+    """Number of partitions to open ahead of their use.
+
+    Each thread learns from one stream at a time, and all streams may come to the ends of their
+    partitions at about the same time.
+    """
+    return max(MIN_PREFETCH, min(n_streams, threads))
 
 
 def make_schedule(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -152,29 +152,29 @@ class State(TrainingState):
         parts = arrays  # of all features no copy
         if len(ids) < self.n_features:
             parts = {name: _rows_like(arrays[name], len(ids)) for name in names}
-            _copy(take, arrays.values(), ids, parts.values())
+            for name, part in parts.items():
+                _copy(take, arrays[name][None], ids, part[None])
         accumulators, last_update, averages = parts.values()
         work = kernels.make_work(batch, accumulators, intercept, last_update, averages)
         learn = kernels.online_kernel(lazy, problem.group_width)
         t = learn(batch, targets, problem.user_slope, steps, work, self.t, scores, average_scores)
         if parts is not arrays:
-            _copy(put, arrays.values(), ids, parts.values())
+            for name, part in parts.items():
+                _copy(put, arrays[name][None], ids, part[None])
         culprit = overflowed(ids, accumulators)
         self.intercept[group, 0] = intercept
         return float(t), culprit
 
     def pull(self, ids: NDArray[np.int64], *, momentum: bool = True) -> State:
         """The share of the features `ids`, as compact arrays of their own."""
-        arrays = self.feature_arrays
-        if not momentum:
-            arrays["momentum"] = self.momentum[:, :0]
-        shares = {"intercept": self.intercept.copy()}
-        for name, array in arrays.items():
-            n_rows = len(ids) if array.shape[1] else 0
-            shares[name] = np.empty((len(array), n_rows, *array.shape[2:]), array.dtype)
-        share = self.with_arrays(shares, self.t)
-        self.pull_into(ids, share, slice(None))
-        return share
+        return State(
+            _part(self.accumulators, ids),
+            _part(self.last_update, ids),
+            _part(self.averages, ids),
+            _part(self.momentum if momentum else self.momentum[:, :0], ids),
+            self.intercept.copy(),
+            self.t,
+        )
 
     def pull_into(self, ids: NDArray[np.int64], share: State, places: slice) -> None:
         """Copy the numbers of the features `ids` to some places of a share of more features."""
@@ -269,15 +269,15 @@ class State(TrainingState):
 
     def changed(self, before: State) -> NDArray[np.int64]:
         """Positions, increasing, of the features whose sums differ from those of `before`."""
-        groups = [
-            different(_records(after), _records(others))
-            for after, others in zip(self.accumulators, before.accumulators, strict=True)
-        ]
-        groups += [
-            different(_records(after), _records(others))
-            for after, others in zip(self.last_update, before.last_update, strict=True)
-            if len(after)
-        ]
+
+        def differing(name: str) -> list[NDArray[np.int64]]:
+            return list(
+                map(different, _records(getattr(self, name)), _records(getattr(before, name)))
+            )
+
+        groups = differing("accumulators")
+        if self.last_update.size:
+            groups += differing("last_update")
         return reduce(lambda ids, others: unite(ids, others)[0], groups)
 
     def with_arrays(self, arrays: dict[str, NDArray[Any]], t: float) -> State:
@@ -355,24 +355,33 @@ def _rows_like(array: NDArray[Any], n_rows: int) -> NDArray[Any]:
     return POOL.empty(math.prod(shape), array.dtype).reshape(shape)
 
 
+def _part(array: NDArray[Any], ids: NDArray[np.int64]) -> NDArray[Any]:
+    """The numbers of the features `ids`; `array` itself where it has no features."""
+    if not array.shape[1]:
+        return array
+    part = np.empty((len(array), len(ids), *array.shape[2:]), array.dtype)
+    _copy(take, array, ids, part)
+    return part
+
+
 def _copy(
     direction: Callable[..., None],
-    arrays: Iterable[NDArray[Any]],
+    array: NDArray[Any],
     ids: NDArray[np.int64],
-    parts: Iterable[NDArray[Any]],
+    part: NDArray[Any],
 ) -> None:
-    """`take` the numbers of some features out of `arrays` into `parts`, or `put` them back."""
-    for array, part in zip(arrays, parts, strict=True):
-        if part.size:
-            direction(_records(array), ids, _records(part))
+    """`take` the numbers of some features out of `array` into `part`, or `put` them back."""
+    if part.size:
+        for numbers, numbers_of_part in zip(_records(array), _records(part), strict=True):
+            direction(numbers, ids, numbers_of_part)
 
 
 def _records(numbers: NDArray[Any]) -> NDArray[Any]:
-    """The numbers of each feature of a group as a row, in the same memory.
+    """The numbers of each feature of each group as a row, in the same memory.
 
     Sums are few complex numbers: these move faster.
     """
-    rows = numbers.reshape(len(numbers), math.prod(numbers.shape[1:]))
-    if numbers.ndim < 3:
+    rows = numbers.reshape(*numbers.shape[:2], math.prod(numbers.shape[2:]))
+    if numbers.ndim < 4:
         return rows
-    return rows.view(np.complex64 if numbers.shape[1] % 2 else np.complex128)
+    return rows.view(np.complex64 if numbers.shape[2] % 2 else np.complex128)

@@ -53,6 +53,7 @@ class DaskEngine(Engine):
 
     def __init__(self, client: Client, data: Dataset) -> None:
         self.client = client
+        self.threads = sum(worker.threads for worker in self.workers())
         self._data = data
 
     def workers(self) -> list[WorkerMemory]:

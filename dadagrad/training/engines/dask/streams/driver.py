@@ -231,10 +231,18 @@ class StreamDriver(DaskDriver):
 
     def _gather_weights(self) -> State:
         """Get the weights other than 0 from the holders of the state."""
-        ids, values = zip(*self._holders.call(ShardStore.weights, self._state.t), strict=True)
-        end, weights = self._state.common(), (np.concatenate(ids), np.concatenate(values))
+        parts = self._holders.call(ShardStore.weights, self._state.t)
+        ids = np.empty(sum(len(ids) for ids, _ in parts), np.int64)
+        values = np.empty((len(ids), self._coordinator.problem.n_outputs), np.float32)
+        stop = len(ids)
+        while parts:  # each goes before the next is copied: there may not be memory for all twice
+            ids_of_part, values_of_part = parts.pop()
+            start = stop - len(ids_of_part)
+            ids[start:stop], values[start:stop] = ids_of_part, values_of_part
+            stop = start
+        end = self._state.common()
         named: dict[str, Any] = end.arrays
-        return RemoteWeights(**named, t=end.t, ids=weights[0], values=weights[1])
+        return RemoteWeights(**named, t=end.t, ids=ids, values=values)
 
     def _count_nonzeros(self) -> int:
         """See `Report`."""
