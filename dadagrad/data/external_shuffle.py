@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import PER_ROW, Block, compact, concatenate, cut, n_bytes, take
+from dadagrad.data.labels import recode
 from dadagrad.data.rows import split_mix
 from dadagrad.errors import StorageError
 
@@ -101,17 +102,20 @@ class SavedArray:
         return np.frombuffer(buffer, dtype).reshape(shape)
 
 
+@dataclass
 class SavedRun(Run):
     """A run in a file, of which memory holds only the rows that are read.
 
-    The file is not mapped: pages of a mapping count as memory of the process until it ends.
+    The file is not mapped: pages of a mapping count as memory of the process until it ends. `codes`
+    are the final numbers of its text labels, and `first_line` counts the lines before it.
     """
 
+    n_rows: int
+    nnz: int
     arrays: dict[str, SavedArray]
-
-    @abstractmethod
-    def open(self) -> AbstractContextManager[BinaryIO]:
-        """Open the file, which one thread reads at a time."""
+    open: Callable[[], AbstractContextManager[BinaryIO]]
+    codes: NDArray[np.int64] | None = None
+    first_line: int = 0
 
     def column(self, name: str) -> Any:
         if name not in self.arrays:
@@ -128,35 +132,41 @@ class SavedRun(Run):
                 ends = (first, last) if name in ("ids", "values") else (start, stop)
                 columns[name] = array.read(file, *ends)
         columns["indptr"] = indptr - first
+        if self.codes is not None:
+            columns["labels"] = recode(columns["labels"], self.codes)
+        if columns["lines"] is not None:
+            columns["lines"] += self.first_line
         keys = columns.pop("keys")
         return Block(**columns), keys
 
 
-class TemporaryRun(SavedRun):
-    """A run in a file without a name, which goes with the run or the process."""
-
-    def __init__(self, run: LocalRun) -> None:
-        self.n_rows, self.nnz, self._lock = run.n_rows, run.nnz, threading.Lock()
-        self.arrays, content = run.layout()
-        try:
-            with ExitStack() as stack:
-                self._file: Any = stack.enter_context(tempfile.TemporaryFile())
-                self._file.writelines(content)
-                self._file.flush()
-                weakref.finalize(self, stack.pop_all().close)
-        except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            reason = "is full" if full else f"failed: {error}"
-            raise StorageError(
-                f"writing temporary files to {tempfile.gettempdir()} {reason}; free space there "
-                "(about 8 bytes for each non-zero of the data), or name another folder "
-                "in the environment variable TMPDIR"
-            ) from error
+def to_temporary_file(run: LocalRun) -> SavedRun:
+    """Write a run to a file without a name, which goes with the run or the process."""
+    arrays, content = run.layout()
+    try:
+        with ExitStack() as stack:
+            file: Any = stack.enter_context(tempfile.TemporaryFile())
+            file.writelines(content)
+            file.flush()
+            close = stack.pop_all().close
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        reason = "is full" if full else f"failed: {error}"
+        raise StorageError(
+            f"writing temporary files to {tempfile.gettempdir()} {reason}; free space there "
+            "(about 8 bytes for each non-zero of the data), or name another folder "
+            "in the environment variable TMPDIR"
+        ) from error
+    lock = threading.Lock()
 
     @contextmanager
-    def open(self) -> Iterator[BinaryIO]:
-        with self._lock:
-            yield self._file
+    def open_file() -> Iterator[BinaryIO]:
+        with lock:  # one thread reads at a time
+            yield file
+
+    saved = SavedRun(run.n_rows, run.nnz, arrays, open_file)
+    weakref.finalize(saved, close)
+    return saved
 
 
 class ShuffledRows:
@@ -261,11 +271,19 @@ class ShuffledRows:
 class ExternalShuffle(ShuffledRows):
     """Collects blocks and returns the rows of partitions.
 
-    A `seed` of None keeps the order of the rows.
+    A `seed` of None keeps the order of the rows. All runs are saved by `save` if it is given, else
+    in temporary files unless there is only one.
     """
 
-    def __init__(self, *, seed: int | None, run_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        seed: int | None,
+        run_bytes: int | None = None,
+        save: Callable[[LocalRun], SavedRun] | None = None,
+    ) -> None:
         super().__init__([], seed)
+        self._save = save
         self._run_bytes = RUN_BYTES if run_bytes is None else run_bytes
         self._blocks: list[Block] = []
         self._keys: list[Keys] = []
@@ -290,25 +308,21 @@ class ExternalShuffle(ShuffledRows):
         self.nnz += block.nnz
         self._held_bytes += n_bytes(block)
         if self._held_bytes >= self._run_bytes:
-            self._close_run(to_files=True)
+            self._close_run(self._save or to_temporary_file)
 
     def finish(self) -> None:
-        """Close the last run. It stays in memory if it is the only one."""
+        """Close the last run."""
         if self._blocks:
-            self._close_run(to_files=bool(self.runs))
+            self._close_run(self._save or (to_temporary_file if self.runs else None))
 
-    def _close_run(self, *, to_files: bool) -> None:
+    def _close_run(self, save: Callable[[LocalRun], SavedRun] | None) -> None:
         run = LocalRun(concatenate(self._blocks), None)
         if self._seed is not None:
             keys = np.concatenate(self._keys)
             order = np.argsort(keys, kind="stable")
             run = LocalRun(take(run.block, order), keys[order])
         self._blocks, self._keys, self._held_bytes = [], [], 0
-        self.runs.append(self._store(run) if to_files else run)
-
-    def _store(self, run: LocalRun) -> Run:
-        """Return the run outside of the memory."""
-        return TemporaryRun(run)
+        self.runs.append(run if save is None else save(run))
 
 
 def _sample(run: Run, place: Any) -> Block:

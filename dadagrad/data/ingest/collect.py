@@ -23,7 +23,7 @@ from dadagrad.data.external_shuffle import ExternalShuffle, ShuffledRows
 from dadagrad.data.ingest import vw
 from dadagrad.data.ingest.sources import Source
 from dadagrad.data.ingest.summary import SourceSummary
-from dadagrad.data.ingest.workers import ClusterPool, StoredRun, WorkerPool, store_runs
+from dadagrad.data.ingest.workers import ClusterPool, WorkerPool, store_runs
 from dadagrad.data.labels import LabelTable, keep_class_names
 from dadagrad.data.reading.files import names_format, source_bytes
 from dadagrad.data.reading.options import OPTIONS, TABLE_FORMATS, Options
@@ -145,7 +145,7 @@ class Collected:
     @property
     def is_stored(self) -> bool:
         """True if workers of a cluster can read the rows."""
-        return isinstance(self._rows.runs[0], StoredRun)
+        return not isinstance(self._rows, ExternalShuffle)
 
     @cached_property
     def names(self) -> dict[int, str]:

@@ -11,25 +11,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, BinaryIO
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from dadagrad.data.blocks import Block
-from dadagrad.data.external_shuffle import (
-    ExternalShuffle,
-    Keys,
-    LocalRun,
-    Run,
-    SavedArray,
-    SavedRun,
-)
+from dadagrad.data.external_shuffle import ExternalShuffle, LocalRun, Run, SavedRun
 from dadagrad.data.ingest.summary import SourceSummary
-from dadagrad.data.labels import recode
 from dadagrad.errors import DadagradError, InputError
 from dadagrad.storage.store import Storage
 
@@ -146,52 +135,6 @@ def worker_pool(workers: int, client: Any = None, *, threads: bool) -> Iterator[
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-@dataclass(frozen=True)
-class StoredRun(SavedRun):
-    """A run in an object of a store.
-
-    `codes` are the final numbers of its text labels, and `first_line` counts the lines before it.
-    """
-
-    storage: Storage
-    key: str
-    n_rows: int
-    nnz: int
-    arrays: dict[str, SavedArray]
-    codes: NDArray[np.int64] | None = None
-    first_line: int = 0
-
-    def open(self) -> AbstractContextManager[BinaryIO]:
-        return self.storage.open(self.key)
-
-    def read(self, start: int, stop: int) -> tuple[Block, Keys | None]:
-        block, keys = super().read(start, stop)
-        if self.codes is not None:
-            labels = np.asarray(block.labels, np.float64)
-            block = replace(block, labels=recode(labels, self.codes))
-        if block.lines is not None:
-            block = replace(block, lines=block.lines + self.first_line)
-        return block, keys
-
-
-class StoredShuffle(ExternalShuffle):
-    """Collects blocks as runs in a store, whose keys begin with `name`."""
-
-    def __init__(self, *, seed: int | None, storage: Storage, name: str) -> None:
-        super().__init__(seed=seed)
-        self._storage, self._name = storage, name
-
-    def finish(self) -> None:
-        """Store the last run."""
-        if self._blocks:
-            self._close_run(to_files=True)
-
-    def _store(self, run: LocalRun) -> Run:
-        key, (arrays, content) = f"{self._name}-{len(self.runs):05d}", run.layout()
-        self._storage.put(key, b"".join(content))
-        return StoredRun(self._storage, key, run.n_rows, run.nnz, arrays)
-
-
 def store_runs(
     tasks: Iterable[Any],
     summary: SourceSummary,
@@ -228,10 +171,19 @@ def _make_runs(
     storage: Storage,
 ) -> tuple[SourceSummary, list[Run], int]:
     """Parse a part of the sources and store its rows; return the facts about it, and its runs."""
-    rows, n_bytes = StoredShuffle(seed=seed, storage=storage, name=name), 0
+    names = (f"{name}-{number:05d}" for number in itertools.count())
+    rows = ExternalShuffle(seed=seed, save=lambda run: _store(run, storage, next(names)))
+    n_bytes = 0
     for block, size in task():
         if (block := summary.add(block)).n_rows:
             rows.append(block)
         n_bytes += size
     rows.finish()
     return summary, rows.runs, n_bytes
+
+
+def _store(run: LocalRun, storage: Storage, key: str) -> SavedRun:
+    """Write a run to an object of a store."""
+    arrays, content = run.layout()
+    storage.put(key, b"".join(content))
+    return SavedRun(run.n_rows, run.nnz, arrays, partial(storage.open, key))
